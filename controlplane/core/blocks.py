@@ -1,0 +1,26 @@
+"""Cuts the flattened parameters into blocks, the unit of placement."""
+
+BLOCK_BYTES = 4 * 1024 * 1024
+"""Largest block (PSLD section 5.2)."""
+
+ELEMENT_BYTES = 4
+"""Parameters travel as float32."""
+
+
+def cut_blocks(tensor_sizes: list[int], *, block_bytes: int = BLOCK_BYTES) -> list[tuple[int, int]]:
+    """Slices ``[start, stop)`` of the flattened parameters, in elements, that cover it in order.
+
+    A block never spans two tensors, so that placements by tensor and by block can be compared; tensors above
+    ``block_bytes`` are cut into equal parts as far as that goes.
+
+    Args:
+        tensor_sizes: elements of each parameter tensor, in the model's order.
+    """
+    slices: list[tuple[int, int]] = []
+    start = 0
+    for size in tensor_sizes:
+        parts = -(-size * ELEMENT_BYTES // block_bytes)
+        edges = [start + size * part // parts for part in range(parts + 1)]
+        slices += zip(edges, edges[1:], strict=False)
+        start += size
+    return slices

@@ -1,0 +1,143 @@
+"""The four choices of a job and the straggler detector, as the engine sees them: interfaces and their values.
+
+A policy is values in, decision out. It keeps nothing: whatever it must remember is the state that it is handed and
+gives back, a msgspec struct of its own ``state_type``, so that the engine can put it in a snapshot.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from controlplane.protocol.base import Value
+from controlplane.protocol.orders import Block
+from controlplane.protocol.spec import Choice
+
+
+class Observation(Value, kw_only=True):
+    """What one worker did in one iteration, past its warm-up. ``busy_s`` is t of LB-BSP Alg. 1."""
+
+    rank: int
+    iteration: int
+    samples: int
+    compute_s: float
+    communication_s: float
+    waiting_s: float
+    cpu: float = 0.0
+    memory: float = 0.0
+
+    @property
+    def busy_s(self) -> float:
+        """Compute and unoverlapped communication."""
+        return self.compute_s + self.communication_s
+
+
+class ShareRequest(Value, kw_only=True):
+    """What a batching policy has to divide: ``total`` samples over the ranks of ``current``, within ``limits``."""
+
+    iteration: int
+    total: int
+    current: dict[int, int]
+    """Each rank's share so far; on a new roster, the even split."""
+    limits: dict[int, tuple[int, int]]
+    """Lowest and highest share of each rank."""
+
+
+class ShareDecision(Value, kw_only=True):
+    """Shares that sum to the total and respect every limit, with the sentence for the operator."""
+
+    shares: dict[int, int]
+    reason: str
+    speeds: dict[int, float] = {}
+    """Predicted samples per second, where the policy predicts."""
+    predicted_s: float | None = None
+    """Predicted busy time of the slowest worker, in seconds."""
+
+
+class Batching(Protocol):
+    """Which share each worker takes."""
+
+    name: ClassVar[str]
+    state_type: ClassVar[type[msgspec.Struct]]
+    every_iteration: ClassVar[bool]
+    """Whether a share is decided anew for each iteration and awaited (LB-BSP section 4: blocking)."""
+
+    def start(self, request: ShareRequest, state: Any | None) -> tuple[Any, ShareDecision]:
+        """The first shares of a generation; ``state`` is that of the generation before, if any."""
+
+    def decide(
+        self, request: ShareRequest, observations: Sequence[Observation], state: Any
+    ) -> tuple[Any, ShareDecision]:
+        """The shares for ``request.iteration``, given one iteration's observations (fewer than ranks in warm-up)."""
+
+
+class Progress(Value, kw_only=True):
+    """How far each counting worker is: ``done[rank]`` is its last finished iteration, -1 before the first."""
+
+    done: dict[int, int]
+    first_iteration: int
+    lead: int
+    """How many iterations ahead a synchronous barrier may grant, since the servers' quorum holds it."""
+
+
+class Release(Value, kw_only=True):
+    """A worker may start iterations up to ``watermark``."""
+
+    watermark: int
+    reason: str
+
+
+class Barrier(Protocol):
+    """When a worker may go on."""
+
+    name: ClassVar[str]
+    synchronous: ClassVar[bool]
+    """Whether the servers close an iteration only with everybody's contribution."""
+
+    def release(self, progress: Progress) -> dict[int, Release]:
+        """How far each rank may go, given everybody's progress."""
+
+
+class PlacementPolicy(Protocol):
+    """Which server holds which block."""
+
+    name: ClassVar[str]
+
+    def place(self, blocks: Sequence[tuple[int, int]], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """Assign the slices ``[start, stop)`` to the indices of ``servers``; with the sentence for the operator."""
+
+
+class DataPolicy(Protocol):
+    """Which samples a worker may draw."""
+
+    name: ClassVar[str]
+
+    def offsets(self, shares: Mapping[int, int]) -> dict[int, int]:
+        """Where each rank's samples begin within an iteration's global batch."""
+
+
+class Finding(Value, kw_only=True):
+    """A worker that straggles, or does so no longer (``open`` False closes the flag of that rank and kind)."""
+
+    rank: int
+    kind: str
+    open: bool
+    sentence: str
+    persistence: str = "lasting"
+    evidence: dict[str, Any] = {}
+
+
+class Detector(Protocol):
+    """Finds stragglers; what is done about them is the batching policy's affair."""
+
+    state_type: ClassVar[type[msgspec.Struct]]
+
+    def start(self) -> Any:
+        """The state before any observation."""
+
+    def observe(self, observations: Sequence[Observation], state: Any) -> tuple[Any, list[Finding]]:
+        """What one finished iteration adds: only changes are returned, an open finding is not repeated."""
+
+
+Resolve = Callable[[str, Choice], Any]
+"""From a question ("batching", "barrier", "placement", "data", "stragglers") and a choice to the policy itself."""

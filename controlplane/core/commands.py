@@ -1,0 +1,164 @@
+"""What is to be done: the engine's answers, imperative, each with the entry that caused it and its reason.
+
+A driver executes them; the command stream is also the decision log. Commands are values without secrets: the
+executor adds keys and addresses.
+"""
+
+from typing import Any
+
+from controlplane.core.states import JobState, ProcessState
+from controlplane.protocol.base import Count, Name, Positive, Value
+from controlplane.protocol.orders import Block, Orders, Rejection, Role, ServerOrders
+from controlplane.protocol.spec import Emulation
+
+
+class Command(Value, kw_only=True):
+    """Base of all commands. ``cause`` is the id of the log entry that led to it."""
+
+    cause: str
+    reason: str
+
+
+class MoveJob(Command, kw_only=True, tag="move-job"):
+    """The job is in a new state; ``awaited`` says what it waits for there ("" where nothing is)."""
+
+    state: JobState
+    awaited: str = ""
+
+
+class MoveProcess(Command, kw_only=True, tag="move-process"):
+    """A worker or server is in a new state."""
+
+    role: Role
+    index: Count
+    instance: str
+    state: ProcessState
+    agent: int = 0
+    slot: Count = 0
+    emulate: Emulation | None = None
+
+
+class StartProcess(Command, kw_only=True, tag="start-process"):
+    """An agent is to run this process."""
+
+    role: Role
+    index: Count
+    instance: Name
+    agent: int
+    slot: Count
+    emulate: Emulation | None = None
+
+
+class StopProcess(Command, kw_only=True, tag="stop-process"):
+    """An agent is to end this process."""
+
+    role: Role
+    index: Count
+    instance: Name
+    agent: int
+
+
+class ReleaseSlots(Command, kw_only=True, tag="release-slots"):
+    """The job needs its slots no longer."""
+
+
+class SetRoster(Command, kw_only=True, tag="set-roster"):
+    """From ``first_iteration`` on these workers count."""
+
+    generation: Positive
+    first_iteration: Count
+    ranks: list[int]
+
+
+class SetShares(Command, kw_only=True, tag="set-shares"):
+    """A batching decision: the samples that each worker takes from ``iteration`` on."""
+
+    generation: Positive
+    iteration: Count
+    policy: str
+    shares: dict[int, int]
+    speeds: dict[int, float] = {}
+    """Predicted samples per second that led to it; empty where the policy uses none."""
+    predicted_s: float | None = None
+    """Predicted busy time of the slowest worker under these shares."""
+
+
+class SetPlacement(Command, kw_only=True, tag="set-placement"):
+    """A placement decision: which server holds which block."""
+
+    version: Positive
+    policy: str
+    blocks: list[Block]
+
+
+class IssueOrders(Command, kw_only=True, tag="issue-orders"):
+    """Send a worker its orders."""
+
+    rank: Count
+    instance: Name
+    orders: Orders
+
+
+class IssuePlacement(Command, kw_only=True, tag="issue-placement"):
+    """Send a worker the placement; the executor adds addresses and keys of ``servers`` (index -> instance, host, port)."""
+
+    rank: Count
+    instance: Name
+    incarnation: Count
+    version: Positive
+    blocks: list[Block]
+    servers: dict[int, tuple[str, str, int]]
+
+
+class IssueServerOrders(Command, kw_only=True, tag="issue-server-orders"):
+    """Send a server its orders."""
+
+    index: Count
+    instance: Name
+    orders: ServerOrders
+
+
+class RejectMessage(Command, kw_only=True, tag="reject-message"):
+    """Tell a sender that its message changed nothing."""
+
+    role: Role
+    index: Count
+    instance: Name
+    rejection: Rejection
+
+
+class RaiseFlag(Command, kw_only=True, tag="raise-flag"):
+    """A worker straggles: ``reason`` is the sentence for the operator."""
+
+    flag: Name
+    """Unique within the job."""
+    rank: Count
+    kind: str
+    """compute, communication, dead."""
+    persistence: str
+    """transient or lasting."""
+    evidence: dict[str, Any]
+
+
+class CloseFlag(Command, kw_only=True, tag="close-flag"):
+    """The finding no longer holds."""
+
+    flag: Name
+
+
+AnyCommand = (
+    MoveJob
+    | MoveProcess
+    | StartProcess
+    | StopProcess
+    | ReleaseSlots
+    | SetRoster
+    | SetShares
+    | SetPlacement
+    | IssueOrders
+    | IssuePlacement
+    | IssueServerOrders
+    | RejectMessage
+    | RaiseFlag
+    | CloseFlag
+)

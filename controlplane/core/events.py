@@ -1,0 +1,119 @@
+"""What was seen: the entries of a job's log, in the past tense. The log is the truth; everything else derives."""
+
+from controlplane.protocol.base import Count, Name, Value
+from controlplane.protocol.messages import (
+    Evaluation,
+    IterationReport,
+    ServerHello,
+    ServerReport,
+    WorkerFinished,
+    WorkerHello,
+)
+from controlplane.protocol.orders import Role
+from controlplane.protocol.spec import Emulation, JobSpec
+
+WorkerSaid = WorkerHello | IterationReport | Evaluation | WorkerFinished
+ServerSaid = ServerHello | ServerReport
+
+
+class JobSubmitted(Value, kw_only=True, tag="job-submitted"):
+    """The first event of every log."""
+
+    spec: JobSpec
+
+
+class Assignment(Value, kw_only=True):
+    """One process of the job and the slot of the agent that is to run it."""
+
+    role: Role
+    index: Count
+    agent: int
+    slot: Count
+    emulate: Emulation | None = None
+
+
+class SlotsAssigned(Value, kw_only=True, tag="slots-assigned"):
+    """The scheduler reserved a slot for every worker and server of the job."""
+
+    assignments: list[Assignment]
+
+
+class WorkerHeard(Value, kw_only=True, tag="worker-heard"):
+    """A numbered message of an authenticated worker arrived."""
+
+    rank: Count
+    instance: Name
+    message: WorkerSaid
+
+
+class ServerHeard(Value, kw_only=True, tag="server-heard"):
+    """A numbered message of an authenticated server arrived."""
+
+    index: Count
+    instance: Name
+    message: ServerSaid
+
+
+class ConnectionLost(Value, kw_only=True, tag="connection-lost"):
+    """The control socket of a process ended: it is unreachable, which is not dead."""
+
+    role: Role
+    index: Count
+    instance: Name
+
+
+class ProcessDied(Value, kw_only=True, tag="process-died"):
+    """An agent says that a process ended, or its agent is gone for good."""
+
+    role: Role
+    index: Count
+    instance: Name
+    status: int
+    detail: str = ""
+
+
+class TimePassed(Value, kw_only=True, tag="time-passed"):
+    """A deadline that the engine had named has come.
+
+    ``seen`` holds, per process as ``role:index:instance``, when it last gave a sign of life, in milliseconds of the
+    log's clock.
+    """
+
+    seen: dict[str, int] = {}
+
+
+class ControlPlaneResumed(Value, kw_only=True, tag="control-plane-resumed"):
+    """A gateway or coordinator started, or had been silent: deadlines count afresh."""
+
+    who: str
+
+
+class StopRequested(Value, kw_only=True, tag="stop-requested"):
+    """Somebody asked for the end of the job."""
+
+    actor: str
+
+
+Event = (
+    JobSubmitted
+    | SlotsAssigned
+    | WorkerHeard
+    | ServerHeard
+    | ConnectionLost
+    | ProcessDied
+    | TimePassed
+    | ControlPlaneResumed
+    | StopRequested
+)
+
+
+class Entry(Value, kw_only=True):
+    """An event in its log: ``id`` is the stream id ``milliseconds-sequence``, strictly rising within a log."""
+
+    id: str
+    event: Event
+
+    @property
+    def at_ms(self) -> int:
+        """When it was appended, in milliseconds of the log's one clock."""
+        return int(self.id.partition("-")[0])

@@ -1,0 +1,75 @@
+"""Life cycles of a job and of its processes, as tables. Nothing changes state but along an arrow here."""
+
+from enum import StrEnum
+from typing import TypeVar
+
+
+class JobState(StrEnum):
+    """Where a job is in its life."""
+
+    SUBMITTED = "submitted"
+    SCHEDULED = "scheduled"
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHING = "finishing"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class ProcessState(StrEnum):
+    """Where one worker or server process is in its life."""
+
+    ORDERED = "ordered"
+    READY = "ready"
+    UNREACHABLE = "unreachable"
+    FINISHED = "finished"
+    DEAD = "dead"
+    STOPPED = "stopped"
+
+
+J, P = JobState, ProcessState
+
+JOB_ARROWS: dict[JobState, frozenset[JobState]] = {
+    J.SUBMITTED: frozenset({J.SCHEDULED, J.CANCELLED, J.FAILED}),
+    J.SCHEDULED: frozenset({J.STARTING, J.CANCELLED, J.FAILED}),
+    J.STARTING: frozenset({J.RUNNING, J.CANCELLED, J.FAILED}),
+    J.RUNNING: frozenset({J.PAUSED, J.FINISHING, J.CANCELLED, J.FAILED}),
+    J.PAUSED: frozenset({J.RUNNING, J.FINISHING, J.CANCELLED, J.FAILED}),
+    J.FINISHING: frozenset({J.SUCCEEDED, J.CANCELLED, J.FAILED}),
+    J.SUCCEEDED: frozenset(),
+    J.FAILED: frozenset(),
+    J.CANCELLED: frozenset(),
+}
+
+PROCESS_ARROWS: dict[ProcessState, frozenset[ProcessState]] = {
+    P.ORDERED: frozenset({P.READY, P.DEAD, P.STOPPED}),
+    P.READY: frozenset({P.UNREACHABLE, P.FINISHED, P.DEAD, P.STOPPED}),
+    P.UNREACHABLE: frozenset({P.READY, P.DEAD, P.STOPPED}),
+    P.FINISHED: frozenset({P.DEAD, P.STOPPED}),
+    P.DEAD: frozenset(),
+    P.STOPPED: frozenset(),
+}
+
+JOB_OVER = frozenset(state for state, after in JOB_ARROWS.items() if not after)
+JOB_LIVE = frozenset({J.STARTING, J.RUNNING, J.PAUSED, J.FINISHING})
+PROCESS_OVER = frozenset(state for state, after in PROCESS_ARROWS.items() if not after)
+
+State = TypeVar("State", bound=StrEnum)
+
+
+class IllegalMove(RuntimeError):
+    """A state was asked to change along an arrow that does not exist; nothing has changed."""
+
+
+def move(subject: str, arrows: dict[State, frozenset[State]], old: State, new: State) -> State:
+    """``new``, if the table has that arrow.
+
+    Raises:
+        IllegalMove: naming the subject, both states, and where it may go.
+    """
+    if new not in arrows[old]:
+        allowed = ", ".join(sorted(arrows[old])) or "nowhere: it is over"
+        raise IllegalMove(f"{subject}: cannot go from {old} to {new}; from {old} it may go to {allowed}")
+    return new

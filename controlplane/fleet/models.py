@@ -1,0 +1,67 @@
+"""Tables of the fleet."""
+
+from django.conf import settings
+from django.db import models
+
+
+class EnrolmentToken(models.Model):
+    """Lets one machine join, once; only its hash is kept."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    labels = models.JSONField(default=dict)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+
+
+class Agent(models.Model):
+    """A machine that joined. Whether it is here now is in Redis; ``seen_at`` is that, sampled."""
+
+    class State(models.TextChoices):
+        """Whether its control socket is open."""
+
+        ONLINE = "online"
+        OFFLINE = "offline"
+
+    name = models.CharField(max_length=100, unique=True)
+    credential_digest = models.CharField(max_length=64, unique=True)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.OFFLINE)
+    version = models.CharField(max_length=40, default="")
+    host = models.CharField(max_length=255, default="127.0.0.1")
+    labels = models.JSONField(default=dict)
+    slots = models.JSONField(default=list)
+    """One entry per worker slot: ``{"emulate": {"samples_per_second": 250} | null}``."""
+    server_slots = models.PositiveIntegerField(default=0)
+    cpu_count = models.PositiveIntegerField(default=1)
+    memory_bytes = models.BigIntegerField(default=0)
+    joined_at = models.DateTimeField(auto_now_add=True)
+    seen_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Reservation(models.Model):
+    """A slot that a job holds, from its scheduling to its end."""
+
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="reservations")
+    role = models.CharField(max_length=6)
+    slot = models.PositiveIntegerField()
+    job_id = models.BigIntegerField(db_index=True)
+    index = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "role", "slot"], name="one_process_per_slot")]
+
+
+class AgentSample(models.Model):
+    """A machine's load, sampled every 10 s from Redis."""
+
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="samples")
+    at = models.DateTimeField()
+    cpu = models.FloatField()
+    memory = models.FloatField()
+
+    class Meta:
+        indexes = [models.Index(fields=["agent", "at"])]

@@ -1,0 +1,143 @@
+"""Tables of jobs. From submission on the engine owns a job's state; these rows are written by ingest alone."""
+
+import secrets
+
+from django.conf import settings
+from django.db import models
+
+from controlplane.core.states import JOB_OVER, JobState, ProcessState
+
+
+def new_job_key() -> bytes:
+    """The secret from which all credentials of a job's processes derive."""
+    return secrets.token_bytes(32)
+
+
+class Job(models.Model):
+    """One training run with one spec."""
+
+    name = models.CharField(max_length=100)
+    spec = models.JSONField()
+    """As ``controlplane.protocol.spec.spec_document`` writes it."""
+    submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    idempotency_key = models.CharField(max_length=200, null=True)
+    key = models.BinaryField(default=new_job_key)
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    state = models.CharField(
+        max_length=10, choices=[(state, state) for state in JobState], default=JobState.SUBMITTED, db_index=True
+    )
+    state_since = models.DateTimeField(auto_now_add=True)
+    awaited = models.TextField(default="", blank=True)
+    reason = models.TextField(default="", blank=True)
+    started_at = models.DateTimeField(null=True)
+    """When it began to run: the first iteration may start."""
+    finished_at = models.DateTimeField(null=True)
+
+    incarnation = models.PositiveIntegerField(default=0)
+    generation = models.PositiveIntegerField(default=0)
+    iteration = models.PositiveIntegerField(default=0)
+    """Iterations that every counting worker has reported."""
+    samples = models.BigIntegerField(default=0)
+    busy_s = models.FloatField(default=0.0)
+    waiting_s = models.FloatField(default=0.0)
+    coordination_s = models.FloatField(default=0.0)
+    """Sums over all reports of all workers."""
+    loss = models.FloatField(null=True)
+    accuracy = models.FloatField(null=True)
+    """Of the last evaluation."""
+    model_path = models.CharField(max_length=500, default="", blank=True)
+    model_bytes = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["submitted_by", "idempotency_key"], name="one_job_per_idempotency_key")
+        ]
+
+    def __str__(self) -> str:
+        return f"job {self.pk} ({self.name})"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will happen to it any more."""
+        return self.state in JOB_OVER
+
+    @property
+    def waiting_share(self) -> float:
+        """Time lost to waiting, as a share of all workers' time."""
+        whole = self.busy_s + self.waiting_s + self.coordination_s
+        return self.waiting_s / whole if whole else 0.0
+
+
+class Process(models.Model):
+    """One life of one worker (``index`` is its rank) or server of a job."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="processes")
+    role = models.CharField(max_length=6)
+    index = models.PositiveIntegerField()
+    instance = models.CharField(max_length=100)
+    agent = models.ForeignKey("fleet.Agent", null=True, on_delete=models.SET_NULL, related_name="processes")
+    slot = models.PositiveIntegerField(default=0)
+    emulate = models.JSONField(null=True)
+    state = models.CharField(max_length=12, choices=[(state, state) for state in ProcessState])
+    state_since = models.DateTimeField()
+    reason = models.TextField(default="", blank=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    share = models.PositiveIntegerField(default=0)
+    """Of a worker: the share it was last given."""
+    iteration = models.IntegerField(default=-1)
+    """The last iteration that it reported."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "role", "index", "instance"], name="one_row_per_instance")]
+
+
+class Decision(models.Model):
+    """A command that the engine gave, but for the orders that merely carry one."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="decisions")
+    incarnation = models.PositiveIntegerField()
+    sequence = models.BigIntegerField()
+    """Rises by one over the job's commands within an incarnation."""
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=30)
+    """The command's tag: set-shares, set-roster, set-placement, move-job, raise-flag, ..."""
+    cause = models.CharField(max_length=40)
+    reason = models.TextField()
+    iteration = models.IntegerField(null=True)
+    payload = models.JSONField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["job", "incarnation", "sequence"], name="one_row_per_decision")
+        ]
+        indexes = [models.Index(fields=["job", "kind", "sequence"])]
+
+
+class Flag(models.Model):
+    """A finding that a worker straggles; open while ``closed_at`` is null."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="flags")
+    key = models.CharField(max_length=100)
+    rank = models.PositiveIntegerField()
+    kind = models.CharField(max_length=20)
+    persistence = models.CharField(max_length=10)
+    sentence = models.TextField()
+    evidence = models.JSONField(default=dict)
+    opened_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True)
+    closing_reason = models.TextField(default="", blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "key"], name="one_row_per_flag")]
+
+
+class AuditEntry(models.Model):
+    """What a person or a program asked of the control plane."""
+
+    at = models.DateTimeField(auto_now_add=True)
+    actor = models.CharField(max_length=150)
+    action = models.CharField(max_length=40)
+    subject = models.CharField(max_length=100)
+    detail = models.JSONField(default=dict)

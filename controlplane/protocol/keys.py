@@ -1,0 +1,34 @@
+"""Credentials of processes, derived from the job's key so that none can pose as another.
+
+``process_key`` opens the control socket of one life of one process; ``data_key`` is what one worker shows to one
+server, and the server can derive it from its own key alone.
+"""
+
+import hashlib
+import hmac
+
+from controlplane.protocol.orders import Role
+
+
+def process_key(job_key: bytes, role: Role, index: int, instance: str) -> bytes:
+    """The credential of one process instance: 32 bytes."""
+    return _derive(job_key, "process", role, str(index), instance)
+
+
+def data_key(server_key: bytes, rank: int, worker_instance: str) -> bytes:
+    """What worker ``rank`` proves to the server that owns ``server_key`` (its process key): 32 bytes."""
+    return _derive(server_key, "data", str(rank), worker_instance)
+
+
+def proof(key: bytes, nonce: bytes) -> bytes:
+    """The answer to a challenge by whoever holds ``key``: 32 bytes."""
+    return hmac.digest(key, nonce, hashlib.sha256)
+
+
+def matches(expected: bytes, given: bytes) -> bool:
+    """Whether two credentials are equal, in constant time."""
+    return hmac.compare_digest(expected, given)
+
+
+def _derive(key: bytes, *parts: str) -> bytes:
+    return hmac.digest(key, "\x00".join(parts).encode(), hashlib.sha256)

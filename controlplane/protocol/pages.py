@@ -1,0 +1,14 @@
+"""What a browser's websocket carries: numbered ticks, as JSON. Figures and tables are fetched, never pushed."""
+
+from controlplane.protocol.base import Count, Value
+
+
+class Tick(Value, kw_only=True, tag="tick"):
+    """Something that a page may show has moved. ``seq`` rises by one; after a gap the page refetches."""
+
+    seq: Count
+    at_ms: Count
+    jobs: dict[int, str] = {}
+    """Jobs with new rows, and their state."""
+    fleet: bool = False
+    """Whether agents or slots changed."""

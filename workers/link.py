@@ -1,0 +1,38 @@
+"""The control socket of one process, as its loop sees it. Implementations are thread-safe and survive reconnects."""
+
+from collections.abc import Callable
+from threading import Event
+from typing import Protocol
+
+from controlplane.protocol.messages import ServerMessage, WorkerMessage
+from controlplane.protocol.orders import Orders, Placement, ServerOrders
+
+
+class WorkerLink(Protocol):
+    """What a worker says and hears. ``stopping`` is set when the agent asks the process to end."""
+
+    stopping: Event
+
+    def say(self, build: Callable[[int], WorkerMessage]) -> None:
+        """Send ``build(number)``, now or after the next reconnect; it is kept until it is durable."""
+
+    def orders(self) -> Orders | None:
+        """The newest orders, if any came."""
+
+    def await_orders(self, accept: Callable[[Orders], bool], timeout_s: float | None = None) -> Orders | None:
+        """The newest orders, once ``accept`` holds for them; None after ``timeout_s`` or when stopping."""
+
+    def await_placement(self, version: int, timeout_s: float | None = None) -> Placement | None:
+        """The placement of at least that version; None after ``timeout_s`` or when stopping."""
+
+
+class ServerLink(Protocol):
+    """What a server says and hears."""
+
+    stopping: Event
+
+    def say(self, build: Callable[[int], ServerMessage]) -> None:
+        """As ``WorkerLink.say``."""
+
+    def on_orders(self, take: Callable[[ServerOrders], None]) -> None:
+        """Have ``take`` called with the newest orders, now if there are any and whenever newer ones come."""
