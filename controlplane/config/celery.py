@@ -1,0 +1,20 @@
+"""The Celery app. Queues: ``decisions`` (threads, one short task per job that has news) and ``history`` (everything else).
+
+Tasks are acknowledged early: what a crash interrupts is found again by the beat task ``rescue``.
+"""
+
+import os
+
+from celery import Celery
+from celery.signals import setup_logging
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.config.settings")
+
+app = Celery("paceline")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks(["controlplane.runtime"])
+
+
+@setup_logging.connect
+def keep_our_logging(**_: object) -> None:
+    """Celery configures no logging where somebody listens here; Django has done so already."""

@@ -1,0 +1,166 @@
+"""What the environment may say, read once and refused loudly: every refusal names the variable, the value and the cure."""
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+REDIS_SCHEMES = ("redis", "rediss", "unix")
+DATABASE_SCHEMES = ("sqlite", "postgres", "postgresql")
+LOG_FORMATS = ("plain", "json")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+SECRET_KEY_LENGTH = 50
+"""Characters below which Django's own deployment check warns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Everything that is configured from outside."""
+
+    data_dir: Path
+    debug: bool
+    secret_key: str
+    url: str
+    """Where browsers and agents reach this control plane."""
+    allowed_hosts: list[str]
+    database: dict[str, Any]
+    redis_url: str
+    """Empty where nothing is configured: ``manage.py up`` then starts one of its own."""
+    static_root: Path | None
+    log_format: str
+    log_level: str
+
+    @property
+    def https(self) -> bool:
+        """Whether cookies may travel over TLS only."""
+        return self.url.startswith("https://")
+
+
+def read_environment(variables: Mapping[str, str]) -> Environment:
+    """The environment, validated; creates the data folder and, if no secret is given, the secret in it.
+
+    Raises:
+        ImproperlyConfigured: naming the variable, what was found, what is expected, and the cure.
+    """
+    env = environ.FileAwareEnv()
+    env.ENVIRON = dict(variables)
+    data_dir = _data_dir(env.str("PACELINE_DATA_DIR", default="var"))
+    debug = _boolean(variables, "DEBUG")
+    return Environment(
+        data_dir=data_dir,
+        debug=debug,
+        secret_key=_secret_key(env.str("SECRET_KEY", default=""), data_dir),
+        url=_url(env.str("PACELINE_URL", default="http://127.0.0.1:8000")),
+        allowed_hosts=_hosts(env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"]), debug=debug),
+        database=_database(env, data_dir),
+        redis_url=_redis_url(env.str("REDIS_URL", default="")),
+        static_root=Path(root).resolve() if (root := env.str("PACELINE_STATIC_ROOT", default="")) else None,
+        log_format=_one_of(variables, "LOG_FORMAT", LOG_FORMATS),
+        log_level=_one_of(variables, "LOG_LEVEL", LOG_LEVELS, default="INFO"),
+    )
+
+
+def broker_url(redis_url: str) -> str:
+    """``redis_url`` as Celery's transport spells it: Unix sockets have a scheme of their own there."""
+    parts = urlsplit(redis_url)
+    if parts.scheme != "unix":
+        return redis_url
+    query = parse_qs(parts.query)
+    password = query["password"][0] if "password" in query else unquote(parts.password or "")
+    login = f":{quote(password, safe='')}@" if password else ""
+    return f"redis+socket://{login}{parts.path}?virtual_host={query.get('db', ['0'])[0]}"
+
+
+def _refuse(variable: str, found: object, expected: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f"{variable}: found {found!r}, expected {expected}")
+
+
+def _boolean(variables: Mapping[str, str], name: str) -> bool:
+    value = variables.get(name, "").strip().lower()
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"", "0", "false", "no", "off"}:
+        return False
+    raise _refuse(name, variables[name], "1, true, yes, on, or 0, false, no, off")
+
+
+def _one_of(variables: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str | None = None) -> str:
+    value = variables.get(name) or default or allowed[0]
+    if value not in allowed:
+        raise _refuse(name, value, f"one of {', '.join(allowed)}")
+    return value
+
+
+def _data_dir(value: str) -> Path:
+    path = Path(value).resolve()
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise _refuse("PACELINE_DATA_DIR", value, f"a folder that can be made here ({error.strerror})") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise _refuse("PACELINE_DATA_DIR", value, "a folder that this user may write; change its owner or name another")
+    return path
+
+
+def _secret_key(value: str, data_dir: Path) -> str:
+    if not value:
+        return _kept_secret(data_dir / "secret_key")
+    if len(value) < SECRET_KEY_LENGTH:
+        expected = f"at least {SECRET_KEY_LENGTH} characters; leave it out to have one made and kept in the data folder"
+        raise _refuse("SECRET_KEY", f"{len(value)} characters", expected)
+    return value
+
+
+def _kept_secret(path: Path) -> str:
+    """The data folder's secret, made by whichever process comes first: several start at once."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    if not path.exists():
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_urlsafe(64))
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    secret = path.read_text().strip()
+    if len(secret) < SECRET_KEY_LENGTH:
+        raise _refuse(str(path), f"{len(secret)} characters", "the secret made at first start; delete it to have one made")
+    return secret
+
+
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise _refuse("PACELINE_URL", value, "an address such as https://paceline.example.org")
+    return value.rstrip("/")
+
+
+def _hosts(value: list[str], *, debug: bool) -> list[str]:
+    if not value:
+        raise _refuse("ALLOWED_HOSTS", value, "host names separated by commas")
+    for host in value:
+        if "/" in host or " " in host:
+            raise _refuse("ALLOWED_HOSTS", host, "bare host names separated by commas, without scheme or path")
+        if host == "*" and not debug:
+            raise _refuse("ALLOWED_HOSTS", host, "the names under which it is reached, or DEBUG=1")
+    return value
+
+
+def _redis_url(value: str) -> str:
+    if value and urlsplit(value).scheme not in REDIS_SCHEMES:
+        raise _refuse("REDIS_URL", value, "redis://host:port/db, rediss://... or unix:///path/to/socket")
+    return value
+
+
+def _database(env: environ.Env, data_dir: Path) -> dict[str, Any]:
+    value = env.str("DATABASE_URL", default="")
+    if value and urlsplit(value).scheme not in DATABASE_SCHEMES:
+        raise _refuse("DATABASE_URL", value.partition("@")[0], "sqlite:///path or postgres://user:password@host/name")
+    return dict(env.db_url_config(value or f"sqlite:///{data_dir / 'paceline.sqlite3'}"))

@@ -1,0 +1,196 @@
+"""Django's settings. Everything that differs between machines comes from the environment (see ``environment``)."""
+
+import os
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from controlplane.config.environment import broker_url, read_environment
+from controlplane.config.logs import configure_structlog, logging_config
+
+ENVIRONMENT = read_environment(os.environ)
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+DATA_DIR = ENVIRONMENT.data_dir
+DEBUG = ENVIRONMENT.debug
+SECRET_KEY = ENVIRONMENT.secret_key
+PACELINE_URL = ENVIRONMENT.url
+REDIS_URL = ENVIRONMENT.redis_url
+ALLOWED_HOSTS = ENVIRONMENT.allowed_hosts
+
+ROOT_URLCONF = "controlplane.config.urls"
+ASGI_APPLICATION = "controlplane.config.asgi.application"
+
+INSTALLED_APPS = [
+    "channels",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "servestatic",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "django_filters",
+    "rest_framework",
+    "knox",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "controlplane.fleet",
+    "controlplane.jobs",
+    "controlplane.telemetry",
+    "controlplane.runtime",
+    "controlplane.api",
+    "frontend",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "servestatic.middleware.ServeStaticMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# Database ------------------------------------------------------------------------------------------------------------
+
+DATABASES: dict[str, dict[str, Any]] = {"default": ENVIRONMENT.database}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["OPTIONS"] = {
+        # IMMEDIATE: a transaction that will write takes the lock at once, and so waits instead of failing half way.
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
+    # Tests use a file, since in-memory databases do not lock as files do; one per run, so that runs may overlap.
+    DATABASES["default"]["TEST"] = {"NAME": str(Path(tempfile.gettempdir(), f"paceline-test-{os.getpid()}.sqlite3"))}
+else:
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+    DATABASES["default"]["OPTIONS"] = {"pool": {"min_size": 1, "max_size": 16}}
+
+# Redis, Celery, Channels ---------------------------------------------------------------------------------------------
+
+CELERY_BROKER_URL = broker_url(REDIS_URL) or "memory://"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_DEFAULT_QUEUE = "history"
+CELERY_TASK_ROUTES = {"controlplane.runtime.tasks.coordinate": {"queue": "decisions"}}
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_DISABLE_PREFETCH = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
+CELERY_BEAT_MAX_LOOP_INTERVAL = 1
+CELERY_TIMEZONE = "UTC"
+
+
+def _every(seconds: float, task: str) -> dict[str, Any]:
+    """A beat entry; a run that could not start before the next one is due is dropped."""
+    return {"task": f"controlplane.runtime.tasks.{task}", "schedule": seconds, "options": {"expires": seconds * 2}}
+
+
+CELERY_BEAT_SCHEDULE = {
+    "copy streams to the database": _every(1.0, "ingest"),
+    "start jobs that fit": _every(1.0, "schedule"),
+    "wake what was left behind": _every(1.0, "rescue"),
+    "bury processes of lost agents": _every(1.0, "reap_offline_agents"),
+    "sample machines": _every(10.0, "sample_presence"),
+}
+
+CHANNEL_LAYERS: dict[str, dict[str, Any]] = (
+    {"default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}}
+    if REDIS_URL
+    else {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+)
+
+# People, cookies, transport ------------------------------------------------------------------------------------------
+
+LOGIN_URL = "/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/login/"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENVIRONMENT.https
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_TRUSTED_ORIGINS = [PACELINE_URL]
+SECURE_SSL_REDIRECT = False  # whoever terminates TLS redirects: agents and health checks may come in behind it
+SECURE_HSTS_SECONDS = 31_536_000 if ENVIRONMENT.https else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENVIRONMENT.https else None
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+
+# Static files --------------------------------------------------------------------------------------------------------
+
+STATIC_URL = "/static/"
+STATIC_ROOT = ENVIRONMENT.static_root
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    *(["frontend.finders.PlotlyFinder"] if find_spec("frontend.finders") else []),
+]
+# A container collects its files once and serves them under hashed names; a checkout serves them from where they are.
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": (
+            "servestatic.storage.CompressedManifestStaticFilesStorage"
+            if STATIC_ROOT
+            else "django.contrib.staticfiles.storage.StaticFilesStorage"
+        )
+    },
+}
+SERVESTATIC_USE_FINDERS = STATIC_ROOT is None
+SERVESTATIC_AUTOREFRESH = DEBUG
+
+# REST ----------------------------------------------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "knox.auth.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+}
+
+# Language, logs ------------------------------------------------------------------------------------------------------
+
+LANGUAGE_CODE = "en-gb"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+LOGGING = logging_config(log_format=ENVIRONMENT.log_format, level=ENVIRONMENT.log_level)
+configure_structlog()
