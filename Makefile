@@ -1,0 +1,59 @@
+# make demo | test | check | bench | clean. Everything is installed into .venv; nothing else is touched.
+# On Linux a plain torch brings CUDA with it; for the CPU build:
+#   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+ARGS   ?=
+TORCH_INDEX ?=
+
+RUNTIME := $(VENV)/.installed
+TESTS   := $(VENV)/.installed-tests
+PURE    := controlplane/protocol controlplane/core controlplane/policies workers
+
+.PHONY: demo up test check bench clean
+.DELETE_ON_ERROR:
+
+demo: $(RUNTIME)
+	@exec $(BIN)/python manage.py demo $(ARGS)
+
+up: $(RUNTIME)
+	@exec $(BIN)/python manage.py up $(ARGS)
+
+test: $(TESTS)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(TESTS)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not integration and not browser" $(ARGS)
+
+bench: $(RUNTIME)
+	$(BIN)/python manage.py bench decisions $(ARGS)
+
+clean:
+	rm -rf $(VENV) var .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "No python3 on the PATH. Paceline needs Python 3.11 or newer."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "$(PYTHON) is too old: Paceline needs Python 3.11 or newer. Name one with: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' \
+	  || { echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps are older than the requirements only if those changed, so that an installed checkout starts at once.
+$(RUNTIME): requirements.txt requirements/controlplane.txt requirements/agent.txt requirements/constraints.txt | $(BIN)/python
+	$(if $(TORCH_INDEX),$(PIP) install --quiet --extra-index-url $(TORCH_INDEX) -r requirements/agent.txt)
+	$(PIP) install --quiet -r requirements.txt
+	@$(PIP) check
+	@touch $@
+
+$(TESTS): requirements/tests.txt $(RUNTIME)
+	$(PIP) install --quiet -r requirements/tests.txt
+	@$(PIP) check
+	@touch $@
