@@ -1,5 +1,7 @@
 """Cuts the flattened parameters into blocks, the unit of placement."""
 
+import itertools
+
 BLOCK_BYTES = 4 * 1024 * 1024
 """Largest block (PSLD section 5.2)."""
 
@@ -15,12 +17,13 @@ def cut_blocks(tensor_sizes: list[int], *, block_bytes: int = BLOCK_BYTES) -> li
 
     Args:
         tensor_sizes: elements of each parameter tensor, in the model's order.
+        block_bytes: the largest block.
     """
     slices: list[tuple[int, int]] = []
     start = 0
     for size in tensor_sizes:
         parts = -(-size * ELEMENT_BYTES // block_bytes)
         edges = [start + size * part // parts for part in range(parts + 1)]
-        slices += zip(edges, edges[1:], strict=False)
+        slices += itertools.pairwise(edges)
         start += size
     return slices

@@ -14,7 +14,7 @@ from controlplane.protocol.orders import Block
 from controlplane.protocol.spec import Choice
 
 
-class Observation(Value, kw_only=True):
+class Observation(Value, frozen=True, kw_only=True):
     """What one worker did in one iteration, past its warm-up. ``busy_s`` is t of LB-BSP Alg. 1."""
 
     rank: int
@@ -32,7 +32,7 @@ class Observation(Value, kw_only=True):
         return self.compute_s + self.communication_s
 
 
-class ShareRequest(Value, kw_only=True):
+class ShareRequest(Value, frozen=True, kw_only=True):
     """What a batching policy has to divide: ``total`` samples over the ranks of ``current``, within ``limits``."""
 
     iteration: int
@@ -43,7 +43,7 @@ class ShareRequest(Value, kw_only=True):
     """Lowest and highest share of each rank."""
 
 
-class ShareDecision(Value, kw_only=True):
+class ShareDecision(Value, frozen=True, kw_only=True):
     """Shares that sum to the total and respect every limit, with the sentence for the operator."""
 
     shares: dict[int, int]
@@ -71,7 +71,7 @@ class Batching(Protocol):
         """The shares for ``request.iteration``, given one iteration's observations (fewer than ranks in warm-up)."""
 
 
-class Progress(Value, kw_only=True):
+class Progress(Value, frozen=True, kw_only=True):
     """How far each counting worker is: ``done[rank]`` is its last finished iteration, -1 before the first."""
 
     done: dict[int, int]
@@ -80,7 +80,7 @@ class Progress(Value, kw_only=True):
     """How many iterations ahead a synchronous barrier may grant, since the servers' quorum holds it."""
 
 
-class Release(Value, kw_only=True):
+class Release(Value, frozen=True, kw_only=True):
     """A worker may start iterations up to ``watermark``."""
 
     watermark: int
@@ -116,7 +116,7 @@ class DataPolicy(Protocol):
         """Where each rank's samples begin within an iteration's global batch."""
 
 
-class Finding(Value, kw_only=True):
+class Finding(Value, frozen=True, kw_only=True):
     """A worker that straggles, or does so no longer (``open`` False closes the flag of that rank and kind)."""
 
     rank: int

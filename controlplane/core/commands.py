@@ -12,21 +12,21 @@ from controlplane.protocol.orders import Block, Orders, Rejection, Role, ServerO
 from controlplane.protocol.spec import Emulation
 
 
-class Command(Value, kw_only=True):
+class Command(Value, frozen=True, kw_only=True):
     """Base of all commands. ``cause`` is the id of the log entry that led to it."""
 
     cause: str
     reason: str
 
 
-class MoveJob(Command, kw_only=True, tag="move-job"):
+class MoveJob(Command, frozen=True, kw_only=True, tag="move-job"):
     """The job is in a new state; ``awaited`` says what it waits for there ("" where nothing is)."""
 
     state: JobState
     awaited: str = ""
 
 
-class MoveProcess(Command, kw_only=True, tag="move-process"):
+class MoveProcess(Command, frozen=True, kw_only=True, tag="move-process"):
     """A worker or server is in a new state."""
 
     role: Role
@@ -38,7 +38,7 @@ class MoveProcess(Command, kw_only=True, tag="move-process"):
     emulate: Emulation | None = None
 
 
-class StartProcess(Command, kw_only=True, tag="start-process"):
+class StartProcess(Command, frozen=True, kw_only=True, tag="start-process"):
     """An agent is to run this process."""
 
     role: Role
@@ -49,7 +49,7 @@ class StartProcess(Command, kw_only=True, tag="start-process"):
     emulate: Emulation | None = None
 
 
-class StopProcess(Command, kw_only=True, tag="stop-process"):
+class StopProcess(Command, frozen=True, kw_only=True, tag="stop-process"):
     """An agent is to end this process."""
 
     role: Role
@@ -58,11 +58,11 @@ class StopProcess(Command, kw_only=True, tag="stop-process"):
     agent: int
 
 
-class ReleaseSlots(Command, kw_only=True, tag="release-slots"):
+class ReleaseSlots(Command, frozen=True, kw_only=True, tag="release-slots"):
     """The job needs its slots no longer."""
 
 
-class SetRoster(Command, kw_only=True, tag="set-roster"):
+class SetRoster(Command, frozen=True, kw_only=True, tag="set-roster"):
     """From ``first_iteration`` on these workers count."""
 
     generation: Positive
@@ -70,7 +70,7 @@ class SetRoster(Command, kw_only=True, tag="set-roster"):
     ranks: list[int]
 
 
-class SetShares(Command, kw_only=True, tag="set-shares"):
+class SetShares(Command, frozen=True, kw_only=True, tag="set-shares"):
     """A batching decision: the samples that each worker takes from ``iteration`` on."""
 
     generation: Positive
@@ -83,7 +83,7 @@ class SetShares(Command, kw_only=True, tag="set-shares"):
     """Predicted busy time of the slowest worker under these shares."""
 
 
-class SetPlacement(Command, kw_only=True, tag="set-placement"):
+class SetPlacement(Command, frozen=True, kw_only=True, tag="set-placement"):
     """A placement decision: which server holds which block."""
 
     version: Positive
@@ -91,7 +91,7 @@ class SetPlacement(Command, kw_only=True, tag="set-placement"):
     blocks: list[Block]
 
 
-class IssueOrders(Command, kw_only=True, tag="issue-orders"):
+class IssueOrders(Command, frozen=True, kw_only=True, tag="issue-orders"):
     """Send a worker its orders."""
 
     rank: Count
@@ -99,8 +99,8 @@ class IssueOrders(Command, kw_only=True, tag="issue-orders"):
     orders: Orders
 
 
-class IssuePlacement(Command, kw_only=True, tag="issue-placement"):
-    """Send a worker the placement; the executor adds addresses and keys of ``servers`` (index -> instance, host, port)."""
+class IssuePlacement(Command, frozen=True, kw_only=True, tag="issue-placement"):
+    """Send a worker the placement; the executor adds keys. ``servers``: index -> (instance, host, port)."""
 
     rank: Count
     instance: Name
@@ -110,7 +110,7 @@ class IssuePlacement(Command, kw_only=True, tag="issue-placement"):
     servers: dict[int, tuple[str, str, int]]
 
 
-class IssueServerOrders(Command, kw_only=True, tag="issue-server-orders"):
+class IssueServerOrders(Command, frozen=True, kw_only=True, tag="issue-server-orders"):
     """Send a server its orders."""
 
     index: Count
@@ -118,7 +118,7 @@ class IssueServerOrders(Command, kw_only=True, tag="issue-server-orders"):
     orders: ServerOrders
 
 
-class RejectMessage(Command, kw_only=True, tag="reject-message"):
+class RejectMessage(Command, frozen=True, kw_only=True, tag="reject-message"):
     """Tell a sender that its message changed nothing."""
 
     role: Role
@@ -127,7 +127,7 @@ class RejectMessage(Command, kw_only=True, tag="reject-message"):
     rejection: Rejection
 
 
-class RaiseFlag(Command, kw_only=True, tag="raise-flag"):
+class RaiseFlag(Command, frozen=True, kw_only=True, tag="raise-flag"):
     """A worker straggles: ``reason`` is the sentence for the operator."""
 
     flag: Name
@@ -140,7 +140,7 @@ class RaiseFlag(Command, kw_only=True, tag="raise-flag"):
     evidence: dict[str, Any]
 
 
-class CloseFlag(Command, kw_only=True, tag="close-flag"):
+class CloseFlag(Command, frozen=True, kw_only=True, tag="close-flag"):
     """The finding no longer holds."""
 
     flag: Name

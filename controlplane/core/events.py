@@ -16,13 +16,13 @@ WorkerSaid = WorkerHello | IterationReport | Evaluation | WorkerFinished
 ServerSaid = ServerHello | ServerReport
 
 
-class JobSubmitted(Value, kw_only=True, tag="job-submitted"):
+class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):
     """The first event of every log."""
 
     spec: JobSpec
 
 
-class Assignment(Value, kw_only=True):
+class Assignment(Value, frozen=True, kw_only=True):
     """One process of the job and the slot of the agent that is to run it."""
 
     role: Role
@@ -32,13 +32,13 @@ class Assignment(Value, kw_only=True):
     emulate: Emulation | None = None
 
 
-class SlotsAssigned(Value, kw_only=True, tag="slots-assigned"):
+class SlotsAssigned(Value, frozen=True, kw_only=True, tag="slots-assigned"):
     """The scheduler reserved a slot for every worker and server of the job."""
 
     assignments: list[Assignment]
 
 
-class WorkerHeard(Value, kw_only=True, tag="worker-heard"):
+class WorkerHeard(Value, frozen=True, kw_only=True, tag="worker-heard"):
     """A numbered message of an authenticated worker arrived."""
 
     rank: Count
@@ -46,7 +46,7 @@ class WorkerHeard(Value, kw_only=True, tag="worker-heard"):
     message: WorkerSaid
 
 
-class ServerHeard(Value, kw_only=True, tag="server-heard"):
+class ServerHeard(Value, frozen=True, kw_only=True, tag="server-heard"):
     """A numbered message of an authenticated server arrived."""
 
     index: Count
@@ -54,7 +54,7 @@ class ServerHeard(Value, kw_only=True, tag="server-heard"):
     message: ServerSaid
 
 
-class ConnectionLost(Value, kw_only=True, tag="connection-lost"):
+class ConnectionLost(Value, frozen=True, kw_only=True, tag="connection-lost"):
     """The control socket of a process ended: it is unreachable, which is not dead."""
 
     role: Role
@@ -62,7 +62,7 @@ class ConnectionLost(Value, kw_only=True, tag="connection-lost"):
     instance: Name
 
 
-class ProcessDied(Value, kw_only=True, tag="process-died"):
+class ProcessDied(Value, frozen=True, kw_only=True, tag="process-died"):
     """An agent says that a process ended, or its agent is gone for good."""
 
     role: Role
@@ -72,7 +72,7 @@ class ProcessDied(Value, kw_only=True, tag="process-died"):
     detail: str = ""
 
 
-class TimePassed(Value, kw_only=True, tag="time-passed"):
+class TimePassed(Value, frozen=True, kw_only=True, tag="time-passed"):
     """A deadline that the engine had named has come.
 
     ``seen`` holds, per process as ``role:index:instance``, when it last gave a sign of life, in milliseconds of the
@@ -82,13 +82,13 @@ class TimePassed(Value, kw_only=True, tag="time-passed"):
     seen: dict[str, int] = {}
 
 
-class ControlPlaneResumed(Value, kw_only=True, tag="control-plane-resumed"):
+class ControlPlaneResumed(Value, frozen=True, kw_only=True, tag="control-plane-resumed"):
     """A gateway or coordinator started, or had been silent: deadlines count afresh."""
 
     who: str
 
 
-class StopRequested(Value, kw_only=True, tag="stop-requested"):
+class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
     """Somebody asked for the end of the job."""
 
     actor: str
@@ -107,7 +107,7 @@ Event = (
 )
 
 
-class Entry(Value, kw_only=True):
+class Entry(Value, frozen=True, kw_only=True):
     """An event in its log: ``id`` is the stream id ``milliseconds-sequence``, strictly rising within a log."""
 
     id: str

@@ -11,7 +11,7 @@ from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
 
 
-class WorkerHello(Value, kw_only=True, tag="worker-hello"):
+class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     """The first message of a worker process and of each of its reconnections: answered with current orders."""
 
     number: Positive
@@ -20,12 +20,12 @@ class WorkerHello(Value, kw_only=True, tag="worker-hello"):
     """Samples of the training split that the worker can draw from."""
 
 
-class IterationReport(Value, kw_only=True, tag="report"):
+class IterationReport(Value, frozen=True, kw_only=True, tag="report"):
     """What one worker measured over one iteration.
 
     ``compute_s + push_s + pull_s + waiting_s + coordination_s`` is the iteration's length: from the
-    acknowledgement of the previous iteration's last push to that of this one's. ``pull_s`` excludes the time for which a server
-    held the reply; that is waiting.
+    acknowledgement of the previous iteration's last push to that of this one's. ``pull_s`` excludes the time for
+    which a server held the reply; that is waiting.
     """
 
     number: Positive
@@ -58,7 +58,7 @@ class IterationReport(Value, kw_only=True, tag="report"):
         return self.compute_s + self.push_s + self.pull_s
 
 
-class Evaluation(Value, kw_only=True, tag="evaluation"):
+class Evaluation(Value, frozen=True, kw_only=True, tag="evaluation"):
     """The score of one version of the parameters (after ``iteration`` updates) on the held-out split."""
 
     number: Positive
@@ -69,7 +69,7 @@ class Evaluation(Value, kw_only=True, tag="evaluation"):
     seconds: Seconds
 
 
-class WorkerFinished(Value, kw_only=True, tag="worker-finished"):
+class WorkerFinished(Value, frozen=True, kw_only=True, tag="worker-finished"):
     """The worker reached ``stop_at``; ``model_saved`` if it uploaded the final parameters."""
 
     number: Positive
@@ -77,14 +77,14 @@ class WorkerFinished(Value, kw_only=True, tag="worker-finished"):
     model_saved: bool = False
 
 
-class Heartbeat(Value, kw_only=True, tag="heartbeat"):
+class Heartbeat(Value, frozen=True, kw_only=True, tag="heartbeat"):
     """A sign of life each second, from a thread of its own; not numbered, not kept."""
 
     cpu: Fraction = 0.0
     memory: Fraction = 0.0
 
 
-class ServerHello(Value, kw_only=True, tag="server-hello"):
+class ServerHello(Value, frozen=True, kw_only=True, tag="server-hello"):
     """A server that listens. Sizes are the workload's tensors in order, in elements."""
 
     number: Positive
@@ -93,7 +93,7 @@ class ServerHello(Value, kw_only=True, tag="server-hello"):
     tensor_sizes: list[Positive]
 
 
-class ServerReport(Value, kw_only=True, tag="server-report"):
+class ServerReport(Value, frozen=True, kw_only=True, tag="server-report"):
     """What one server did since its last report."""
 
     number: Positive
@@ -106,13 +106,13 @@ class ServerReport(Value, kw_only=True, tag="server-report"):
     """(iteration, rank) of members that left before they had contributed everywhere."""
 
 
-class SlotOffer(Value, kw_only=True):
+class SlotOffer(Value, frozen=True, kw_only=True):
     """One place for a worker on an agent's machine."""
 
     emulate: Emulation | None = None
 
 
-class ProcessName(Value, kw_only=True):
+class ProcessName(Value, frozen=True, kw_only=True):
     """One life of one process of a job."""
 
     job: Positive
@@ -121,7 +121,7 @@ class ProcessName(Value, kw_only=True):
     instance: Name
 
 
-class AgentHello(Value, kw_only=True, tag="agent-hello"):
+class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
     """The first message of an agent's connection: what it offers and what it is running."""
 
     number: Positive
@@ -137,7 +137,7 @@ class AgentHello(Value, kw_only=True, tag="agent-hello"):
     running: list[ProcessName] = []
 
 
-class ProcessStarted(Value, kw_only=True, tag="process-started"):
+class ProcessStarted(Value, frozen=True, kw_only=True, tag="process-started"):
     """A process that the agent was ordered to start runs."""
 
     number: Positive
@@ -145,7 +145,7 @@ class ProcessStarted(Value, kw_only=True, tag="process-started"):
     pid: Positive
 
 
-class ProcessEnded(Value, kw_only=True, tag="process-ended"):
+class ProcessEnded(Value, frozen=True, kw_only=True, tag="process-ended"):
     """A process ended: its exit status (negative: the signal), and the last lines of its standard error."""
 
     number: Positive
@@ -154,7 +154,7 @@ class ProcessEnded(Value, kw_only=True, tag="process-ended"):
     tail: str = ""
 
 
-class AgentHeartbeat(Value, kw_only=True, tag="agent-heartbeat"):
+class AgentHeartbeat(Value, frozen=True, kw_only=True, tag="agent-heartbeat"):
     """The machine's load, each second; not numbered, not kept."""
 
     cpu: Fraction
@@ -163,7 +163,7 @@ class AgentHeartbeat(Value, kw_only=True, tag="agent-heartbeat"):
     bytes_received: Count = 0
 
 
-class Refresh(Value, kw_only=True, tag="refresh"):
+class Refresh(Value, frozen=True, kw_only=True, tag="refresh"):
     """A page asks for what it missed after ``since``."""
 
     since: Count = 0

@@ -12,7 +12,7 @@ from controlplane.protocol.spec import Emulation, JobSpec
 Role = Literal["worker", "server"]
 
 
-class Orders(Value, kw_only=True, tag="orders"):
+class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """What one worker may do next.
 
     The share holds for iterations ``share_from`` to ``share_until``. Where ``share_until`` is behind the worker, it
@@ -50,7 +50,7 @@ class Orders(Value, kw_only=True, tag="orders"):
         return self.incarnation, self.generation, self.sequence
 
 
-class Block(Value, kw_only=True):
+class Block(Value, frozen=True, kw_only=True):
     """A slice ``[start, stop)`` of the flattened parameters, counted in elements, and the server that holds it."""
 
     index: Count
@@ -59,7 +59,7 @@ class Block(Value, kw_only=True):
     server: Count
 
 
-class ServerAddress(Value, kw_only=True):
+class ServerAddress(Value, frozen=True, kw_only=True):
     """Where a server listens, and what proves this worker to it (and it to this worker)."""
 
     index: Count
@@ -69,7 +69,7 @@ class ServerAddress(Value, kw_only=True):
     key: bytes
 
 
-class Placement(Value, kw_only=True, tag="placement"):
+class Placement(Value, frozen=True, kw_only=True, tag="placement"):
     """Which server holds which block, for one worker. Replaced whole; versions only rise."""
 
     incarnation: Count
@@ -78,7 +78,7 @@ class Placement(Value, kw_only=True, tag="placement"):
     servers: list[ServerAddress]
 
 
-class Member(Value, kw_only=True):
+class Member(Value, frozen=True, kw_only=True):
     """A worker that counts in the roster, from an iteration on."""
 
     rank: Count
@@ -86,7 +86,7 @@ class Member(Value, kw_only=True):
     from_iteration: Count
 
 
-class ServerOrders(Value, kw_only=True, tag="server-orders"):
+class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     """What one server holds, and whose contributions close an iteration."""
 
     incarnation: Count
@@ -104,7 +104,7 @@ class ServerOrders(Value, kw_only=True, tag="server-orders"):
         return self.incarnation, self.generation, self.sequence
 
 
-class ProcessOrder(Value, kw_only=True):
+class ProcessOrder(Value, frozen=True, kw_only=True):
     """A process that an agent is to keep running. ``key`` is the process's own credential, as a hex string."""
 
     job: Positive
@@ -117,7 +117,7 @@ class ProcessOrder(Value, kw_only=True):
     emulate: Emulation | None = None
 
 
-class AgentOrders(Value, kw_only=True, tag="agent-orders"):
+class AgentOrders(Value, frozen=True, kw_only=True, tag="agent-orders"):
     """Every process that the agent should be running; whatever else it runs for a job is to end."""
 
     sequence: Count
@@ -125,7 +125,7 @@ class AgentOrders(Value, kw_only=True, tag="agent-orders"):
     durable: Count = 0
 
 
-class Rejection(Value, kw_only=True, tag="rejection"):
+class Rejection(Value, frozen=True, kw_only=True, tag="rejection"):
     """The typed error to the sender of a message that changed nothing."""
 
     code: Literal["malformed", "oversized", "out-of-order", "stale", "foreign", "unexpected", "unauthorised"]

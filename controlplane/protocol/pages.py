@@ -3,7 +3,7 @@
 from controlplane.protocol.base import Count, Value
 
 
-class Tick(Value, kw_only=True, tag="tick"):
+class Tick(Value, frozen=True, kw_only=True, tag="tick"):
     """Something that a page may show has moved. ``seq`` rises by one; after a gap the page refetches."""
 
     seq: Count

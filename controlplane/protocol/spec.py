@@ -27,14 +27,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A part of a spec; a field that does not exist is an error, since it is most often a typing mistake."""
 
 
-class Choice(Part, kw_only=True):
+class Choice(Part, frozen=True, kw_only=True):
     """One of the registered policies by name, with the parameters that differ from its defaults."""
 
     name: Name
     parameters: dict[str, Any] = {}
 
 
-class Workload(Part, kw_only=True):
+class Workload(Part, frozen=True, kw_only=True):
     """What is trained on what: ``module:factory`` or a catalogue name, a data set, and options of the workload."""
 
     name: Name
@@ -42,7 +42,7 @@ class Workload(Part, kw_only=True):
     options: dict[str, Any] = {}
 
 
-class Synchronization(Part, kw_only=True):
+class Synchronization(Part, frozen=True, kw_only=True):
     """The four independent choices of a job."""
 
     batching: Choice = Choice(name="uniform")
@@ -51,7 +51,7 @@ class Synchronization(Part, kw_only=True):
     data: Choice = Choice(name="shared")
 
 
-class Optimizer(Part, kw_only=True):
+class Optimizer(Part, frozen=True, kw_only=True):
     """A torch optimiser that the servers apply to their blocks."""
 
     name: Name = "sgd"
@@ -60,13 +60,13 @@ class Optimizer(Part, kw_only=True):
     weight_decay: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
 
 
-class Evaluate(Part, kw_only=True):
+class Evaluate(Part, frozen=True, kw_only=True):
     """How often the held-out split is scored, in iterations."""
 
     every: Positive = 20
 
 
-class Stop(Part, kw_only=True):
+class Stop(Part, frozen=True, kw_only=True):
     """When a job ends: whichever comes first. ``seconds`` count from the first iteration."""
 
     iterations: Positive | None = None
@@ -74,20 +74,20 @@ class Stop(Part, kw_only=True):
     seconds: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
 
 
-class Emulation(Part, kw_only=True):
+class Emulation(Part, frozen=True, kw_only=True):
     """A machine slower than the one it runs on: real gradients, then a pause up to the stated speed."""
 
     samples_per_second: Annotated[float, msgspec.Meta(gt=0.0)]
 
 
-class Limits(Part, kw_only=True):
+class Limits(Part, frozen=True, kw_only=True):
     """Bounds of one worker's share, in samples."""
 
     minimum: Positive = 1
     maximum: Positive | None = None
 
 
-class JobSpec(Part, kw_only=True):
+class JobSpec(Part, frozen=True, kw_only=True):
     """One training run. ``batch_size`` is per worker; the global batch is ``workers * batch_size`` and stays so."""
 
     name: Name
@@ -174,7 +174,7 @@ def _spec_error(error: msgspec.ValidationError, document: object) -> SpecError:
         return SpecError(f"{field}.{missing}".lstrip("."), None, "a value: the field is required")
     if sentence.startswith("object contains unknown field"):
         unknown = sentence.rsplit("`", 2)[1]
-        return SpecError(f"{field}.{unknown}".lstrip("."), unknown, "no such field; see /api/v1/schema for those allowed")
+        return SpecError(f"{field}.{unknown}".lstrip("."), unknown, "no field of that name")
     return SpecError(field, _at(document, field), sentence.removeprefix("expected "))
 
 

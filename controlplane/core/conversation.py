@@ -1,0 +1,146 @@
+"""What processes say: who may speak, which message is next, and what each leads to."""
+
+from typing import Literal
+
+from controlplane.core import ending, iterations, releases, roster
+from controlplane.core.commands import RejectMessage
+from controlplane.core.events import ConnectionLost, ServerHeard, WorkerHeard
+from controlplane.core.handling import EventRefused, Handling
+from controlplane.core.state import Process, Server, Worker
+from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.protocol.messages import (
+    Evaluation,
+    IterationReport,
+    ServerHello,
+    WorkerFinished,
+    WorkerHello,
+)
+from controlplane.protocol.orders import Rejection, Role
+
+Code = Literal["stale", "unexpected", "out-of-order"]
+
+
+def on_worker_heard(handling: Handling, event: WorkerHeard) -> None:
+    """A worker said something."""
+    worker = handling.job.workers.get(event.rank)
+    if worker is None or not _may_speak(handling, worker, "worker", event.rank, event.instance, event.message.number):
+        return
+    message = event.message
+    if isinstance(message, WorkerHello):
+        worker.heard = max(worker.heard, 1)
+        _greet_worker(handling, worker, message)
+    elif not _is_next(handling, worker, message.number):
+        return
+    elif isinstance(message, IterationReport):
+        _take_report(handling, worker, message)
+    elif isinstance(message, Evaluation):
+        iterations.on_evaluation(handling, message)
+    else:
+        _take_finished(handling, worker, message)
+
+
+def on_server_heard(handling: Handling, event: ServerHeard) -> None:
+    """A server said something."""
+    server = handling.job.servers.get(event.index)
+    if server is None or not _may_speak(handling, server, "server", event.index, event.instance, event.message.number):
+        return
+    if isinstance(event.message, ServerHello):
+        server.heard = max(server.heard, 1)
+        _greet_server(handling, server, event.message)
+    else:
+        _is_next(handling, server, event.message.number)
+
+
+def on_connection_lost(handling: Handling, event: ConnectionLost) -> None:
+    """A control socket ended: its process is unreachable, and may come back."""
+    process = handling.job.process(event.role, event.index)
+    if process is None or process.instance != event.instance:
+        raise EventRefused(f"job {handling.job.number}: {event.instance} lost its connection, but is not current")
+    if process.state is ProcessState.READY:
+        handling.move_process(process, ProcessState.UNREACHABLE, "its control connection ended")
+
+
+def _greet_worker(handling: Handling, worker: Worker, hello: WorkerHello) -> None:
+    job = handling.job
+    expected = sum(next(iter(job.servers.values())).tensor_sizes)
+    if expected and hello.parameter_count != expected:
+        found = f"{worker.title} has {hello.parameter_count} parameters, the servers hold {expected}"
+        ending.end(handling, JobState.FAILED, f"{found}: they run different workloads")
+        return
+    _is_here(handling, worker)
+    if job.state is JobState.STARTING:
+        roster.begin_when_all_are_ready(handling)
+    elif worker.index in job.roster:
+        releases.issue_placement(handling, worker, "hello")
+        releases.issue(handling, worker, "hello")
+
+
+def _greet_server(handling: Handling, server: Server, hello: ServerHello) -> None:
+    job = handling.job
+    server.host, server.port, server.tensor_sizes = hello.host, hello.port, hello.tensor_sizes
+    _is_here(handling, server)
+    if job.state is JobState.STARTING:
+        roster.begin_when_all_are_ready(handling)
+    else:
+        releases.issue_server_orders(handling, server, "hello")
+
+
+def _is_here(handling: Handling, process: Process) -> None:
+    if process.state is ProcessState.ORDERED:
+        handling.move_process(process, ProcessState.READY, "it said hello")
+
+
+def _take_report(handling: Handling, worker: Worker, report: IterationReport) -> None:
+    job = handling.job
+    if report.iteration <= worker.done:
+        return
+    if worker.index not in job.roster or report.generation > job.generation or report.iteration > worker.watermark:
+        leave = f"generation {job.generation}, iterations up to {worker.watermark}"
+        said = f"a report of iteration {report.iteration} in generation {report.generation}"
+        _reject(handling, worker, "unexpected", f"{said}, but {worker.title} has leave for {leave}", report.number)
+        return
+    iterations.on_report(handling, worker, report)
+
+
+def _take_finished(handling: Handling, worker: Worker, message: WorkerFinished) -> None:
+    job = handling.job
+    if job.stop_at is None or worker.state is not ProcessState.READY:
+        _reject(handling, worker, "unexpected", f"{worker.title} was not told to finish", message.number)
+        return
+    saved = ", the parameters are saved" if message.model_saved else ""
+    handling.move_process(worker, ProcessState.FINISHED, f"it reached iteration {message.iteration}{saved}")
+    releases.worker_finished(handling, worker)
+
+
+def _may_speak(handling: Handling, process: Process, role: Role, index: int, instance: str, number: int) -> bool:
+    """Whether this instance is the current, live one; tells it if not."""
+    job = handling.job
+    if process.instance == instance and not process.over and job.state not in JOB_OVER:
+        process.seen_ms = handling.now_ms
+        if process.state is ProcessState.UNREACHABLE:
+            handling.move_process(process, ProcessState.READY, "it speaks again")
+        return True
+    over = f"the job is {job.state}" if job.state in JOB_OVER else f"{process.instance} is {process.state}"
+    detail = f"{instance} no longer counts: {over}"
+    rejection = Rejection(code="stale", detail=detail, number=number)
+    handling.give(RejectMessage, detail, role=role, index=index, instance=instance, rejection=rejection)
+    return False
+
+
+def _is_next(handling: Handling, process: Process, number: int) -> bool:
+    """Whether the message is the next of its sender: one seen before is dropped, a gap is told."""
+    if number <= process.heard:
+        return False
+    if number > process.heard + 1:
+        detail = f"message {number} of {process.instance} came before {process.heard + 1}: send from there again"
+        _reject(handling, process, "out-of-order", detail, process.heard + 1)
+        return False
+    process.heard = number
+    return True
+
+
+def _reject(handling: Handling, process: Process, code: Code, detail: str, number: int) -> None:
+    rejection = Rejection(code=code, detail=detail, number=number)
+    handling.give(
+        RejectMessage, detail, role=process.role, index=process.index, instance=process.instance, rejection=rejection
+    )

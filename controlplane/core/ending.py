@@ -1,0 +1,44 @@
+"""The end of a job: everything is told to stop, and the slots go back when nothing runs on them."""
+
+from controlplane.core import flags
+from controlplane.core.commands import ReleaseSlots, StopProcess
+from controlplane.core.handling import Handling
+from controlplane.core.states import JobState, ProcessState
+
+SLOTS_RETURN_MS = 15_000
+"""How long the end of a job waits for its processes before its slots are given back anyway."""
+
+
+def end(handling: Handling, state: JobState, reason: str) -> None:
+    """The job is over: stop what still runs; slots go back when it has ended."""
+    handling.move_job(state, reason)
+    for process in handling.job.live_processes:
+        handling.give(
+            StopProcess,
+            f"the job is {state}",
+            role=process.role,
+            index=process.index,
+            instance=process.instance,
+            agent=process.agent,
+        )
+    flags.close_all(handling, f"the job is {state}")
+    return_slots(handling)
+
+
+def finish_if_all_have(handling: Handling) -> None:
+    """The job has succeeded once every live worker has reached its end."""
+    job = handling.job
+    if job.state is JobState.FINISHING and all(w.state is ProcessState.FINISHED for w in job.live_workers):
+        end(handling, JobState.SUCCEEDED, f"{job.stop_reason}; {job.completed + 1} iterations were done")
+
+
+def return_slots(handling: Handling, *, late: bool = False) -> None:
+    """Give the slots back once nothing runs on them, or it is ``late``."""
+    job = handling.job
+    running = job.live_processes
+    if not job.holds_slots or (running and not late):
+        return
+    for process in running:
+        handling.move_process(process, ProcessState.STOPPED, f"no word of its end within {SLOTS_RETURN_MS / 1000:g} s")
+    job.holds_slots = False
+    handling.give(ReleaseSlots, "its processes had their time" if late else "every process of the job has ended")

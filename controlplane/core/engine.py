@@ -1,0 +1,115 @@
+"""The engine of one job: entries of its log in, commands out.
+
+``handle`` is deterministic in the entries that it was given before. An event that has no place raises
+``EventRefused`` and changes nothing but the cursor; a message that its sender should not have sent is answered with
+a ``RejectMessage``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from controlplane.core import conversation, deadlines, invariants, lifecycle
+from controlplane.core.choices import Resolve
+from controlplane.core.commands import AnyCommand
+from controlplane.core.events import (
+    ConnectionLost,
+    ControlPlaneResumed,
+    Entry,
+    Event,
+    JobSubmitted,
+    ProcessDied,
+    ServerHeard,
+    SlotsAssigned,
+    StopRequested,
+    TimePassed,
+    WorkerHeard,
+)
+from controlplane.core.handling import EventRefused, Handling, Policies
+from controlplane.core.state import Job, Snapshot, read_snapshot
+from controlplane.core.states import JOB_OVER
+from controlplane.protocol.messages import IterationReport
+
+ENGINE_VERSION = "1"
+"""Changes whenever the same entries would lead to other commands."""
+
+HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
+    JobSubmitted: lifecycle.on_submitted,
+    SlotsAssigned: lifecycle.on_slots_assigned,
+    WorkerHeard: conversation.on_worker_heard,
+    ServerHeard: conversation.on_server_heard,
+    ConnectionLost: conversation.on_connection_lost,
+    ProcessDied: lifecycle.on_process_died,
+    TimePassed: deadlines.on_time_passed,
+    ControlPlaneResumed: deadlines.on_resumed,
+    StopRequested: lifecycle.on_stop_requested,
+}
+
+
+class Engine:
+    """Decides for one job. Not thread-safe; one driver holds it at a time."""
+
+    def __init__(self, *, job: int, resolve: Resolve) -> None:
+        self._job = Job(number=job)
+        self._resolve = resolve
+        self._policies: Policies | None = None
+        self.cursor = "0-0"
+        """The id of the last entry that was handled."""
+        self.deadline_ms: int | None = None
+        """When the driver is to append ``TimePassed``, in milliseconds of the log's clock."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended and holds no slot: nothing will follow."""
+        return self._job.state in JOB_OVER and not self._job.holds_slots
+
+    def handle(self, entry: Entry) -> list[AnyCommand]:
+        """What is to be done about ``entry``.
+
+        Raises:
+            EventRefused: if the event has no place now; only the cursor has moved.
+        """
+        self.cursor = entry.id
+        event = entry.event
+        if self._job.spec is None and not isinstance(event, JobSubmitted):
+            raise EventRefused(f"job {self._job.number}: {type(event).__name__} before its submission")
+        if self._policies is None and isinstance(event, JobSubmitted):
+            self._policies = Policies(event.spec, self._resolve)
+        handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
+        HANDLERS[type(event)](handling, event)
+        # A sign of life only pushes deadlines away, and an early deadline does no harm: reports need not look for one.
+        if not _is_report(event) or self._job.state in JOB_OVER:
+            self.deadline_ms = deadlines.next_deadline(self._job)
+        return handling.commands
+
+    def snapshot(self) -> bytes:
+        """All that later decisions depend on."""
+        policies = self._policies.dump() if self._policies else {}
+        snapshot = Snapshot(cursor=self.cursor, deadline_ms=self.deadline_ms, job=self._job, policies=policies)
+        return msgspec.msgpack.encode(snapshot)
+
+    @classmethod
+    def restore(cls, data: bytes, *, resolve: Resolve) -> "Engine":
+        """The engine that ``snapshot`` described.
+
+        Raises:
+            SnapshotVersionError: if this release cannot read it.
+        """
+        snapshot = read_snapshot(data)
+        engine = cls(job=snapshot.job.number, resolve=resolve)
+        engine._job = snapshot.job
+        engine.cursor = snapshot.cursor
+        engine.deadline_ms = snapshot.deadline_ms
+        if snapshot.job.spec is not None:
+            engine._policies = Policies(snapshot.job.spec, resolve)
+            engine._policies.load(snapshot.policies)
+        return engine
+
+    def validate(self) -> None:
+        """Assert every invariant."""
+        invariants.check(self._job)
+
+
+def _is_report(event: Event) -> bool:
+    return isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport)

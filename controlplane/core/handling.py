@@ -1,0 +1,97 @@
+"""The handling of one entry: what the handlers read and where they put their commands."""
+
+from typing import Any
+
+import msgspec
+
+from controlplane.core.choices import Barrier, Batching, DataPolicy, Detector, PlacementPolicy, Resolve
+from controlplane.core.commands import AnyCommand, MoveJob, MoveProcess
+from controlplane.core.state import Job, Process
+from controlplane.core.states import JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, move
+from controlplane.protocol.spec import Choice, JobSpec
+
+
+class EventRefused(ValueError):
+    """An event that has no place in the job's present state; nothing has changed."""
+
+
+class Policies:
+    """The policies of one job and the states that they are handed."""
+
+    def __init__(self, spec: JobSpec, resolve: Resolve) -> None:
+        chosen = spec.synchronization
+        self.batching: Batching = resolve("batching", chosen.batching)
+        self.barrier: Barrier = resolve("barrier", chosen.barrier)
+        self.placement: PlacementPolicy = resolve("placement", chosen.placement)
+        self.data: DataPolicy = resolve("data", chosen.data)
+        self.detector: Detector = resolve("stragglers", Choice(name="relative"))
+        self.batching_state: Any = None
+        self.detector_state: Any = self.detector.start()
+
+    def dump(self) -> dict[str, msgspec.Raw]:
+        """Their states, encoded."""
+        return {
+            "batching": msgspec.Raw(msgspec.msgpack.encode(self.batching_state)),
+            "stragglers": msgspec.Raw(msgspec.msgpack.encode(self.detector_state)),
+        }
+
+    def load(self, states: dict[str, msgspec.Raw]) -> None:
+        """Take their states from what ``dump`` gave."""
+        self.batching_state = msgspec.msgpack.decode(states["batching"], type=self.batching.state_type | None)
+        self.detector_state = msgspec.msgpack.decode(states["stragglers"], type=self.detector.state_type)
+
+
+class Handling:
+    """One entry being handled. ``now_ms`` is its time; no other clock is read."""
+
+    __slots__ = ("cause", "commands", "job", "now_ms", "policies")
+
+    def __init__(self, job: Job, policies: Policies | None, cause: str, now_ms: int) -> None:
+        self.job = job
+        self.policies = policies
+        self.cause = cause
+        self.now_ms = now_ms
+        self.commands: list[AnyCommand] = []
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job's spec; there is one from the first event on."""
+        assert self.job.spec is not None
+        return self.job.spec
+
+    @property
+    def chosen(self) -> Policies:
+        """The job's policies; there are some from the first event on."""
+        assert self.policies is not None
+        return self.policies
+
+    def give(self, command: type[AnyCommand], reason: str, /, **fields: Any) -> None:
+        """Add a command with this entry as its cause."""
+        self.commands.append(command(cause=self.cause, reason=reason, **fields))
+
+    def move_job(self, state: JobState, reason: str, *, awaited: str = "") -> None:
+        """Move the job along an arrow of its table, and say so."""
+        job = self.job
+        job.state = move(f"job {job.number}", JOB_ARROWS, job.state, state)
+        job.since_ms = self.now_ms
+        self.give(MoveJob, reason, state=state, awaited=awaited)
+
+    def move_process(self, process: Process, state: ProcessState, reason: str) -> None:
+        """Move a process along an arrow of its table, and say so."""
+        process.state = move(f"job {self.job.number}, {process.title}", PROCESS_ARROWS, process.state, state)
+        process.since_ms = self.now_ms
+        self.tell_process(process, reason)
+
+    def tell_process(self, process: Process, reason: str) -> None:
+        """Say where a process is."""
+        self.give(
+            MoveProcess,
+            reason,
+            role=process.role,
+            index=process.index,
+            instance=process.instance,
+            state=process.state,
+            agent=process.agent,
+            slot=process.slot,
+            emulate=process.emulate,
+        )

@@ -1,0 +1,91 @@
+"""What reports of iterations lead to: observations, completed iterations, shares and releases."""
+
+from controlplane.core import flags, releases
+from controlplane.core.choices import Observation
+from controlplane.core.handling import Handling
+from controlplane.core.state import Worker
+from controlplane.protocol.messages import Evaluation, IterationReport
+
+WARM_UP_REPORTS = 2
+"""The first iterations of a process, which enter no predictor and no flag."""
+
+SMOOTHING = 0.2
+"""Weight of the newest iteration in the smoothed iteration time."""
+
+
+def on_report(handling: Handling, worker: Worker, report: IterationReport) -> None:
+    """A worker has finished an iteration."""
+    job = handling.job
+    worker.done = report.iteration
+    worker.done_ms = handling.now_ms
+    worker.reports += 1
+    if worker.reports > WARM_UP_REPORTS and report.samples > 0:
+        job.observed.setdefault(report.iteration, {})[worker.index] = _observation(worker, report)
+    complete(handling)
+
+
+def complete(handling: Handling) -> None:
+    """Take in the iterations that every counting worker has now reported, and let the workers go on."""
+    job = handling.job
+    if not job.roster:
+        return
+    reached = min(job.workers[rank].done for rank in job.roster)
+    if reached <= job.completed:
+        return
+    _measure(handling, reached)
+    changed = False
+    for iteration in sorted(number for number in job.observed if number <= reached):
+        job.completed = iteration
+        seen = job.observed.pop(iteration)
+        observations = [seen[rank] for rank in sorted(seen)]
+        changed |= releases.decide_shares(handling, observations)
+        detector = handling.chosen.detector
+        handling.chosen.detector_state, findings = detector.observe(observations, handling.chosen.detector_state)
+        flags.record(handling, findings)
+    job.completed = reached
+    _release(handling, changed=changed)
+
+
+def on_evaluation(handling: Handling, evaluation: Evaluation) -> None:
+    """A version of the parameters was scored: the target may be reached."""
+    target = handling.spec.stop.accuracy
+    if target is None or evaluation.accuracy is None or evaluation.accuracy < target:
+        return
+    reached = f"accuracy {evaluation.accuracy:.4f} after iteration {evaluation.iteration}, asked for {target:g}"
+    releases.stop_soon(handling, reached)
+
+
+def _release(handling: Handling, *, changed: bool) -> None:
+    job = handling.job
+    every = handling.chosen.batching.every_iteration
+    lowest = min(job.workers[rank].watermark for rank in job.roster)
+    used_up = lowest - job.completed <= max(1, releases.lead(handling) // 2)
+    leave = releases.raise_watermarks(handling) if used_up or every else {}
+    if not (leave or changed or every):
+        return
+    if job.stop_at is not None and job.completed + 1 >= job.stop_at:
+        return
+    reason = f"iteration {job.completed} is complete"
+    for rank in job.roster:
+        releases.issue(handling, job.workers[rank], leave.get(rank, reason))
+
+
+def _measure(handling: Handling, reached: int) -> None:
+    job = handling.job
+    if job.completed_ms and job.completed >= 0:
+        took_s = (handling.now_ms - job.completed_ms) / 1000 / (reached - job.completed)
+        job.iteration_s += (took_s - job.iteration_s) * (SMOOTHING if job.iteration_s else 1.0)
+    job.completed_ms = handling.now_ms
+
+
+def _observation(worker: Worker, report: IterationReport) -> Observation:
+    return Observation(
+        rank=worker.index,
+        iteration=report.iteration,
+        samples=report.samples,
+        compute_s=report.compute_s,
+        communication_s=report.push_s + report.pull_s,
+        waiting_s=report.waiting_s,
+        cpu=report.cpu,
+        memory=report.memory,
+    )
