@@ -1,0 +1,128 @@
+"""The services of a whole control plane on this machine, started in order and waited for.
+
+Redis (unless one is configured), then the tables, then uvicorn, the two Celery workers and beat together. The same
+commands stand in docker-compose.yml; a test holds the two together.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from controlplane.runtime.embedded.errors import CannotStart
+from controlplane.runtime.embedded.ground import check_port
+from controlplane.runtime.embedded.processes import start_service
+from controlplane.runtime.embedded.redis_server import START_S as REDIS_START_S
+from controlplane.runtime.embedded.redis_server import answers, start_redis
+from controlplane.runtime.embedded.supervisor import Supervisor
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+MANAGE = [sys.executable, str(CHECKOUT / "manage.py")]
+CELERY = [sys.executable, "-m", "celery", "-A", "controlplane.config"]
+QUIET = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
+
+MIGRATE = [*MANAGE, "migrate", "--no-input", "--verbosity", "0"]
+DECISIONS = [*CELERY, "worker", "-Q", "decisions", "-P", "threads", "-c", "8", "-n", "decisions@%h", *QUIET]
+HISTORY = [*CELERY, "worker", "-Q", "history", "-P", "threads", "-c", "4", "-n", "history@%h", *QUIET]
+BEAT = [*CELERY, "beat", "--loglevel", "WARNING"]
+
+MIGRATE_S = 120.0
+READY_S = 90.0
+
+
+def web_command(host: str, port: int) -> list[str]:
+    """uvicorn; a page's open websocket may hold up its end no longer than 2 s."""
+    return [
+        *(sys.executable, "-m", "uvicorn", "controlplane.config.asgi:application"),
+        *("--host", host, "--port", str(port)),
+        *("--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2"),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """Where and with what settings it runs."""
+
+    folder: Path
+    """Data: database, models, logs, and the embedded Redis."""
+    host: str = "127.0.0.1"
+    port: int = 8000
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables on top of this process's own; REDIS_URL is added when Redis is embedded."""
+
+    @property
+    def url(self) -> str:
+        """Where browsers and agents on this machine find it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{self.port}"
+
+    @property
+    def logs(self) -> Path:
+        """What the services say."""
+        return self.folder / "logs"
+
+
+def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[dict[str, str], list[str]]:
+    """Start everything and wait until it is ready.
+
+    Returns:
+        the environment of its services, for commands that join them, and notices for the operator.
+
+    Raises:
+        CannotStart: naming what could not be started and why.
+        Interrupted: if the end is asked for meanwhile.
+    """
+    check_port(plane.host, plane.port)
+    plane.logs.mkdir(mode=0o700, exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PACELINE_URL": plane.url, **plane.settings}
+    environment["PACELINE_DATA_DIR"] = str(plane.folder)
+    notices = _provide_redis(plane, supervisor, environment)
+    _migrate(plane, supervisor, environment)
+    supervisor.add(
+        *(
+            start_service(name, command, log=plane.logs / f"{name}.log", environment=environment, folder=CHECKOUT)
+            for name, command in {
+                "web": web_command(plane.host, plane.port),
+                "decisions": DECISIONS,
+                "history": HISTORY,
+                "beat": BEAT,
+            }.items()
+        )
+    )
+    supervisor.wait_until(lambda: is_ready(plane.url), what="The control plane's start", seconds=READY_S)
+    return environment, notices
+
+
+def is_ready(url: str) -> bool:
+    """Whether ``/readyz`` says so."""
+    try:
+        return httpx.get(f"{url}/readyz", timeout=2.0, trust_env=False).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def _provide_redis(plane: ControlPlane, supervisor: Supervisor, environment: dict[str, str]) -> list[str]:
+    if configured := environment.get("REDIS_URL"):
+        if not answers(configured):
+            raise CannotStart("REDIS_URL names a Redis that does not answer: start it, or unset REDIS_URL.")
+        return []
+    redis = start_redis(plane.logs.parent)
+    supervisor.add(redis.service)
+    supervisor.wait_until(lambda: answers(redis.url), what="The start of Redis", seconds=REDIS_START_S)
+    environment["REDIS_URL"] = redis.url
+    return [redis.notice]
+
+
+def _migrate(plane: ControlPlane, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
+    """Bring the tables up to date, in a process of its own: it can be interrupted, and ours stays small."""
+    log = plane.logs / "migrate.log"
+    service = start_service("migrate", MIGRATE, log=log, environment=environment, folder=CHECKOUT)
+    try:
+        supervisor.wait_until(service.is_over, what="Migrating the database", seconds=MIGRATE_S)
+    finally:
+        service.await_stop(0)
+    if service.process.returncode:
+        service.check()

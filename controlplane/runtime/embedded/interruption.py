@@ -1,0 +1,45 @@
+"""Turns the signals that ask for the end into a flag that every wait looks at.
+
+An exception thrown by a handler could strike between the start of a child and its being remembered, and leave it
+running. A flag cannot: whoever waits sees it at the next look, with everything in a known state.
+"""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any, Self
+
+from controlplane.runtime.embedded.errors import Interrupted
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interruption:
+    """While entered, the signals set ``requested`` and do nothing else; before and after, they act as before."""
+
+    def __init__(self) -> None:
+        self.requested = threading.Event()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.requested.set()
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long.
+
+        Raises:
+            Interrupted: as soon as the end is asked for.
+        """
+        if self.requested.wait(seconds):
+            raise Interrupted

@@ -1,0 +1,126 @@
+"""One child process: started so that it cannot outlive its parent, logged to a file, ended with a deadline.
+
+On Linux the kernel kills the child when the thread that started it ends, however that comes about; elsewhere
+(no PR_SET_PDEATHSIG) only an orderly end of the parent ends it. Children have a session of their own, so that a
+Ctrl-C at the terminal reaches the parent alone, which then ends them in order.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.runtime.embedded.errors import CannotStart
+
+PR_SET_PDEATHSIG = 1
+TAIL_LINES = 12
+STOP_S = 8.0
+"""How long a service may take to end by itself: Celery finishes its tasks, uvicorn its requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A running child and where it writes what it has to say."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def is_over(self) -> bool:
+        """Whether it has ended, for whatever reason."""
+        return self.process.poll() is not None
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM, unless it is over."""
+        if not self.is_over():
+            self.process.terminate()
+
+    def await_stop(self, seconds: float) -> None:
+        """Wait for its end at most so long, then kill it and whatever it had started."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=max(0.0, seconds))
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def check(self) -> None:
+        """See that it runs.
+
+        Raises:
+            CannotStart: with its exit status and the end of its log.
+        """
+        status = self.process.poll()
+        if status is None:
+            return
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+        raise CannotStart(f"{self.name} {how}. The end of its log, {self.log}:\n{self.tail()}")
+
+    def tail(self) -> str:
+        """The last lines of its log, indented."""
+        lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        return "\n".join(f"    {line}" for line in lines) or "    (it said nothing)"
+
+
+def start_service(
+    name: str,
+    command: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    stdin: bytes = b"",
+) -> Service:
+    """Start ``command`` with its output in ``log``; ``stdin`` is all it can read, the place for secrets.
+
+    Raises:
+        CannotStart: if the program does not exist or may not be run.
+    """
+    given_in, given_out = os.pipe()
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=given_in,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if environment is None else dict(environment),
+                cwd=folder,
+                start_new_session=True,
+                preexec_fn=_dies_with(os.getpid()),
+            )
+        os.write(given_out, stdin)
+    except OSError as error:
+        raise CannotStart(f"{name}: cannot run {command[0]} ({error.strerror}).") from None
+    finally:
+        os.close(given_in)
+        os.close(given_out)
+    return Service(name=name, process=process, log=log)
+
+
+def stop_services(services: Sequence[Service], *, seconds: float = STOP_S) -> None:
+    """End all of them, together; those that do not end in time are killed."""
+    for service in services:
+        service.ask_to_stop()
+    deadline = time.monotonic() + seconds
+    for service in services:
+        service.await_stop(deadline - time.monotonic())
+
+
+def _dies_with(parent: int) -> Callable[[], None] | None:
+    """What the child does before it becomes the program: have itself killed when its parent ends."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl  # looked up here: after the fork nothing may allocate or lock
+
+    def ask_kernel() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before the kernel was asked
+            os._exit(1)
+
+    return ask_kernel

