@@ -30,6 +30,9 @@ class Agent(models.Model):
     version = models.CharField(max_length=40, default="")
     host = models.CharField(max_length=255, default="127.0.0.1")
     labels = models.JSONField(default=dict)
+    """What it says of itself, overruled by ``enrolled_labels``."""
+    enrolled_labels = models.JSONField(default=dict)
+    """What its enrolment token said: the operator's word."""
     slots = models.JSONField(default=list)
     """One entry per worker slot: ``{"emulate": {"samples_per_second": 250} | null}``."""
     server_slots = models.PositiveIntegerField(default=0)

@@ -1,0 +1,173 @@
+"""Writes of the fleet: enrolment, presence of agents, and the slots that jobs hold.
+
+Every claim is one conditional write whose row count is checked: two who ask at once cannot both have it.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from controlplane.core.events import Assignment
+from controlplane.fleet.models import Agent, EnrolmentToken, Reservation
+from controlplane.fleet.selectors import digest, free_places
+from controlplane.protocol.messages import AgentHello
+from controlplane.protocol.orders import Role
+from controlplane.protocol.spec import Emulation
+
+TOKEN_LIFETIME = timedelta(hours=1)
+"""How long an enrolment token can be used, unless told otherwise."""
+
+
+class EnrolmentRefused(Exception):
+    """A machine may not join; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolment:
+    """A machine that has just joined, and the credential that it is to keep: it is not stored here."""
+
+    agent: int
+    credential: str
+    labels: Mapping[str, str]
+
+
+def token_create(
+    *,
+    labels: Mapping[str, str],
+    created_by: Any = None,
+    lifetime: timedelta = TOKEN_LIFETIME,
+    now: datetime | None = None,
+) -> tuple[str, EnrolmentToken]:
+    """A new enrolment token, in clear for this once, and its row."""
+    token = secrets.token_urlsafe(32)
+    row = EnrolmentToken.objects.create(
+        digest=digest(token),
+        labels=dict(labels),
+        created_by=created_by,
+        expires_at=(now or timezone.now()) + lifetime,
+    )
+    return token, row
+
+
+@transaction.atomic
+def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrolment:
+    """Let the machine ``name`` join on ``token``, which is used up by it.
+
+    A machine that is known and offline gets a new credential, and its old one ends.
+
+    Raises:
+        EnrolmentRefused: if the token is unknown, used or expired, or an agent of that name is online.
+    """
+    now = now or timezone.now()
+    claimed = EnrolmentToken.objects.filter(digest=digest(token), used_at=None, expires_at__gt=now).update(used_at=now)
+    if claimed != 1:
+        raise EnrolmentRefused(_why_refused(token, now))
+    labels = EnrolmentToken.objects.values_list("labels", flat=True).get(digest=digest(token))
+    credential = secrets.token_urlsafe(32)
+    return Enrolment(agent=_admit(name, digest(credential), labels), credential=credential, labels=labels)
+
+
+def _admit(name: str, credential_digest: str, labels: Mapping[str, str]) -> int:
+    """The id of the agent ``name``, new or taken over while it is offline."""
+    fields = {"credential_digest": credential_digest, "labels": labels, "enrolled_labels": labels}
+    agent, created = Agent.objects.get_or_create(name=name, defaults=fields)
+    if not created and not Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE).update(**fields):
+        raise EnrolmentRefused(f"agent {name!r} is online; stop it first, or join under another --name")
+    return agent.pk
+
+
+def _why_refused(token: str, now: datetime) -> str:
+    row = EnrolmentToken.objects.filter(digest=digest(token)).first()
+    cure = "make another with: python manage.py enroll"
+    if row is None:
+        return f"this enrolment token is not known; {cure}"
+    if row.used_at is not None:
+        return f"this enrolment token was used at {row.used_at:%Y-%m-%d %H:%M:%S} UTC, and works once; {cure}"
+    return f"this enrolment token expired at {row.expires_at:%Y-%m-%d %H:%M:%S} UTC; {cure}"
+
+
+def agent_connected(agent_id: int, hello: AgentHello, *, now: datetime | None = None) -> bool:
+    """Record that the agent is here, and what it offers. False if there is no such agent."""
+    enrolled = Agent.objects.filter(pk=agent_id).values_list("enrolled_labels", flat=True).first()
+    return bool(
+        Agent.objects.filter(pk=agent_id).update(
+            state=Agent.State.ONLINE,
+            version=hello.version[:40],
+            host=hello.host[:255],
+            labels={**hello.labels, **(enrolled or {})},
+            slots=msgspec.to_builtins(hello.slots),
+            server_slots=hello.server_slots,
+            cpu_count=hello.cpu_count,
+            memory_bytes=hello.memory_bytes,
+            seen_at=now or timezone.now(),
+        )
+    )
+
+
+def agent_disconnected(agent_id: int, *, now: datetime | None = None) -> bool:
+    """Record that the agent's socket has ended. False if it was offline already."""
+    online = Agent.objects.filter(pk=agent_id, state=Agent.State.ONLINE)
+    return bool(online.update(state=Agent.State.OFFLINE, seen_at=now or timezone.now()))
+
+
+def reserve_slots(job_id: int, labels: Mapping[str, str], workers: int, servers: int) -> list[Assignment] | None:
+    """A slot for every worker and server of the job, all or none; None if there are too few.
+
+    Only agents that are online and carry all of ``labels`` count: agents in order of id, their slots by number. A job
+    that holds slots already gets the same ones again, since whoever asks may have crashed after asking.
+    """
+    try:
+        with transaction.atomic():
+            held = _held_by(job_id)
+            if len(held) == workers + servers:
+                return held
+            release_slots(job_id)  # what is left where an agent was deleted
+            return _reserve(job_id, labels, workers, servers)
+    except IntegrityError:
+        return None  # somebody else was faster: the scheduler asks again
+
+
+def release_slots(job_id: int) -> int:
+    """Free what the job holds; how many slots that were."""
+    return Reservation.objects.filter(job_id=job_id).delete()[0]
+
+
+def _reserve(job_id: int, labels: Mapping[str, str], workers: int, servers: int) -> list[Assignment] | None:
+    places = free_places(labels, lock=True)
+    if len(places.workers) < workers or len(places.servers) < servers:
+        return None
+    chosen: list[tuple[Role, int, Any]] = [
+        *(("worker", rank, place) for rank, place in enumerate(places.workers[:workers])),
+        *(("server", index, place) for index, place in enumerate(places.servers[:servers])),
+    ]
+    Reservation.objects.bulk_create(
+        Reservation(agent_id=place.agent, role=role, slot=place.slot, job_id=job_id, index=index)
+        for role, index, place in chosen
+    )
+    return [
+        Assignment(role=role, index=index, agent=place.agent, slot=place.slot, emulate=place.emulate)
+        for role, index, place in chosen
+    ]
+
+
+def _held_by(job_id: int) -> list[Assignment]:
+    rows = Reservation.objects.filter(job_id=job_id).select_related("agent").order_by("-role", "index")
+    return [
+        Assignment(role=_role(row), index=row.index, agent=row.agent_id, slot=row.slot, emulate=_emulation(row))
+        for row in rows
+    ]
+
+
+def _role(row: Reservation) -> Role:
+    return "worker" if row.role == "worker" else "server"
+
+
+def _emulation(row: Reservation) -> Emulation | None:
+    offered = row.agent.slots[row.slot] if row.role == "worker" and row.slot < len(row.agent.slots) else {}
+    return msgspec.convert(offered.get("emulate"), Emulation | None)
