@@ -1,0 +1,10 @@
+"""Django's entry for this app."""
+
+from django.apps import AppConfig
+
+
+class FrontendConfig(AppConfig):
+    """Registers the app under its short label."""
+
+    name = "frontend"
+    label = "frontend"

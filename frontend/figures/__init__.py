@@ -1,0 +1,5 @@
+"""Figures: pure functions from rows to plain plotly dicts. No Django, no clock; ``frontend.build`` reads for them."""
+
+from frontend.figures.table import FIGURES, FigureKind
+
+__all__ = ["FIGURES", "FigureKind"]

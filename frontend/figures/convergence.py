@@ -1,0 +1,88 @@
+"""Whether it learns: training loss and held-out accuracy, against time, iterations or samples."""
+
+from typing import Any
+
+from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note
+from frontend.figures.rows import Convergence, View
+from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+
+X_TITLES = {"time": "Time since start (s)", "iteration": "Iteration", "samples": "Samples processed"}
+GAP = 0.06
+
+
+def convergence(rows: Convergence, view: View) -> dict[str, Any]:
+    """Loss above, accuracy below with its target, on one x axis."""
+    name = "convergence"
+    if not len(rows.iteration) and not len(rows.scored_iteration):
+        return empty(name, "Loss and accuracy appear with the first reported iteration and the first evaluation.")
+    theme = THEMES[view.theme]
+    x, scored_x = _x(rows, view)
+    drawn_x, drawn_y = extremes(x, rows.loss, budget(3))
+    return {
+        "data": [
+            _line("Training loss", drawn_x, drawn_y, theme.category(0), "y", {"width": 1.5}),
+            _line("Held-out loss", scored_x, rows.scored_loss, theme.category(1), "y", {"width": 2}, markers=True),
+            _line("Accuracy", scored_x, rows.scored_accuracy, theme.category(2), "y2", {"width": 2}, markers=True),
+        ],
+        "layout": layout(
+            theme,
+            name=f"{name}:{view.x}",
+            caption=_caption(rows, view),
+            sampling=sampling_note(len(x), len(drawn_x)),
+            xaxis=axis(theme, X_TITLES[view.x], anchor="y2", rangemode="tozero"),
+            yaxis=axis(theme, "Loss", domain=[0.5 + GAP / 2, 1], rangemode="tozero"),
+            yaxis2=axis(theme, "Accuracy", domain=[0, 0.5 - GAP / 2], tickformat=".0%"),
+            **_target(rows.target, theme),
+        ),
+    }
+
+
+def _line(
+    name: str, x: Numbers, y: Numbers, colour: str, yaxis: str, line: dict[str, Any], *, markers: bool = False
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if markers else "lines",
+        "name": name,
+        "x": numbers(x),
+        "y": numbers(y),
+        "xaxis": "x",
+        "yaxis": yaxis,
+        "line": {"color": colour, **line},
+        "marker": {"size": 6, "symbol": "circle" if yaxis == "y" else "diamond"},
+        "hovertemplate": "%{y:.4~f}" if yaxis == "y" else "%{y:.1%}",
+    }
+
+
+def _target(target: float | None, theme: Theme) -> dict[str, Any]:
+    if target is None:
+        return {}
+    rule = {"type": "line", "xref": "paper", "yref": "y2", "x0": 0, "x1": 1, "y0": target, "y1": target}
+    note = {
+        "text": f"target {target:.1%}",
+        "xref": "paper",
+        "yref": "y2",
+        "x": 1,
+        "y": target,
+        "xanchor": "right",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"color": theme.muted, "size": 11},
+    }
+    return {"shapes": [rule | {"line": {"color": theme.muted, "width": 1, "dash": "dot"}}], "annotations": [note]}
+
+
+def _x(rows: Convergence, view: View) -> tuple[Numbers, Numbers]:
+    if view.x == "iteration":
+        return rows.iteration, rows.scored_iteration
+    if view.x == "samples":
+        return rows.samples, rows.scored_samples
+    return rows.elapsed_s, rows.scored_elapsed_s
+
+
+def _caption(rows: Convergence, view: View) -> str:
+    against = {"time": "time since the first iteration", "iteration": "iterations", "samples": "samples"}[view.x]
+    if not len(rows.scored_accuracy):
+        return f"Training loss against {against}; the held-out split has not been scored yet."
+    best = float(max(rows.scored_accuracy))
+    return f"Loss and held-out accuracy against {against}; best accuracy so far {best:.1%}."

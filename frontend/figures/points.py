@@ -1,0 +1,49 @@
+"""Numbers on their way into a figure: down-sampling that keeps extremes, and plotly's typed arrays."""
+
+from base64 import b64decode, b64encode
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tsdownsample import MinMaxDownsampler
+
+MAX_POINTS = 32_000
+"""Visible points of one figure, over all its traces: what a browser redraws within a frame or two."""
+
+MAX_POINTS_PER_TRACE = 2_000
+
+Numbers = NDArray[Any]
+
+
+def budget(traces: int) -> int:
+    """How many points each of ``traces`` may have: an even number of at least 2."""
+    return max(2, min(MAX_POINTS_PER_TRACE, MAX_POINTS // max(1, traces)) // 2 * 2)
+
+
+def extremes(x: Numbers, y: Numbers, limit: int) -> tuple[Numbers, Numbers]:
+    """At most ``limit`` of the points, keeping each stretch's lowest and highest; ``x`` rises."""
+    if len(x) <= limit:
+        return x, y
+    kept = MinMaxDownsampler().downsample(
+        np.ascontiguousarray(x, np.float64), np.ascontiguousarray(y, np.float64), n_out=limit
+    )
+    return x[kept], y[kept]
+
+
+def numbers(values: Numbers) -> dict[str, str]:
+    """A typed array as plotly reads it: 0.4 ms where lists of 32,000 numbers take 14."""
+    whole = np.issubdtype(values.dtype, np.integer) and np.abs(values).max(initial=0) < 2**31
+    array = np.ascontiguousarray(values, np.int32 if whole else np.float64)
+    return {"dtype": "i4" if whole else "f8", "bdata": b64encode(array.tobytes()).decode()}
+
+
+def plain(array: dict[str, str]) -> list[float]:
+    """What ``numbers`` encoded, as a list: for tests and tables."""
+    return list(np.frombuffer(b64decode(array["bdata"]), np.dtype(array["dtype"])).tolist())
+
+
+def sampling_note(points: int, shown: int, *, means: int = 1) -> str:
+    """The badge that owns up to down-sampling, or nothing where every point is drawn."""
+    if means > 1:
+        return f"mean of every {means} iterations, from {points:,} reports"
+    return f"min–max of {points:,} points" if shown < points else ""

@@ -1,0 +1,105 @@
+"""The one place of colours. The style sheet repeats them as custom properties; a test holds the two together.
+
+Categories are Okabe and Ito's. On a light ground orange, sky and yellow fail the 3:1 of WCAG 1.4.11, hence the darker
+variants; every colour here reaches 3:1 on its theme's surface. Phases never differ by colour alone: waiting is hatched.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theme:
+    """Colours of one theme, as ``#rrggbb``."""
+
+    name: str
+    surface: str
+    text: str
+    muted: str
+    grid: str
+    compute: str
+    communication: str
+    waiting: str
+    coordination: str
+    categories: tuple[str, ...]
+
+    def category(self, index: int) -> str:
+        """The colour of a worker: fixed by its rank, everywhere."""
+        return self.categories[index % len(self.categories)]
+
+    def dash(self, index: int) -> str:
+        """The line style that tells apart workers whose colours repeat."""
+        styles = ("solid", "dash", "dot", "dashdot")
+        return styles[index // len(self.categories) % len(styles)]
+
+
+LIGHT = Theme(
+    name="light",
+    surface="#ffffff",
+    text="#1a1d24",
+    muted="#5b6270",
+    grid="#e8eaee",
+    compute="#0072b2",
+    communication="#2e8bc0",
+    waiting="#c65300",
+    coordination="#6b7280",
+    categories=("#0072b2", "#b87a00", "#008a64", "#b0568a", "#c65300", "#2e8bc0", "#8f8500", "#6b7280"),
+)
+
+DARK = Theme(
+    name="dark",
+    surface="#14171d",
+    text="#e7e9ee",
+    muted="#9aa2b1",
+    grid="#262b34",
+    compute="#3d9bd6",
+    communication="#8fd0f5",
+    waiting="#ee7a2e",
+    coordination="#9aa2b1",
+    categories=("#3d9bd6", "#e69f00", "#1fb68c", "#cc79a7", "#ee7a2e", "#8fd0f5", "#f0e442", "#b6bcc8"),
+)
+
+THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
+
+
+def layout(theme: Theme, *, name: str, caption: str, sampling: str = "", **more: Any) -> dict[str, Any]:
+    """A layout in the theme: quiet grid, no title (the page has one), zoom kept by a constant ``uirevision``.
+
+    ``meta`` carries what the page says around the picture: its caption and how it was down-sampled.
+    """
+    return {
+        "font": {"family": FONT, "size": 12, "color": theme.muted},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 56, "r": 16, "t": 8, "b": 44},
+        "hovermode": "x unified",
+        "hoverlabel": {
+            "bgcolor": theme.surface,
+            "bordercolor": theme.grid,
+            "font": {"family": FONT, "color": theme.text},
+        },
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"color": theme.text}},
+        "uirevision": name,
+        "meta": {"name": name, "caption": caption, "sampling": sampling, "empty": ""},
+    } | more
+
+
+def axis(theme: Theme, title: str = "", **more: Any) -> dict[str, Any]:
+    """An axis in the theme."""
+    return {
+        "title": {"text": title, "standoff": 8},
+        "gridcolor": theme.grid,
+        "linecolor": theme.grid,
+        "zeroline": False,
+        "automargin": True,
+    } | more
+
+
+def empty(name: str, sentence: str) -> dict[str, Any]:
+    """No picture: a figure without traces whose ``meta.empty`` the page shows in its place."""
+    return {
+        "data": [],
+        "layout": {"meta": {"name": name, "caption": "", "sampling": "", "empty": sentence}, "uirevision": name},
+    }

@@ -1,0 +1,186 @@
+"""Each worker over the iterations: its batch size, and where its time went."""
+
+from typing import Any
+
+import numpy as np
+
+from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note
+from frontend.figures.rows import Traces, View, WorkerTrace
+from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+
+X_TITLES = {"iteration": "Iteration", "time": "Time since start (s)"}
+STRIP_PX = 84
+"""Height of one worker's strip."""
+
+PHASES = (("compute", "Compute"), ("communication", "Communication"), ("waiting", "Waiting"))
+
+
+def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
+    """Step lines: the samples that each worker took in each iteration."""
+    name = "batch-size"
+    if not traces.workers:
+        return empty(name, "Batch sizes appear with the first iteration that a worker reports.")
+    theme, limit = THEMES[view.theme], budget(len(traces.workers))
+    lines = [_steps(trace, traces.width, limit, view, theme) for trace in traces.workers]
+    drawn = sum(len(x) for x, _ in lines)
+    caption = f"Samples that each worker takes per iteration{_of_all(traces)}. Together they stay one global batch."
+    return {
+        "data": [_step_line(trace, x, y, theme) for trace, (x, y) in zip(traces.workers, lines, strict=True)],
+        "layout": layout(
+            theme,
+            name=name,
+            caption=caption,
+            sampling=sampling_note(traces.reports, drawn),
+            xaxis=axis(theme, X_TITLES[view.x]),
+            yaxis=axis(theme, "Samples per iteration", rangemode="tozero"),
+        ),
+    }
+
+
+def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
+    """A strip per worker on one scale: compute and communication solid, waiting hatched, stacked to the iteration."""
+    name = "iteration-time"
+    if not traces.workers:
+        return empty(name, "Iteration times appear with the first iteration that a worker reports.")
+    theme, count = THEMES[view.theme], len(traces.workers)
+    every = max(1, -(-max(len(trace.iteration) for trace in traces.workers) // (budget(4 * count) // 2)))
+    caption = (
+        f"Where each worker's time goes{_of_all(traces)}, on one scale. Hatched is waiting for the slowest"
+        " and for orders; the less hatching, the better the balance."
+    )
+    return {
+        "data": [
+            area for row, trace in enumerate(traces.workers) for area in _strip(trace, row, count, every, view, theme)
+        ],
+        "layout": layout(
+            theme,
+            name=name,
+            caption=caption,
+            sampling=sampling_note(traces.reports, traces.reports, means=every * traces.width),
+            height=STRIP_PX * count + 90,
+            **_strip_axes(traces, view, theme),
+        ),
+    }
+
+
+def _steps(trace: WorkerTrace, width: int, limit: int, view: View, theme: Theme) -> tuple[Numbers, Numbers]:
+    x = _x(trace, view)
+    if width > 1:
+        x = np.repeat(x, 2)
+        y = np.stack([trace.lowest, trace.highest], axis=1).reshape(-1)
+    else:
+        y = trace.highest
+    return extremes(x, y, limit)
+
+
+def _step_line(trace: WorkerTrace, x: Numbers, y: Numbers, theme: Theme) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": trace.label,
+        "x": numbers(x),
+        "y": numbers(y),
+        "line": {"shape": "hv", "width": 2, "color": theme.category(trace.rank), "dash": theme.dash(trace.rank)},
+        "hovertemplate": "%{y} samples",
+    }
+
+
+def _strip(trace: WorkerTrace, row: int, count: int, every: int, view: View, theme: Theme) -> list[dict[str, Any]]:
+    x = _merge(_x(trace, view), every, np.min)
+    parts = {
+        "compute": trace.compute_s,
+        "communication": trace.communication_s,
+        "waiting": trace.waiting_s + trace.coordination_s,
+    }
+    return [_area(trace, title, phase, x, _merge(parts[phase], every, np.mean), row, theme) for phase, title in PHASES]
+
+
+def _area(
+    trace: WorkerTrace, title: str, phase: str, x: Numbers, seconds: Numbers, row: int, theme: Theme
+) -> dict[str, Any]:
+    suffix = str(row + 1) if row else ""
+    colour = getattr(theme, phase)
+    fill = {"fillcolor": colour} if phase != "waiting" else {"fillpattern": hatch(colour)}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": title,
+        "legendgroup": phase,
+        "showlegend": row == 0,
+        "x": numbers(x),
+        "y": numbers(seconds * 1000),
+        "xaxis": "x",
+        "yaxis": f"y{suffix}",
+        "stackgroup": trace.label,
+        "line": {"width": 0, "shape": "hv", "color": colour},
+        "hovertemplate": f"{trace.label} %{{y:.3~s}} ms",
+        **fill,
+    }
+
+
+def hatch(colour: str) -> dict[str, Any]:
+    """The pattern that means waiting, wherever it is drawn."""
+    return {
+        "shape": "/",
+        "size": 6,
+        "solidity": 0.35,
+        "fgcolor": colour,
+        "bgcolor": "rgba(0,0,0,0)",
+        "fillmode": "replace",
+    }
+
+
+def _strip_axes(traces: Traces, view: View, theme: Theme) -> dict[str, Any]:
+    """One x axis under all strips, and a y axis per strip, the same range for all."""
+    count = len(traces.workers)
+    top = max(float(np.max(_length(trace), initial=0.0)) for trace in traces.workers) * 1000
+    axes: dict[str, Any] = {
+        "xaxis": axis(theme, X_TITLES[view.x], anchor=f"y{count}" if count > 1 else "y"),
+        "annotations": [],
+    }
+    for row, trace in enumerate(traces.workers):
+        high = 1 - row / count
+        axes[f"yaxis{row + 1 if row else ''}"] = axis(
+            theme,
+            "ms",
+            domain=[high - 0.82 / count, high - 0.02 / count],
+            range=[0, top or 1],
+            nticks=3,
+            fixedrange=True,
+        )
+        axes["annotations"].append(_strip_name(trace.label, high - 0.02 / count, theme))
+    return axes
+
+
+def _strip_name(label: str, y: float, theme: Theme) -> dict[str, Any]:
+    return {
+        "text": label,
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": y,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"color": theme.text, "size": 12},
+    }
+
+
+def _length(trace: WorkerTrace) -> Numbers:
+    return trace.compute_s + trace.communication_s + trace.waiting_s + trace.coordination_s
+
+
+def _x(trace: WorkerTrace, view: View) -> Numbers:
+    return trace.elapsed_s if view.x == "time" else trace.iteration
+
+
+def _merge(values: Numbers, every: int, how: Any) -> Numbers:
+    """One value for each ``every`` of them."""
+    if every == 1:
+        return values
+    return np.array([how(values[start : start + every]) for start in range(0, len(values), every)])
+
+
+def _of_all(traces: Traces) -> str:
+    shown = len(traces.workers)
+    return "" if shown == traces.roster else f" ({shown} of {traces.roster} workers: the slowest and the fastest)"

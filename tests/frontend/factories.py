@@ -1,0 +1,240 @@
+"""Rows of jobs as ingest would have written them: four uneven machines, even shares first, balanced ones later."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from controlplane.core.states import JobState, ProcessState
+from controlplane.fleet.models import Agent, AgentSample, Reservation
+from controlplane.jobs.models import Decision, Flag, Job, Process
+from controlplane.telemetry.models import Cursor, Evaluation, Report
+
+START = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
+SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
+EVEN = (64, 64, 64, 64)
+BALANCED = (93, 93, 47, 23)
+
+
+def spec(*, policy: str = "lb-bsp-cpu", workers: int = 4, iterations: int = 400, **more: Any) -> dict[str, Any]:
+    """A spec document of the demo's job."""
+    return {
+        "name": "digits",
+        "workload": {"name": "softmax-regression", "dataset": "digits"},
+        "workers": workers,
+        "servers": 2,
+        "batch_size": 64,
+        "synchronization": {"batching": {"name": policy}, "barrier": {"name": "bsp"}},
+        "stop": {"iterations": iterations, "accuracy": 0.95},
+        "seed": 7,
+    } | more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How one iteration went: its shares and its length in seconds."""
+
+    shares: tuple[int, ...]
+    push_s: float = 0.004
+    pull_s: float = 0.003
+
+    @property
+    def busy_s(self) -> list[float]:
+        return [share / SPEEDS[rank % 4] + self.push_s + self.pull_s for rank, share in enumerate(self.shares)]
+
+    @property
+    def length_s(self) -> float:
+        return max(self.busy_s) + 0.001
+
+
+def make_job(*, state: JobState = JobState.RUNNING, user: User | None = None, **more: Any) -> Job:
+    """A job that began to run at START."""
+    job = Job.objects.create(
+        name="digits", spec=spec(), submitted_by=user, **{"state": state, "started_at": START} | more
+    )
+    Job.objects.filter(pk=job.pk).update(created_at=START - timedelta(seconds=4), state_since=START)
+    job.refresh_from_db()
+    return job
+
+
+def make_agents(count: int = 4, slots: int = 1) -> list[Agent]:
+    """Machines of uneven speed, online, with one sample of their load."""
+    agents = [
+        Agent(
+            name=f"machine-{index}",
+            credential_digest=f"{index:064d}",
+            state=Agent.State.ONLINE,
+            slots=[{"emulate": {"samples_per_second": SPEEDS[index % 4]}}] * slots,
+            labels={"class": "fast" if index < 2 else "slow"},
+            cpu_count=4,
+            memory_bytes=8 * 2**30,
+            server_slots=1,
+            seen_at=START,
+        )
+        for index in range(count)
+    ]
+    Agent.objects.bulk_create(agents)
+    AgentSample.objects.bulk_create(
+        AgentSample(agent=agent, at=START + timedelta(seconds=10 * k), cpu=0.2 + 0.2 * index + 0.02 * k, memory=0.4)
+        for index, agent in enumerate(agents)
+        for k in range(6)
+    )
+    return agents
+
+
+def make_processes(job: Job, agents: list[Agent], shares: tuple[int, ...] = BALANCED) -> None:
+    """One worker on each agent and two servers."""
+    common = {"job": job, "state": ProcessState.READY, "state_since": START, "started_at": START}
+    for rank, share in enumerate(shares):
+        agent = agents[rank % len(agents)]
+        emulate = {"samples_per_second": SPEEDS[rank % 4]}
+        Process.objects.create(
+            role="worker",
+            index=rank,
+            instance=f"w{rank}-a",
+            agent=agent,
+            share=share,
+            emulate=emulate,
+            iteration=60,
+            **common,
+        )
+        Reservation.objects.get_or_create(
+            agent=agent, role="worker", slot=rank // len(agents), defaults={"job_id": job.pk, "index": rank}
+        )
+    for index in range(2):
+        Process.objects.create(role="server", index=index, instance=f"s{index}-a", agent=agents[index], **common)
+
+
+def make_reports(job: Job, paces: list[Pace], *, rank_count: int = 4) -> datetime:
+    """One report of each worker for each pace; the time at which the last iteration ended."""
+    at, rows = START, []
+    for iteration, pace in enumerate(paces):
+        at += timedelta(seconds=pace.length_s)
+        for rank in range(rank_count):
+            rows.append(_report(job, rank, iteration, pace, at))
+    Report.objects.bulk_create(rows)
+    job.iteration = len(paces)
+    job.samples = sum(sum(pace.shares) for pace in paces)
+    job.busy_s = sum(row.compute_s + row.push_s + row.pull_s for row in rows)
+    job.waiting_s = sum(row.waiting_s for row in rows)
+    job.coordination_s = sum(row.coordination_s for row in rows)
+    job.save()
+    Cursor.objects.update_or_create(job=job, stream="events", defaults={"position": f"{len(rows)}-0"})
+    return at
+
+
+def _report(job: Job, rank: int, iteration: int, pace: Pace, at: datetime) -> Report:
+    busy = pace.busy_s[rank]
+    return Report(
+        job=job,
+        rank=rank,
+        instance=f"w{rank}-a",
+        generation=1,
+        iteration=iteration,
+        at=at,
+        samples=pace.shares[rank],
+        position=iteration * 256,
+        loss=2.3 / (1 + 0.08 * iteration) + 0.02 * rank,
+        compute_s=busy - pace.push_s - pace.pull_s,
+        push_s=pace.push_s,
+        pull_s=pace.pull_s,
+        waiting_s=max(0.0, pace.length_s - busy - 0.001),
+        coordination_s=0.001,
+        cpu=0.5,
+        memory=0.3,
+        overran=False,
+    )
+
+
+def make_scores(job: Job, *, every: int, until: int, seconds: float = 0.1) -> None:
+    """Scores of the held-out split, rising."""
+    Evaluation.objects.bulk_create(
+        Evaluation(
+            job=job,
+            iteration=iteration,
+            at=START + timedelta(seconds=iteration * seconds),
+            elapsed_s=iteration * seconds,
+            loss=2.3 / (1 + 0.1 * iteration),
+            accuracy=1 - 0.9 / (1 + 0.15 * iteration),
+            samples=360,
+        )
+        for iteration in range(0, until + 1, every)
+    )
+
+
+def make_decisions(job: Job, count: int = 1) -> None:
+    """A life-cycle move, a flag and ``count`` share decisions."""
+    rows = [
+        ("move-job", "all 4 workers are ready", None, {"state": "running", "awaited": ""}),
+        ("set-roster", "first roster: 4 workers", 0, {"generation": 1, "first_iteration": 0, "ranks": [0, 1, 2, 3]}),
+        ("set-shares", "even split to begin with", 0, _shares(EVEN, 0, {})),
+        (
+            "raise-flag",
+            flag_sentence(),
+            12,
+            {"flag": "w3:compute", "rank": 3, "kind": "compute", "persistence": "lasting"},
+        ),
+    ]
+    rows += [
+        ("set-shares", "in proportion to predicted speed", 10 + k, _shares(BALANCED, 10 + k, dict(enumerate(SPEEDS))))
+        for k in range(count)
+    ]
+    Decision.objects.bulk_create(
+        Decision(
+            job=job,
+            incarnation=0,
+            sequence=sequence,
+            at=START + timedelta(seconds=sequence),
+            kind=kind,
+            cause=f"{1772443800000 + sequence}-0",
+            reason=reason,
+            iteration=iteration,
+            payload=payload,
+        )
+        for sequence, (kind, reason, iteration, payload) in enumerate(rows)
+    )
+
+
+def _shares(shares: tuple[int, ...], iteration: int, speeds: dict[int, float]) -> dict[str, Any]:
+    return {
+        "type": "set-shares",
+        "generation": 1,
+        "iteration": iteration,
+        "policy": "lb-bsp-cpu",
+        "shares": {str(rank): share for rank, share in enumerate(shares)},
+        "speeds": {str(rank): speed for rank, speed in speeds.items()},
+        "predicted_s": 0.093,
+    }
+
+
+def flag_sentence() -> str:
+    """What the detector says of the slowest machine."""
+    return "w3 computes 3.9 times as long per sample as the median worker (4.0 ms vs 1.0 ms) in each of the last 10 iterations"
+
+
+def make_flag(job: Job, **more: Any) -> Flag:
+    """An open flag on the slowest worker."""
+    values = {
+        "key": "w3:compute",
+        "rank": 3,
+        "kind": "compute",
+        "persistence": "lasting",
+        "sentence": flag_sentence(),
+        "evidence": {"ratio": 3.9, "iterations": 10},
+        "opened_at": START + timedelta(seconds=3),
+    }
+    return Flag.objects.create(job=job, **values | more)
+
+
+def demo_job(*, user: User | None = None, before: int = 10, after: int = 50) -> Job:
+    """A running job that has been balanced: everything that a job page shows is there."""
+    job = make_job(user=user)
+    make_processes(job, make_agents())
+    make_reports(job, [Pace(shares=EVEN)] * before + [Pace(shares=BALANCED)] * after)
+    make_scores(job, every=20, until=before + after)
+    make_decisions(job, count=3)
+    make_flag(job)
+    job.loss, job.accuracy = 0.31, 0.912
+    job.save()
+    return job
