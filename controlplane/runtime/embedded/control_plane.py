@@ -111,6 +111,7 @@ def _provide_redis(plane: ControlPlane, supervisor: Supervisor, environment: dic
         return []
     redis = start_redis(plane.logs.parent)
     supervisor.add(redis.service)
+    supervisor.leftovers.callback(redis.clear)
     supervisor.wait_until(lambda: answers(redis.url), what="The start of Redis", seconds=REDIS_START_S)
     environment["REDIS_URL"] = redis.url
     return [redis.notice]

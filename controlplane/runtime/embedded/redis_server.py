@@ -55,6 +55,13 @@ class EmbeddedRedis:
     service: Service
     url: str
     notice: str
+    folders: tuple[Path, ...] = ()
+    """Its private folders, with the password and the socket."""
+
+    def clear(self) -> None:
+        """Remove what it leaves behind, once it is over."""
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def redis_binary() -> Path | None:
@@ -95,7 +102,8 @@ def _start_real(binary: Path, folder: Path) -> EmbeddedRedis:
     config.touch(mode=0o600)
     config.write_text(CONFIG.format(socket=_quoted(path), password=password, folder=_quoted(private)))
     service = start_service("redis", [str(binary), str(config)], log=folder / "redis.log", folder=private)
-    return EmbeddedRedis(service=service, url=f"unix://:{password}@{path}?db=0", notice=DEMO_NOTICE)
+    url = f"unix://:{password}@{path}?db=0"
+    return EmbeddedRedis(service=service, url=url, notice=DEMO_NOTICE, folders=(private, path.parent))
 
 
 def _socket_path(private: Path) -> Path:

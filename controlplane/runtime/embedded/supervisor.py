@@ -5,6 +5,7 @@ Its one rule: whatever it started is over when its ``with`` block is left, by wh
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Self
 
 from controlplane.runtime.embedded.errors import CannotStart
@@ -20,14 +21,14 @@ class Supervisor:
 
     def __init__(self, interruption: Interruption) -> None:
         self.interruption = interruption
+        self.leftovers = ExitStack()
+        """What is to be cleared away once all services are over."""
         self._levels: list[list[Service]] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def add(self, *services: Service) -> None:
@@ -82,5 +83,6 @@ class Supervisor:
 
     def stop(self) -> None:
         """End all, the last level first."""
-        while self._levels:
-            self.stop_last()
+        with self.leftovers:
+            while self._levels:
+                self.stop_last()

@@ -1,12 +1,13 @@
 """``manage.py up``: the whole control plane on this machine, until Ctrl-C."""
 
+import sys
 from argparse import ArgumentParser
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
 from controlplane.runtime.embedded.control_plane import ControlPlane, start_control_plane
 from controlplane.runtime.embedded.errors import CannotStart, Interrupted
@@ -44,6 +45,7 @@ class Command(BaseCommand):
                 self.stdout.flush()
                 supervisor.watch()
         except CannotStart as error:
-            raise CommandError(str(error)) from None
+            self.stderr.write(str(error))
+            sys.exit(1)
         except Interrupted:
             self.stdout.write("Stopped. Nothing is left running.")

