@@ -1,0 +1,1 @@
+"""The house holds itself to its own drawing."""

@@ -1,0 +1,84 @@
+"""Reads the checkout's own modules: their names, text, and what they import and when."""
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("controlplane", "workers", "frontend")
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module; ``at_import``: whether merely importing the importer loads it."""
+
+    name: str
+    line: int
+    at_import: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One module of ours."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+    text: str
+
+    @property
+    def imports(self) -> list[Import]:
+        """Everything that it imports anywhere; a ``from package import module`` counts as the module."""
+        return [*_imports(self.tree, at_import=True)]
+
+    @property
+    def where(self) -> str:
+        """Its path as an error names it."""
+        return str(self.path.relative_to(ROOT))
+
+
+@cache
+def sources() -> dict[str, Source]:
+    """All modules of ours by name, without migrations."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            relative = path.relative_to(ROOT)
+            if "migrations" in relative.parts:
+                continue
+            parts = relative.with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            text = path.read_text()
+            found[name] = Source(name, path, ast.parse(text, str(path)), text)
+    return found
+
+
+def is_within(name: str, *packages: str) -> bool:
+    """Whether the module is one of the packages or inside one."""
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def _imports(node: ast.AST, *, at_import: bool) -> list[Import]:
+    found = []
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            found += [Import(alias.name, child.lineno, at_import) for alias in child.names]
+        elif isinstance(child, ast.ImportFrom):
+            found += [
+                Import(_resolved(child.module or "", alias.name), child.lineno, at_import) for alias in child.names
+            ]
+        elif not (isinstance(child, ast.If) and _is_type_checking(child.test)):
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            found += _imports(child, at_import=at_import and not inside)
+    return found
+
+
+def _resolved(module: str, name: str) -> str:
+    """``module.name`` where that is a module of ours, else ``module``."""
+    path = ROOT / Path(*module.split("."), name)
+    return f"{module}.{name}" if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file() else module
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    return ast.unparse(test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}

@@ -1,0 +1,99 @@
+"""Imports point down: a module may import rooms on lower floors, and its own."""
+
+from graphlib import CycleError, TopologicalSorter
+
+from tests.architecture.sources import PACKAGES, Source, is_within, sources
+
+FLOORS: list[tuple[str, ...]] = [
+    ("controlplane.protocol",),
+    ("controlplane.core",),
+    ("controlplane.policies",),
+    ("controlplane.simulator",),
+    ("controlplane.fleet",),
+    ("controlplane.jobs",),
+    ("controlplane.telemetry",),
+    ("controlplane.runtime", "frontend.figures"),
+    ("controlplane.gateway", "controlplane.api", "frontend"),
+    ("controlplane.config",),
+]
+"""From the ground up; rooms on one floor do not import one another."""
+
+ACROSS = {("controlplane.api", "frontend.figures"), ("controlplane.api", "frontend.queries")}
+"""REST serves the same figures as the pages do."""
+
+WORKERS_MAY_IMPORT = ("controlplane.protocol", "workers")
+
+
+def room(name: str) -> tuple[int, str] | None:
+    """The floor and the room of a module of ours; the innermost room counts."""
+    rooms = [(number, room) for number, floor in enumerate(FLOORS) for room in floor if is_within(name, room)]
+    return max(rooms, key=lambda found: len(found[1]), default=None)
+
+
+def ours(source: Source) -> list[tuple[str, int]]:
+    return [(found.name, found.line) for found in source.imports if is_within(found.name, *PACKAGES)]
+
+
+def test_every_module_is_in_a_room() -> None:
+    homeless = [
+        name for name in sources() if not is_within(name, "workers") and name != "controlplane" and not room(name)
+    ]
+    assert homeless == []
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for source in sources().values():
+        home = room(source.name)
+        if home is None:
+            continue
+        for name, line in ours(source):
+            there = room(name)
+            if there is None:
+                wrong.append(f"{source.where}:{line} imports {name}, which is in no room")
+            elif there[1] != home[1] and there[0] >= home[0] and not _is_allowed(home[1], name):
+                wrong.append(f"{source.where}:{line}: {home[1]} (floor {home[0]}) imports {name} (floor {there[0]})")
+    assert wrong == []
+
+
+def test_workers_import_the_protocol_and_nothing_else_of_ours() -> None:
+    wrong = [
+        f"{source.where}:{line} imports {name}"
+        for source in sources().values()
+        if is_within(source.name, "workers")
+        for name, line in ours(source)
+        if not is_within(name, *WORKERS_MAY_IMPORT)
+    ]
+    assert wrong == []
+
+
+def test_nobody_imports_the_settings_package() -> None:
+    wrong = [
+        f"{source.where}:{line} imports {name}"
+        for source in sources().values()
+        if not is_within(source.name, "controlplane.config")
+        for name, line in ours(source)
+        if is_within(name, "controlplane.config")
+    ]
+    assert wrong == []
+
+
+def test_there_is_no_cycle() -> None:
+    try:
+        order = list(TopologicalSorter(_graph()).static_order())
+    except CycleError as error:
+        raise AssertionError("import cycle: " + " -> ".join(error.args[1])) from None
+    assert order
+
+
+def _is_allowed(home: str, name: str) -> bool:
+    return any(home == upper and is_within(name, lower) for upper, lower in ACROSS)
+
+
+def _graph() -> dict[str, set[str]]:
+    """What each module needs before it can be imported; a package's own modules may need the package."""
+    graph: dict[str, set[str]] = {}
+    for source in sources().values():
+        needs = {found.name for found in source.imports if found.at_import and found.name in sources()}
+        graph[source.name] = {name for name in needs if not is_within(source.name, name)}
+    return graph

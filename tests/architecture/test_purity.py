@@ -1,0 +1,53 @@
+"""The pure packages decide; they touch no clock, no chance, no storage, no network and no framework."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from tests.architecture.sources import ROOT, Source, is_within, sources
+
+PURE = ("controlplane.protocol", "controlplane.core", "controlplane.policies", "controlplane.simulator")
+FIGURES = "frontend.figures"
+
+FORBIDDEN = {
+    *("asyncio", "datetime", "secrets", "select", "signal", "threading", "time", "uuid"),
+    *("asgiref", "celery", "channels", "django", "kombu", "logging", "redis", "rest_framework", "sqlite3", "structlog"),
+    *("httpx", "os", "pathlib", "requests", "socket", "subprocess", "tempfile", "websockets"),
+}
+HEAVY = {"django", "celery", "channels", "redis", "torch"}
+
+
+def pure_sources() -> list[Source]:
+    return [source for source in sources().values() if is_within(source.name, *PURE, FIGURES)]
+
+
+def test_pure_modules_import_nothing_that_acts_or_tells_the_time() -> None:
+    wrong = [
+        f"{source.where}:{found.line} imports {found.name}"
+        for source in pure_sources()
+        for found in source.imports
+        if found.name.partition(".")[0] in FORBIDDEN
+    ]
+    assert wrong == []
+
+
+def test_chance_comes_from_a_seeded_generator_alone() -> None:
+    wrong = [
+        f"{source.where}:{node.lineno} uses random.{node.attr}"
+        for source in pure_sources()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"random", "np.random", "numpy.random"}
+        if node.attr not in {"Random", "default_rng", "Generator", "SeedSequence", "PCG64"}
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "package", ["controlplane.protocol.codec", "controlplane.core.engine", "controlplane.policies.registry"]
+)
+def test_importing_a_pure_package_loads_nothing_heavy(package: str) -> None:
+    program = f"import sys, {package}; print(*sorted({HEAVY!r} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert loaded.stdout.split() == []
