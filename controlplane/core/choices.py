@@ -58,9 +58,12 @@ class Batching(Protocol):
     """Which share each worker takes."""
 
     name: ClassVar[str]
-    state_type: ClassVar[type[msgspec.Struct]]
     every_iteration: ClassVar[bool]
     """Whether a share is decided anew for each iteration and awaited (LB-BSP section 4: blocking)."""
+
+    @property
+    def state_type(self) -> type[msgspec.Struct]:
+        """That of its state; may depend on a part that was chosen for it, such as its predictor."""
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[Any, ShareDecision]:
         """The first shares of a generation; ``state`` is that of the generation before, if any."""

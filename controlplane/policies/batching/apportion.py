@@ -1,0 +1,113 @@
+"""Divides samples over workers in whole numbers, exactly: what every batching policy ends with.
+
+LB-BSP Alg. 1 line 6 under ruling 1: proportional to the weights, what a limit cuts off is redistributed over the
+others, then largest remainder with ties to the lowest rank. All arithmetic is in integers (a float is an integer
+times a power of two), so that the same weights give the same shares on every machine.
+"""
+
+import math
+from collections.abc import Mapping
+
+from controlplane.policies.wording import amounts
+
+Limits = Mapping[int, tuple[int, int]]
+"""Lowest and highest share of each rank."""
+
+
+class ImpossibleShares(ValueError):
+    """No shares respect the limits; the sentence names those that stand in the way."""
+
+
+def apportion(total: int, weights: Mapping[int, float], limits: Limits) -> dict[int, int]:
+    """Shares in proportion to ``weights`` that sum to ``total`` and respect ``limits``, by rank.
+
+    Without limits each share is its exact proportional part rounded down or up. With them it is the part
+    ``clip(scale * weight, lowest, highest)`` of the one scale that makes the sum right, rounded down or up. Ranks
+    whose weight is 0 take what the others cannot.
+
+    Raises:
+        ImpossibleShares: where no shares respect the limits; it names them.
+        ValueError: where a weight is negative or not finite.
+    """
+    ensure_possible(total, limits)
+    exact = _as_integers(weights)
+    pinned = _pin(total, exact, limits)
+    free = {rank: exact[rank] for rank in sorted(exact) if rank not in pinned}
+    shares = pinned | _round(total - sum(pinned.values()), free)
+    return {rank: shares[rank] for rank in sorted(shares)}
+
+
+def is_possible(total: int, limits: Limits) -> bool:
+    """Whether shares exist that sum to ``total`` within ``limits``."""
+    return (
+        all(low <= high for low, high in limits.values())
+        and sum(low for low, _ in limits.values()) <= total
+        and total <= sum(high for _, high in limits.values())
+    )
+
+
+def ensure_possible(total: int, limits: Limits) -> None:
+    """Raise ``ImpossibleShares``, naming the limits that stand in the way, unless ``is_possible``."""
+    lows = {rank: low for rank, (low, _) in limits.items()}
+    highs = {rank: high for rank, (_, high) in limits.items()}
+    for rank in sorted(limits):
+        if lows[rank] > highs[rank]:
+            raise ImpossibleShares(f"w{rank}: its lower limit {lows[rank]} is above its upper limit {highs[rank]}")
+    subject = f"{total} samples cannot be divided over {len(limits)} workers"
+    if (least := sum(lows.values())) > total:
+        raise ImpossibleShares(f"{subject}: their lower limits sum to {least} ({amounts(lows)})")
+    if (most := sum(highs.values())) < total:
+        raise ImpossibleShares(f"{subject}: their upper limits sum to {most} ({amounts(highs)})")
+
+
+def _as_integers(weights: Mapping[int, float]) -> dict[int, int]:
+    """The weights times one power of two that makes all of them whole."""
+    for rank, weight in weights.items():
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(f"w{rank}: found weight {weight}, expected a finite number of at least 0")
+    ratios = {rank: weight.as_integer_ratio() for rank, weight in weights.items()}
+    scale = max((denominator for _, denominator in ratios.values()), default=1)
+    return {rank: numerator * (scale // denominator) for rank, (numerator, denominator) in ratios.items()}
+
+
+def _pin(total: int, weights: Mapping[int, int], limits: Limits) -> dict[int, int]:
+    """The ranks that a limit holds, and where.
+
+    Each round divides what is left in proportion and looks whether the limits take away or add more: only the ranks on
+    the heavier side are certain to end at their limit, since what they free or cost moves the others the other way.
+    Ends after as many rounds as there are ranks at the latest, mostly after two.
+    """
+    pinned: dict[int, int] = {}
+    while True:
+        free = {rank: weight for rank, weight in weights.items() if rank not in pinned}
+        rest = total - sum(pinned.values())
+        whole = sum(free.values())
+        if whole == 0:
+            free, whole = dict.fromkeys(free, 1), len(free)
+        below: dict[int, int] = {}
+        above: dict[int, int] = {}
+        added = 0
+        for rank, weight in free.items():
+            low, high = limits[rank]
+            if (short := low * whole - rest * weight) > 0:
+                below[rank] = low
+                added += short
+            elif (over := rest * weight - high * whole) > 0:
+                above[rank] = high
+                added -= over
+        if not below and not above:
+            return pinned
+        pinned |= (below if added >= 0 else {}) | (above if added <= 0 else {})
+
+
+def _round(rest: int, weights: Mapping[int, int]) -> dict[int, int]:
+    """``rest`` by largest remainder, ties to the lowest rank; equal parts where no weight is left."""
+    whole = sum(weights.values())
+    if whole == 0:
+        weights, whole = dict.fromkeys(weights, 1), len(weights)
+    parts = {rank: divmod(rest * weight, whole) for rank, weight in weights.items()}
+    shares = {rank: part for rank, (part, _) in parts.items()}
+    by_remainder = sorted(parts, key=lambda rank: (-parts[rank][1], rank))
+    for rank in by_remainder[: rest - sum(shares.values())]:
+        shares[rank] += 1
+    return shares

@@ -1,0 +1,64 @@
+"""What can be set about each policy: types, ranges, defaults and a sentence each.
+
+They live apart from the policies so that the registry can check and describe them without importing the policies
+(some of which load torch). Every field has a default: a bare name is a complete choice.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from controlplane.protocol.spec import Part
+
+
+class NoParameters(Part, frozen=True, kw_only=True):
+    """Nothing can be set."""
+
+
+class LbBspCpuParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the batching policy lb-bsp-cpu."""
+
+    predictor: Annotated[
+        str | dict[str, Any],
+        Meta(
+            description="What predicts the speeds: a predictor's name, or its name with parameters.",
+            examples=["ema", {"name": "ema", "alpha": 0.2}],
+        ),
+    ] = "ema"
+
+
+class EmaParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the predictor ema."""
+
+    alpha: Annotated[float, Meta(gt=0.0, le=1.0, description="Weight of the latest observation.")] = 0.2
+
+
+class RelativeParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the straggler detector relative."""
+
+    window: Annotated[int, Meta(ge=1, le=1000, description="Iterations that a verdict looks back on.")] = 10
+    slow_iterations: Annotated[
+        int, Meta(ge=1, description="A flag opens when so many of them were slow; it closes when as many were not.")
+    ] = 8
+    slow: Annotated[
+        float, Meta(gt=1.0, le=100.0, description="An iteration is slow from so many times the others' median on.")
+    ] = 1.5
+    recovered: Annotated[
+        float,
+        Meta(ge=1.0, le=100.0, description="An open flag counts an iteration as good below so many times the median."),
+    ] = 1.25
+    minimum_part: Annotated[
+        float, Meta(ge=0.0, le=1.0, description="Least part of the iteration that the time lost must make up.")
+    ] = 0.1
+    minimum_s: Annotated[float, Meta(ge=0.0, description="Least time lost per iteration, in seconds.")] = 0.001
+    minimum_workers: Annotated[
+        int, Meta(ge=3, description="With fewer measured workers there is not enough evidence.")
+    ] = 3
+
+    def __post_init__(self) -> None:
+        if self.slow_iterations > self.window:
+            raise ValueError(f"slow_iterations of at most window, which is {self.window}")
+        if 2 * self.slow_iterations <= self.window:
+            raise ValueError(f"slow_iterations above half of window, which is {self.window}")
+        if self.recovered > self.slow:
+            raise ValueError(f"recovered of at most slow, which is {self.slow}")

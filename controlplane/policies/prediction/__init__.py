@@ -1,0 +1,1 @@
+"""How fast each worker will be in the coming iteration."""

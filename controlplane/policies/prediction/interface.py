@@ -1,0 +1,57 @@
+"""What a predictor is handed and what it gives. A new one adds a file, its parameters and a line in the registry.
+
+A predictor sees all workers at once, so that one that learns can stack them into a single batched operation.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from controlplane.core.choices import Observation
+from controlplane.protocol.base import Value
+
+
+class Measured(Value, frozen=True, kw_only=True):
+    """One worker's last iteration, as Eq. 4 of LB-BSP wants it.
+
+    ``cpu`` and ``memory`` were taken when the report was sent: they are those with which the coming iteration starts.
+    """
+
+    speed: float
+    """Samples per second, above 0: the share over the busy time."""
+    cpu: float = 0.0
+    memory: float = 0.0
+
+
+class Predictor(Protocol):
+    """Predicts each worker's speed in the coming iteration."""
+
+    name: ClassVar[str]
+    state_type: ClassVar[type[msgspec.Struct]]
+
+    def start(self) -> Any:
+        """The state before any observation."""
+
+    def observe(self, measured: Mapping[int, Measured], state: Any) -> Any:
+        """The state with one more iteration; ranks that were not measured in it stay as they were."""
+
+    def predict(self, state: Any) -> dict[int, float]:
+        """Samples per second of every rank that there is evidence about."""
+
+    def keep(self, ranks: Collection[int], state: Any) -> Any:
+        """The state for a new roster: what is known about ``ranks``, and about nobody else."""
+
+
+def measure(observations: Sequence[Observation]) -> dict[int, Measured]:
+    """Speeds (Alg. 1 line 2), by rank; a worker that did nothing, or took no measurable time, is left out."""
+    speeds = {seen.rank: Measured(speed=_speed(seen), cpu=seen.cpu, memory=seen.memory) for seen in observations}
+    return {rank: measured for rank, measured in speeds.items() if measured.speed > 0}
+
+
+def _speed(seen: Observation) -> float:
+    if seen.samples <= 0 or not (math.isfinite(seen.busy_s) and seen.busy_s > 0):
+        return 0.0
+    speed = seen.samples / seen.busy_s
+    return speed if math.isfinite(speed) else 0.0

@@ -1,0 +1,38 @@
+"""The last iteration's speed is the next one's (LB-BSP section 3.2.2): a baseline, moved by every perturbation."""
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar
+
+import msgspec
+
+from controlplane.policies.prediction.interface import Measured
+from controlplane.protocol.base import Value
+
+
+class MemorylessState(Value, frozen=True, kw_only=True):
+    """The last measured speed of each rank, in samples per second."""
+
+    speeds: dict[int, float] = {}
+
+
+class Memoryless:
+    """Predicts what it saw last."""
+
+    name: ClassVar[str] = "memoryless"
+    state_type: ClassVar[type[msgspec.Struct]] = MemorylessState
+
+    def start(self) -> MemorylessState:
+        """Knows nobody."""
+        return MemorylessState()
+
+    def observe(self, measured: Mapping[int, Measured], state: MemorylessState) -> MemorylessState:
+        """The newest speeds in place of the old ones."""
+        return MemorylessState(speeds=state.speeds | {rank: seen.speed for rank, seen in measured.items()})
+
+    def predict(self, state: MemorylessState) -> dict[int, float]:
+        """The last speeds."""
+        return dict(state.speeds)
+
+    def keep(self, ranks: Collection[int], state: MemorylessState) -> MemorylessState:
+        """The last speeds of ``ranks``."""
+        return MemorylessState(speeds={rank: speed for rank, speed in state.speeds.items() if rank in ranks})

@@ -1,0 +1,30 @@
+"""Numbers and names as the operator reads them in reasons and flags: units always, at most four digits."""
+
+from collections.abc import Iterable, Mapping
+
+SHOWN = 8
+"""How many workers a sentence lists before it says "and n more"."""
+
+
+def listing(items: Iterable[str]) -> str:
+    """``a, b and 3 more``: all of a short list, the head of a long one."""
+    names = list(items)
+    shown, hidden = names[:SHOWN], len(names) - SHOWN
+    return ", ".join(shown) + (f" and {hidden} more" if hidden > 0 else "")
+
+
+def amounts(of: Mapping[int, int], *, prefix: str = "w") -> str:
+    """``w0 64, w1 32``, in order of index."""
+    return listing(f"{prefix}{index} {of[index]}" for index in sorted(of))
+
+
+def number(value: float) -> str:
+    """Four digits at most: ``1,000``, ``93.09``, ``0.25``."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def seconds(value: float) -> str:
+    """A duration in the unit that reads best: ``1.25 s``, ``94 ms``, ``0.42 ms``."""
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
