@@ -1,0 +1,1 @@
+"""When a worker may go on."""

@@ -1,0 +1,37 @@
+"""Bulk synchronous parallel: nobody starts an iteration before everybody has finished the one before."""
+
+from typing import ClassVar
+
+from controlplane.core.choices import Progress, Release
+
+
+class Bsp:
+    """Grants ahead of the slowest worker, the same to all.
+
+    The servers close an iteration only when every member of the roster has contributed, and a pull waits for the
+    version that this makes: that is the barrier. So leave may run ``lead`` iterations ahead of it without anybody
+    overtaking; with a lead of 1 the watermark alone is the barrier.
+    """
+
+    name: ClassVar[str] = "bsp"
+    synchronous: ClassVar[bool] = True
+
+    def release(self, progress: Progress) -> dict[int, Release]:
+        """Up to ``lead`` iterations past the last one that everybody has finished."""
+        if not progress.done:
+            return {}
+        slowest = min(progress.done, key=lambda rank: (progress.done[rank], rank))
+        # A worker that joined a later generation owes none of the iterations before it.
+        everybody = max(progress.done[slowest], progress.first_iteration - 1)
+        watermark = everybody + max(1, progress.lead)
+        release = Release(watermark=watermark, reason=_reason(progress, everybody, watermark))
+        return dict.fromkeys(sorted(progress.done), release)
+
+
+def _reason(progress: Progress, everybody: int, watermark: int) -> str:
+    count = len(progress.done)
+    if everybody < progress.first_iteration:
+        since = f"{count} workers begin at iteration {progress.first_iteration}"
+    else:
+        since = f"all {count} workers have finished iteration {everybody}"
+    return f"{since}; they may go on to {watermark}, the servers hold each iteration until all have contributed"

@@ -1,0 +1,1 @@
+"""Which samples a worker may draw."""
