@@ -1,0 +1,224 @@
+"""The one table from a question and a name to the policy that answers it.
+
+It describes, checks and resolves choices. Importing it imports no policy: each is imported on its first use, since
+some load torch. A new policy is a file, its parameters in ``parameters`` and an entry here.
+"""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from controlplane.policies import parameters
+from controlplane.protocol.base import Value
+from controlplane.protocol.spec import Choice, Part, SpecError, Synchronization
+
+QUESTIONS = {
+    "batching": "How many samples each worker takes next.",
+    "prediction": "How fast each worker will be in the coming iteration.",
+    "barrier": "When a worker may go on.",
+    "placement": "Which server holds which block of parameters.",
+    "data": "Which samples a worker may draw.",
+    "stragglers": "Which worker is slow, with the evidence.",
+}
+
+
+class Registration(Value, frozen=True, kw_only=True):
+    """One policy: what it is called, what can be set, and where it is."""
+
+    question: str
+    name: str
+    parameters: type[Part]
+    path: str
+    """``module:class``, imported on first use. Called with ``parameters``, if it has any, and its ``parts`` by name."""
+    explanation: str
+    paper: str
+    parts: dict[str, str] = {}
+    """Parameters that choose a policy themselves, and the question that they answer."""
+
+
+class CatalogueEntry(Value, frozen=True, kw_only=True):
+    """What a person or a form needs to know to choose a policy and to set it."""
+
+    question: str
+    name: str
+    explanation: str
+    paper: str
+    defaults: dict[str, Any]
+    schema: dict[str, Any]
+    """JSON schema of the parameters."""
+    parts: dict[str, str]
+
+
+REGISTRATIONS = (
+    Registration(
+        question="batching",
+        name="uniform",
+        parameters=parameters.NoParameters,
+        path="controlplane.policies.batching.uniform:Uniform",
+        explanation="The same share for all.",
+        paper="the baseline",
+    ),
+    Registration(
+        question="batching",
+        name="lb-bsp-cpu",
+        parameters=parameters.LbBspCpuParameters,
+        path="controlplane.policies.batching.lb_bsp_cpu:LbBspCpu",
+        explanation="Shares in proportion to predicted speed, decided anew for each iteration.",
+        paper="LB-BSP 3.2, Alg. 1",
+        parts={"predictor": "prediction"},
+    ),
+    Registration(
+        question="prediction",
+        name="ema",
+        parameters=parameters.EmaParameters,
+        path="controlplane.policies.prediction.ema:Ema",
+        explanation="Exponential moving average: robust to perturbations, slow to follow a lasting change.",
+        paper="LB-BSP 3.2.2, Table 3",
+    ),
+    Registration(
+        question="prediction",
+        name="memoryless",
+        parameters=parameters.NoParameters,
+        path="controlplane.policies.prediction.memoryless:Memoryless",
+        explanation="The speed of the last iteration.",
+        paper="LB-BSP 3.2.2, Table 3",
+    ),
+    Registration(
+        question="barrier",
+        name="bsp",
+        parameters=parameters.NoParameters,
+        path="controlplane.policies.barriers.bsp:Bsp",
+        explanation="Nobody starts an iteration before everybody has finished the one before.",
+        paper="the baseline",
+    ),
+    Registration(
+        question="placement",
+        name="round-robin",
+        parameters=parameters.NoParameters,
+        path="controlplane.policies.placement.round_robin:RoundRobin",
+        explanation="Servers take blocks in turn, as in TensorFlow.",
+        paper="PSLD 2.2",
+    ),
+    Registration(
+        question="data",
+        name="shared",
+        parameters=parameters.NoParameters,
+        path="controlplane.policies.data.shared:Shared",
+        explanation="Every worker may draw any sample; all see one seeded permutation per pass.",
+        paper="LB-BSP",
+    ),
+    Registration(
+        question="stragglers",
+        name="relative",
+        parameters=parameters.RelativeParameters,
+        path="controlplane.policies.stragglers.relative:Relative",
+        explanation="Flags a worker whose compute or communication is lastingly slower than the others'.",
+        paper="our own",
+    ),
+)
+
+_TABLE = {(entry.question, entry.name): entry for entry in REGISTRATIONS}
+
+
+def names(question: str) -> list[str]:
+    """The registered answers to a question, sorted."""
+    return sorted(name for asked, name in _TABLE if asked == question)
+
+
+def resolve(question: str, choice: Choice) -> Any:
+    """The policy itself.
+
+    Raises:
+        SpecError: where there is no such policy, or its parameters are not allowed.
+    """
+    return _build(question, choice, field=_field_of(question))
+
+
+def check(synchronization: Synchronization) -> None:
+    """Raise ``SpecError``, naming the field, unless every choice is registered and its parameters are allowed."""
+    for field in synchronization.__struct_fields__:
+        _validate(field, getattr(synchronization, field), field=_field_of(field))
+
+
+def catalogue() -> list[CatalogueEntry]:
+    """Every policy, by question in the order of ``QUESTIONS``, then by name."""
+    order = list(QUESTIONS)
+    return [_describe(entry) for entry in sorted(REGISTRATIONS, key=lambda e: (order.index(e.question), e.name))]
+
+
+def _field_of(question: str) -> str:
+    return f"synchronization.{question}"
+
+
+def _build(question: str, choice: Choice, *, field: str) -> Any:
+    entry, settings, parts = _validate(question, choice, field=field)
+    module, _, name = entry.path.partition(":")
+    policy = getattr(importlib.import_module(module), name)
+    built = {part: _build(entry.parts[part], chosen, field=f"{field}.{part}") for part, chosen in parts.items()}
+    own = {"parameters": settings} if set(settings.__struct_fields__) - parts.keys() else {}
+    return policy(**own, **built)
+
+
+def _validate(question: str, choice: Choice, *, field: str) -> tuple[Registration, Part, dict[str, Choice]]:
+    """The entry that ``choice`` names, its parameters as a value, and the choices among them."""
+    entry = _TABLE.get((question, choice.name))
+    if entry is None:
+        raise SpecError(f"{field}.name", choice.name, f"one of {', '.join(names(question))}")
+    settings = _settings(entry, choice.parameters, field=field)
+    parts = {
+        part: _part(asked, getattr(settings, part), field=f"{field}.{part}") for part, asked in entry.parts.items()
+    }
+    for part, chosen in parts.items():
+        _validate(entry.parts[part], chosen, field=f"{field}.{part}")
+    return entry, settings, parts
+
+
+def _settings(entry: Registration, given: Mapping[str, Any], *, field: str) -> Part:
+    known = {info.name: info.type for info in msgspec.structs.fields(entry.parameters)}
+    for name in given:
+        if name not in known:
+            allowed = f"a parameter of {entry.name}: {', '.join(known)}" if known else f"none: {entry.name} takes none"
+            raise SpecError(f"{field}.{name}", name, allowed)
+    values = {name: _convert(value, known[name], field=f"{field}.{name}") for name, value in given.items()}
+    try:
+        return entry.parameters(**values)
+    except ValueError as error:
+        # What a struct's own checks say about values that are each allowed but do not go together.
+        raise SpecError(field, dict(given), str(error)) from None
+
+
+def _convert(value: object, type_: Any, *, field: str) -> Any:
+    try:
+        return msgspec.convert(value, type_, strict=True)
+    except msgspec.ValidationError as error:
+        expected = str(error).partition(" - at `")[0].removeprefix("Expected ")
+        expected = expected.replace("`str | object`", "a name, or a mapping with a name and parameters")
+        raise SpecError(field, value, expected) from None
+
+
+def _part(question: str, value: str | Mapping[str, Any], *, field: str) -> Choice:
+    """A choice within a choice: a bare name, or written flat like the four choices themselves."""
+    allowed = f"one of {', '.join(names(question))}"
+    if isinstance(value, str):
+        if value not in names(question):
+            raise SpecError(field, value, allowed)
+        return Choice(name=value)
+    name = value.get("name")
+    if not isinstance(name, str):
+        raise SpecError(f"{field}.name", name, allowed)
+    return Choice(name=name, parameters={key: given for key, given in value.items() if key != "name"})
+
+
+def _describe(entry: Registration) -> CatalogueEntry:
+    _, components = msgspec.json.schema_components([entry.parameters])
+    return CatalogueEntry(
+        question=entry.question,
+        name=entry.name,
+        explanation=entry.explanation,
+        paper=entry.paper,
+        defaults=msgspec.to_builtins(entry.parameters()),
+        schema=components[entry.parameters.__name__],
+        parts=entry.parts,
+    )
