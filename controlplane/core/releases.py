@@ -14,6 +14,9 @@ from controlplane.protocol.orders import Member, Orders, ServerOrders
 LEAD_ITERATIONS = 50
 """How far ahead a synchronous barrier grants at most."""
 
+FIRST_LEAD_ITERATIONS = 4
+"""How far ahead it grants while the length of an iteration is not known."""
+
 LEAD_S = 15.0
 """How much time a lead should cover: with it, workers outlast a restart of the control plane."""
 
@@ -79,7 +82,7 @@ def raise_watermarks(handling: Handling) -> dict[int, str]:
 def lead(handling: Handling) -> int:
     """How many iterations ahead a synchronous barrier may grant."""
     if handling.job.iteration_s <= 0.0:
-        return LEAD_ITERATIONS
+        return FIRST_LEAD_ITERATIONS
     return max(1, min(LEAD_ITERATIONS, int(LEAD_S / handling.job.iteration_s)))
 
 
@@ -137,7 +140,7 @@ def issue_server_orders(handling: Handling, server: Server, reason: str) -> None
     """Send a server its blocks and who counts."""
     job = handling.job
     members = [
-        Member(rank=rank, instance=job.workers[rank].instance, from_iteration=job.origin_iteration)
+        Member(rank=rank, instance=job.workers[rank].instance, from_iteration=job.workers[rank].from_iteration)
         for rank in job.roster
     ]
     handling.give(

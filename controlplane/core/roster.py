@@ -30,6 +30,8 @@ def begin_generation(handling: Handling, ranks: list[int], *, first_iteration: i
     """From ``first_iteration`` on, ``ranks`` count: new shares, and orders for everyone."""
     job = handling.job
     job.generation += 1
+    for rank in set(ranks) - set(job.roster):
+        job.workers[rank].from_iteration = first_iteration
     job.roster = ranks
     job.first_iteration = first_iteration
     job.shares = _even_split(handling.spec.global_batch, ranks)

@@ -54,6 +54,8 @@ class Worker(Process, kw_only=True):
     """Its last reported iteration."""
     done_ms: int = 0
     reports: int = 0
+    from_iteration: int = 0
+    """The first iteration that it counts in."""
     watermark: int = -1
     """May start iterations up to this one."""
     orders: Orders | None = None

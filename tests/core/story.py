@@ -1,0 +1,169 @@
+"""Tells an engine a story: events with their times, and what it answered."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from controlplane.core.commands import AnyCommand, IssueOrders
+from controlplane.core.engine import Engine
+from controlplane.core.events import (
+    Assignment,
+    Entry,
+    Event,
+    JobSubmitted,
+    ProcessDied,
+    ServerHeard,
+    SlotsAssigned,
+    TimePassed,
+    WorkerHeard,
+    WorkerSaid,
+)
+from controlplane.policies.registry import resolve
+from controlplane.protocol.messages import IterationReport, ServerHello, WorkerFinished, WorkerHello
+from controlplane.protocol.orders import Orders
+from controlplane.protocol.spec import parse_spec
+
+CommandT = TypeVar("CommandT")
+
+START_MS = 1_000_000
+TENSOR_SIZES = [640, 10]
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A small job; ``changes`` replace whole fields."""
+    base: dict[str, Any] = {
+        "name": "digits",
+        "workload": {"name": "softmax-regression", "dataset": "digits"},
+        "workers": 4,
+        "servers": 2,
+        "batch_size": 64,
+        "synchronization": {"batching": {"name": "uniform"}},
+        "stop": {"iterations": 400},
+    }
+    return base | changes
+
+
+LB_BSP = {"batching": {"name": "lb-bsp-cpu", "predictor": "memoryless"}}
+
+
+class Story:
+    """One job's log, told one event at a time. Message numbers are kept for every instance."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.spec = parse_spec(document(**changes))
+        self.engine = Engine(job=7, resolve=resolve)
+        self.entries: list[Entry] = []
+        self.commands: list[AnyCommand] = []
+        self.orders: dict[int, Orders] = {}
+        self.numbers: dict[str, int] = {}
+        self.now_ms = START_MS
+
+    def see(self, event: Event, *, after_ms: int = 1) -> list[AnyCommand]:
+        """Append the event and hand it to the engine."""
+        self.now_ms += after_ms
+        entry = Entry(id=f"{self.now_ms}-{len(self.entries)}", event=event)
+        self.entries.append(entry)
+        commands = self.engine.handle(entry)
+        assert {command.cause for command in commands} <= {entry.id}
+        assert all(command.reason for command in commands)
+        self.commands += commands
+        for command in commands:
+            if isinstance(command, IssueOrders):
+                self.orders[command.rank] = command.orders
+        return commands
+
+    def given(self, kind: type[CommandT]) -> list[CommandT]:
+        """Every command of that kind so far."""
+        return of(kind, self.commands)
+
+    def submitted(self) -> "Story":
+        """Until the job waits for slots."""
+        self.see(JobSubmitted(spec=self.spec))
+        return self
+
+    def starting(self) -> "Story":
+        """Until its processes were ordered: workers on agent 1, servers on agent 2."""
+        self.submitted()
+        workers = [Assignment(role="worker", index=rank, agent=1, slot=rank) for rank in range(self.spec.workers)]
+        servers = [Assignment(role="server", index=index, agent=2, slot=index) for index in range(self.spec.servers)]
+        self.see(SlotsAssigned(assignments=workers + servers))
+        return self
+
+    def running(self) -> "Story":
+        """Until everybody has said hello."""
+        self.starting()
+        for index in range(self.spec.servers):
+            self.server_hello(index)
+        for rank in range(self.spec.workers):
+            self.hello(rank)
+        return self
+
+    def hello(self, rank: int, **changes: Any) -> list[AnyCommand]:
+        """The worker's first message, which it repeats after a reconnect."""
+        self.numbers.setdefault(f"w{rank}", 1)
+        hello = WorkerHello(number=1, parameter_count=sum(TENSOR_SIZES), sample_count=1437)
+        return self.say(rank, hello, **changes)
+
+    def server_hello(self, index: int) -> list[AnyCommand]:
+        """The server's first message."""
+        hello = ServerHello(number=1, host="127.0.0.1", port=7000 + index, tensor_sizes=TENSOR_SIZES)
+        return self.see(ServerHeard(index=index, instance=f"s{index}.0.1", message=hello))
+
+    def say(self, rank: int, message: WorkerSaid, *, instance: str = "", after_ms: int = 1) -> list[AnyCommand]:
+        """Any message of a worker."""
+        event = WorkerHeard(rank=rank, instance=instance or f"w{rank}.0.1", message=message)
+        return self.see(event, after_ms=after_ms)
+
+    def next_number(self, rank: int) -> int:
+        """The worker's next message number."""
+        self.numbers[f"w{rank}"] = self.numbers.get(f"w{rank}", 1) + 1
+        return self.numbers[f"w{rank}"]
+
+    def report(self, rank: int, iteration: int, *, compute_s: float = 0.1, **changes: Any) -> list[AnyCommand]:
+        """The worker's report of an iteration, as its orders have it."""
+        return self.say(rank, self.a_report(rank, iteration, compute_s=compute_s, **changes))
+
+    def a_report(self, rank: int, iteration: int, *, compute_s: float = 0.1, **changes: Any) -> IterationReport:
+        """A report that nobody has sent yet."""
+        orders = self.orders[rank]
+        fields: dict[str, Any] = {
+            "number": changes.pop("number", None) or self.next_number(rank),
+            "generation": orders.generation,
+            "iteration": iteration,
+            "samples": orders.share,
+            "position": 0,
+            "loss": 1.0,
+            "compute_s": compute_s,
+            "push_s": 0.0,
+            "pull_s": 0.0,
+            "waiting_s": 0.0,
+            "coordination_s": 0.0,
+        }
+        return IterationReport(**(fields | changes))
+
+    def iterate(self, iterations: int, *, speeds: Mapping[int, float], start: int = 0) -> None:
+        """Every worker of ``speeds`` (samples per second) reports that many iterations."""
+        for iteration in range(start, start + iterations):
+            for rank, speed in speeds.items():
+                self.report(rank, iteration, compute_s=self.orders[rank].share / speed)
+
+    def finish(self, rank: int, iteration: int, *, model_saved: bool = False) -> list[AnyCommand]:
+        """The worker has reached its end."""
+        message = WorkerFinished(number=self.next_number(rank), iteration=iteration, model_saved=model_saved)
+        return self.say(rank, message)
+
+    def kill(self, rank: int, *, status: int = -9, detail: str = "") -> list[AnyCommand]:
+        """An agent reports the end of a worker's process."""
+        died = ProcessDied(role="worker", index=rank, instance=f"w{rank}.0.1", status=status, detail=detail)
+        return self.see(died)
+
+    def tick(self, *, after_ms: int, silent: frozenset[int] = frozenset()) -> list[AnyCommand]:
+        """A deadline comes; every process but the ``silent`` workers has just given a sign of life."""
+        now_ms = self.now_ms + after_ms
+        seen = {f"worker:{rank}:w{rank}.0.1": now_ms for rank in range(self.spec.workers) if rank not in silent}
+        seen |= {f"server:{index}:s{index}.0.1": now_ms for index in range(self.spec.servers)}
+        return self.see(TimePassed(seen=seen), after_ms=after_ms)
+
+
+def of(kind: type[CommandT], commands: list[AnyCommand]) -> list[CommandT]:
+    """Those of that kind."""
+    return [command for command in commands if isinstance(command, kind)]

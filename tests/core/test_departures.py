@@ -1,0 +1,91 @@
+"""A worker dies: the others go on."""
+
+from controlplane.core.commands import CloseFlag, IssueServerOrders, MoveJob, RaiseFlag, SetRoster, SetShares
+from controlplane.core.events import ControlPlaneResumed
+from tests.core.story import LB_BSP, of
+
+
+def test_dead_worker_leaves_the_roster_and_the_batch_stays(story):
+    told = story().running()
+    told.iterate(5, speeds=dict.fromkeys(range(4), 1000.0))
+    commands = told.kill(1)
+    (roster,) = of(SetRoster, commands)
+    assert (roster.generation, roster.first_iteration, roster.ranks) == (2, 5, [0, 2, 3])
+    assert of(SetShares, commands)[0].shares == {0: 86, 2: 85, 3: 85}
+    assert [[m.rank for m in c.orders.members] for c in of(IssueServerOrders, commands)] == [[0, 2, 3]] * 2
+
+
+def test_dead_worker_is_flagged_with_how_it_ended(story):
+    told = story().running()
+    (raised,) = of(RaiseFlag, told.kill(1, detail="Killed"))
+    assert (raised.rank, raised.kind, raised.reason) == (1, "dead", "w1 was ended by signal 9 (Killed)")
+
+
+def test_members_count_from_the_first_iteration_of_their_roster(story):
+    told = story().running()
+    told.iterate(5, speeds=dict.fromkeys(range(4), 1000.0))
+    told.kill(1)
+    orders = told.given(IssueServerOrders)[-1].orders
+    assert {member.from_iteration for member in orders.members} == {0}
+
+
+def test_iteration_that_waited_only_for_the_dead_is_complete(story):
+    told = story(synchronization=LB_BSP).running()
+    for rank in (0, 2, 3):
+        told.report(rank, 0)
+    told.kill(1)
+    assert {told.orders[rank].share_until for rank in (0, 2, 3)} == {1}
+
+
+def test_the_next_worker_becomes_evaluator(story):
+    told = story().running()
+    told.kill(0)
+    assert told.orders[1].evaluator
+
+
+def test_last_worker_s_death_ends_the_job(story):
+    told = story(workers=1).running()
+    assert of(MoveJob, told.kill(0))[0].reason == "w0 was ended by signal 9; no worker is left"
+
+
+def test_limits_that_the_rest_cannot_meet_end_the_job_with_the_reason(story):
+    told = story(limits={"maximum": 70}).running()
+    (moved,) = of(MoveJob, told.kill(3))
+    assert moved.state == "failed"
+    assert "256" in moved.reason
+    assert "210" in moved.reason
+
+
+def test_silent_worker_is_declared_dead_after_four_seconds(story):
+    told = story().running()
+    assert told.engine.deadline_ms is not None
+    assert not of(SetRoster, told.tick(after_ms=3_000, silent=frozenset({2})))
+    commands = told.tick(after_ms=1_010, silent=frozenset({2}))
+    assert of(SetRoster, commands)[0].ranks == [0, 1, 3]
+    assert of(RaiseFlag, commands)[0].reason == "w2 gave no sign of life for 4.0 s"
+
+
+def test_nobody_is_declared_dead_when_the_control_plane_itself_was_silent(story):
+    told = story().running()
+    told.see(ControlPlaneResumed(who="gateway"), after_ms=20_000)
+    assert not of(SetRoster, told.tick(after_ms=4_900, silent=frozenset({2})))
+    assert of(SetRoster, told.tick(after_ms=200, silent=frozenset({2})))[0].ranks == [0, 1, 3]
+
+
+def test_process_that_never_says_hello_ends_the_job_after_a_minute(story):
+    told = story().starting()
+    for rank in range(3):
+        told.hello(rank)
+    told.server_hello(0)
+    told.server_hello(1)
+    moved = of(MoveJob, told.tick(after_ms=60_100, silent=frozenset({3})))
+    assert moved[0].reason == "w3 did not say hello within 60 s before the job had begun"
+
+
+def test_departure_in_the_last_iteration_lets_the_others_finish(story):
+    told = story(workers=2, stop={"iterations": 1}).running()
+    told.report(0, 0)
+    told.finish(0, 1)
+    commands = told.kill(1)
+    assert [command.state for command in of(MoveJob, commands)] == ["succeeded"]
+    assert len(of(CloseFlag, commands)) == 1

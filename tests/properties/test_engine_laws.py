@@ -1,0 +1,140 @@
+"""Laws of the engine under any sequence of events, whether they make sense or not."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from controlplane.core.commands import IssueOrders, MoveJob, ReleaseSlots, SetShares
+from controlplane.core.engine import Engine
+from controlplane.core.events import ConnectionLost, ControlPlaneResumed, ProcessDied, StopRequested
+from controlplane.core.handling import EventRefused
+from controlplane.core.states import JOB_OVER
+from controlplane.policies.registry import resolve
+from controlplane.protocol.messages import Evaluation
+from tests.core.story import LB_BSP, Story
+
+ranks = st.integers(0, 3)
+speeds = st.sampled_from([1.0, 250.0, 1000.0])
+
+
+class AnyStory(RuleBasedStateMachine):
+    """Tells an engine anything, and a copy that lives from snapshots the same."""
+
+    @initialize(policy=st.sampled_from([LB_BSP, {}]), iterations=st.sampled_from([3, 400]), begun=st.booleans())
+    def submit(self, policy, iterations, begun):
+        self.story = Story(synchronization=policy, stop={"iterations": iterations, "accuracy": 0.9})
+        self.told: list[tuple[int, int, int]] = []
+        self.watermarks: dict[tuple[int, int], int] = {}
+        (self.story.running if begun else self.story.starting)()
+        self.copy = Engine.restore(self.story.engine.snapshot(), resolve=resolve)
+
+    def tell(self, act, *args, **kwargs):
+        """Do something with the story; the copy must answer the same."""
+        before, refused = len(self.story.entries), False
+        commands = []
+        try:
+            commands = act(*args, **kwargs)
+        except EventRefused:
+            refused = True
+        for entry in self.story.entries[before:]:
+            try:
+                assert self.copy.handle(entry) == commands
+            except EventRefused:
+                assert refused
+        self.copy = Engine.restore(self.copy.snapshot(), resolve=resolve)
+        self.check_orders(commands)
+
+    def check_orders(self, commands):
+        for command in commands:
+            if isinstance(command, IssueOrders):
+                key = (command.rank, command.orders.generation)
+                assert command.orders.watermark >= self.watermarks.get(key, -1)
+                self.watermarks[key] = command.orders.watermark
+                assert not self.told or command.orders.rank_in_time > self.told[-1]
+                self.told.append(command.orders.rank_in_time)
+
+    def report_one(self, rank, speed):
+        done = self.story.engine._job.workers[rank].done
+        self.tell(self.story.report, rank, done + 1, compute_s=self.story.orders[rank].share / speed)
+
+    @rule(rank=ranks)
+    def say_hello(self, rank):
+        self.tell(self.story.hello, rank)
+
+    @rule(index=st.integers(0, 1))
+    def server_says_hello(self, index):
+        self.tell(self.story.server_hello, index)
+
+    @precondition(lambda self: self.story.orders)
+    @rule(rank=ranks, speed=speeds)
+    def report_next(self, rank, speed):
+        self.report_one(rank, speed)
+
+    @precondition(lambda self: self.story.orders)
+    @rule(speed=speeds)
+    def everybody_reports(self, speed):
+        for rank in range(4):
+            self.report_one(rank, speed)
+
+    @precondition(lambda self: self.story.orders)
+    @rule(rank=ranks, number=st.integers(1, 40), iteration=st.integers(0, 500), generation=st.integers(0, 3))
+    def report_anything(self, rank, number, iteration, generation):
+        self.tell(self.story.report, rank, iteration, number=number, generation=generation)
+
+    @precondition(lambda self: self.story.orders)
+    @rule(rank=ranks, accuracy=st.sampled_from([None, 0.5, 0.95]))
+    def score(self, rank, accuracy):
+        number = self.story.next_number(rank)
+        scored = Evaluation(number=number, iteration=1, loss=1.0, accuracy=accuracy, samples=10, seconds=0.1)
+        self.tell(self.story.say, rank, scored)
+
+    @precondition(lambda self: self.story.orders)
+    @rule(rank=ranks)
+    def finish(self, rank):
+        self.tell(self.story.finish, rank, self.story.engine._job.completed + 1)
+
+    @rule(rank=ranks, status=st.sampled_from([0, 1, -9]))
+    def kill(self, rank, status):
+        self.tell(self.story.kill, rank, status=status)
+
+    @rule(rank=ranks)
+    def lose_connection(self, rank):
+        self.tell(self.story.see, ConnectionLost(role="worker", index=rank, instance=f"w{rank}.0.1"))
+
+    @rule(after_ms=st.sampled_from([1, 2_000, 5_000, 61_000]), silent=st.frozensets(ranks, max_size=2))
+    def tick(self, after_ms, silent):
+        self.tell(self.story.tick, after_ms=after_ms, silent=silent)
+
+    @rule()
+    def resume(self):
+        self.tell(self.story.see, ControlPlaneResumed(who="test"))
+
+    @precondition(lambda self: len(self.story.entries) > 20)
+    @rule()
+    def stop(self):
+        self.tell(self.story.see, StopRequested(actor="ada"))
+
+    @precondition(lambda self: len(self.story.entries) > 25)
+    @rule(index=st.integers(0, 1))
+    def kill_server(self, index):
+        self.tell(self.story.see, ProcessDied(role="server", index=index, instance=f"s{index}.0.1", status=-9))
+
+    @invariant()
+    def every_invariant_holds(self):
+        if hasattr(self, "story"):
+            self.story.engine.validate()
+
+    @invariant()
+    def shares_always_sum_to_the_global_batch(self):
+        for command in self.story.given(SetShares) if hasattr(self, "story") else ():
+            assert sum(command.shares.values()) == 256
+
+    @invariant()
+    def job_ends_once_and_gives_its_slots_back_once(self):
+        if hasattr(self, "story"):
+            assert sum(command.state in JOB_OVER for command in self.story.given(MoveJob)) <= 1
+            assert len(self.story.given(ReleaseSlots)) <= 1
+
+
+TestAnyStory = AnyStory.TestCase
+TestAnyStory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

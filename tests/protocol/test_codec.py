@@ -1,0 +1,143 @@
+"""Bytes become messages in one place: round trips, limits, and nothing but ``BadFrame`` for the rest."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.protocol.codec import (
+    MAX_FRAME_BYTES,
+    BadFrame,
+    encode,
+    from_agent,
+    from_server,
+    from_worker,
+    to_worker,
+)
+from controlplane.protocol.messages import Heartbeat, IterationReport, ProcessEnded, ProcessName, ServerReport
+from controlplane.protocol.orders import Orders
+
+counts = st.integers(min_value=0, max_value=2**40)
+seconds = st.floats(min_value=0, max_value=1e6)
+reports = st.builds(
+    IterationReport,
+    number=counts.map(lambda n: n + 1),
+    generation=counts,
+    iteration=counts,
+    samples=counts,
+    position=counts,
+    loss=st.floats(allow_nan=False),
+    compute_s=seconds,
+    push_s=seconds,
+    pull_s=seconds,
+    waiting_s=seconds,
+    coordination_s=seconds,
+    cpu=st.floats(0, 1),
+    memory=st.floats(0, 1),
+    overran=st.booleans(),
+)
+orders = st.builds(
+    Orders,
+    incarnation=counts,
+    generation=counts,
+    sequence=counts,
+    share=counts,
+    offset=counts,
+    global_batch=counts.map(lambda n: n + 1),
+    origin_iteration=counts,
+    origin_position=counts,
+    share_from=counts,
+    share_until=counts,
+    watermark=st.integers(-1, 2**40),
+    placement_version=counts,
+    stop_at=st.none() | counts,
+    durable=counts,
+)
+
+
+@given(reports)
+def test_decoded_report_equals_the_encoded_one(report):
+    assert from_worker.decode(encode(report)) == report
+
+
+@given(orders)
+def test_decoded_orders_equal_the_encoded_ones(given_orders):
+    assert to_worker.decode(encode(given_orders)) == given_orders
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_a_bad_frame(data):
+    for codec in (from_worker, from_server, from_agent):
+        try:
+            message = codec.decode(data)
+        except BadFrame as error:
+            assert error.code == "malformed"
+        else:
+            assert isinstance(message, msgspec.Struct)
+
+
+@given(reports, st.data())
+def test_damaged_report_is_a_message_or_a_bad_frame(report, data):
+    frame = bytearray(encode(report))
+    frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        from_worker.decode(bytes(frame))
+    except BadFrame as error:
+        assert error.code == "malformed"
+
+
+def test_frame_over_the_limit_is_oversized():
+    with pytest.raises(BadFrame, match=f"at most {MAX_FRAME_BYTES} are accepted") as caught:
+        from_worker.decode(b"\x00" * (MAX_FRAME_BYTES + 1))
+    assert caught.value.code == "oversized"
+
+
+def test_deeply_nested_frame_is_malformed():
+    with pytest.raises(BadFrame):
+        from_worker.decode(b"\x91" * 100_000)
+
+
+def test_message_of_another_socket_is_malformed():
+    report = ServerReport(number=1, iteration=0, bytes_in=0, bytes_out=0, busy_s=0.0)
+    with pytest.raises(BadFrame, match="not a message of this socket"):
+        from_worker.decode(encode(report))
+
+
+def test_negative_duration_is_malformed():
+    frame = msgspec.msgpack.encode({"type": "heartbeat", "cpu": 1.5})
+    with pytest.raises(BadFrame, match=r"Expected `float` <= 1.0 - at `\$.cpu`"):
+        from_worker.decode(frame)
+
+
+def test_newer_peer_may_say_more():
+    frame = msgspec.msgpack.encode({"type": "heartbeat", "cpu": 0.5, "gpu": 0.9})
+    assert from_worker.decode(frame) == Heartbeat(cpu=0.5)
+
+
+def test_process_ended_survives_the_wire():
+    name = ProcessName(job=7, role="worker", index=3, instance="w3.0.1")
+    ended = ProcessEnded(number=4, process=name, status=-9, tail="Killed\n")
+    assert from_agent.decode(encode(ended)) == ended
+
+
+@given(orders, orders)
+def test_orders_compare_by_incarnation_then_generation_then_sequence(one, other):
+    key = (one.incarnation, one.generation, one.sequence) > (other.incarnation, other.generation, other.sequence)
+    assert (one.rank_in_time > other.rank_in_time) is key
+
+
+def test_iteration_is_the_sum_of_its_parts():
+    report = IterationReport(
+        number=1,
+        generation=1,
+        iteration=0,
+        samples=64,
+        position=0,
+        loss=2.3,
+        compute_s=0.5,
+        push_s=0.25,
+        pull_s=0.125,
+        waiting_s=1.0,
+        coordination_s=0.0625,
+    )
+    assert (report.iteration_s, report.busy_s) == (1.9375, 0.875)
