@@ -65,25 +65,25 @@ def test_decoded_orders_equal_the_encoded_ones(given_orders):
     assert to_worker.decode(encode(given_orders)) == given_orders
 
 
+def refusal(codec, frame):
+    """The code with which the frame is refused; None if it is a message. Nothing else may be raised."""
+    try:
+        codec.decode(frame)
+    except BadFrame as error:
+        return error.code
+    return None
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_a_bad_frame(data):
-    for codec in (from_worker, from_server, from_agent):
-        try:
-            message = codec.decode(data)
-        except BadFrame as error:
-            assert error.code == "malformed"
-        else:
-            assert isinstance(message, msgspec.Struct)
+    assert {refusal(codec, data) for codec in (from_worker, from_server, from_agent)} <= {None, "malformed"}
 
 
 @given(reports, st.data())
 def test_damaged_report_is_a_message_or_a_bad_frame(report, data):
     frame = bytearray(encode(report))
     frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        from_worker.decode(bytes(frame))
-    except BadFrame as error:
-        assert error.code == "malformed"
+    assert refusal(from_worker, bytes(frame)) in {None, "malformed"}
 
 
 def test_frame_over_the_limit_is_oversized():

@@ -102,7 +102,6 @@ def test_any_document_is_a_spec_or_a_spec_error(value):
 def test_any_value_in_any_field_is_a_spec_or_a_spec_error(field, value):
     try:
         spec = parse_spec(document(**{field: value}))
-    except SpecError as error:
-        assert error.expected
-    else:
-        assert parse_spec(spec_document(spec)) == spec
+    except SpecError:
+        return
+    assert parse_spec(spec_document(spec)) == spec
