@@ -1,0 +1,31 @@
+# Two images from one file: `controlplane` (web, Celery, beat, commands; no torch) and `agent` (workers and servers).
+#   docker build --target controlplane .
+#   docker build --target agent --build-arg TORCH_INDEX= .     # torch with CUDA instead of the CPU build
+
+FROM python:3.11-slim AS base
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN useradd --create-home --uid 1000 paceline \
+ && install -d -o paceline -g paceline /app /data /enrolment
+WORKDIR /app
+COPY requirements requirements
+
+FROM base AS controlplane
+RUN pip install -r requirements/controlplane.txt && pip check
+COPY manage.py ./
+COPY controlplane controlplane
+COPY frontend frontend
+ENV PACELINE_DATA_DIR=/data PACELINE_STATIC_ROOT=/app/static LOG_FORMAT=json
+RUN PACELINE_DATA_DIR=/tmp/build python manage.py collectstatic --no-input --verbosity 0 && rm -rf /tmp/build
+USER paceline
+EXPOSE 8000
+CMD ["python", "-m", "uvicorn", "controlplane.config.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2"]
+
+FROM base AS agent
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r requirements/agent.txt && pip check
+COPY controlplane/__init__.py controlplane/__init__.py
+COPY controlplane/protocol controlplane/protocol
+COPY workers workers
+USER paceline
+ENTRYPOINT ["python", "-m", "workers"]
+CMD ["--help"]

@@ -1,0 +1,50 @@
+"""``manage.py health SERVICE``: exit code 0 if that service does its work, 1 and a sentence if not. For containers."""
+
+import socket
+import sys
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+from celery import current_app
+from django.core.management.base import BaseCommand
+
+from controlplane.runtime import names
+from controlplane.runtime.redis import shared
+
+ANSWER_S = 5.0
+STALE_S = 15.0
+"""Beat's tasks run each second; after this long without any, something has stopped."""
+
+
+class Command(BaseCommand):
+    """Asks the service itself, or looks at what it did last."""
+
+    help = "Check one of the background services of this host."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Which service."""
+        parser.add_argument("service", choices=["decisions", "history", "beat"])
+
+    def handle(self, *args: Any, service: str, **options: Any) -> None:
+        """Exit with 1 unless it is well."""
+        trouble = beat_trouble() if service == "beat" else celery_trouble(service)
+        if trouble:
+            self.stderr.write(trouble)
+            sys.exit(1)
+        self.stdout.write(f"{service}: well")
+
+
+def celery_trouble(queue: str) -> str:
+    """What is wrong with this host's worker for ``queue``; empty if it answers."""
+    name = f"{queue}@{socket.gethostname()}"
+    answers = current_app.control.ping(destination=[name], timeout=ANSWER_S)
+    return "" if answers else f"{name} did not answer within {ANSWER_S:.0f} s"
+
+
+def beat_trouble() -> str:
+    """What is wrong with the tasks that beat sends each second; empty if they come through."""
+    last_ms = int(shared().get(names.REAPER_BEAT) or 0)
+    age_s = time.time() - last_ms / 1000
+    return "" if age_s < STALE_S else f"the last of beat's tasks ran {age_s:.0f} s ago, expected one each second"

@@ -1,0 +1,1 @@
+"""Containers, checked without a container engine."""

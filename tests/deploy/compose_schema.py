@@ -1,0 +1,72 @@
+"""The part of the compose specification that docker-compose.yml uses, as a JSON schema that allows nothing else."""
+
+from typing import Any
+
+DURATION = {"type": "string", "pattern": r"^(\d+(ms|s|m|h))+$"}
+STRINGS = {"type": "array", "items": {"type": "string"}}
+VARIABLES = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+
+
+def closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    """An object with these properties and no other."""
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+HEALTHCHECK = closed(
+    {
+        "test": {
+            "type": "array",
+            "prefixItems": [{"enum": ["CMD", "CMD-SHELL"]}],
+            "items": {"type": "string"},
+            "minItems": 2,
+        },
+        "interval": DURATION,
+        "timeout": DURATION,
+        "retries": {"type": "integer", "minimum": 1},
+        "start_period": DURATION,
+    },
+    "test",
+    "interval",
+    "timeout",
+    "retries",
+)
+
+BUILD = closed({"context": {"type": "string"}, "target": {"type": "string"}, "args": VARIABLES}, "context", "target")
+
+CONDITIONS = ["service_started", "service_healthy", "service_completed_successfully"]
+DEPENDENCY = closed({"condition": {"enum": CONDITIONS}}, "condition")
+
+SERVICE = closed(
+    {
+        "image": {"type": "string", "pattern": r"^[a-z0-9/_-]+(:[a-z0-9._-]+)?$"},
+        "build": BUILD,
+        "user": {"type": "string"},
+        "hostname": {"type": "string"},
+        "command": STRINGS,
+        "env_file": STRINGS,
+        "environment": VARIABLES,
+        "ports": {"type": "array", "items": {"type": "string", "pattern": r"^127\.0\.0\.1:\d+:\d+$"}},
+        "volumes": {"type": "array", "items": {"type": "string", "pattern": r"^[a-z0-9-]+:/[a-z/]+(:ro)?$"}},
+        "depends_on": {"type": "object", "additionalProperties": DEPENDENCY},
+        "healthcheck": HEALTHCHECK,
+        "restart": {"enum": ["no", "always", "on-failure", "unless-stopped"]},
+        "init": {"type": "boolean"},
+        "security_opt": STRINGS,
+        "cpus": {"type": "number", "exclusiveMinimum": 0},
+    },
+    "image",
+    "command",
+)
+
+COMPOSE: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$"},
+        "services": {"type": "object", "additionalProperties": SERVICE, "minProperties": 1},
+        "volumes": {"type": "object", "additionalProperties": {"type": "null"}},
+    },
+    "patternProperties": {"^x-": {}},
+    "required": ["name", "services", "volumes"],
+    "additionalProperties": False,
+}

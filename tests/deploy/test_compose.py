@@ -1,0 +1,185 @@
+"""docker-compose.yml and Dockerfile: valid, safe, and made of things that exist."""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from controlplane.runtime.embedded import control_plane
+from deploy import make_env
+from tests.deploy.compose_schema import COMPOSE
+from tests.deploy.reading import ROOT, compose, copied, entrypoint, parse_env, services, stages, start_order
+
+OURS = {name: service for name, service in services().items() if service["image"].startswith("paceline/")}
+AGENTS = {name: service for name, service in OURS.items() if service["build"]["target"] == "agent"}
+ONE_SHOT = {"migrate", "enrolment"}
+SECRETS = {"SECRET_KEY", "DATABASE_URL", "REDIS_URL", "POSTGRES_PASSWORD", "REDIS_PASSWORD"}
+
+
+def test_the_file_follows_the_compose_specification() -> None:
+    jsonschema.Draft202012Validator(COMPOSE).validate(compose())
+
+
+def test_the_whole_topology_is_there() -> None:
+    assert {"postgres", "redis", "migrate", "web", "decisions", "history", "beat", "servers"} <= set(services())
+    assert sorted(service["cpus"] for name, service in AGENTS.items() if name != "servers") == [0.25, 0.5, 1.0, 1.0]
+
+
+def test_services_wait_for_what_they_need() -> None:
+    order = start_order()
+    assert order.index("postgres") < order.index("migrate") < order.index("web") < order.index("slow")
+    for service in services().values():
+        for needed, how in service.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                assert "healthcheck" in services()[needed]
+            else:
+                assert needed in ONE_SHOT
+
+
+def test_every_lasting_service_says_whether_it_is_well() -> None:
+    assert {name for name, service in services().items() if "healthcheck" not in service} == ONE_SHOT
+
+
+def test_no_service_runs_as_root() -> None:
+    for service in services().values():
+        if service["image"].startswith("paceline/"):
+            users = [step.rest for step in stages()[service["build"]["target"]] if step.word == "USER"]
+            assert users == ["paceline"]
+        else:
+            assert service["user"] in {"postgres", "redis"}
+
+
+def test_every_volume_is_declared_and_used() -> None:
+    used = {volume.partition(":")[0] for service in services().values() for volume in service.get("volumes", [])}
+    assert used == set(compose()["volumes"])
+
+
+def test_secrets_stand_in_no_command_and_no_environment() -> None:
+    for service in services().values():
+        assert not SECRETS & set(service.get("environment", {}))
+        assert "requirepass " not in " ".join(word for word in service["command"] if "\n" not in word)
+
+
+def test_commands_are_those_that_run_on_one_machine() -> None:
+    python = ["python", *control_plane.web_command("0.0.0.0", 8000)[1:]]
+    local = {"decisions": control_plane.DECISIONS, "history": control_plane.HISTORY, "beat": control_plane.BEAT}
+    assert services()["web"]["command"] == python
+    for name, command in local.items():
+        assert services()[name]["command"] == ["python", *command[1:]]
+
+
+def test_a_container_run_by_itself_is_the_web_process() -> None:
+    commands = [step.rest for step in stages()["controlplane"] if step.word == "CMD"]
+    assert re.sub(r"\s+", " ", commands[-1]) == str(services()["web"]["command"]).replace("'", '"')
+
+
+def test_ports_are_those_that_are_listened_on() -> None:
+    (published,) = services()["web"]["ports"]
+    _, outside, inside = published.split(":")
+    assert services()["web"]["command"][services()["web"]["command"].index("--port") + 1] == inside
+    assert services()["web"]["environment"]["PACELINE_URL"].endswith(f":{outside}")
+    assert any(step.rest == inside for step in stages()["controlplane"] if step.word == "EXPOSE")
+    assert all(f"http://web:{inside}" in agent["command"] for agent in AGENTS.values())
+
+
+def test_variables_are_those_that_the_settings_read() -> None:
+    known = (ROOT / "controlplane" / "config" / "environment.py").read_text()
+    given = {*parse_env(secrets()["controlplane.env"]), *services()["web"]["environment"]}
+    assert {name for name in given if f'"{name}"' not in known} == set()
+
+
+def test_env_files_are_those_that_the_script_makes() -> None:
+    named = {Path(name) for service in services().values() for name in service.get("env_file", [])}
+    assert named == {Path("deploy", "env", name) for name in make_env.NAMES}
+
+
+def test_every_machine_gets_a_token_of_its_own() -> None:
+    command = services()["enrolment"]["command"]
+    assert set(command[command.index("/enrolment") + 1 :]) == set(AGENTS)
+    for name, agent in AGENTS.items():
+        assert f"@/enrolment/{name}" in agent["command"]
+        assert agent["command"][agent["command"].index("--name") + 1] == name
+
+
+def test_only_the_image_of_the_agents_has_torch() -> None:
+    def installed(stage: str) -> str:
+        files = re.findall(r"-r (\S+)", " ".join(step.rest for step in stages()[stage] if step.word == "RUN"))
+        return "\n".join((ROOT / file).read_text() for file in files)
+
+    assert "torch==" in installed("agent")
+    assert "torch" not in installed("controlplane").replace("No torch.", "")
+
+
+def test_what_images_copy_exists_and_is_let_through() -> None:
+    allowed = [line.lstrip("!").rstrip("/") for line in (ROOT / ".dockerignore").read_text().splitlines()]
+    for stage in ("controlplane", "agent"):
+        for source, _ in copied(stage):
+            assert source.exists()
+            assert source.relative_to(ROOT).parts[0] in allowed
+
+
+def test_the_agents_image_holds_all_that_a_machine_needs(tmp_path: Path) -> None:
+    unpack("agent", tmp_path)
+    command = [sys.executable, *entrypoint("agent")[1:], "join", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=bare_environment())
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_control_planes_image_needs_no_torch(tmp_path: Path) -> None:
+    unpack("controlplane", tmp_path / "app")
+    blocked = tmp_path / "blocked"
+    for package in ("torch", "sklearn", "workers"):
+        (blocked / package).mkdir(parents=True)
+        (blocked / package / "__init__.py").write_text(f"raise ImportError('{package} is not in this image')")
+    environment = {**bare_environment(), "PYTHONPATH": str(blocked), "PACELINE_DATA_DIR": str(tmp_path / "data")}
+    program = "import controlplane.config.asgi, controlplane.runtime.tasks"
+    for command in (["-c", program], ["manage.py", "check"]):
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path / "app",
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_secrets_are_made_once_for_their_owner_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "env"
+    assert make_env.main(folder) == 0
+    made = {path.name: path.read_text() for path in folder.iterdir()}
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
+    assert make_env.main(folder) == 0
+    assert {path.name: path.read_text() for path in folder.iterdir()} == made
+    assert not any(secret in capsys.readouterr().out for secret in re.findall(r"[0-9a-f]{48}", str(made)))
+
+
+def test_half_a_set_of_secrets_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "redis.env").touch()
+    assert make_env.main(tmp_path) == 1
+    assert "has redis.env but not controlplane.env, postgres.env" in capsys.readouterr().out
+
+
+def secrets() -> dict[str, str]:
+    return make_env.contents(postgres="p" * 48, redis="r" * 48, secret_key="s" * 64)
+
+
+def unpack(stage: str, folder: Path) -> None:
+    """The files of an image, where it has them."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    for source, destination in copied(stage):
+        target = folder / destination
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, target, ignore=ignore) if source.is_dir() else shutil.copy(source, target)
+
+
+def bare_environment() -> dict[str, Any]:
+    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
