@@ -38,7 +38,7 @@ def closing(kind: Kind, rank: int, scores: Sequence[Score]) -> Finding:
 
 def forgotten(kind: Kind, rank: int, window: int) -> Finding:
     """A flag closes: there is no evidence any more."""
-    sentence = f"w{rank} could not be compared with at least two others for {window} iterations: not enough evidence"
+    sentence = f"w{rank} could not be compared with enough others for {window} iterations: not enough evidence"
     return Finding(rank=rank, kind=kind, open=False, sentence=sentence)
 
 

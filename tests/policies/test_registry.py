@@ -1,0 +1,179 @@
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from controlplane.core.choices import Barrier, Batching, DataPolicy, Detector, PlacementPolicy
+from controlplane.policies import registry
+from controlplane.policies.batching.lb_bsp_cpu import LbBspCpu
+from controlplane.policies.parameters import EmaParameters, RelativeParameters
+from controlplane.policies.prediction.ema import Ema
+from controlplane.policies.prediction.interface import Predictor
+from controlplane.policies.stragglers.relative import Relative
+from controlplane.protocol.spec import Choice, SpecError, Synchronization, parse_spec
+from tests.policies.cluster import resolve
+
+INTERFACES = {
+    "batching": Batching,
+    "prediction": Predictor,
+    "barrier": Barrier,
+    "placement": PlacementPolicy,
+    "data": DataPolicy,
+    "stragglers": Detector,
+}
+HEAVY = "torch django celery channels redis numpy asyncio"
+
+
+def batching(name: str, **parameters: object) -> Synchronization:
+    return Synchronization(batching=Choice(name=name, parameters=parameters))
+
+
+def test_importing_the_registry_loads_no_policy_and_no_framework() -> None:
+    script = (
+        "import sys; before = set(sys.modules); import controlplane.policies.registry; "
+        "new = set(sys.modules) - before; "
+        f"print(sorted(new & set({HEAVY!r}.split())), "
+        "sorted(name for name in new if name.startswith('controlplane.policies.')))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[] ['controlplane.policies.parameters', 'controlplane.policies.registry']"
+
+
+@pytest.mark.parametrize("entry", registry.REGISTRATIONS, ids=lambda entry: f"{entry.question}-{entry.name}")
+def test_every_entry_resolves_by_its_bare_name_to_a_policy_of_that_name(entry: registry.Registration) -> None:
+    policy = resolve(entry.question, entry.name)
+    interface = INTERFACES[entry.question]
+    members = {name for name in {**vars(interface), **interface.__annotations__} if not name.startswith("_")}
+    assert (policy.name, members - set(dir(policy))) == (entry.name, set())
+
+
+def test_a_choice_within_a_choice_is_a_name_or_a_name_with_parameters() -> None:
+    assert resolve("batching", "lb-bsp-cpu") == LbBspCpu(predictor=Ema(parameters=EmaParameters(alpha=0.2)))
+    chosen = resolve("batching", "lb-bsp-cpu", predictor={"name": "ema", "alpha": 0.5})
+    assert chosen == LbBspCpu(predictor=Ema(parameters=EmaParameters(alpha=0.5)))
+
+
+def test_parameters_that_are_given_replace_their_defaults_only() -> None:
+    assert resolve("stragglers", "relative", window=20, slow_iterations=15) == Relative(
+        parameters=RelativeParameters(window=20, slow_iterations=15)
+    )
+
+
+def test_the_default_choices_are_allowed() -> None:
+    registry.check(Synchronization())
+
+
+def test_a_choice_from_a_document_is_checked_as_it_was_written() -> None:
+    document = {
+        "name": "digits",
+        "workload": "softmax-regression",
+        "workers": 4,
+        "batch_size": 64,
+        "stop": {"iterations": 9},
+        "synchronization": {"batching": {"name": "lb-bsp-cpu", "predictor": "narx"}},
+    }
+    with pytest.raises(SpecError) as raised:
+        registry.check(parse_spec(document).synchronization)
+    assert str(raised.value) == "synchronization.batching.predictor: found 'narx', expected one of ema, memoryless"
+
+
+@pytest.mark.parametrize(
+    ("synchronization", "field", "found", "expected"),
+    [
+        (batching("lb-bsp"), "batching.name", "lb-bsp", "one of lb-bsp-cpu, uniform"),
+        (Synchronization(barrier=Choice(name="ssp")), "barrier.name", "ssp", "one of bsp"),
+        (batching("uniform", size=3), "batching.size", "size", "none: uniform takes none"),
+        (batching("lb-bsp-cpu", alpha=3), "batching.alpha", "alpha", "a parameter of lb-bsp-cpu: predictor"),
+        (
+            batching("lb-bsp-cpu", predictor=3),
+            "batching.predictor",
+            3,
+            "a name, or a mapping with a name and parameters, got `int`",
+        ),
+        (
+            batching("lb-bsp-cpu", predictor={"alpha": 0.5}),
+            "batching.predictor.name",
+            None,
+            "one of ema, memoryless",
+        ),
+        (
+            batching("lb-bsp-cpu", predictor={"name": "sma"}),
+            "batching.predictor.name",
+            "sma",
+            "one of ema, memoryless",
+        ),
+        (
+            batching("lb-bsp-cpu", predictor={"name": "ema", "alpha": 1.5}),
+            "batching.predictor.alpha",
+            1.5,
+            "`float` <= 1.0",
+        ),
+        (
+            batching("lb-bsp-cpu", predictor={"name": "ema", "alpha": True}),
+            "batching.predictor.alpha",
+            True,
+            "`float`, got `bool`",
+        ),
+    ],
+)
+def test_a_choice_that_is_not_allowed_names_field_found_and_allowed(
+    synchronization: Synchronization, field: str, found: object, expected: str
+) -> None:
+    with pytest.raises(SpecError) as raised:
+        registry.check(synchronization)
+    error = raised.value
+    assert (error.field, error.found, error.expected) == (f"synchronization.{field}", found, expected)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"window": 4}, "slow_iterations of at most window, which is 4"),
+        ({"window": 16}, "slow_iterations above half of window, which is 16"),
+        ({"slow": 1.1}, "recovered of at most slow, which is 1.1"),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused_with_the_cure(
+    parameters: dict[str, object], expected: str
+) -> None:
+    with pytest.raises(SpecError) as raised:
+        resolve("stragglers", "relative", **parameters)
+    assert (raised.value.field, raised.value.expected) == ("synchronization.stragglers", expected)
+
+
+def test_the_catalogue_lists_every_policy_with_schema_and_defaults() -> None:
+    entries = {(entry.question, entry.name): entry for entry in registry.catalogue()}
+    assert list(entries) == [
+        ("batching", "lb-bsp-cpu"),
+        ("batching", "uniform"),
+        ("prediction", "ema"),
+        ("prediction", "memoryless"),
+        ("barrier", "bsp"),
+        ("placement", "round-robin"),
+        ("data", "shared"),
+        ("stragglers", "relative"),
+    ]
+    ema = entries["prediction", "ema"]
+    assert (ema.defaults, ema.schema["properties"]) == (
+        {"alpha": 0.2},
+        {
+            "alpha": {
+                "description": "Weight of the latest observation.",
+                "type": "number",
+                "exclusiveMinimum": 0.0,
+                "maximum": 1.0,
+                "default": 0.2,
+            }
+        },
+    )
+    assert entries["batching", "lb-bsp-cpu"].parts == {"predictor": "prediction"}
+
+
+@pytest.mark.parametrize("entry", registry.catalogue(), ids=lambda entry: f"{entry.question}-{entry.name}")
+def test_every_parameter_is_described_and_every_entry_is_json(entry: registry.CatalogueEntry) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(entry), type=registry.CatalogueEntry) == entry
+    assert entry.schema["properties"].keys() == entry.defaults.keys()
+    assert all(parameter["description"] for parameter in entry.schema["properties"].values())
+    assert entry.explanation.endswith(".")
+    assert entry.paper
