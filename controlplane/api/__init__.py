@@ -1,0 +1,1 @@
+"""REST: the control plane's public face for programs."""

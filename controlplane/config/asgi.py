@@ -4,11 +4,12 @@ import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.config.settings")
 
-from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from django.core.asgi import get_asgi_application  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.core.asgi import get_asgi_application
 
-http = get_asgi_application()  # sets Django up, which the gateway's imports need
+http = get_asgi_application()  # sets Django up, which our imports need
 
+from controlplane.api.limits import BodyLimit  # noqa: E402
 from controlplane.gateway.routing import websocket_urlpatterns  # noqa: E402
 
-application = ProtocolTypeRouter({"http": http, "websocket": URLRouter(websocket_urlpatterns)})
+application = ProtocolTypeRouter({"http": BodyLimit(http), "websocket": URLRouter(websocket_urlpatterns)})

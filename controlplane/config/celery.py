@@ -1,4 +1,4 @@
-"""The Celery app. Queues: ``decisions`` (threads, one short task per job that has news) and ``history`` (everything else).
+"""The Celery app. Queues: ``decisions`` (threads, a short task per job that has news) and ``history`` (the rest).
 
 Tasks are acknowledged early: what a crash interrupts is found again by the beat task ``rescue``.
 """

@@ -1,4 +1,4 @@
-"""What the environment may say, read once and refused loudly: every refusal names the variable, the value and the cure."""
+"""What the environment may say, read once and refused loudly: a refusal names variable, value and cure."""
 
 import os
 import secrets
@@ -131,7 +131,9 @@ def _kept_secret(path: Path) -> str:
             draft.unlink()
     secret = path.read_text().strip()
     if len(secret) < SECRET_KEY_LENGTH:
-        raise _refuse(str(path), f"{len(secret)} characters", "the secret made at first start; delete it to have one made")
+        raise _refuse(
+            str(path), f"{len(secret)} characters", "the secret made at first start; delete it to have one made"
+        )
     return secret
 
 

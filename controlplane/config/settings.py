@@ -2,12 +2,13 @@
 
 import os
 import tempfile
-from importlib.util import find_spec
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from controlplane.config.environment import broker_url, read_environment
 from controlplane.config.logs import configure_structlog, logging_config
+from controlplane.core.states import JobState, ProcessState
 
 ENVIRONMENT = read_environment(os.environ)
 
@@ -159,7 +160,7 @@ STATIC_ROOT = ENVIRONMENT.static_root
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    *(["frontend.finders.PlotlyFinder"] if find_spec("frontend.finders") else []),
+    "frontend.finders.PlotlyFinder",
 ]
 # A container collects its files once and serves them under hashed names; a checkout serves them from where they are.
 STORAGES = {
@@ -177,12 +178,40 @@ SERVESTATIC_AUTOREFRESH = DEBUG
 
 # REST ----------------------------------------------------------------------------------------------------------------
 
-REST_FRAMEWORK = {
+REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "knox.auth.TokenAuthentication",
+        "controlplane.api.authentication.ApiToken",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_PERMISSION_CLASSES": ["controlplane.api.permissions.HasRole"],
+    "DEFAULT_PARSER_CLASSES": ["controlplane.api.parsers.JsonParser", "controlplane.api.parsers.YamlParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "controlplane.api.negotiation.AlwaysJson",
+    "DEFAULT_PAGINATION_CLASS": "controlplane.api.pagination.Pages",
+    "DEFAULT_SCHEMA_CLASS": "controlplane.api.schema.Schema",
+    "EXCEPTION_HANDLER": "controlplane.api.problems.handle",
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+}
+
+REST_KNOX = {"TOKEN_TTL": timedelta(days=30), "AUTO_REFRESH": False}
+
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Paceline",
+    "DESCRIPTION": "Jobs, machines and policies of a control plane for distributed training.",
+    "VERSION": "v1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_AUTHENTICATION": [],
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "JobState": [state.value for state in JobState],
+        "ProcessState": [state.value for state in ProcessState],
+        "AgentState": "controlplane.fleet.models.Agent.State",
+    },
 }
 
 # Language, logs ------------------------------------------------------------------------------------------------------

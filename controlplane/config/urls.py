@@ -1,12 +1,15 @@
 """Where requests go."""
 
-from importlib.util import find_spec
-
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
-urlpatterns: list[URLPattern | URLResolver] = [path("admin/", admin.site.urls)]
-if find_spec("controlplane.api.urls"):
-    urlpatterns.append(path("", include("controlplane.api.urls")))
-if find_spec("frontend.urls"):
-    urlpatterns.append(path("", include("frontend.urls")))
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("admin/", admin.site.urls),
+    path("", include("controlplane.api.urls")),
+    path("", include("frontend.urls")),
+]
+
+handler400 = "controlplane.api.problems.bad_request"
+handler403 = "controlplane.api.problems.permission_denied"
+handler404 = "controlplane.api.problems.page_not_found"
+handler500 = "controlplane.api.problems.server_error"

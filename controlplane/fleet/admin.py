@@ -1,27 +1,16 @@
 """The fleet in Django's admin: to look at, and to forget machines that are gone."""
 
 from django.contrib import admin
-from django.http import HttpRequest
 
 from controlplane.fleet.models import Agent, EnrolmentToken, Reservation
-
-
-class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Rows that only services write."""
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody adds rows by hand."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Nobody changes rows by hand."""
-        return False
+from controlplane.fleet.readonly import ReadOnlyAdmin
 
 
 @admin.register(Agent)
 class AgentAdmin(ReadOnlyAdmin):
     """Machines."""
 
+    may_delete = True
     list_display = ("name", "state", "host", "labels", "server_slots", "seen_at")
     list_filter = ("state",)
     exclude = ("credential_digest",)
@@ -38,5 +27,6 @@ class ReservationAdmin(ReadOnlyAdmin):
 class EnrolmentTokenAdmin(ReadOnlyAdmin):
     """Invitations of machines."""
 
+    may_delete = True
     list_display = ("labels", "created_by", "created_at", "expires_at", "used_at")
     exclude = ("digest",)

@@ -57,7 +57,7 @@ def agent_by_credential(credential: str) -> Agent | None:
 
 
 def free_places(labels: Mapping[str, str], *, lock: bool = False) -> Places:
-    """The slots that a job asking for ``labels`` could have now; ``lock`` holds their agents until the transaction ends."""
+    """The slots that a job asking for ``labels`` could have now; ``lock`` holds their agents for the transaction."""
     online = Agent.objects.filter(state=Agent.State.ONLINE).order_by("id")
     matching = [agent for agent in (online.select_for_update() if lock else online) if carries(agent, labels)]
     taken = set(Reservation.objects.values_list("agent_id", "role", "slot"))

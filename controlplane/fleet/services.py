@@ -28,6 +28,10 @@ class EnrolmentRefused(Exception):
     """A machine may not join; the text says why and what to do."""
 
 
+class NameTaken(EnrolmentRefused):
+    """An agent of that name is online; the token is not used up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrolment:
     """A machine that has just joined, and the credential that it is to keep: it is not stored here."""
@@ -62,7 +66,8 @@ def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrol
     A machine that is known and offline gets a new credential, and its old one ends.
 
     Raises:
-        EnrolmentRefused: if the token is unknown, used or expired, or an agent of that name is online.
+        EnrolmentRefused: if the token is unknown, used or expired.
+        NameTaken: if an agent of that name is online.
     """
     now = now or timezone.now()
     claimed = EnrolmentToken.objects.filter(digest=digest(token), used_at=None, expires_at__gt=now).update(used_at=now)
@@ -78,7 +83,7 @@ def _admit(name: str, credential_digest: str, labels: Mapping[str, str]) -> int:
     fields = {"credential_digest": credential_digest, "labels": labels, "enrolled_labels": labels}
     agent, created = Agent.objects.get_or_create(name=name, defaults=fields)
     if not created and not Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE).update(**fields):
-        raise EnrolmentRefused(f"agent {name!r} is online; stop it first, or join under another --name")
+        raise NameTaken(f"agent {name!r} is online; stop it first, or join under another --name")
     return agent.pk
 
 

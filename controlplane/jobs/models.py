@@ -90,7 +90,9 @@ class Process(models.Model):
     """The last iteration that it reported."""
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["job", "role", "index", "instance"], name="one_row_per_instance")]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "role", "index", "instance"], name="one_row_per_instance")
+        ]
 
 
 class Decision(models.Model):
@@ -109,9 +111,7 @@ class Decision(models.Model):
     payload = models.JSONField()
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["job", "incarnation", "sequence"], name="one_row_per_decision")
-        ]
+        constraints = [models.UniqueConstraint(fields=["job", "incarnation", "sequence"], name="one_row_per_decision")]
         indexes = [models.Index(fields=["job", "kind", "sequence"])]
 
 

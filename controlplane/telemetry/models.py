@@ -26,9 +26,7 @@ class RawEvent(models.Model):
     payload = models.BinaryField()
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["job", "incarnation", "stream_id"], name="one_row_per_event")
-        ]
+        constraints = [models.UniqueConstraint(fields=["job", "incarnation", "stream_id"], name="one_row_per_event")]
 
 
 class Report(models.Model):

@@ -1,0 +1,60 @@
+"""What a request does to jobs: rows by services, then the log. Each leaves an audit entry."""
+
+import logging
+
+import redis.exceptions
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from controlplane.api.problems import Problem
+from controlplane.core.events import StopRequested
+from controlplane.core.states import JobState
+from controlplane.jobs import services
+from controlplane.jobs.models import Job
+from controlplane.protocol.spec import parse_spec
+from controlplane.runtime.log import LogClosed, append_event, start_log
+
+logger = logging.getLogger(__name__)
+
+
+def submit_job(*, document: object, user: User, idempotency_key: str | None = None) -> Job:
+    """Accept a job and begin its log. Where Redis does not answer, beat begins it later: the row is the promise.
+
+    Raises:
+        SpecError: if the document is no spec that can run.
+        Problem: if the idempotency key came before with another spec.
+    """
+    try:
+        submission = services.job_submit(document=document, user=user, idempotency_key=idempotency_key)
+    except services.IdempotencyConflict as conflict:
+        raise Problem(422, str(conflict)) from None
+    if submission.created:
+        transaction.on_commit(lambda: _begin(submission.job))
+    return submission.job
+
+
+def stop_job(*, job: Job, user: User) -> None:
+    """Ask the engine to end the job, whether it runs or still waits for slots.
+
+    Raises:
+        Problem: if it is over, or Redis does not answer.
+    """
+    over = Problem(409, f"{job} is over ({job.state}): there is nothing to stop")
+    if job.is_over:
+        raise over
+    try:
+        if job.state == JobState.SUBMITTED:
+            start_log(job.pk, parse_spec(job.spec))
+        append_event(job.pk, StopRequested(actor=user.get_username()))
+    except LogClosed:
+        raise over from None
+    except redis.exceptions.RedisError as error:
+        raise Problem(503, f"{job} was not stopped: Redis does not answer ({error}); try again") from error
+    services.audit(actor=user.get_username(), action="job-stop", subject=str(job))
+
+
+def _begin(job: Job) -> None:
+    try:
+        start_log(job.pk, parse_spec(job.spec))
+    except redis.exceptions.RedisError as error:
+        logger.warning("the log of %s begins later: Redis does not answer (%s)", job, error)

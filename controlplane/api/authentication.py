@@ -1,0 +1,21 @@
+"""Who asks: an API token in the Authorization header, else the browser's session."""
+
+from knox.auth import TokenAuthentication
+from rest_framework.request import Request
+
+
+class ApiToken(TokenAuthentication):
+    """``Authorization: Bearer <token>``; knox's own ``Token <token>`` works too."""
+
+    def authenticate(self, request: Request) -> tuple[object, object] | None:
+        """The user and token of the request, None if it shows none."""
+        scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if scheme.lower() not in {"bearer", "token"} or not token.strip():
+            return None
+        request.META["HTTP_AUTHORIZATION"] = f"Token {token.strip()}"
+        user_and_token: tuple[object, object] | None = super().authenticate(request)
+        return user_and_token
+
+    def authenticate_header(self, request: Request) -> str:
+        """The challenge of a 401."""
+        return 'Bearer realm="paceline"'

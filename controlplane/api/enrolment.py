@@ -1,0 +1,37 @@
+"""Invitations of machines, for the API and the command line alike."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from controlplane.fleet.services import TOKEN_LIFETIME, token_create
+from controlplane.jobs.services import audit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """A token, in clear for this once."""
+
+    token: str
+    expires_at: datetime
+    command: str
+
+
+@transaction.atomic
+def invite(
+    *, user: User | None, labels: Mapping[str, str], lifetime_s: float = TOKEN_LIFETIME.total_seconds()
+) -> Invitation:
+    """An invitation for one machine; ``user`` is None where the command line asks."""
+    token, row = token_create(labels=labels, created_by=user, lifetime=timedelta(seconds=lifetime_s))
+    audit(
+        actor=user.get_username() if user else "command line",
+        action="agent-invite",
+        subject=f"enrolment token {row.pk}",
+        detail={"labels": dict(labels)},
+    )
+    command = f"python -m workers join {settings.PACELINE_URL} {token} --slots 1"
+    return Invitation(token=token, expires_at=row.expires_at, command=command)

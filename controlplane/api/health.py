@@ -1,0 +1,112 @@
+"""For whoever watches the control plane: alive, ready, and numbers for Prometheus."""
+
+from collections.abc import Iterator
+
+import redis.exceptions
+from django.db import DatabaseError, connection
+from django.db.models import Count, Sum
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import generate_latest as render
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from controlplane.api.problems import plain_response
+from controlplane.core.states import JobState
+from controlplane.fleet.models import Agent, Reservation
+from controlplane.jobs.models import Flag, Job
+from controlplane.runtime.redis import shared
+
+
+@require_safe
+def healthz(request: HttpRequest) -> HttpResponse:
+    """200 as long as this process answers."""
+    return JsonResponse({"status": "ok"})
+
+
+@require_safe
+def readyz(request: HttpRequest) -> HttpResponse:
+    """200 if database and Redis answer, else 503 naming the one that does not."""
+    faults = [fault for fault in (_database_fault(), _redis_fault()) if fault]
+    return plain_response(503, "; ".join(faults)) if faults else JsonResponse({"status": "ok"})
+
+
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The state of jobs and machines, and of this process, in Prometheus' text format."""
+    return HttpResponse(render(REGISTRY), content_type=CONTENT_TYPE_LATEST)
+
+
+class ControlPlaneCollector(Collector):
+    """Reads the numbers when they are asked for: any web process gives the same ones."""
+
+    def describe(self) -> list[Metric]:
+        """Nothing: the database is not asked before somebody scrapes."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Gauges over jobs, machines and slots."""
+        jobs = dict(Job.objects.order_by().values_list("state").annotate(number=Count("id")))
+        yield _gauge(
+            "paceline_jobs", "Jobs by state.", "state", {state.value: jobs.get(state, 0) for state in JobState}
+        )
+        agents = dict(Agent.objects.order_by().values_list("state").annotate(number=Count("id")))
+        states = [state.value for state in Agent.State]
+        yield _gauge(
+            "paceline_agents", "Machines by state.", "state", {state: agents.get(state, 0) for state in states}
+        )
+        yield _gauge("paceline_slots_reserved", "Slots that jobs hold, by role.", "role", _reserved())
+        online = list(Agent.objects.filter(state=Agent.State.ONLINE).values_list("slots", "server_slots"))
+        offered = {"worker": sum(len(slots) for slots, _ in online), "server": sum(number for _, number in online)}
+        yield _gauge("paceline_slots_offered", "Slots of machines that are online, by role.", "role", offered)
+        yield GaugeMetricFamily(
+            "paceline_flags_open", "Open straggler findings.", value=Flag.objects.filter(closed_at=None).count()
+        )
+        yield GaugeMetricFamily(
+            "paceline_samples",
+            "Samples processed by all jobs.",
+            value=Job.objects.aggregate(n=Sum("samples"))["n"] or 0,
+        )
+
+
+def _registry() -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    registry.register(ControlPlaneCollector())
+    return registry
+
+
+REGISTRY = _registry()
+
+
+def _gauge(name: str, text: str, label: str, values: dict[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def _reserved() -> dict[str, int]:
+    rows = dict(Reservation.objects.order_by().values_list("role").annotate(number=Count("id")))
+    return {"worker": rows.get("worker", 0), "server": rows.get("server", 0)}
+
+
+def _database_fault() -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM jobs_job LIMIT 1")
+    except DatabaseError as error:
+        return f"database: {str(error).strip()}; was `manage.py migrate` run?"
+    return ""
+
+
+def _redis_fault() -> str:
+    try:
+        shared().ping()
+    except (redis.exceptions.RedisError, RuntimeError) as error:
+        return f"redis: {error}"
+    return ""

@@ -1,0 +1,22 @@
+"""What a role may: a view names the role that reading and writing take; where it names none, writing is for admins."""
+
+from typing import Any
+
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+
+from controlplane.jobs.roles import Role, may, role_of
+
+
+class HasRole(BasePermission):
+    """Closed by default: reading takes ``read_role`` (viewer), writing ``write_role`` (admin)."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        """Whether the user's role is enough; the refusal says which one is."""
+        reading = request.method in SAFE_METHODS
+        needed = getattr(view, "read_role", Role.VIEWER) if reading else getattr(view, "write_role", Role.ADMIN)
+        held = role_of(request.user)
+        self.message = (
+            f"this takes the role {needed}, and you have {held or 'none'}; an admin can put you in that group"
+        )
+        return may(request.user, needed)

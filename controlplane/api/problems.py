@@ -1,0 +1,179 @@
+"""Every error of the API in one shape: RFC 9457 problem+json, with ``errors`` where fields are at fault."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.signals import got_request_exception
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.views import defaults
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from controlplane.jobs.documents import shown
+from controlplane.protocol.spec import SpecError
+
+CONTENT_TYPE = "application/problem+json"
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldError:
+    """One field at fault: where, what was found, what is expected."""
+
+    field: str
+    found: Any
+    expected: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As it stands in a problem."""
+        return {"field": self.field, "found": shown(self.found), "expected": self.expected}
+
+
+class Problem(exceptions.APIException):
+    """An error with a status, a sentence, and the fields at fault, if any are."""
+
+    def __init__(
+        self, status: int, detail: str, *, errors: Sequence[FieldError] = (), headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.status_code = status
+        self.errors = list(errors)
+        self.headers = headers or {}
+
+
+def spec_problem(error: SpecError) -> Problem:
+    """A spec that cannot be accepted."""
+    fault = FieldError(field=error.field, found=error.found, expected=error.expected)
+    return Problem(400, f"{error.field or 'spec'}: expected {error.expected}", errors=[fault])
+
+
+def document(status: int, detail: str, errors: Sequence[FieldError] = ()) -> dict[str, Any]:
+    """The body. The first fault's members stand at the top as well, for clients that look no further."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+    }
+    if errors:
+        body |= errors[0].document | {"errors": [error.document for error in errors]}
+    return body
+
+
+def handle(error: Exception, context: dict[str, Any]) -> Response:
+    """REST framework's exception handler: nothing leaves a view in another shape."""
+    problem = _as_problem(error, context)
+    if problem.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, exceptions.APIException):
+        request: HttpRequest | None = getattr(context.get("request"), "_request", None)
+        logger.error("request failed", exc_info=error, extra={"path": getattr(request, "path", "")})
+        got_request_exception.send(sender=None, request=request)
+    body = document(problem.status_code, str(problem.detail), problem.errors)
+    return Response(body, status=problem.status_code, headers=problem.headers, content_type=CONTENT_TYPE)
+
+
+def plain_response(status: int, detail: str) -> HttpResponse:
+    """A problem outside REST framework."""
+    return JsonResponse(document(status, detail), status=status, content_type=CONTENT_TYPE)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's handler of 400."""
+    if _wants_problem(request):
+        return plain_response(400, "the request cannot be understood")
+    return defaults.bad_request(request, exception)
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's handler of 403."""
+    if _wants_problem(request):
+        return plain_response(403, "this is not allowed")
+    return defaults.permission_denied(request, exception)
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's handler of 404."""
+    if _wants_problem(request):
+        return plain_response(404, f"there is nothing at {shown(request.path)}")
+    return defaults.page_not_found(request, exception)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Django's handler of 500."""
+    if _wants_problem(request):
+        return plain_response(500, INTERNAL)
+    return defaults.server_error(request)
+
+
+INTERNAL = "something went wrong here; the log of the web process says what"
+
+
+def _wants_problem(request: HttpRequest) -> bool:
+    return request.path.startswith("/api/")
+
+
+def _as_problem(error: Exception, context: dict[str, Any]) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case SpecError():
+            return spec_problem(error)
+        case exceptions.ValidationError():
+            return _validation_problem(error, context)
+        case exceptions.APIException():
+            return Problem(error.status_code, _sentence(error.detail), headers=_headers(error))
+        case Http404():
+            return Problem(404, str(error) or "there is no such thing here")
+        case PermissionDenied():
+            return Problem(403, str(error) or "this is not allowed")
+        case RequestDataTooBig():
+            return Problem(413, str(error))
+        case SuspiciousOperation():
+            return Problem(400, "the request cannot be understood")
+        case _:
+            return Problem(500, INTERNAL)
+
+
+def _headers(error: exceptions.APIException) -> dict[str, str]:
+    headers = {}
+    if challenge := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
+    if wait := getattr(error, "wait", None):
+        headers["Retry-After"] = str(int(wait))
+    return headers
+
+
+def _validation_problem(error: exceptions.ValidationError, context: dict[str, Any]) -> Problem:
+    request = context.get("request")
+    given = {**request.query_params.dict(), **_body_of(request)} if request is not None else {}
+    faults = [
+        FieldError(field=field, found=given.get(field.partition(".")[0]), expected=sentence)
+        for field, sentence in _flat(error.detail)
+    ]
+    sentence = "; ".join(f"{fault.field}: {fault.expected}" if fault.field else fault.expected for fault in faults)
+    return Problem(400, sentence, errors=faults)
+
+
+def _body_of(request: Any) -> dict[str, Any]:
+    return dict(request.data) if isinstance(getattr(request, "_full_data", None), dict) else {}
+
+
+def _flat(detail: Any, field: str = "") -> Iterator[tuple[str, str]]:
+    """Serializer errors as (field, sentence)."""
+    if isinstance(detail, dict):
+        for key, value in detail.items():
+            name = "" if key == "non_field_errors" else str(key)
+            yield from _flat(value, f"{field}.{name}".strip("."))
+    elif isinstance(detail, list):
+        for value in detail:
+            yield from _flat(value, field)
+    else:
+        yield field, str(detail)
+
+
+def _sentence(detail: Any) -> str:
+    return "; ".join(sentence for _, sentence in _flat(detail))

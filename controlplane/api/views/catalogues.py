@@ -1,0 +1,36 @@
+"""What a job can choose from: policies and workloads, with the schema of their parameters."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.api.serializers import PolicyRow, WorkloadRow
+from controlplane.jobs.workloads import WORKLOADS
+from controlplane.policies import registry
+
+
+class PoliciesView(APIView):
+    """Policies."""
+
+    @extend_schema(responses=PolicyRow(many=True))
+    def get(self, request: Request) -> Response:
+        """Every policy by the question that it answers, with its parameters and defaults."""
+        return Response(PolicyRow(registry.catalogue(), many=True).data)
+
+
+class WorkloadsView(APIView):
+    """Workloads."""
+
+    @extend_schema(responses=WorkloadRow(many=True))
+    def get(self, request: Request) -> Response:
+        """Every workload that comes with the workers, with its data sets and options."""
+        rows = [
+            {
+                "name": entry.name,
+                "explanation": entry.explanation,
+                "datasets": list(entry.datasets),
+            }
+            for entry in WORKLOADS.values()
+        ]
+        return Response(WorkloadRow(rows, many=True).data)

@@ -1,0 +1,84 @@
+"""Machines: list, read, invite, enrol."""
+
+import django_filters
+from django.contrib.auth.models import User
+from django.db import transaction
+from drf_spectacular.utils import extend_schema
+from rest_framework.generics import ListAPIView, RetrieveAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.api.enrolment import invite
+from controlplane.api.problems import Problem
+from controlplane.api.schema import problem_responses
+from controlplane.api.serializers import (
+    AgentRow,
+    EnrolmentTokenReply,
+    EnrolmentTokenRequest,
+    EnrolReply,
+    EnrolRequest,
+)
+from controlplane.api.views.base import OpenView
+from controlplane.fleet import selectors
+from controlplane.fleet.models import Agent
+from controlplane.fleet.services import EnrolmentRefused, NameTaken, token_redeem
+from controlplane.jobs.services import audit
+
+
+class AgentFilter(django_filters.FilterSet):
+    """``?state=online``."""
+
+    class Meta:
+        model = Agent
+        fields = ("state", "name")
+
+
+class AgentsView(ListAPIView[Agent]):
+    """Machines that have joined."""
+
+    serializer_class = AgentRow
+    filterset_class = AgentFilter
+    filter_backends = (django_filters.rest_framework.DjangoFilterBackend,)
+    queryset = selectors.agents()
+
+
+class AgentView(RetrieveAPIView[Agent]):
+    """One machine."""
+
+    serializer_class = AgentRow
+    queryset = selectors.agents()
+
+
+class EnrolView(OpenView):
+    """How a machine joins."""
+
+    @extend_schema(request=EnrolRequest, responses={201: EnrolReply, **problem_responses(403, 409)})
+    def post(self, request: Request) -> Response:
+        """Join, on a single-use token; the reply holds the credential that the agent keeps."""
+        asked = EnrolRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        name = asked.validated_data["name"]
+        try:
+            with transaction.atomic():
+                enrolment = token_redeem(token=asked.validated_data["token"], name=name)
+                audit(actor=f"agent {name}", action="agent-enrol", subject=f"agent {enrolment.agent}")
+        except NameTaken as error:
+            raise Problem(409, str(error)) from None
+        except EnrolmentRefused as error:
+            raise Problem(403, str(error)) from None
+        reply = EnrolReply({"agent": enrolment.agent, "credential": enrolment.credential})
+        return Response(reply.data, status=201)
+
+
+class EnrolmentTokensView(APIView):
+    """Invitations of machines."""
+
+    @extend_schema(request=EnrolmentTokenRequest, responses={201: EnrolmentTokenReply})
+    def post(self, request: Request) -> Response:
+        """Make a single-use token with which one machine can join; for admins."""
+        asked = EnrolmentTokenRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        assert isinstance(request.user, User)  # the permission let nobody else through
+        invitation = invite(user=request.user, **asked.validated_data)
+        return Response(EnrolmentTokenReply(invitation).data, status=201)

@@ -1,0 +1,197 @@
+"""What a job left behind: series, decisions, flags, events, placement, figures."""
+
+from typing import Any
+
+import django_filters
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.api.problems import FieldError, Problem
+from controlplane.api.schema import IF_NONE_MATCH
+from controlplane.api.serializers import (
+    DecisionRow,
+    EventRow,
+    FlagRow,
+    MetricsQuery,
+    MetricsReply,
+    PlacementReply,
+)
+from controlplane.jobs import selectors
+from controlplane.jobs.models import Decision, Flag, Job
+from controlplane.telemetry.models import RawEvent
+from controlplane.telemetry.selectors import job_events, series
+from frontend.build import FigureQueryError, UnknownFigure, build_figure, figure_etag
+
+
+class MetricsView(APIView):
+    """Series of measurements."""
+
+    @extend_schema(parameters=[MetricsQuery], responses=MetricsReply)
+    def get(self, request: Request, pk: int) -> Response:
+        """Measurements against iterations, thinned to ``points`` per series without losing extremes."""
+        job = _job(pk)
+        query = MetricsQuery(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        asked = query.validated_data
+        found = series(
+            job_id=job.pk,
+            metrics=dict.fromkeys(asked["metric"]),
+            ranks=asked["worker"],
+            since=asked["since"],
+            points=asked["points"],
+        )
+        return Response(MetricsReply({"job": job.pk, "since": asked["since"], "series": found}).data)
+
+
+class OfOneJob(ListAPIView[Any]):
+    """A list that belongs to the job in the path."""
+
+    filter_backends = (django_filters.rest_framework.DjangoFilterBackend,)
+
+    def get_queryset(self) -> Any:
+        """The rows of that job; 404 if there is none."""
+        job = _job(self.kwargs["pk"])
+        return type(self).rows_of(job.pk)
+
+    @staticmethod
+    def rows_of(job_id: int) -> Any:
+        """The rows of a job."""
+        raise NotImplementedError
+
+
+class DecisionFilter(django_filters.FilterSet):
+    """``?kind=set-shares&iteration_min=100``."""
+
+    kind = django_filters.CharFilter(max_length=30)
+    iteration_min = django_filters.NumberFilter(field_name="iteration", lookup_expr="gte")
+
+    class Meta:
+        model = Decision
+        fields = ("kind",)
+
+
+class DecisionsView(OfOneJob):
+    """What the engine decided, and why; the latest first."""
+
+    serializer_class = DecisionRow
+    filterset_class = DecisionFilter
+    queryset = Decision.objects.none()
+    rows_of = staticmethod(selectors.job_decisions)
+
+
+class FlagFilter(django_filters.FilterSet):
+    """``?open=true``."""
+
+    open = django_filters.BooleanFilter(field_name="closed_at", lookup_expr="isnull")
+
+    class Meta:
+        model = Flag
+        fields = ("rank", "kind")
+
+
+class FlagsView(OfOneJob):
+    """Findings about stragglers, the latest first."""
+
+    serializer_class = FlagRow
+    filterset_class = FlagFilter
+    queryset = Flag.objects.none()
+    rows_of = staticmethod(selectors.job_flags)
+
+
+class EventFilter(django_filters.FilterSet):
+    """``?kind=worker-heard``."""
+
+    kind = django_filters.CharFilter(max_length=30)
+
+    class Meta:
+        model = RawEvent
+        fields = ("kind",)
+
+
+class EventsView(OfOneJob):
+    """The job's log, the latest entry first."""
+
+    serializer_class = EventRow
+    filterset_class = EventFilter
+    queryset = RawEvent.objects.none()
+    rows_of = staticmethod(job_events)
+
+
+class PlacementView(APIView):
+    """Where the parameters are."""
+
+    @extend_schema(responses=PlacementReply)
+    def get(self, request: Request, pk: int) -> Response:
+        """Which server holds which block now."""
+        decision = selectors.job_placement(_job(pk).pk)
+        if decision is None:
+            raise Problem(404, f"job {pk} has no placement yet: its servers have not all said hello")
+        return Response(PlacementReply(_placement(decision)).data)
+
+
+class FigureView(APIView):
+    """A figure, as plotly JSON."""
+
+    @extend_schema(
+        parameters=[
+            IF_NONE_MATCH,
+            OpenApiParameter("theme", OpenApiTypes.STR, enum=["light", "dark"]),
+            OpenApiParameter("x", OpenApiTypes.STR, description="The horizontal axis, where a figure has several."),
+            OpenApiParameter("ranks", OpenApiTypes.STR, description="Workers to show, separated by commas."),
+        ],
+        responses={
+            200: {"type": "object", "properties": {"data": {"type": "array"}, "layout": {"type": "object"}}},
+            304: OpenApiResponse(description="It is as it was."),
+        },
+    )
+    def get(self, request: Request, pk: int, name: str) -> HttpResponse:
+        """A figure of the job. Its entity tag moves when the job's history does."""
+        job = _job(pk)
+        try:
+            etag = figure_etag(name, job, request.query_params)
+            if etag in _entity_tags(request.headers.get("If-None-Match", "")):
+                return _figure(HttpResponse(status=304), etag)
+            return _figure(HttpResponse(build_figure(name, job, request.query_params)), etag)
+        except UnknownFigure as error:
+            raise Problem(404, str(error)) from None
+        except FigureQueryError as error:
+            fault = FieldError(field=error.field, found=error.found, expected=error.expected)
+            raise Problem(400, str(error), errors=[fault]) from None
+
+
+def _figure(response: HttpResponse, etag: str) -> HttpResponse:
+    response["Content-Type"] = "application/json"
+    response["ETag"] = etag
+    response["Cache-Control"] = "private, no-cache"
+    return response
+
+
+def _entity_tags(header: str) -> set[str]:
+    return {tag.strip().removeprefix("W/") for tag in header.split(",")}
+
+
+def _placement(decision: Decision) -> dict[str, Any]:
+    blocks = decision.payload["blocks"]
+    elements: dict[str, int] = {}
+    for block in blocks:
+        server = str(block["server"])
+        elements[server] = elements.get(server, 0) + block["stop"] - block["start"]
+    fields = {key: decision.payload[key] for key in ("version", "policy")}
+    return {
+        "job": decision.job_id,
+        "at": decision.at,
+        "reason": decision.reason,
+        "blocks": blocks,
+        "elements": elements,
+        **fields,
+    }
+
+
+def _job(pk: int) -> Job:
+    return get_object_or_404(selectors.jobs(), pk=pk)

@@ -1,0 +1,32 @@
+"""The top of the API, and what is nowhere in it."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+
+from controlplane.api.problems import Problem
+from controlplane.api.views.base import OpenView
+from controlplane.jobs.documents import shown
+
+COLLECTIONS = ("jobs", "agents", "workers", "servers", "policies", "workloads", "tokens", "me", "schema", "docs")
+
+
+class IndexView(OpenView):
+    """The top."""
+
+    @extend_schema(responses={200: {"type": "object", "additionalProperties": {"type": "string"}}})
+    def get(self, request: Request) -> Response:
+        """Where everything is."""
+        return Response({name: reverse(f"api:{name}", request=request) for name in COLLECTIONS})
+
+
+@extend_schema(exclude=True)
+class NowhereView(OpenView):
+    """Paths under /api/ that lead nowhere get a problem document like any other error."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse, whatever the method."""
+        raise Problem(404, f"there is nothing at {shown(request.path)}; /api/v1/ lists what there is")

@@ -1,0 +1,145 @@
+"""Jobs: submit, list, read, stop, and the processes that run them."""
+
+import re
+from typing import Any
+
+import django_filters
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.filters import OrderingFilter
+from rest_framework.generics import ListAPIView, RetrieveAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.views import APIView
+
+from controlplane.api import actions
+from controlplane.api.problems import FieldError, Problem
+from controlplane.api.schema import IDEMPOTENCY_KEY, job_spec_bodies, problem_responses
+from controlplane.api.serializers import JobDocument, JobRow, ProcessRow
+from controlplane.core.states import JobState, ProcessState
+from controlplane.fleet.models import Agent
+from controlplane.jobs import selectors
+from controlplane.jobs.models import Job, Process
+from controlplane.jobs.roles import Role
+
+KEY = re.compile(r"[!-~]{1,200}")
+
+
+class JobFilter(django_filters.FilterSet):
+    """``?state=running&state=starting&name=digits``."""
+
+    state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in JobState])
+    name = django_filters.CharFilter(lookup_expr="icontains", max_length=100)
+
+    class Meta:
+        model = Job
+        fields = ("state", "name")
+
+
+class JobsView(ListAPIView[Job]):
+    """All jobs; a new one."""
+
+    write_role = Role.OPERATOR
+    serializer_class = JobRow
+    filterset_class = JobFilter
+    filter_backends = (django_filters.rest_framework.DjangoFilterBackend, OrderingFilter)
+    ordering_fields = ("id", "name", "state", "created_at", "finished_at", "accuracy", "waiting_s")
+    queryset = selectors.jobs()
+
+    @extend_schema(
+        request=job_spec_bodies(),
+        parameters=[
+            IDEMPOTENCY_KEY,
+            OpenApiParameter("Location", OpenApiTypes.URI, OpenApiParameter.HEADER, response=[202]),
+        ],
+        responses={202: JobDocument, **problem_responses(422)},
+    )
+    def post(self, request: Request) -> Response:
+        """Submit a job. It starts when its slots are free: read it to see what it waits for."""
+        key = _idempotency_key(request)
+        with transaction.atomic():
+            job = actions.submit_job(document=request.data, user=_user(request), idempotency_key=key)
+        location = reverse("api:job", args=[job.pk], request=request)
+        return Response(JobDocument(_job(job.pk)).data, status=202, headers={"Location": location})
+
+
+class JobView(RetrieveAPIView[Job]):
+    """One job: its state, what it awaits, and why it does not start."""
+
+    serializer_class = JobDocument
+    queryset = selectors.jobs()
+
+
+class JobStopView(APIView):
+    """The end of a job, before its time."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=None, responses={202: JobDocument, **problem_responses(409, 503)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Ask for the end of a job. One that has no slots yet is cancelled."""
+        actions.stop_job(job=_job(pk), user=_user(request))
+        return Response(JobDocument(_job(pk)).data, status=202)
+
+
+class ProcessFilter(django_filters.FilterSet):
+    """``?state=ready&agent=3&job=7``."""
+
+    state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in ProcessState])
+    agent = django_filters.ModelChoiceFilter(queryset=Agent.objects.all())
+    job = django_filters.ModelChoiceFilter(queryset=Job.objects.all())
+
+    class Meta:
+        model = Process
+        fields = ("state", "agent", "job")
+
+
+class JobProcessesView(ListAPIView[Process]):
+    """Every life of every worker and server of a job."""
+
+    serializer_class = ProcessRow
+    filterset_class = ProcessFilter
+    filter_backends = (django_filters.rest_framework.DjangoFilterBackend,)
+    queryset = Process.objects.none()
+
+    def get_queryset(self) -> Any:
+        """Those of the job in the path."""
+        return selectors.job_processes(_job(self.kwargs["pk"]).pk)
+
+
+class WorkersView(ListAPIView[Process]):
+    """Workers of all jobs."""
+
+    serializer_class = ProcessRow
+    filterset_class = ProcessFilter
+    filter_backends = (django_filters.rest_framework.DjangoFilterBackend,)
+    queryset = selectors.processes("worker")
+
+
+class ServersView(WorkersView):
+    """Servers of all jobs."""
+
+    queryset = selectors.processes("server")
+
+
+def _job(pk: int) -> Job:
+    return get_object_or_404(selectors.jobs(), pk=pk)
+
+
+def _user(request: Request) -> User:
+    assert isinstance(request.user, User)  # the permission let nobody else through
+    return request.user
+
+
+def _idempotency_key(request: Request) -> str | None:
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not KEY.fullmatch(key):
+        fault = FieldError(
+            field="Idempotency-Key", found=key, expected="1 to 200 printable ASCII characters, no spaces"
+        )
+        raise Problem(400, f"Idempotency-Key: expected {fault.expected}", errors=[fault])
+    return key

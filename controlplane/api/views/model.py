@@ -1,0 +1,70 @@
+"""The trained parameters of a job: a worker stores them, people download them."""
+
+from pathlib import Path
+
+from django.core.handlers.asgi import ASGIRequest
+from django.http import StreamingHttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import NotAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.api.models_store import async_chunks, chunks, store_model, upload_allowed
+from controlplane.api.permissions import HasRole
+from controlplane.api.problems import Problem
+from controlplane.api.schema import problem_responses
+from controlplane.api.serializers import ModelSaved
+from controlplane.jobs.models import Job
+from controlplane.jobs.services import audit, job_model_saved
+
+NPZ = "application/octet-stream"
+
+
+class ProcessOrRole(HasRole):
+    """Workers of the job write, with their process key; people with a role read."""
+
+    def has_permission(self, request: Request, view: "ModelView") -> bool:
+        """Whether this request may."""
+        if request.method != "PUT":
+            return super().has_permission(request, view)
+        if not upload_allowed(view.kwargs["pk"], request.headers.get("Authorization", "")):
+            raise NotAuthenticated("storing a model takes: Authorization: Process worker:<rank>:<instance>:<hex key>")
+        return True
+
+
+class ModelView(APIView):
+    """The final parameters, as numpy's npz."""
+
+    permission_classes = (ProcessOrRole,)
+
+    @extend_schema(responses={(200, NPZ): OpenApiTypes.BINARY})
+    def get(self, request: Request, pk: int) -> StreamingHttpResponse:
+        """Download the final parameters: an array per tensor."""
+        job = get_object_or_404(Job, pk=pk)
+        path = Path(job.model_path)
+        if not job.model_path or not path.is_file():
+            raise Problem(404, f"{job} has no model: it is stored when a job reaches its end")
+        streamed = async_chunks(path) if isinstance(request._request, ASGIRequest) else chunks(path)
+        headers = {
+            "Content-Length": str(path.stat().st_size),
+            "Content-Disposition": f'attachment; filename="job-{pk}.npz"',
+        }
+        return StreamingHttpResponse(streamed, content_type=NPZ, headers=headers)
+
+    @extend_schema(
+        request={NPZ: OpenApiTypes.BINARY},
+        auth=[],
+        parameters=[OpenApiParameter("Authorization", OpenApiTypes.STR, OpenApiParameter.HEADER, required=True)],
+        responses={200: ModelSaved, **problem_responses(401)},
+    )
+    def put(self, request: Request, pk: int) -> Response:
+        """Store the final parameters; for the job's workers, with their process key."""
+        path = store_model(pk, request.stream or request._request)
+        job_model_saved(job_id=pk, path=path)
+        size = path.stat().st_size
+        process = request.headers["Authorization"].rpartition(":")[0]
+        audit(actor=process, action="job-model-store", subject=f"job {pk}", detail={"bytes": size})
+        return Response(ModelSaved({"job": pk, "bytes": size}).data)

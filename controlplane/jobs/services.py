@@ -1,0 +1,60 @@
+"""Writes of jobs that are not ingest's: a new row, the path of a saved model, and the audit trail."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from controlplane.jobs.models import AuditEntry, Job
+from controlplane.jobs.validation import validated_spec
+from controlplane.protocol.spec import spec_document
+
+
+class IdempotencyConflict(Exception):
+    """An idempotency key came a second time, with another job."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        super().__init__(f"this Idempotency-Key belongs to job {job.pk}, whose spec differs; send a new key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """The job that a submission led to; not ``created`` if the same had come before."""
+
+    job: Job
+    created: bool
+
+
+def job_submit(*, document: object, user: User, idempotency_key: str | None = None) -> Submission:
+    """Accept a job spec. The caller starts its log once the transaction is committed.
+
+    Raises:
+        SpecError: naming the field, what was found and what is allowed.
+        IdempotencyConflict: if the key came before with another spec.
+    """
+    spec = validated_spec(document)
+    fields = {"name": spec.name, "spec": spec_document(spec), "submitted_by": user, "idempotency_key": idempotency_key}
+    try:
+        with transaction.atomic():
+            job = Job.objects.create(**fields)
+            audit(actor=user.get_username(), action="job-submit", subject=str(job), detail={"spec": job.spec})
+    except IntegrityError:
+        job = Job.objects.get(submitted_by=user, idempotency_key=idempotency_key)
+        if job.spec != fields["spec"]:
+            raise IdempotencyConflict(job) from None
+        return Submission(job=job, created=False)
+    return Submission(job=job, created=True)
+
+
+def job_model_saved(*, job_id: int, path: Path) -> None:
+    """Remember where the job's final parameters are."""
+    Job.objects.filter(pk=job_id).update(model_path=str(path), model_bytes=path.stat().st_size)
+
+
+def audit(*, actor: str, action: str, subject: str, detail: Mapping[str, Any] | None = None) -> AuditEntry:
+    """Keep who asked for what."""
+    return AuditEntry.objects.create(actor=actor[:150], action=action, subject=subject[:100], detail=dict(detail or {}))

@@ -1,0 +1,20 @@
+"""From a parsed document to a spec that can run: shapes, ranges, and whether every name in it exists."""
+
+from controlplane.jobs.documents import check_plain
+from controlplane.jobs.workloads import check_optimizer, check_workload
+from controlplane.policies import registry
+from controlplane.protocol.spec import JobSpec, parse_spec
+
+
+def validated_spec(document: object) -> JobSpec:
+    """The spec of a document.
+
+    Raises:
+        SpecError: naming the first field that cannot be accepted, what was found and what is allowed.
+    """
+    check_plain(document)
+    spec = parse_spec(document)
+    check_workload(spec.workload)
+    check_optimizer(spec.optimizer)
+    registry.check(spec.synchronization)
+    return spec
