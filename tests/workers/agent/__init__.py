@@ -1,0 +1,1 @@
+"""Agents: their sockets, their spawner, their state on disk, and their whole life as real processes."""

@@ -1,0 +1,288 @@
+"""Links of workers and servers against a real websocket peer."""
+
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from random import Random
+from typing import Any
+
+import pytest
+
+from controlplane.protocol.messages import Heartbeat, IterationReport, WorkerHello
+from controlplane.protocol.orders import Rejection, ServerOrders
+from tests.support.waiting import eventually
+from tests.workers.agent.peer import ControlPeer, Session
+from tests.workers.agent.values import (
+    KEY,
+    hello,
+    orders,
+    placement,
+    process_order,
+    report,
+    server_hello,
+    server_orders,
+)
+from workers.addresses import control_plane
+from workers.backoff import Backoff
+from workers.control.links import ServerControl, WorkerControl
+from workers.control.socket import JOB_OVER, REPLACED, UNAUTHORISED, Ending
+from workers.processes import route_of
+from workers.resources import Machine
+
+PATH = "/ws/worker/7/0"
+
+
+def quick() -> Backoff:
+    return Backoff(Random(1), first_s=0.01, most_s=0.05)
+
+
+@pytest.fixture
+def peer() -> Iterator[ControlPeer]:
+    with ControlPeer() as peer:
+        yield peer
+
+
+@pytest.fixture
+def link(peer: ControlPeer) -> Iterator[WorkerControl]:
+    link = WorkerControl(route_of(process_order(), control_plane(peer.url)), machine=Machine(), backoff=quick())
+    link.start()
+    yield link
+    link.close()
+
+
+@pytest.fixture
+def server_link(peer: ControlPeer) -> Iterator[ServerControl]:
+    order = process_order(1, role="server", instance="s1.0.1")
+    link = ServerControl(route_of(order, control_plane(peer.url)), machine=Machine(), backoff=quick())
+    link.start()
+    yield link
+    link.close()
+
+
+def kinds(messages: list[Any]) -> list[tuple[str, int]]:
+    return [(type(message).__name__, message.number) for message in messages]
+
+
+def until_stopping(link: WorkerControl | ServerControl) -> Ending | None:
+    assert link.stopping.wait(20.0)
+    return link.ending
+
+
+def test_a_worker_shows_its_key_and_instance_in_the_handshake(peer: ControlPeer, link: WorkerControl) -> None:
+    session = peer.await_session(PATH)
+    assert session.headers["Authorization"] == f"Bearer {KEY}"
+    assert session.headers["X-Paceline-Instance"] == "w0.0.1"
+    assert session.headers["Sec-WebSocket-Protocol"] == "paceline.v1"
+
+
+def test_messages_arrive_in_order_with_their_numbers(peer: ControlPeer, link: WorkerControl) -> None:
+    for build in (hello, report, report):
+        link.say(build)
+    heard = peer.await_session(PATH).await_heard(3)
+    assert kinds(heard) == [("WorkerHello", 1), ("IterationReport", 2), ("IterationReport", 3)]
+
+
+def test_heartbeats_begin_with_the_hello_and_are_not_numbered(peer: ControlPeer, link: WorkerControl) -> None:
+    link.say(hello)
+    session = peer.await_session(PATH)
+    assert all(isinstance(beat, Heartbeat) and 0.0 <= beat.memory <= 1.0 for beat in session.await_beats(2))
+    assert kinds(session.heard) == [("WorkerHello", 1)]
+
+
+def test_after_a_lost_connection_what_is_not_durable_is_sent_again(peer: ControlPeer, link: WorkerControl) -> None:
+    for build in (hello, report, report):
+        link.say(build)
+    first = peer.await_session(PATH)
+    first.await_heard(3)
+    first.send(orders(1, durable=2))
+    assert link.await_orders(lambda _: True, 20.0) == orders(1, durable=2)
+    first.close()
+    assert kinds(peer.await_session(PATH, nth=2).await_heard(2)) == [("IterationReport", 3), ("WorkerHello", 4)]
+
+
+def test_what_is_said_while_the_control_plane_is_away_is_sent_when_it_is_back(
+    link: WorkerControl, peer: ControlPeer
+) -> None:
+    link.say(hello)
+    session = peer.await_session(PATH)
+    session.await_heard(1)
+    session.send(orders(1, durable=1))
+    link.await_orders(lambda _: True, 20.0)
+    peer.stop()
+    session.await_over()
+    link.say(report)
+    link.say(report)
+    with ControlPeer(peer.port) as back:
+        heard = back.await_session(PATH).await_heard(3)
+        assert kinds(heard) == [("IterationReport", 2), ("IterationReport", 3), ("WorkerHello", 4)]
+
+
+def test_orders_outlive_an_outage(link: WorkerControl, peer: ControlPeer) -> None:
+    link.say(hello)
+    session = peer.await_session(PATH)
+    session.send(orders(3, watermark=50))
+    assert link.await_orders(lambda _: True, 20.0) is not None
+    peer.stop()
+    session.await_over()
+    assert link.orders() == orders(3, watermark=50)
+    assert not link.stopping.is_set()
+
+
+def test_late_and_repeated_orders_change_nothing(peer: ControlPeer, link: WorkerControl) -> None:
+    session = peer.await_session(PATH)
+    newest = orders(1, generation=2)
+    for each in (orders(7), newest, orders(9), newest, orders(8)):
+        session.send(each)
+    session.send(placement(1))
+    assert link.await_placement(1, 20.0) == placement(1)
+    assert link.orders() == newest
+
+
+def test_orders_of_a_later_incarnation_are_newer_whatever_their_sequence(
+    peer: ControlPeer, link: WorkerControl
+) -> None:
+    session = peer.await_session(PATH)
+    session.send(orders(90))
+    session.send(orders(1, incarnation=1, generation=0))
+    assert link.await_orders(lambda each: each.incarnation == 1, 20.0) == orders(1, incarnation=1, generation=0)
+
+
+def test_orders_are_awaited_until_they_are_acceptable(peer: ControlPeer, link: WorkerControl) -> None:
+    session = peer.await_session(PATH)
+    session.send(orders(1, watermark=2))
+    assert link.await_orders(lambda each: each.watermark >= 3, 0.05) is None
+    session.send(orders(2, watermark=3))
+    assert link.await_orders(lambda each: each.watermark >= 3, 20.0) == orders(2, watermark=3)
+
+
+def test_whoever_waits_is_woken_by_the_order_to_end(link: WorkerControl) -> None:
+    found: list[Any] = []
+    waiting = threading.Thread(target=lambda: found.append(link.await_orders(lambda _: True)))
+    waiting.start()
+    link.stopping.set()
+    waiting.join(20.0)
+    assert found == [None]
+
+
+def test_the_newest_placement_is_kept(peer: ControlPeer, link: WorkerControl) -> None:
+    session = peer.await_session(PATH)
+    for each in (placement(2), placement(1), placement(2)):
+        session.send(each)
+    session.send(orders(1))
+    link.await_orders(lambda _: True, 20.0)
+    assert link.await_placement(1, 20.0) == placement(2)
+    assert link.await_placement(3, 0.01) is None
+
+
+@pytest.mark.parametrize("code", [UNAUTHORISED, REPLACED, JOB_OVER])
+def test_a_final_close_code_ends_the_process(peer: ControlPeer, link: WorkerControl, code: int) -> None:
+    peer.await_session(PATH).close(code, "that was it")
+    assert until_stopping(link) == Ending(code=code, reason="that was it")
+
+
+@pytest.mark.parametrize("code", [4400, 4408, 4413, 1001, 1011])
+def test_any_other_close_code_is_followed_by_a_reconnection(peer: ControlPeer, link: WorkerControl, code: int) -> None:
+    peer.await_session(PATH).close(code)
+    peer.await_session(PATH, nth=2)
+    assert not link.stopping.is_set()
+
+
+@pytest.mark.parametrize("status", [HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN])
+def test_a_refused_handshake_ends_the_process(status: HTTPStatus) -> None:
+    with ControlPeer(refuse_with=status) as peer:
+        link = WorkerControl(route_of(process_order(), control_plane(peer.url)), machine=Machine(), backoff=quick())
+        link.start()
+        ending = until_stopping(link)
+        link.close()
+    assert ending == Ending(code=UNAUTHORISED, reason=f"the control plane refuses this credential (HTTP {int(status)})")
+
+
+def test_a_failing_handshake_is_tried_again() -> None:
+    with ControlPeer(refuse_with=HTTPStatus.SERVICE_UNAVAILABLE) as peer:
+        link = WorkerControl(route_of(process_order(), control_plane(peer.url)), machine=Machine(), backoff=quick())
+        link.start()
+        peer.await_attempts(3)
+        peer.refuse_with = None
+        peer.await_session(PATH)
+        link.close()
+        assert not link.stopping.is_set()
+
+
+@pytest.mark.parametrize("code", ["stale", "unauthorised"])
+def test_a_rejection_of_this_life_ends_the_process(peer: ControlPeer, link: WorkerControl, code: Any) -> None:
+    peer.await_session(PATH).send(Rejection(code=code, detail="instance w0.0.2 has taken over", number=1))
+    ending = until_stopping(link)
+    assert ending == Ending(code=UNAUTHORISED, reason="instance w0.0.2 has taken over")
+
+
+def test_a_gap_is_filled_by_sending_again(peer: ControlPeer, link: WorkerControl) -> None:
+    for build in (hello, report):
+        link.say(build)
+    session = peer.await_session(PATH)
+    session.await_heard(2)
+    session.send(Rejection(code="out-of-order", detail="expected 1", number=2))
+    assert [message.number for message in session.await_heard(4)] == [1, 2, 1, 2]
+    assert not link.stopping.is_set()
+
+
+def test_a_frame_that_is_no_message_is_ignored(peer: ControlPeer, link: WorkerControl) -> None:
+    session = peer.await_session(PATH)
+    session.send_raw(b"\xc1 nonsense")
+    session.send(orders(1))
+    assert link.await_orders(lambda _: True, 20.0) == orders(1)
+
+
+def test_a_process_that_is_done_waits_until_its_words_are_durable(peer: ControlPeer, link: WorkerControl) -> None:
+    link.say(hello)
+    draining = threading.Thread(target=link.drain)
+    draining.start()
+    session = peer.await_session(PATH)
+    session.await_heard(1)
+    assert draining.is_alive()
+    session.send(orders(1, durable=1))
+    draining.join(20.0)
+    assert not draining.is_alive()
+
+
+def test_last_words_are_sent_before_the_connection_is_closed(peer: ControlPeer, link: WorkerControl) -> None:
+    link.say(hello)
+    session = peer.await_session(PATH)
+    session.await_heard(1)
+    for _ in range(50):
+        link.say(report)
+    link.close()
+    session.await_over()
+    assert [type(message) for message in session.heard] == [WorkerHello] + [IterationReport] * 50
+
+
+def test_a_server_is_handed_the_newest_orders_now_and_newer_ones_later(
+    peer: ControlPeer, server_link: ServerControl
+) -> None:
+    taken: list[ServerOrders] = []
+    server_link.say(server_hello)
+    session = peer.await_session("/ws/server/7/1")
+    session.await_heard(1)
+    session.send(server_orders(1, durable=1))
+    eventually(lambda: server_link._orders, what="the first orders")
+    server_link.on_orders(taken.append)
+    for sequence in (2, 1, 2, 3):
+        session.send(server_orders(sequence))
+    eventually(lambda: len(taken) == 3, what="three orders")
+    assert [each.sequence for each in taken] == [1, 2, 3]
+
+
+def test_a_server_that_cannot_follow_its_orders_ends(peer: ControlPeer, server_link: ServerControl) -> None:
+    def refuse(_: ServerOrders) -> None:
+        raise ValueError("no such block")
+
+    server_link.on_orders(refuse)
+    peer.await_session("/ws/server/7/1").send(server_orders(1))
+    assert until_stopping(server_link) is None
+    assert str(server_link.failure) == "no such block"
+
+
+def test_a_silent_peer_is_not_waited_for_at_the_end(peer: ControlPeer, link: WorkerControl) -> None:
+    session: Session = peer.await_session(PATH)
+    link.close()
+    session.await_over()
+    assert len(peer.sessions) == 1

@@ -1,0 +1,84 @@
+"""The control plane's address, and the one rule about it: nothing travels unencrypted off this machine unasked."""
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+_SECURE = {"http": False, "ws": False, "https": True, "wss": True}
+
+
+class AddressError(ValueError):
+    """An address that cannot be used; the text says why and what to give instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """Where the control plane answers: ``authority`` is host, port and path prefix, without a closing slash."""
+
+    authority: str
+    secure: bool
+    loopback: bool
+
+    @property
+    def url(self) -> str:
+        """Its base address for HTTP; two ways of writing one address give one ``url``."""
+        return self.http("")
+
+    def http(self, path: str) -> str:
+        """The address of an HTTP resource."""
+        return f"{'https' if self.secure else 'http'}://{self.authority}{path}"
+
+    def socket(self, path: str) -> str:
+        """The address of a websocket."""
+        return f"{'wss' if self.secure else 'ws'}://{self.authority}{path}"
+
+
+def control_plane(url: str, *, insecure: bool = False) -> ControlPlane:
+    """The control plane at ``url`` (http, https, ws or wss).
+
+    Raises:
+        AddressError: if it is no such address, or is unencrypted and off this machine without ``insecure``.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise AddressError(f"{url!r} is not an address: {error}; give one like http://127.0.0.1:8000") from None
+    if parts.scheme not in _SECURE or not host:
+        raise AddressError(f"{url!r} is not an address of a control plane; give one like http://127.0.0.1:8000")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise AddressError(
+            "the control plane's address takes no password, query or fragment; give scheme, host and port"
+        )
+    secure, loopback = _SECURE[parts.scheme], is_loopback(host)
+    if not (secure or loopback or insecure):
+        raise AddressError(
+            f"{url} is not encrypted and not on this machine: give its https:// address, "
+            "or --insecure if nobody else can reach the network between"
+        )
+    return ControlPlane(authority=parts.netloc.lower() + parts.path.rstrip("/"), secure=secure, loopback=loopback)
+
+
+def check_bind(host: str, *, insecure: bool = False) -> None:
+    """Refuse a ``host`` for parameter servers that others cannot reach, or could read along on.
+
+    Raises:
+        AddressError: with the cure.
+    """
+    if host in {"", "0.0.0.0", "::", "*"}:
+        raise AddressError(f"--host {host!r} is no address that workers can connect to: give this machine's own")
+    if not (is_loopback(host) or insecure):
+        raise AddressError(
+            f"--host {host}: parameters would cross the network unencrypted; keep to --host 127.0.0.1, "
+            "or add --insecure if nobody else can reach that network"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is this machine by its very name; nothing is looked up."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,183 @@
+"""The links of a worker and of a server: what ``workers.link`` promises to their loops, over one control socket."""
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from controlplane.protocol.codec import Codec, ServerReply, WorkerReply, to_server, to_worker
+from controlplane.protocol.messages import Heartbeat, ServerMessage, WorkerMessage
+from controlplane.protocol.orders import Orders, Placement, Rejection, ServerOrders
+from workers.backoff import Backoff
+from workers.control.outbox import Outbox
+from workers.control.socket import JOB_OVER, UNAUTHORISED, ControlSocket, Ears, Ending, Route
+from workers.resources import Machine
+
+FAREWELL_S = 1.0
+"""How long a process that is asked to end still tries to say what it has to say."""
+FATAL_REJECTIONS = {"stale", "unauthorised"}
+"""This life of the process is not wanted any more."""
+
+Said = TypeVar("Said", bound=msgspec.Struct)
+Heard = TypeVar("Heard")
+log = structlog.get_logger("control")
+
+
+class Stopping(threading.Event):
+    """The order to end; whoever waits for something else is woken to see it."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        super().__init__()
+        self._wake = wake
+
+    def set(self) -> None:
+        """Ask the process to end."""
+        super().set()
+        self._wake()
+
+
+class ProcessLink(Generic[Said, Heard]):
+    """What worker and server links share. ``ending`` says why, where the control plane ended it."""
+
+    def __init__(self, route: Route, codec: Codec[Heard], *, machine: Machine, backoff: Backoff | None = None) -> None:
+        self._news = threading.Condition()
+        self._machine = machine
+        self._outbox: Outbox[Said] = Outbox()
+        self.stopping: threading.Event = Stopping(self._wake)
+        self.ending: Ending | None = None
+        self.failure: BaseException | None = None
+        ears = Ears(hear=self._hear, opened=lambda: log.info("connected to the control plane"), ended=self._ended)
+        self._socket = ControlSocket(route, self._outbox, codec, ears, heartbeat=self._heartbeat, backoff=backoff)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._socket.start()
+
+    def drain(self) -> None:
+        """Wait until all that was said is durable, or this process is to end."""
+        if not self._outbox.wait(lambda box: not box.unacknowledged or self.stopping.is_set(), FAREWELL_S):
+            log.info(f"waiting for the control plane to keep {self._outbox.unacknowledged} messages")
+            self._outbox.wait(lambda box: not box.unacknowledged or self.stopping.is_set())
+
+    def close(self) -> None:
+        """Send what is still unsent, if that is quick, and disconnect."""
+        if self.ending is None and self._socket.connected:
+            self._outbox.wait(lambda box: box.all_sent or not self._socket.connected, FAREWELL_S)
+        self._socket.close()
+
+    def say(self, build: Callable[[int], Said]) -> None:
+        """Send ``build(number)``, now or after the next reconnect; it is kept until it is durable."""
+        self._outbox.say(build)
+
+    def _take(self, reply: Heard) -> None:
+        raise NotImplementedError
+
+    def _hear(self, reply: Heard) -> None:
+        if isinstance(reply, Rejection):
+            self._rejected(reply)
+            return
+        try:
+            self._take(reply)
+        except Exception as error:
+            log.exception("orders could not be followed")
+            self.failure = error
+            self.stopping.set()
+
+    def _rejected(self, rejection: Rejection) -> None:
+        log.warning(f"the control plane refused message {rejection.number}: {rejection.code}: {rejection.detail}")
+        if rejection.code in FATAL_REJECTIONS:
+            self._ended(Ending(code=UNAUTHORISED, reason=rejection.detail or rejection.code))
+        elif rejection.code == "out-of-order":
+            self._socket.resend()
+
+    def _ended(self, ending: Ending) -> None:
+        say = log.info if ending.code == JOB_OVER else log.error
+        say(f"the control plane ended this process: {ending.reason}")
+        self.ending = ending
+        self.stopping.set()
+
+    def _heartbeat(self) -> Heartbeat:
+        load = self._machine.load()
+        return Heartbeat(cpu=load.cpu, memory=load.memory)
+
+    def _wake(self) -> None:
+        self._outbox.wake()
+        with self._news:
+            self._news.notify_all()
+
+
+class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
+    """The link of one worker."""
+
+    def __init__(self, route: Route, *, machine: Machine, backoff: Backoff | None = None) -> None:
+        super().__init__(route, to_worker, machine=machine, backoff=backoff)
+        self._orders: Orders | None = None
+        self._placement: Placement | None = None
+
+    def orders(self) -> Orders | None:
+        """The newest orders, if any came."""
+        with self._news:
+            return self._orders
+
+    def await_orders(self, accept: Callable[[Orders], bool], timeout_s: float | None = None) -> Orders | None:
+        """The newest orders, once ``accept`` holds for them; None after ``timeout_s`` or when stopping."""
+
+        def settled() -> bool:
+            return self.stopping.is_set() or (self._orders is not None and accept(self._orders))
+
+        with self._news:
+            found = self._news.wait_for(settled, timeout_s)
+            return self._orders if found and not self.stopping.is_set() else None
+
+    def await_placement(self, version: int, timeout_s: float | None = None) -> Placement | None:
+        """The placement of at least that version; None after ``timeout_s`` or when stopping."""
+
+        def settled() -> bool:
+            return self.stopping.is_set() or (self._placement is not None and self._placement.version >= version)
+
+        with self._news:
+            found = self._news.wait_for(settled, timeout_s)
+            return self._placement if found and not self.stopping.is_set() else None
+
+    def _take(self, reply: WorkerReply) -> None:
+        if isinstance(reply, Orders):
+            self._outbox.acknowledge(reply.durable)
+        with self._news:
+            match reply:
+                case Orders() if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
+                    self._orders = reply
+                case Placement() if self._placement is None or _when(reply) > _when(self._placement):
+                    self._placement = reply
+            self._news.notify_all()
+
+
+class ServerControl(ProcessLink[ServerMessage, ServerReply]):
+    """The link of one server. Orders are handed over one at a time and never an older after a newer."""
+
+    def __init__(self, route: Route, *, machine: Machine, backoff: Backoff | None = None) -> None:
+        super().__init__(route, to_server, machine=machine, backoff=backoff)
+        self._orders: ServerOrders | None = None
+        self._follow: Callable[[ServerOrders], None] | None = None
+
+    def on_orders(self, take: Callable[[ServerOrders], None]) -> None:
+        """Have ``take`` called with the newest orders, now if there are any and whenever newer ones come."""
+        with self._news:
+            self._follow = take
+            if self._orders is not None:
+                take(self._orders)
+
+    def _take(self, reply: ServerReply) -> None:
+        if not isinstance(reply, ServerOrders):
+            return
+        self._outbox.acknowledge(reply.durable)
+        with self._news:
+            if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
+                self._orders = reply
+                if self._follow is not None:
+                    self._follow(reply)
+
+
+def _when(placement: Placement) -> tuple[int, int]:
+    return placement.incarnation, placement.version

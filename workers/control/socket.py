@@ -1,0 +1,226 @@
+"""One websocket to the control plane, opened again after every loss until it is closed or refused.
+
+A thread of its own connects and reads; for each connection another one writes, and it alone: messages in the order
+of their numbers, and a heartbeat each second. So whoever says something never waits for the network.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.sync.client import ClientConnection, reconnect
+from websockets.typing import Subprotocol
+
+from controlplane.protocol import SUBPROTOCOL
+from controlplane.protocol.codec import MAX_FRAME_BYTES, BadFrame, Codec, encode
+from workers.addresses import ControlPlane
+from workers.backoff import Backoff
+from workers.control.outbox import Outbox
+
+HEARTBEAT_S = 1.0
+PING_S = 2.0
+PING_TIMEOUT_S = 8.0
+"""A peer that answers no ping for so long is gone, even if its address still takes bytes."""
+RESEND_S = 1.0
+"""Shortest time between two resends that the other side asked for."""
+
+UNAUTHORISED, REPLACED, JOB_OVER = 4401, 4409, 4410
+FINAL_CODES = {
+    UNAUTHORISED: "the control plane refuses this credential",
+    REPLACED: "another process has taken this one's place",
+    JOB_OVER: "the job is over",
+}
+"""Close codes after which there is nothing to come back for."""
+
+Said = TypeVar("Said", bound=msgspec.Struct)
+Heard = TypeVar("Heard")
+log = structlog.get_logger("control")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """Why the control plane will not have this process back."""
+
+    code: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where one process connects, and as whom. The headers hold its credential: they are not for printing."""
+
+    plane: ControlPlane
+    path: str
+    headers: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ears(Generic[Heard]):
+    """Who is told what: called on the socket's thread, one after the other."""
+
+    hear: Callable[[Heard], None]
+    opened: Callable[[], None]
+    ended: Callable[[Ending], None]
+
+
+class ControlSocket(Generic[Said, Heard]):
+    """Sends what an outbox holds and hands over what comes, through every reconnect."""
+
+    def __init__(
+        self,
+        route: Route,
+        outbox: Outbox[Said],
+        codec: Codec[Heard],
+        ears: Ears[Heard],
+        *,
+        heartbeat: Callable[[], msgspec.Struct],
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._route, self._outbox, self._codec, self._ears = route, outbox, codec, ears
+        self._heartbeat = heartbeat
+        self._backoff = backoff or Backoff()
+        self._closing = threading.Event()
+        self._connection: ClientConnection | None = None
+        self._resent_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def close(self, *, wait_s: float = 2.0) -> None:
+        """End the connection, behind the message being sent, and every attempt at one."""
+        self._closing.set()
+        self._outbox.wake()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(wait_s)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection is not None
+
+    def resend(self) -> None:
+        """Send all again that is not durable, at most once in ``RESEND_S``."""
+        now_s = time.monotonic()
+        if now_s - self._resent_s >= RESEND_S:
+            self._resent_s = now_s
+            self._outbox.resend()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                ending = self._live()
+            except (OSError, WebSocketException) as error:
+                ending = _refusal(error)
+                if ending is None:
+                    self._pause(_sentence(error))
+            if ending is not None:
+                self._ears.ended(ending)
+                return
+
+    def _pause(self, why: str) -> None:
+        delay_s = self._backoff.next_s()
+        if not self._closing.is_set():
+            url = self._route.plane.url
+            log.warning(f"no connection to {url} ({why}); attempt {self._backoff.attempts + 1} in {delay_s:.1f} s")
+            self._closing.wait(delay_s)
+
+    def _live(self) -> Ending | None:
+        """One connection from its opening to its end. Raises whatever prevented or ended it, unless we ended it."""
+        with self._open() as connection:
+            if connection.subprotocol != SUBPROTOCOL:
+                raise InvalidHandshake(f"it does not speak {SUBPROTOCOL}")
+            try:
+                self._converse(connection)
+            except ConnectionClosed as closed:
+                ending = _verdict(connection)
+                if ending is None and not self._closing.is_set():
+                    raise closed
+                return ending
+        return None
+
+    def _open(self) -> reconnect:
+        plane = self._route.plane
+        return reconnect(
+            plane.socket(self._route.path),
+            additional_headers=dict(self._route.headers),
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            compression=None,
+            max_size=64 * MAX_FRAME_BYTES,
+            ping_interval=PING_S,
+            ping_timeout=PING_TIMEOUT_S,
+            close_timeout=2.0,
+            proxy=None if plane.loopback else True,
+        )
+
+    def _converse(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._outbox.reopen()
+        self._ears.opened()
+        over = threading.Event()
+        writer = threading.Thread(target=self._write, args=(connection, over), name="control-writer", daemon=True)
+        writer.start()
+        try:
+            while not self._closing.is_set():
+                self._read(connection.recv(decode=False))
+        finally:
+            self._connection = None
+            over.set()
+            self._outbox.wake()
+            writer.join()
+
+    def _read(self, frame: bytes | str) -> None:
+        self._backoff.reset()
+        try:
+            message = self._codec.decode(frame.encode() if isinstance(frame, str) else frame)
+        except BadFrame as error:
+            log.warning(f"the control plane sent a message that was ignored: {error}")
+        else:
+            self._ears.hear(message)
+
+    def _write(self, connection: ClientConnection, over: threading.Event) -> None:
+        def wanted() -> bool:
+            return not (over.is_set() or self._closing.is_set())
+
+        beat_s = time.monotonic()
+        try:
+            while wanted():
+                message = self._outbox.take(beat_s - time.monotonic(), wanted=wanted)
+                if message is not None:
+                    connection.send(encode(message))
+                if time.monotonic() >= beat_s:
+                    beat_s = time.monotonic() + HEARTBEAT_S
+                    if self._outbox.opened:
+                        connection.send(encode(self._heartbeat()))
+        except ConnectionClosed:
+            pass  # the reader sees the same end, and its reason
+        finally:
+            if not over.is_set():
+                connection.close()
+
+
+def _verdict(connection: ClientConnection) -> Ending | None:
+    code = connection.close_code
+    if code in FINAL_CODES:
+        return Ending(code=code, reason=connection.close_reason or FINAL_CODES[code])
+    return None
+
+
+def _refusal(error: Exception) -> Ending | None:
+    """A handshake that was turned down because of who we are, not because of the weather."""
+    if isinstance(error, InvalidStatus) and error.response.status_code in {401, 403}:
+        reason = f"{FINAL_CODES[UNAUTHORISED]} (HTTP {error.response.status_code})"
+        return Ending(code=UNAUTHORISED, reason=reason)
+    return None
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ConnectionClosed):
+        return f"it was closed: {error}"
+    return str(error) or type(error).__name__

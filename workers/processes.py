@@ -1,0 +1,92 @@
+"""The entry of a worker or server process: from its order to its exit status."""
+
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+
+import numpy as np
+import structlog
+
+from controlplane.protocol.orders import ProcessOrder
+from workers.addresses import ControlPlane, control_plane
+from workers.control.links import ServerControl, WorkerControl
+from workers.control.socket import JOB_OVER, Route
+from workers.resources import Machine
+from workers.setup import Setup
+from workers.upload import upload_model
+
+log = structlog.get_logger("process")
+Link = WorkerControl | ServerControl
+
+
+def run_process(order: ProcessOrder, setup: Setup) -> int:
+    """Be the process that ``order`` asks for, to its end; returns its exit status."""
+    import torch
+
+    torch.set_num_threads(setup.threads)
+    structlog.contextvars.bind_contextvars(job=order.job, process=f"{order.role[0]}{order.index}")
+    plane = control_plane(setup.url, insecure=setup.insecure)
+    if order.role == "worker":
+        return run_worker(order, plane)
+    return run_server(order, plane, setup.host)
+
+
+def run_worker(order: ProcessOrder, plane: ControlPlane) -> int:
+    """Train until the orders say stop."""
+    from workers.trainer.loop import train
+
+    link = WorkerControl(route_of(order, plane), machine=Machine())
+
+    def save_model(arrays: Mapping[str, np.ndarray]) -> None:
+        upload_model(plane, order, arrays, stopping=link.stopping)
+
+    return attend(link, lambda: train(order, link, save_model))
+
+
+def run_server(order: ProcessOrder, plane: ControlPlane, host: str) -> int:
+    """Hold parameters until asked to end."""
+    from workers.server.main import serve
+
+    link = ServerControl(route_of(order, plane), machine=Machine())
+    return attend(link, lambda: serve(order, link, host=host))
+
+
+def attend(link: Link, work: Callable[[], None]) -> int:
+    """Do ``work`` with the link open; 0 if it came to its end or was asked to end, else 1 and the reason is logged."""
+    stop_on_signal(link.stopping)
+    link.start()
+    try:
+        work()
+        link.drain()
+    finally:
+        link.close()
+    if link.failure is not None:
+        raise link.failure
+    return 0 if link.ending is None or link.ending.code == JOB_OVER else 1
+
+
+def route_of(order: ProcessOrder, plane: ControlPlane) -> Route:
+    """Where the process of ``order`` connects, and as whom."""
+    return Route(
+        plane=plane,
+        path=f"/ws/{order.role}/{order.job}/{order.index}",
+        headers={"Authorization": f"Bearer {order.key}", "X-Paceline-Instance": order.instance},
+    )
+
+
+def stop_on_signal(stopping: threading.Event) -> None:
+    """Have SIGTERM set ``stopping``.
+
+    Setting an event takes its lock, which the interrupted code may hold; putting into a SimpleQueue is made for
+    signal handlers, so the handler does only that and a thread sets the event.
+    """
+    signals: SimpleQueue[int] = SimpleQueue()
+    signal.signal(signal.SIGTERM, lambda number, _: signals.put(number))
+
+    def wait() -> None:
+        signals.get()
+        log.info("asked to end")
+        stopping.set()
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()

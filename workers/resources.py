@@ -1,0 +1,197 @@
+"""What this machine has and how busy it is: from the cgroup where it is limited, else from the whole machine.
+
+Reads cgroup v2 and v1. An agent in a container of two CPUs on a host of 64 says two, and is full when they are.
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+UNLIMITED_BYTES = 2**62
+"""cgroup v1 says "no limit" with a number near the largest that it can write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How busy the machine is, each as a share of what it may use."""
+
+    cpu: float
+    memory: float
+
+
+class Cgroup:
+    """The limits and use of the cgroup in which this process runs. ``None`` where it has no such limit."""
+
+    def __init__(self, *, mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> None:
+        paths = _memberships(membership)
+        unified = _folders(mount, paths.get(""))
+        cpu, usage, memory = (_folders(mount / kind, paths.get(kind)) for kind in ("cpu", "cpuacct", "memory"))
+        self._cpu = _tightest([*((f, _quota_v2(f)) for f in unified), *((f, _quota_v1(f)) for f in cpu)])
+        self._memory = _tightest(
+            [
+                *((f, _limit(f / "memory.max")) for f in unified),
+                *((f, _limit(f / "memory.limit_in_bytes")) for f in memory),
+            ]
+        )
+        self._v1_usage = usage[0] if usage else None
+
+    @property
+    def cpus(self) -> float | None:
+        """CPUs that it may use."""
+        return self._cpu[1] if self._cpu else None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Memory that it may use."""
+        return int(self._memory[1]) if self._memory else None
+
+    def cpu_seconds(self) -> float | None:
+        """CPU time that was used in it since it was made."""
+        if self._cpu and (used := _field(self._cpu[0] / "cpu.stat", "usage_usec")) is not None:
+            return used / 1e6
+        if self._v1_usage and (nanoseconds := _number(self._v1_usage / "cpuacct.usage")) is not None:
+            return nanoseconds / 1e9
+        return None
+
+    def memory_used_bytes(self) -> int | None:
+        """Memory in use, without files that the kernel may drop at any time."""
+        if not self._memory:
+            return None
+        folder = self._memory[0]
+        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+        droppable = _field(folder / "memory.stat", "total_inactive_file")
+        if droppable is None:
+            droppable = _field(folder / "memory.stat", "inactive_file")
+        return None if used is None else max(0, used - (droppable or 0))
+
+
+class Machine:
+    """The machine as its agent offers it. ``load()`` speaks of the time since it was last called."""
+
+    def __init__(self, cgroup: Cgroup | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cgroup = cgroup or Cgroup()
+        self._clock = clock
+        self._at_s, self._used_s = clock(), self._cgroup.cpu_seconds()
+        _busy_share()  # its first answer is meaningless; this is it
+
+    @property
+    def cpu_count(self) -> int:
+        """CPUs that processes here may use, rounded up."""
+        allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        quota = self._cgroup.cpus
+        return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that processes here may use."""
+        total, _ = _physical_memory()
+        return min(total, self._cgroup.memory_bytes or total)
+
+    def load(self) -> Load:
+        """CPU use since the last call, and memory use now."""
+        return Load(cpu=_share(self._cpu()), memory=_share(self._memory()))
+
+    def _cpu(self) -> float:
+        whole_machine = _busy_share()
+        quota, used_s, now_s = self._cgroup.cpus, self._cgroup.cpu_seconds(), self._clock()
+        before_s, self._used_s = self._used_s, used_s
+        elapsed_s, self._at_s = now_s - self._at_s, now_s
+        if quota is None or used_s is None or before_s is None or elapsed_s <= 0.0:
+            return whole_machine
+        return (used_s - before_s) / (elapsed_s * quota)
+
+    def _memory(self) -> float:
+        limit, used = self._cgroup.memory_bytes, self._cgroup.memory_used_bytes()
+        total, used_share = _physical_memory()
+        return used_share if limit is None or used is None or limit > total else used / limit
+
+
+def network_bytes() -> tuple[int, int]:
+    """Bytes (sent, received) over all interfaces since they came up; zeros where that is not to be had."""
+    try:
+        counters = psutil.net_io_counters()  # type: ignore[no-untyped-call]
+    except (OSError, RuntimeError):
+        return 0, 0
+    return (counters.bytes_sent, counters.bytes_recv) if counters else (0, 0)
+
+
+def _busy_share() -> float:
+    """CPU use of the whole machine since this was last asked."""
+    return float(psutil.cpu_percent(None)) / 100.0  # type: ignore[no-untyped-call]
+
+
+def _physical_memory() -> tuple[int, float]:
+    """Bytes of the whole machine, and the share of them that is in use."""
+    memory = psutil.virtual_memory()  # type: ignore[no-untyped-call]
+    return int(memory.total), float(memory.percent) / 100.0
+
+
+def _share(value: float) -> float:
+    return min(1.0, max(0.0, value))
+
+
+def _memberships(file: Path) -> dict[str, str]:
+    """Controller name ("" for v2) to the path of our group under its mount."""
+    paths: dict[str, str] = {}
+    for line in _lines(file):
+        _, controllers, path = line.split(":", 2)
+        paths |= dict.fromkeys(controllers.split(","), path)
+    return paths
+
+
+def _folders(mount: Path, path: str | None) -> list[Path]:
+    """The group's folder and its parents up to the mount: a limit on any of them binds."""
+    if path is None:
+        return []
+    parts = [part for part in path.split("/") if part not in {"", ".."}]
+    chain = [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+    return [folder for folder in chain if folder.is_dir()]
+
+
+def _tightest(limits: list[tuple[Path, float | None]]) -> tuple[Path, float] | None:
+    found = [(folder, limit) for folder, limit in limits if limit is not None]
+    return min(found, key=lambda pair: pair[1]) if found else None
+
+
+def _quota_v2(folder: Path) -> float | None:
+    for line in _lines(folder / "cpu.max"):
+        quota, _, period = line.partition(" ")
+        if quota != "max":
+            return int(quota) / int(period or 100_000)
+    return None
+
+
+def _quota_v1(folder: Path) -> float | None:
+    quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    return quota / period if quota and quota > 0 and period else None
+
+
+def _limit(file: Path) -> float | None:
+    value = _number(file)
+    return value if value is not None and value < UNLIMITED_BYTES else None
+
+
+def _field(file: Path, name: str) -> int | None:
+    for line in _lines(file):
+        key, _, value = line.partition(" ")
+        if key == name and value.isdigit():
+            return int(value)
+    return None
+
+
+def _number(file: Path) -> int | None:
+    for line in _lines(file):
+        return int(line) if line.lstrip("-").isdigit() else None
+    return None
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []
