@@ -1,0 +1,70 @@
+"""What happens in a fork: it becomes a process of its own, runs its entry, and leaves without ever returning."""
+
+import contextlib
+import io
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from controlplane.protocol.orders import ProcessOrder
+from workers.setup import Setup
+from workers.spawner.lineage import call_me, die_with
+
+Entry = Callable[[ProcessOrder, Setup], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cradle:
+    """What a fork finds: where its output goes (a file descriptor), whom it dies with, how to let go of the rest."""
+
+    output: int
+    parent_pid: int
+    let_go: Callable[[], None]
+
+
+def become(order: ProcessOrder, setup: Setup, entry: Entry, cradle: Cradle) -> NoReturn:
+    """Run ``entry`` and exit with its status, or with 1 and a traceback. Nothing is raised: there is no way back."""
+    status = 1
+    try:
+        _reset_signals()
+        die_with(cradle.parent_pid)
+        cradle.let_go()
+        call_me(f"pl {order.role[0]}{order.index} job {order.job}")
+        _redirect(cradle.output)
+        status = entry(order, setup)
+    except SystemExit as ending:
+        status = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _leave(status)
+
+
+def _reset_signals() -> None:
+    """The spawner's handlers and mask are not ours. Ctrl-C is for the agent, which then asks us to end."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
+def _redirect(output: int) -> None:
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+
+
+def _leave(status: int) -> NoReturn:
+    """Skip what the spawner had arranged for its own exit; it is not ours to run."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(status)

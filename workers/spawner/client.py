@@ -1,0 +1,111 @@
+"""The agent's side of its spawner: starts it, speaks to it, and hears from it on a thread."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from controlplane.protocol.messages import ProcessName
+from controlplane.protocol.orders import ProcessOrder
+from workers.setup import Setup
+from workers.spawner.messages import Channel, FromSpawner, Prepare, Start, Stop
+
+ENTRY = "workers.processes:run_process"
+MODULES = ("torch", "workers.processes", "workers.trainer.loop", "workers.server.main")
+EXIT_S = 5.0
+SECRETS = ("PACELINE_TOKEN",)
+"""Environment variables that are the agent's own business."""
+log = structlog.get_logger("spawner")
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The spawner is gone, and all its processes with it."""
+
+    status: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kit:
+    """What a spawner is to import and to run."""
+
+    setup: Setup
+    entry: str = ENTRY
+    modules: Sequence[str] = MODULES
+    json_logs: bool = False
+
+
+class Spawner:
+    """A running spawner. Make it on the main thread: it is killed when the thread that made it ends."""
+
+    def __init__(self, kit: Kit, hear: Callable[[FromSpawner | Lost], None]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "workers.spawner", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=_environment(),
+            )
+        self._hear = hear
+        self._channel: Channel[FromSpawner] = Channel(ours, FromSpawner)
+        self._thread = threading.Thread(target=self._listen, name="spawner", daemon=True)
+        self._send(Prepare(entry=kit.entry, modules=list(kit.modules), setup=kit.setup, json_logs=kit.json_logs))
+        self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        """Of the spawner itself."""
+        return self._process.pid
+
+    def start(self, order: ProcessOrder) -> None:
+        """Fork the process of ``order``; it is answered with ``Started``, and in the end ``Ended``."""
+        self._send(Start(order=order))
+
+    def stop(self, process: ProcessName, *, grace_s: float) -> None:
+        """End a process, by force after ``grace_s``."""
+        self._send(Stop(process=process, grace_s=grace_s))
+
+    def close(self) -> None:
+        """End the spawner and whatever still runs in it."""
+        self._channel.close()
+        try:
+            self._process.wait(EXIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join(EXIT_S)
+
+    def _send(self, message: Prepare | Start | Stop) -> None:
+        with contextlib.suppress(OSError):  # it is gone: the listening thread says so
+            self._channel.send(message)
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                for message in self._channel.receive():
+                    self._hear(message)
+        except (EOFError, OSError):
+            pass
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(EXIT_S)
+        self._hear(Lost(self._process.returncode))
+
+
+def _environment() -> dict[str, str]:
+    """The agent's, with our modules within reach and without secrets.
+
+    One thread per numerical library: their pools, made on import, do not survive a fork. Processes choose their own
+    number of torch threads afterwards.
+    """
+    kept = {key: value for key, value in os.environ.items() if key not in SECRETS}
+    home = str(Path(__file__).resolve().parents[2])
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [home, kept.get("PYTHONPATH")]))
+    return kept | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

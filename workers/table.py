@@ -1,0 +1,80 @@
+"""Which processes an agent should run and which it runs: the difference is what it does next. Pure.
+
+Orders are level-triggered, so they are obeyed as often as they come. An instance is one life of a process: one that
+was begun is never begun again, not even by the agent's next life.
+"""
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field
+
+from controlplane.protocol.messages import ProcessName
+from controlplane.protocol.orders import AgentOrders, ProcessOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the orders ask for beyond what is the case."""
+
+    start: list[ProcessOrder] = field(default_factory=list)
+    stop: list[ProcessName] = field(default_factory=list)
+    lost: list[ProcessName] = field(default_factory=list)
+    """Begun by an earlier life of this agent, and ended with it."""
+
+
+class ProcessTable:
+    """The processes of one agent, running and over."""
+
+    def __init__(self, begun: Iterable[ProcessName] = ()) -> None:
+        self._begun = set(begun)
+        self._running: frozenset[ProcessName] = frozenset()  # replaced whole: another thread may be reading it
+        self._stopping: set[ProcessName] = set()
+        self._told: set[ProcessName] = set()
+        self._sequence = -1
+
+    @property
+    def begun(self) -> Set[ProcessName]:
+        """Instances that must not be begun again: those that run, and those that the last orders still want."""
+        return self._begun
+
+    @property
+    def running(self) -> list[ProcessName]:
+        """What runs, or is about to, in a fixed order."""
+        return sorted(self._running, key=lambda name: (name.job, name.role, name.index, name.instance))
+
+    def reconnected(self) -> None:
+        """Sequences are compared within one connection; the next orders count whatever their sequence."""
+        self._sequence = -1
+
+    def obey(self, orders: AgentOrders) -> Plan:
+        """Take the orders as the new aim; older ones than the last change nothing."""
+        if orders.sequence < self._sequence:
+            return Plan()
+        self._sequence = orders.sequence
+        wanted = {name_of(order): order for order in orders.processes}
+        start = [order for name, order in wanted.items() if name not in self._begun]
+        lost = [name for name in wanted if name in self._begun - self._running - self._told]
+        stop = [name for name in self.running if name not in wanted and name not in self._stopping]
+        self._running = self._running | {name_of(order) for order in start}
+        self._told |= set(lost)
+        self._stopping |= set(stop)
+        self._begun = (self._begun | self._running) & (wanted.keys() | self._running)
+        self._told &= self._begun
+        return Plan(start=start, stop=stop, lost=lost)
+
+    def ended(self, process: ProcessName) -> None:
+        """A process is over, and it was told."""
+        self._running = self._running - {process}
+        self._stopping.discard(process)
+        if process in self._begun:
+            self._told.add(process)
+
+    def stop_all(self) -> list[ProcessName]:
+        """Everything that runs is to end; these have not been asked yet."""
+        asked = [name for name in self.running if name not in self._stopping]
+        self._stopping |= set(asked)
+        return asked
+
+
+def name_of(order: ProcessOrder) -> ProcessName:
+    """Which process an order is about."""
+    return ProcessName(job=order.job, role=order.role, index=order.index, instance=order.instance)
