@@ -1,0 +1,251 @@
+"""The daemon of one machine: offers its slots, runs what it is ordered to, and tells what became of it.
+
+One loop on the main thread takes everything that happens from one queue: orders from the socket's thread, births and
+deaths from the spawner's, signals. In an outage of the control plane whatever runs goes on.
+"""
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import structlog
+
+from controlplane.protocol.base import Value
+from controlplane.protocol.codec import AgentReply, to_agent
+from controlplane.protocol.messages import (
+    AgentHeartbeat,
+    AgentHello,
+    AgentMessage,
+    ProcessEnded,
+    ProcessName,
+    ProcessStarted,
+    SlotOffer,
+)
+from controlplane.protocol.orders import AgentOrders, Rejection
+from workers.addresses import ControlPlane
+from workers.backoff import Backoff
+from workers.control.outbox import Outbox
+from workers.control.socket import ControlSocket, Ears, Ending, Route
+from workers.resources import Machine, network_bytes
+from workers.setup import Setup
+from workers.spawner.client import Kit, Lost, Spawner
+from workers.spawner.messages import Ended, Started, Warm
+from workers.state import AgentState, Credential, StateError
+from workers.table import ProcessTable
+
+VERSION = "0.1.0"
+GRACE_S = 10.0
+"""From asking a process to end until it is killed."""
+FAREWELL_S = 1.0
+KILLED = -int(signal.SIGKILL)
+log = structlog.get_logger("agent")
+
+
+class AgentError(RuntimeError):
+    """A machine that cannot run processes; the text says why."""
+
+
+class Offer(Value, frozen=True, kw_only=True):
+    """What a machine gives: its slots, and how it is reached."""
+
+    name: str
+    host: str
+    slots: list[SlotOffer]
+    server_slots: int
+    labels: dict[str, str]
+    insecure: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordered:
+    """Orders came, on connection number ``connection``."""
+
+    orders: AgentOrders
+
+
+class Opened:
+    """A connection was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """A signal asks the agent to end."""
+
+    signal: int
+
+
+Happening = Ordered | Opened | Quit | Ending | Warm | Started | Ended | Lost
+
+
+class Agent:
+    """One machine's agent. ``run`` is its whole life; make and run it on the main thread."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        credential: Credential,
+        offer: Offer,
+        state: AgentState,
+        *,
+        announce: Callable[[], None] = lambda: None,
+        kit: Kit | None = None,
+        json_logs: bool = False,
+        backoff: Backoff | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._offer, self._state, self._announce, self._grace_s = offer, state, announce, grace_s
+        self._machine = Machine()
+        self._inbox: SimpleQueue[Happening] = SimpleQueue()
+        self._table = ProcessTable(state.read_begun())
+        setup = Setup(url=plane.url, host=offer.host, threads=self._threads_each(), insecure=offer.insecure)
+        self._kit = kit or Kit(setup=setup, json_logs=json_logs)
+        self._spawner: Spawner | None = None
+        self._outbox: Outbox[AgentMessage] = Outbox(renumber=True)
+        self._outbox.say(self._hello)
+        ears: Ears[AgentReply] = Ears(hear=self._hear, opened=lambda: self._inbox.put(Opened()), ended=self._inbox.put)
+        route = Route(plane=plane, path="/ws/agent", headers={"Authorization": f"Bearer {credential.secret}"})
+        self._socket: ControlSocket[AgentMessage, AgentReply] = ControlSocket(
+            route, self._outbox, to_agent, ears, heartbeat=self._heartbeat, backoff=backoff
+        )
+        self._announced = self._warmed = False
+        self._quitting = False
+        self._ending: Ending | None = None
+
+    def run(self) -> Ending | None:
+        """Serve until a signal comes (None) or the control plane will not have this agent back (why)."""
+        self._listen_to_signals()
+        self._spawn()
+        self._socket.start()
+        try:
+            while not (self._quitting and not self._table.running):
+                self._handle(self._inbox.get())
+        finally:
+            if self._spawner is not None:
+                self._spawner.close()
+            if self._socket.connected:
+                self._outbox.wait(lambda box: box.all_sent or not self._socket.connected, FAREWELL_S)
+            self._socket.close()
+        return self._ending
+
+    def _handle(self, happening: Happening) -> None:
+        match happening:
+            case Ordered():
+                self._obey(happening.orders)
+            case Opened():
+                self._table.reconnected()
+            case Warm():
+                self._warmed = True
+            case Started():
+                self._say_started(happening)
+            case Ended():
+                self._say_ended(happening.process, happening.status, happening.tail)
+            case Lost():
+                self._lost_spawner(happening)
+            case Ending():
+                log.error(f"the control plane ended this agent: {happening.reason}")
+                self._ending = happening
+                self._quit()
+            case Quit():
+                log.info(f"ending on {signal.Signals(happening.signal).name}; running: {len(self._table.running)}")
+                self._quit(impatient=self._quitting)
+
+    def _obey(self, orders: AgentOrders) -> None:
+        if not self._announced:
+            self._announced = True
+            self._announce()
+        if self._quitting:
+            return
+        before = set(self._table.begun)
+        plan = self._table.obey(orders)
+        if self._table.begun != before:
+            self._note_begun()
+        for name in plan.lost:
+            self._say_ended(name, KILLED, "it ended with an earlier life of its agent")
+        for name in plan.stop:
+            self._stop(name, self._grace_s)
+        for order in plan.start:
+            log.info(f"starting {order.role} {order.index} of job {order.job}", instance=order.instance)
+            if self._spawner is not None:
+                self._spawner.start(order)
+
+    def _note_begun(self) -> None:
+        """A full disk is no reason to end what runs."""
+        try:
+            self._state.keep_begun(self._table.begun)
+        except StateError as error:
+            log.error(f"an agent restarted now would begin its processes again: {error}")
+
+    def _stop(self, process: ProcessName, grace_s: float) -> None:
+        log.info(f"ending {process.role} {process.index} of job {process.job}", instance=process.instance)
+        if self._spawner is not None:
+            self._spawner.stop(process, grace_s=grace_s)
+
+    def _quit(self, *, impatient: bool = False) -> None:
+        """Ask everything to end; when asked a second time, no longer wait for it."""
+        self._quitting = True
+        if impatient:
+            for name in self._table.running:
+                self._stop(name, 0.0)
+        else:
+            for name in self._table.stop_all():
+                self._stop(name, self._grace_s)
+
+    def _say_started(self, started: Started) -> None:
+        self._outbox.say(lambda number: ProcessStarted(number=number, process=started.process, pid=started.pid))
+
+    def _say_ended(self, process: ProcessName, status: int, tail: str) -> None:
+        self._table.ended(process)
+        log.info(f"{process.role} {process.index} of job {process.job} ended with status {status}")
+        self._outbox.say(lambda number: ProcessEnded(number=number, process=process, status=status, tail=tail))
+
+    def _spawn(self) -> None:
+        self._spawner = Spawner(self._kit, self._inbox.put)
+
+    def _lost_spawner(self, lost: Lost) -> None:
+        for name in self._table.running:
+            self._say_ended(name, KILLED, f"the spawner of its agent ended with status {lost.status}")
+        if self._quitting:
+            return
+        if not self._warmed:
+            raise AgentError("the spawner could not import what workers need; its error stands above")
+        log.error(f"the spawner ended with status {lost.status}; starting another")
+        self._spawn()
+
+    def _hear(self, reply: AgentReply) -> None:
+        """On the socket's thread."""
+        if isinstance(reply, Rejection):
+            log.warning(f"the control plane refused message {reply.number}: {reply.code}: {reply.detail}")
+            if reply.code == "out-of-order":
+                self._socket.resend()
+        else:
+            self._outbox.acknowledge(reply.durable)
+            self._inbox.put(Ordered(orders=reply))
+
+    def _hello(self, number: int) -> AgentHello:
+        offer = self._offer
+        return AgentHello(
+            number=number,
+            name=offer.name,
+            version=VERSION,
+            host=offer.host,
+            slots=offer.slots,
+            server_slots=offer.server_slots,
+            labels=offer.labels,
+            cpu_count=self._machine.cpu_count,
+            memory_bytes=self._machine.memory_bytes,
+            running=self._table.running,
+        )
+
+    def _heartbeat(self) -> AgentHeartbeat:
+        load, (sent, received) = self._machine.load(), network_bytes()
+        return AgentHeartbeat(cpu=load.cpu, memory=load.memory, bytes_sent=sent, bytes_received=received)
+
+    def _threads_each(self) -> int:
+        """An even split of the machine, so that its workers do not fight for it."""
+        return max(1, self._machine.cpu_count // max(1, len(self._offer.slots)))
+
+    def _listen_to_signals(self) -> None:
+        """A SimpleQueue may be put into by a handler whatever it interrupts."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda received, _: self._inbox.put(Quit(received)))

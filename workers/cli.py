@@ -1,0 +1,164 @@
+"""The command line of a machine. Every mistake of everyday use is one sentence and exit code 1."""
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import structlog
+import typer
+
+from controlplane.protocol.messages import SlotOffer
+from controlplane.protocol.spec import Emulation
+from workers import enrolment, logs
+from workers.addresses import AddressError, ControlPlane, check_bind, control_plane
+from workers.agent import Agent, AgentError, Offer
+from workers.control.socket import UNAUTHORISED, Ending
+from workers.enrolment import EnrolmentError
+from workers.state import AgentState, Credential, StateError, default_root
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+log = structlog.get_logger("agent")
+
+
+class UsageError(ValueError):
+    """Options that do not fit together; the text names the cure."""
+
+
+@app.callback()
+def main() -> None:
+    """Let this machine take part in Paceline's training runs."""
+
+
+@app.command()
+def join(
+    url: Annotated[str, typer.Argument(help="The control plane's address, like http://127.0.0.1:8000.")],
+    token: Annotated[
+        str | None,
+        typer.Argument(
+            help="Enrolment token; - for standard input, @FILE for a file. Default: $PACELINE_TOKEN.",
+            show_default=False,
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=0, help="Workers at a time. Default: one, or as many as --emulate.")
+    ] = None,
+    server_slots: Annotated[int, typer.Option(min=0, help="Parameter servers at a time.")] = 1,
+    name: Annotated[str | None, typer.Option(help="This machine's name. Default: its host name.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="KEY=VALUE that jobs can ask for; may be repeated.")] = None,
+    emulate: Annotated[
+        str | None, typer.Option(help="Speeds of the slots in samples/s, like 1000,500; one for all is enough.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address at which servers on this machine are reached.")] = "127.0.0.1",
+    state_dir: Annotated[
+        Path | None, typer.Option(envvar="PACELINE_STATE_DIR", help="Where the credential is kept.")
+    ] = None,
+    insecure: Annotated[bool, typer.Option(help="Allow unencrypted connections beyond this machine.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print and log JSON.")] = False,
+) -> None:
+    """Offer this machine's slots until interrupted."""
+    logs.configure(json=json_output)
+    try:
+        plane = control_plane(url, insecure=insecure)
+        check_bind(host, insecure=insecure)
+        speeds = parse_speeds(emulate, slots)
+        offer = Offer(
+            name=name or socket.gethostname(),
+            host=host,
+            slots=[SlotOffer(emulate=speed) for speed in speeds],
+            server_slots=server_slots,
+            labels=parse_labels(label or []),
+            insecure=insecure,
+        )
+        read = partial(enrolment.read_token, token, os.environ)
+        ending = serve(plane, offer, read, state_dir or default_root(), json_output=json_output)
+    except (AddressError, AgentError, EnrolmentError, StateError, UsageError) as error:
+        fail(str(error))
+    if ending is not None:
+        fail(f"{plane.url} ended this agent: {ending.reason}")
+
+
+def serve(
+    plane: ControlPlane, offer: Offer, read_token: Callable[[], str | None], root: Path, *, json_output: bool = False
+) -> Ending | None:
+    """Be an agent with the kept credential, or with a new one if there is none or it is not good any more.
+
+    The state folder is held before the token is spent: a token serves once. None is read where a kept one serves.
+    """
+    state = AgentState(root, url=plane.url, name=offer.name)
+    state.open()
+    try:
+        credential = state.read_credential()
+        if credential is not None:
+            ending = _live(plane, credential, offer, state, json_output=json_output)
+            if ending is None or ending.code != UNAUTHORISED:
+                return ending
+            log.warning("the kept credential is not good any more: enrolling again")
+        token = read_token()
+        if token is None:
+            raise EnrolmentError(
+                f"this machine has no good credential for {plane.url} as {offer.name}, and no token was given: "
+                f"{enrolment.HOW_TO_GET_ONE}"
+            )
+        credential = enrolment.enrol(plane, token, offer.name)
+        state.keep_credential(credential)
+        return _live(plane, credential, offer, state, json_output=json_output)
+    finally:
+        state.close()
+
+
+def parse_speeds(emulate: str | None, slots: int | None) -> list[Emulation | None]:
+    """One entry per slot: the speed that it emulates, if any.
+
+    Raises:
+        UsageError: if speeds and slots do not fit together.
+    """
+    if emulate is None:
+        return [None] * (1 if slots is None else slots)
+    try:
+        speeds = [float(speed) for speed in emulate.split(",")]
+    except ValueError:
+        raise UsageError(f"--emulate {emulate!r}: expected numbers with commas between, like 1000,500") from None
+    if not all(0.0 < speed < float("inf") for speed in speeds):
+        raise UsageError(f"--emulate {emulate!r}: every speed must be above 0 samples/s")
+    wanted = len(speeds) if slots is None else slots
+    if len(speeds) == 1:
+        speeds *= wanted
+    if len(speeds) != wanted:
+        raise UsageError(f"--emulate names {len(speeds)} speeds for --slots {wanted}: give one, or one per slot")
+    return [Emulation(samples_per_second=speed) for speed in speeds]
+
+
+def parse_labels(labels: list[str]) -> dict[str, str]:
+    """``["gpu=a100"]`` as ``{"gpu": "a100"}``.
+
+    Raises:
+        UsageError: if one of them is not of that form.
+    """
+    pairs = [label.partition("=") for label in labels]
+    for label, (key, equals, _) in zip(labels, pairs, strict=True):
+        if not (key and equals):
+            raise UsageError(f"--label {label!r}: expected KEY=VALUE, like --label gpu=a100")
+    return {key: value for key, _, value in pairs}
+
+
+def fail(sentence: str) -> NoReturn:
+    """Say what went wrong and exit with 1."""
+    typer.echo(f"error: {sentence}", err=True)
+    raise typer.Exit(1)
+
+
+def _live(
+    plane: ControlPlane, credential: Credential, offer: Offer, state: AgentState, *, json_output: bool
+) -> Ending | None:
+    def announce() -> None:
+        slots, servers = len(offer.slots), offer.server_slots
+        facts = {"event": "connected", "agent": credential.agent, "name": offer.name, "url": plane.url}
+        plain = f"agent {offer.name} is connected to {plane.url} with {slots} worker slots and {servers} server slots"
+        typer.echo(json.dumps(facts | {"slots": slots, "server_slots": servers}) if json_output else plain)
+
+    return Agent(plane, credential, offer, state, announce=announce, json_logs=json_output).run()

@@ -1,0 +1,86 @@
+"""How a machine joins: a single-use token for a credential of its own. Neither ever stands in a log or a message."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from workers.addresses import ControlPlane
+from workers.state import Credential
+
+TIMEOUT_S = 15.0
+HOW_TO_GET_ONE = "make one with: python manage.py enroll"
+
+
+class EnrolmentError(RuntimeError):
+    """The machine could not be enrolled; the text is one sentence for whoever typed the command."""
+
+
+def read_token(argument: str | None, environment: Mapping[str, str]) -> str | None:
+    """The token: the argument itself, standard input for ``-``, a file for ``@file``, else ``PACELINE_TOKEN``.
+
+    Raises:
+        EnrolmentError: if what was named holds none.
+    """
+    if argument is None:
+        return environment.get("PACELINE_TOKEN", "").strip() or None
+    if argument == "-":
+        return _nonempty(sys.stdin.readline(), "standard input")
+    if argument.startswith("@"):
+        try:
+            return _nonempty(Path(argument[1:]).read_text(), argument[1:])
+        except (OSError, UnicodeDecodeError) as error:
+            raise EnrolmentError(f"no token could be read from {argument[1:]}: {error}") from None
+    return _nonempty(argument, "the command line")
+
+
+def enrol(plane: ControlPlane, token: str, name: str) -> Credential:
+    """Exchange ``token`` for a credential for the agent ``name``.
+
+    Raises:
+        EnrolmentError: if the control plane is not there, refuses, or answers nonsense.
+    """
+    try:
+        with httpx.Client(timeout=TIMEOUT_S, trust_env=not plane.loopback) as client:
+            response = client.post(plane.http("/api/v1/agents/enrol"), json={"token": token, "name": name})
+    except httpx.TransportError as error:
+        raise EnrolmentError(
+            f"no control plane answers at {plane.url} ({error}): start it with: python manage.py up, "
+            "or correct the address"
+        ) from None
+    if response.status_code != httpx.codes.CREATED:
+        raise EnrolmentError(_refusal(plane, name, response))
+    answer = _document(response)
+    agent, secret = answer.get("agent"), answer.get("credential")
+    if not isinstance(agent, int) or not isinstance(secret, str) or not secret:
+        raise EnrolmentError(f"{plane.url} did not answer as a control plane does: is the address right?")
+    return Credential(agent=agent, name=name, url=plane.url, secret=secret)
+
+
+def _refusal(plane: ControlPlane, name: str, response: httpx.Response) -> str:
+    status, answer = response.status_code, _document(response)
+    said = str(answer.get("detail") or answer.get("title") or f"HTTP {status}")
+    if status == httpx.codes.NOT_FOUND:
+        return f"{plane.url} has no enrolment: is it the address of a Paceline control plane?"
+    if status == httpx.codes.CONFLICT:
+        return f"the name {name} cannot be had ({said}): join under another --name"
+    if status >= httpx.codes.INTERNAL_SERVER_ERROR or status == httpx.codes.TOO_MANY_REQUESTS:
+        return f"{plane.url} cannot enrol anybody now ({said}): try again"
+    return f"the control plane refused the enrolment ({said}): {HOW_TO_GET_ONE}"
+
+
+def _document(response: httpx.Response) -> dict[str, Any]:
+    try:
+        answer = response.json()
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _nonempty(text: str, where: str) -> str:
+    token = text.strip()
+    if not token:
+        raise EnrolmentError(f"there is no token in {where}: {HOW_TO_GET_ONE}")
+    return token

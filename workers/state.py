@@ -1,0 +1,134 @@
+"""What an agent keeps on disk between its lives: its credential, and which process instances it has begun.
+
+One folder per control plane and name, readable by its owner alone, held by one running agent at a time.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from controlplane.protocol.base import Value
+from controlplane.protocol.messages import ProcessName
+
+
+class StateError(RuntimeError):
+    """The state folder cannot be used; the text says why and what to do."""
+
+
+class Credential(Value, frozen=True, kw_only=True):
+    """What an agent proves itself with. Never printed: its ``repr`` keeps the secret."""
+
+    agent: int
+    name: str
+    url: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Credential(agent={self.agent}, name={self.name!r}, url={self.url!r})"
+
+
+class AgentState:
+    """The folder of one agent: one name at one control plane."""
+
+    def __init__(self, root: Path, *, url: str, name: str) -> None:
+        key = hashlib.sha256(f"{url}\n{name}".encode()).hexdigest()[:16]
+        self.folder = root / f"agent-{key}"
+        self._name = name
+        self._lock: int | None = None
+
+    @property
+    def credential_file(self) -> Path:
+        """Where the credential is, mode 0600."""
+        return self.folder / "credential.json"
+
+    def open(self) -> None:
+        """Make the folder and hold it.
+
+        Raises:
+            StateError: if it cannot be written, or a running agent holds it.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StateError(
+                f"the state folder {self.folder} cannot be written ({error.strerror}): "
+                "make it writable or choose another with --state-dir"
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise StateError(
+                f"an agent named {self._name} is already running from {self.folder}: "
+                "stop it, or join under another --name"
+            ) from None
+
+    def close(self) -> None:
+        """Let another agent have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def read_credential(self) -> Credential | None:
+        """The credential of an earlier enrolment, if there is one.
+
+        Raises:
+            StateError: if others can read the file, or it cannot be understood.
+        """
+        try:
+            mode = self.credential_file.stat().st_mode & 0o777
+            if mode & 0o077:
+                raise StateError(f"{self.credential_file} can be read by others (mode {mode:o}): chmod 600 it")
+            return msgspec.json.decode(self.credential_file.read_bytes(), type=Credential)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise StateError(f"{self.credential_file} cannot be read ({error}): remove it and enrol again") from None
+
+    def keep_credential(self, credential: Credential) -> None:
+        """Replace the credential; what an earlier enrolment had begun concerns nobody now."""
+        self._replace(self.credential_file, msgspec.json.encode(credential))
+        self._begun_file.unlink(missing_ok=True)
+
+    def read_begun(self) -> set[ProcessName]:
+        """The process instances that this agent has begun and that were last still wanted."""
+        try:
+            return msgspec.json.decode(self._begun_file.read_bytes(), type=set[ProcessName])
+        except (FileNotFoundError, msgspec.DecodeError):
+            return set()
+
+    def keep_begun(self, names: Iterable[ProcessName]) -> None:
+        """Replace them; called before a process is started, so that no instance ever has two lives."""
+        self._replace(self._begun_file, msgspec.json.encode(list(names)))
+
+    @property
+    def _begun_file(self) -> Path:
+        return self.folder / "begun.json"
+
+    def _replace(self, file: Path, content: bytes) -> None:
+        """Write by rename, so that a crash leaves the old content or the new. ``mkstemp`` makes mode 0600."""
+        try:
+            handle, temporary = tempfile.mkstemp(dir=self.folder)
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(content)
+                os.replace(temporary, file)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        except OSError as error:
+            raise StateError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def default_root() -> Path:
+    """Where agents keep their state unless told otherwise."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "paceline"
