@@ -17,6 +17,9 @@ from controlplane.protocol.messages import (
 )
 from controlplane.protocol.orders import Rejection, Role
 
+ACKNOWLEDGE_EVERY = 16
+"""Servers get orders seldom: so many of their messages are acknowledged at once, by repeating their orders."""
+
 Code = Literal["stale", "unexpected", "out-of-order"]
 
 
@@ -27,8 +30,8 @@ def on_worker_heard(handling: Handling, event: WorkerHeard) -> None:
         return
     message = event.message
     if isinstance(message, WorkerHello):
-        worker.heard = max(worker.heard, 1)
-        _greet_worker(handling, worker, message)
+        if _is_next(handling, worker, message.number, again=True):
+            _greet_worker(handling, worker, message)
     elif not _is_next(handling, worker, message.number):
         return
     elif isinstance(message, IterationReport):
@@ -45,10 +48,10 @@ def on_server_heard(handling: Handling, event: ServerHeard) -> None:
     if server is None or not _may_speak(handling, server, "server", event.index, event.instance, event.message.number):
         return
     if isinstance(event.message, ServerHello):
-        server.heard = max(server.heard, 1)
-        _greet_server(handling, server, event.message)
-    else:
-        _is_next(handling, server, event.message.number)
+        if _is_next(handling, server, event.message.number, again=True):
+            _greet_server(handling, server, event.message)
+    elif _is_next(handling, server, event.message.number) and server.heard % ACKNOWLEDGE_EVERY == 0:
+        releases.issue_server_orders(handling, server, f"{server.heard} messages are noted")
 
 
 def on_connection_lost(handling: Handling, event: ConnectionLost) -> None:
@@ -109,6 +112,7 @@ def _take_finished(handling: Handling, worker: Worker, message: WorkerFinished) 
         return
     saved = ", the parameters are saved" if message.model_saved else ""
     handling.move_process(worker, ProcessState.FINISHED, f"it reached iteration {message.iteration}{saved}")
+    releases.issue(handling, worker, "its end is noted")
     releases.worker_finished(handling, worker)
 
 
@@ -127,10 +131,10 @@ def _may_speak(handling: Handling, process: Process, role: Role, index: int, ins
     return False
 
 
-def _is_next(handling: Handling, process: Process, number: int) -> bool:
-    """Whether the message is the next of its sender: one seen before is dropped, a gap is told."""
+def _is_next(handling: Handling, process: Process, number: int, *, again: bool = False) -> bool:
+    """Whether to take the message: the next of its sender, or one seen before if it counts ``again``; a gap is told."""
     if number <= process.heard:
-        return False
+        return again
     if number > process.heard + 1:
         detail = f"message {number} of {process.instance} came before {process.heard + 1}: send from there again"
         _reject(handling, process, "out-of-order", detail, process.heard + 1)

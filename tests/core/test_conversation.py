@@ -1,7 +1,8 @@
 """Who may speak, and which message is next."""
 
-from controlplane.core.commands import IssueOrders, IssuePlacement, MoveProcess, RejectMessage
-from controlplane.core.events import ConnectionLost, StopRequested
+from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders, MoveProcess, RejectMessage
+from controlplane.core.events import ConnectionLost, ServerHeard, StopRequested
+from controlplane.protocol.messages import ServerReport, WorkerHello
 from tests.core.story import LB_BSP, of
 
 
@@ -76,6 +77,29 @@ def test_hello_does_not_disturb_the_message_numbers(story):
     told.hello(0)
     told.report(0, 1)
     assert told.orders[0].durable == 3
+
+
+def test_renewed_hello_takes_the_next_number(story):
+    told = story(workers=1, synchronization=LB_BSP).running()
+    told.report(0, 0)
+    told.say(0, WorkerHello(number=told.next_number(0), parameter_count=650, sample_count=1437))
+    told.report(0, 1)
+    assert told.orders[0].durable == 4
+
+
+def test_hello_after_a_gap_is_told_and_not_answered(story):
+    told = story().running()
+    commands = told.say(0, WorkerHello(number=5, parameter_count=650, sample_count=1437))
+    assert [type(command) for command in commands] == [RejectMessage]
+    assert rejections(commands) == [("out-of-order", 2)]
+
+
+def test_server_messages_are_acknowledged_by_repeating_its_orders(story):
+    told = story(servers=1).running()
+    for number in range(2, 17):
+        report = ServerReport(number=number, iteration=0, bytes_in=0, bytes_out=0, busy_s=0.0)
+        commands = told.see(ServerHeard(index=0, instance="s0.0.1", message=report))
+        assert [command.orders.durable for command in of(IssueServerOrders, commands)] == [16] * (number == 16)
 
 
 def test_worker_whose_connection_ended_is_unreachable_until_it_speaks(story):
