@@ -1,0 +1,112 @@
+"""A connected socket that carries frames. One thread reads and writes it; any thread may abort it."""
+
+import contextlib
+import socket
+import zlib
+from dataclasses import replace
+
+from workers.transport.errors import BadPayload, ConnectionClosed, Oversized
+from workers.transport.frames import (
+    HEADER_BYTES,
+    MAX_PAYLOAD_BYTES,
+    Buffer,
+    Flag,
+    Header,
+    decode_header,
+    encode_header,
+)
+
+DRAIN_S = 1.0
+"""Longest silence of a peer that was refused before the connection is closed on it."""
+
+
+class Channel:
+    """Sends and receives whole frames; a payload goes straight into the memory where it is wanted."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket = connected
+        self._header = memoryview(bytearray(HEADER_BYTES))
+
+    def time_out(self, seconds: float | None) -> None:
+        """End an operation that makes no progress for so long as if the peer had closed; None: never."""
+        self._socket.settimeout(seconds)
+
+    def send(self, header: Header, payload: Buffer = b"") -> None:
+        """Send one frame; fills in the payload's length, and its checksum where the flag asks for one.
+
+        Raises:
+            ConnectionClosed: if the peer is gone.
+        """
+        checksum = zlib.crc32(payload) if header.flags & Flag.CHECKSUM else 0
+        front = encode_header(replace(header, length=len(payload), payload_checksum=checksum))
+        try:
+            sent = self._socket.sendmsg((front, payload))
+            if sent < HEADER_BYTES:
+                self._socket.sendall(front[sent:])
+                sent = HEADER_BYTES
+            if sent < HEADER_BYTES + len(payload):
+                self._socket.sendall(memoryview(payload)[sent - HEADER_BYTES :])
+        except OSError as error:
+            raise ConnectionClosed(f"peer gone while sending {header.op.name}: {error}") from error
+
+    def receive(self, *, limit: int = MAX_PAYLOAD_BYTES) -> Header:
+        """The header of the next frame; its payload must be received next, if it announces one.
+
+        Raises:
+            ConnectionClosed: if the peer is gone.
+            BadHeader: if the bytes are no frame, or announce more than ``limit`` bytes.
+        """
+        self._fill(self._header)
+        return decode_header(self._header, limit=limit)
+
+    def receive_payload(self, header: Header, into: memoryview) -> None:
+        """The payload that ``header`` announced, into the beginning of ``into`` (bytes).
+
+        Raises:
+            Oversized: if it does not fit.
+            BadPayload: if it carries a checksum and does not match it.
+        """
+        if header.length > len(into):
+            raise Oversized(f"{header.op.name} of block {header.block} has {header.length} bytes, room for {len(into)}")
+        payload = into[: header.length]
+        self._fill(payload)
+        if header.flags & Flag.CHECKSUM and zlib.crc32(payload) != header.payload_checksum:
+            raise BadPayload(f"{header.op.name} of block {header.block} does not match its checksum")
+
+    def receive_bytes(self, header: Header) -> bytes:
+        """The payload that ``header`` announced, as new bytes; for small ones."""
+        payload = bytearray(header.length)
+        self.receive_payload(header, memoryview(payload))
+        return bytes(payload)
+
+    def drain(self) -> None:
+        """Say nothing more, and read until the peer ends too: closing earlier could destroy what was sent last."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+            self._socket.settimeout(DRAIN_S)
+            scratch = bytearray(65536)
+            while self._socket.recv_into(scratch):
+                pass
+
+    def abort(self) -> None:
+        """End the connection from any thread: whoever is blocked on it gets ``ConnectionClosed``."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Release the socket; only for the thread that uses it."""
+        self.abort()
+        self._socket.close()
+
+    def _fill(self, view: memoryview) -> None:
+        """Receive exactly ``len(view)`` bytes."""
+        while view:
+            try:
+                got = self._socket.recv_into(view, len(view), socket.MSG_WAITALL)
+            except OSError as error:
+                raise ConnectionClosed(f"peer gone while receiving: {error}") from error
+            if not got:
+                raise ConnectionClosed(f"peer ended the connection with {len(view)} bytes still to come")
+            view = view[got:]

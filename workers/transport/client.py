@@ -1,0 +1,124 @@
+"""The worker's end of a connection to one server: pulls and pushes of many blocks, pipelined.
+
+Every request is answered in order by exactly one frame. What was answered is removed from the caller's mapping, so
+that a retry on a new connection asks only for the rest.
+"""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from controlplane.protocol.orders import ServerAddress
+from workers.transport.channel import Channel
+from workers.transport.errors import BadHeader, ConnectionClosed, Refused
+from workers.transport.frames import Flag, Header, Op
+from workers.transport.handshake import HANDSHAKE_S, Peer, greet_server
+
+WINDOW = 16
+"""Most open questions: few enough that answers fit any socket buffer, so that the ends cannot block each other."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What came of a round of requests beside what was answered in full."""
+
+    held_s: float = 0.0
+    """Time for which the server held replies back, over all requests of this round."""
+    stale: bool = False
+    moved: bool = False
+
+
+class ServerConnection:
+    """A connection to one server, made and authenticated on creation; used by one thread at a time."""
+
+    def __init__(self, address: ServerAddress, peer: Peer, *, checksum: bool = False) -> None:
+        """Connect and shake hands.
+
+        Raises:
+            Interrupted: if the server cannot be reached.
+            Unauthorised: if either end does not hold the key.
+        """
+        self._flags = Flag.CHECKSUM if checksum else Flag.NONE
+        self._rank = peer.rank
+        try:
+            connected = socket.create_connection((address.host, address.port), timeout=HANDSHAKE_S)
+        except OSError as error:
+            where = f"server {address.index} at {address.host}:{address.port}"
+            raise ConnectionClosed(f"{where} cannot be reached: {error}") from error
+        self._channel = Channel(connected)
+        try:
+            greet_server(self._channel, address.key, peer)
+        except BaseException:
+            self.close()
+            raise
+
+    def pull(self, wanted: dict[int, memoryview], *, version: int, placement: int) -> Outcome:
+        """Fill ``wanted`` (block -> its memory) with version ``version`` of the values.
+
+        Blocks that came are removed from ``wanted``. ``stale``: the server is past that version, so this worker
+        does not count any more; ``moved``: it does not hold the block under its newer placement.
+        """
+
+        def ask(block: int) -> None:
+            self._channel.send(Header(op=Op.PULL, iteration=version, placement=placement, block=block, rank=self._rank))
+
+        def take(reply: Header) -> None:
+            if reply.op is Op.VALUES:
+                self._channel.receive_payload(reply, wanted[reply.block])
+                outcome.stale |= reply.iteration != version
+                if reply.iteration == version:
+                    del wanted[reply.block]
+
+        outcome = Outcome()
+        self._pipeline(list(wanted), ask, take, outcome)
+        return outcome
+
+    def push(self, pending: dict[int, memoryview], stamp: Header) -> Outcome:
+        """Push each of ``pending`` (block -> the sum of its gradients) under the other fields of ``stamp``.
+
+        Blocks that count are removed from ``pending``. ``stale``: the server has a later generation.
+        """
+
+        def offer(block: int) -> None:
+            self._channel.send(replace(stamp, op=Op.PUSH, flags=self._flags, block=block), pending[block])
+
+        def take(reply: Header) -> None:
+            if reply.op is Op.COUNTED:
+                del pending[reply.block]
+
+        outcome = Outcome()
+        self._pipeline(list(pending), offer, take, outcome)
+        return outcome
+
+    def abort(self) -> None:
+        """End the connection from any thread."""
+        self._channel.abort()
+
+    def close(self) -> None:
+        """Release the socket."""
+        self._channel.close()
+
+    def _pipeline(
+        self, blocks: list[int], ask: Callable[[int], None], take: Callable[[Header], None], outcome: Outcome
+    ) -> None:
+        """Ask for each block in order and take the answers in order, with a window of open questions."""
+        answered = 0
+        for asked, block in enumerate(blocks):
+            if asked - answered >= WINDOW:
+                take(self._answer(blocks[answered], outcome))
+                answered += 1
+            ask(block)
+        for block in blocks[answered:]:
+            take(self._answer(block, outcome))
+
+    def _answer(self, block: int, outcome: Outcome) -> Header:
+        """The next reply, which must be for ``block``."""
+        reply = self._channel.receive()
+        if reply.op is Op.REFUSED:
+            raise Refused(self._channel.receive_bytes(reply).decode(errors="replace"))
+        if reply.block != block:
+            raise BadHeader(f"reply {reply.op.name} is for block {reply.block}, expected block {block}")
+        outcome.held_s += reply.held_s
+        outcome.stale |= reply.op is Op.STALE
+        outcome.moved |= reply.op is Op.MOVED
+        return reply

@@ -1,0 +1,41 @@
+"""What can go wrong on the data plane, by whose fault it was and what helps."""
+
+
+class TransportError(Exception):
+    """Base of all errors of the data plane."""
+
+
+class Interrupted(TransportError):
+    """The connection cannot be used further; a new one may, and what was not acknowledged is sent again."""
+
+
+class ConnectionClosed(Interrupted):
+    """The peer ended the connection, or died."""
+
+
+class BadHeader(Interrupted):
+    """What arrived is not a frame of this protocol: wrong magic, version, checksum or operation."""
+
+
+class BadPayload(Interrupted):
+    """A payload that does not match its checksum."""
+
+
+class Oversized(BadHeader):
+    """A frame announces a payload larger than is accepted here."""
+
+
+class Unauthorised(TransportError):
+    """One end could not prove who it is; trying again with the same key will not help."""
+
+
+class Refused(TransportError):
+    """The server understood the request and will not do it; its reason is the text."""
+
+
+class ServerLost(TransportError):
+    """A server could not be reached again in time."""
+
+
+class Stopped(TransportError):
+    """The process was asked to end while it waited."""

@@ -1,0 +1,137 @@
+"""The frame: a fixed header with a checksum of its own, then a payload of stated length.
+
+The header's checksum is always verified, since a wrong length would read garbage as parameters; that of the payload
+only where its flag is set, since TCP has one and a second costs a third of the throughput.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+from workers.transport.errors import BadHeader, Oversized
+
+MAGIC = b"PACE"
+PROTOCOL = 1
+MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+"""Largest payload: one block of parameters."""
+
+MAX_GREETING_BYTES = 512
+"""Largest payload before the peer has proved who it is."""
+
+_LAYOUT = struct.Struct("!4sBBHIIIIIIIIdI")
+_CHECKSUM = struct.Struct("!I")
+HEADER_BYTES = _LAYOUT.size + _CHECKSUM.size
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Op(IntEnum):
+    """What a frame asks or answers."""
+
+    CHALLENGE = 1
+    HELLO = 2
+    WELCOME = 3
+    PUSH = 10
+    COUNTED = 11
+    """The contribution counts, now or since an earlier push of the same."""
+    STALE = 12
+    """Of an earlier generation, or of somebody who does not count in that iteration: refresh, then push again."""
+    PULL = 20
+    VALUES = 21
+    MOVED = 30
+    """The block is elsewhere under a newer placement: refresh, then ask there."""
+    REFUSED = 31
+    """The payload says why, as text; the server ends the connection."""
+
+
+class Flag(IntFlag):
+    """Options of a frame."""
+
+    NONE = 0
+    CHECKSUM = 1
+    """The header carries the checksum of the payload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The fixed part of a frame. Fields that an operation does not use are zero.
+
+    ``placement`` is a placement's version. ``iteration`` is that of a pushed contribution, the version asked for in
+    a pull, and the version given in its reply. ``samples`` is how many samples a pushed sum stands for; it travels in
+    the frame of the sum, so that neither can arrive without the other. ``held_s`` is how long the server held a
+    reply back because it waited for others.
+    """
+
+    op: Op
+    flags: Flag = Flag.NONE
+    incarnation: int = 0
+    generation: int = 0
+    placement: int = 0
+    iteration: int = 0
+    block: int = 0
+    rank: int = 0
+    samples: int = 0
+    length: int = 0
+    held_s: float = 0.0
+    payload_checksum: int = 0
+
+
+def encode_header(header: Header) -> bytes:
+    """The header as ``HEADER_BYTES`` bytes in network order, its checksum last."""
+    packed = _LAYOUT.pack(
+        MAGIC,
+        PROTOCOL,
+        header.op,
+        header.flags,
+        header.incarnation,
+        header.generation,
+        header.placement,
+        header.iteration,
+        header.block,
+        header.rank,
+        header.samples,
+        header.length,
+        header.held_s,
+        header.payload_checksum,
+    )
+    return packed + _CHECKSUM.pack(zlib.crc32(packed))
+
+
+def decode_header(frame: Buffer, *, limit: int = MAX_PAYLOAD_BYTES) -> Header:
+    """The header in ``frame``.
+
+    Raises:
+        BadHeader: if it is not one of this protocol and version, or was altered on the way.
+        Oversized: if it announces more than ``limit`` bytes of payload.
+    """
+    packed, (checksum,) = frame[: _LAYOUT.size], _CHECKSUM.unpack_from(frame, _LAYOUT.size)
+    magic, protocol, op, flags, *numbers, length, held_s, payload_checksum = _LAYOUT.unpack(packed)
+    if magic != MAGIC or protocol != PROTOCOL:
+        raise BadHeader(f"frame begins with {magic!r} version {protocol}, expected {MAGIC!r} version {PROTOCOL}")
+    if checksum != zlib.crc32(packed):
+        raise BadHeader(f"header checksum is {checksum:08x}, expected {zlib.crc32(packed):08x}: altered on the way")
+    if length > limit:
+        raise Oversized(f"payload of {length} bytes announced, at most {limit} are accepted here")
+    incarnation, generation, placement, iteration, block, rank, samples = numbers
+    return Header(
+        op=_op(op),
+        flags=Flag(flags),
+        incarnation=incarnation,
+        generation=generation,
+        placement=placement,
+        iteration=iteration,
+        block=block,
+        rank=rank,
+        samples=samples,
+        length=length,
+        held_s=held_s,
+        payload_checksum=payload_checksum,
+    )
+
+
+def _op(code: int) -> Op:
+    try:
+        return Op(code)
+    except ValueError:
+        raise BadHeader(f"operation {code} is not one of {sorted(map(int, Op))}") from None
