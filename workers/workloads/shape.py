@@ -1,0 +1,92 @@
+"""The one shape of all workloads, as trainer and server see it.
+
+Parameters are one flat float32 vector, the workload's tensors one after another. A worker computes *sums* over its
+samples, never means, so that any division of the samples over workers adds up to the same (LB-BSP Eq. 7).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from controlplane.protocol.spec import Optimizer
+
+Vector = npt.NDArray[np.float32]
+Samples = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What one worker computed over its samples; the sum of the gradients itself is ``Replica.gradient``."""
+
+    loss_sum: float
+    samples: int
+
+    @property
+    def loss(self) -> float:
+        """Mean over the samples; 0.0 over none."""
+        return self.loss_sum / self.samples if self.samples else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """How good parameters are on the held-out split."""
+
+    loss: float
+    accuracy: float | None
+    samples: int
+
+
+class Replica(Protocol):
+    """One copy of the parameters with the memory to work on it; used by one thread at a time."""
+
+    parameters: Vector
+    """Written by the owner, read by the methods."""
+    gradient: Vector
+    """The sum of the gradients of the last ``update``."""
+
+    def update(self, samples: Samples) -> Update:
+        """Compute ``gradient`` over the training samples with these indices; none is legal and gives zeros."""
+
+    def evaluate(self) -> Score:
+        """Score ``parameters`` on the held-out split."""
+
+
+class Rule(Protocol):
+    """What a complete sum does to one block of the values, at the server."""
+
+    def apply(self, total: torch.Tensor, samples: int) -> None:
+        """Change the values by ``total``, which stands for ``samples`` > 0; ``total`` may be overwritten."""
+
+
+class Workload(Protocol):
+    """A model on a data set."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    """The parameter tensors by name, in order."""
+    sample_count: int
+    """Samples of the training split."""
+
+    def init(self, seed: int) -> Vector:
+        """Version 0 of the parameters: the same for the same seed, everywhere."""
+
+    def replica(self) -> Replica:
+        """New memory to train or evaluate on; loads the data set."""
+
+    def rule(self, values: torch.Tensor, optimizer: Optimizer) -> Rule:
+        """The update rule for one block, holding its state; it changes ``values`` in place."""
+
+
+def tensor_sizes(workload: Workload) -> list[int]:
+    """Elements of each parameter tensor, in order."""
+    return [int(np.prod(shape)) for shape in workload.shapes.values()]
+
+
+def named_arrays(workload: Workload, parameters: Vector) -> dict[str, Vector]:
+    """The parameters as named arrays, the form in which a model is saved; views of ``parameters``."""
+    ends = np.cumsum(tensor_sizes(workload))
+    parts = np.split(parameters, ends[:-1])
+    return {name: part.reshape(shape) for (name, shape), part in zip(workload.shapes.items(), parts, strict=True)}
