@@ -1,0 +1,63 @@
+"""What a server did since its last report: bytes each way, and the time in which it handled any request at all."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The figures of one report's span. ``busy_s`` counts overlapping requests once, so it is at most the span."""
+
+    bytes_in: int
+    bytes_out: int
+    busy_s: float
+
+
+class Meter:
+    """Counts for all connections of a server."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._bytes_in = self._bytes_out = 0
+        self._busy_s = 0.0
+        self._active = 0
+        self._since = 0.0
+
+    def count(self, *, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        """Payload bytes that came or went."""
+        with self._lock:
+            self._bytes_in += bytes_in
+            self._bytes_out += bytes_out
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """A request is being handled; not to be held while waiting for others."""
+        self._change(1)
+        try:
+            yield
+        finally:
+            self._change(-1)
+
+    def take(self) -> Reading:
+        """The figures since the last call."""
+        with self._lock:
+            self._settle()
+            reading = Reading(bytes_in=self._bytes_in, bytes_out=self._bytes_out, busy_s=self._busy_s)
+            self._bytes_in = self._bytes_out = 0
+            self._busy_s = 0.0
+            return reading
+
+    def _change(self, by: int) -> None:
+        with self._lock:
+            self._settle()
+            self._active += by
+
+    def _settle(self) -> None:
+        now = self._now()
+        if self._active:
+            self._busy_s += now - self._since
+        self._since = now

@@ -1,0 +1,97 @@
+"""One connection of one worker, on a thread of its own: reads a request, answers it, reads the next."""
+
+from workers.server.block import Block, Contribution
+from workers.server.meter import Meter
+from workers.server.quorum import Verdict
+from workers.server.store import Store
+from workers.transport.channel import Channel
+from workers.transport.errors import BadHeader, Refused
+from workers.transport.frames import Header, Op
+from workers.transport.handshake import Peer
+
+_ANSWERS = {Verdict.COUNT: Op.COUNTED, Verdict.REPEATED: Op.COUNTED, Verdict.STALE: Op.STALE}
+
+
+class Session:
+    """Serves ``peer`` until it closes, misbehaves, or the server ends."""
+
+    def __init__(self, channel: Channel, peer: Peer, store: Store, meter: Meter) -> None:
+        self._channel, self._peer = channel, peer
+        self._store, self._meter = store, meter
+        self._buffer = memoryview(bytearray(0))
+
+    def run(self) -> None:
+        """Answer requests for ever.
+
+        Raises:
+            Interrupted: when the connection ends or carries something that is no frame.
+            Refused: when a request can never be granted; the worker has been told why.
+            Stopped: when the server ends.
+        """
+        while True:
+            header = self._channel.receive()
+            try:
+                self._answer(header)
+            except (Refused, BadHeader) as error:
+                self._channel.send(Header(op=Op.REFUSED, block=header.block), str(error).encode())
+                self._channel.drain()
+                raise
+
+    def _answer(self, header: Header) -> None:
+        if header.op is Op.PUSH:
+            self._push(header)
+        elif header.op is Op.PULL and not header.length:
+            self._pull(header)
+        else:
+            raise BadHeader(f"{header.op.name} with {header.length} bytes is not a request; PUSH and PULL are")
+
+    def _push(self, header: Header) -> None:
+        with self._meter.busy():
+            payload = self._room(header.length)
+            self._channel.receive_payload(header, payload)
+            self._meter.count(bytes_in=header.length)
+        block = self._find(header)
+        if block is None:
+            self._channel.send(Header(op=Op.MOVED, block=header.block))
+            return
+        if header.length != block.block_bytes:
+            raise Refused(f"push of block {header.block} has {header.length} bytes, the block {block.block_bytes}")
+        contribution = self._contribution(header, payload)
+        held_s = block.await_term(contribution)
+        with self._meter.busy():
+            verdict = block.contribute(contribution)
+            self._channel.send(Header(op=_ANSWERS[verdict], block=header.block, held_s=held_s))
+
+    def _pull(self, header: Header) -> None:
+        block = self._find(header)
+        if block is None:
+            self._channel.send(Header(op=Op.MOVED, block=header.block))
+            return
+        snapshot, held_s = block.borrow(header.iteration)
+        try:
+            with self._meter.busy():
+                reply = Header(op=Op.VALUES, block=header.block, iteration=snapshot.version, held_s=held_s)
+                self._channel.send(reply, snapshot.values.data.cast("B"))
+                self._meter.count(bytes_out=snapshot.values.nbytes)
+        finally:
+            block.give_back(snapshot)
+
+    def _find(self, header: Header) -> Block | None:
+        if header.rank != self._peer.rank:
+            raise Refused(f"request in the name of rank {header.rank} on the connection of rank {self._peer.rank}")
+        return self._store.find(header.block, header.placement)
+
+    def _contribution(self, header: Header, payload: memoryview) -> Contribution:
+        return Contribution(
+            term=(header.incarnation, header.generation),
+            peer=self._peer,
+            iteration=header.iteration,
+            samples=header.samples,
+            total=payload,
+        )
+
+    def _room(self, size: int) -> memoryview:
+        """The connection's own buffer, which grows to the largest block and is then used for every push."""
+        if size > len(self._buffer):
+            self._buffer = memoryview(bytearray(size))
+        return self._buffer[:size]
