@@ -1,0 +1,64 @@
+"""Scores versions of the parameters on the held-out split, beside the training and in none of its times."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import monotonic
+
+import numpy as np
+
+from controlplane.protocol.messages import Evaluation, WorkerMessage
+from workers.workloads.shape import Vector, Workload
+
+Say = Callable[[Callable[[int], WorkerMessage]], None]
+
+
+class Evaluator:
+    """A thread with a replica of its own. An error in it surfaces at the next ``offer`` or ``finish``."""
+
+    def __init__(self, workload: Workload, say: Say) -> None:
+        self._workload, self._say = workload, say
+        self._replica = workload.replica()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="evaluation")
+        self._running: Future[None] | None = None
+
+    def __enter__(self) -> "Evaluator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def offer(self, version: int, parameters: Vector) -> None:
+        """Score a copy of ``parameters``; left out if the one before is still being scored."""
+        if self._running is None or self._running.done():
+            self._start(version, parameters)
+
+    def finish(self, version: int, parameters: Vector) -> None:
+        """Score the final ``parameters`` and wait for it."""
+        self._settle()
+        self._start(version, parameters)
+        self._settle()
+
+    def _start(self, version: int, parameters: Vector) -> None:
+        self._settle()
+        np.copyto(self._replica.parameters, parameters)
+        self._running = self._pool.submit(self._score, version)
+
+    def _settle(self) -> None:
+        if self._running is not None:
+            self._running.result()
+            self._running = None
+
+    def _score(self, version: int) -> None:
+        began = monotonic()
+        score = self._replica.evaluate()
+        seconds = monotonic() - began
+        self._say(
+            lambda number: Evaluation(
+                number=number,
+                iteration=version,
+                loss=score.loss,
+                accuracy=score.accuracy,
+                samples=score.samples,
+                seconds=seconds,
+            )
+        )
