@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from controlplane.core.choices import Observation, ShareDecision
+from controlplane.core.choices import Observation, ShareDecision, ShareRequest
 from controlplane.policies.batching.apportion import ImpossibleShares
 from controlplane.policies.batching.uniform import UniformState
 from controlplane.policies.prediction.ema import EmaState
@@ -61,13 +61,25 @@ def test_a_worker_without_a_measured_speed_keeps_its_share_and_the_others_divide
     )
 
 
-def test_an_unmeasured_worker_whose_share_the_limits_forbid_counts_as_a_typical_one() -> None:
+def test_an_unmeasured_worker_keeps_what_the_limits_leave_of_its_share() -> None:
     policy = resolve("batching", "lb-bsp-cpu")
     crowded = request({0: 10, 1: 10, 2: 80}, high=50)
     _, decision = policy.decide(crowded, [busy(0, 10, 0.1), busy(1, 10, 0.1)], EmaState())
     assert decision.shares == {0: 25, 1: 25, 2: 50}
-    _, narrow = policy.decide(request({0: 5, 1: 5, 2: 2}, total=12, low=4, high=4), [busy(0, 5, 0.1)], EmaState())
-    assert narrow.shares == {0: 4, 1: 4, 2: 4}
+
+
+def test_where_the_others_could_not_take_the_rest_an_unmeasured_worker_counts_as_a_typical_one() -> None:
+    limits = {0: (1, 40), 1: (1, 100), 2: (1, 100)}
+    asked = ShareRequest(iteration=0, total=150, current={0: 50, 1: 50, 2: 50}, limits=limits)
+    _, decision = resolve("batching", "lb-bsp-cpu").decide(asked, [busy(0, 50, 0.1)], EmaState())
+    assert decision.shares == {0: 40, 1: 55, 2: 55}
+
+
+def test_every_worker_takes_at_least_one_sample_whatever_the_limits_say() -> None:
+    _, decision = resolve("batching", "lb-bsp-cpu").start(
+        request({0: 64, 1: 64}, low=0), EmaState(speeds={0: 1e6, 1: 1.0})
+    )
+    assert decision.shares == {0: 127, 1: 1}
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,30 @@ def test_a_slowness_that_costs_the_iteration_next_to_nothing_is_no_flag() -> Non
     assert changes(seen) == []
 
 
+def test_waiting_counts_into_the_iteration_that_a_loss_is_measured_by() -> None:
+    # w3 loses half of its own 10 ms, but all of them wait for the link of w0, a hundred times as long.
+    seen = [
+        observe([12_800.0] * 3 + [6_400.0], EVEN, iteration=iteration, communication_s=[1.0, 1e-4, 1e-4, 1e-4])
+        for iteration in range(20)
+    ]
+    assert changes(seen) == [(8, 0, "communication", True)]
+
+
+def test_a_loss_below_a_millisecond_is_no_flag() -> None:
+    fast = [640_000.0] * 3 + [80_000.0]
+    assert changes([observe(fast, EVEN, iteration=k, communication_s=[1e-5] * 4) for k in range(20)]) == []
+
+
+@pytest.mark.parametrize(("link_s", "stays"), [(0.9, True), (1.5, False)])
+def test_an_open_flag_stays_until_the_loss_is_half_of_what_opened_it(link_s: float, stays: bool) -> None:
+    # w3 loses 64 ms of compute, less than a tenth of an iteration once all links have become slow.
+    speeds = [1000.0] * 3 + [500.0]
+    seen = run([speeds] * 10) + [
+        observe(speeds, EVEN, iteration=k, communication_s=[link_s] * 4) for k in range(10, 40)
+    ]
+    assert changes(seen) == [(8, 3, "compute", True)] + ([] if stays else [(18, 3, "compute", False)])
+
+
 def test_of_two_workers_none_is_flagged() -> None:
     assert changes(run([[1000.0, 100.0]] * 30, {0: 64, 1: 64})) == []
 

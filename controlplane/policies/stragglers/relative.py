@@ -37,7 +37,7 @@ KINDS: tuple[Kind, ...] = ("compute", "communication")
 
 
 class Track(Value, frozen=True, kw_only=True):
-    """The latest iterations of a worker that was above the lower bar in at least one of them, or has a flag."""
+    """The latest iterations of a worker that was above the lower bars in at least one of them."""
 
     scores: list[Score] = []
     open: bool = False
@@ -101,7 +101,7 @@ class Relative:
                 findings.append(opening(kind, rank, track.scores, self._slow_count(track), also, measured))
             elif changed:
                 findings.append(closing(kind, rank, track.scores))
-            if track.open or any(self._is_raised(seen) for seen in track.scores):
+            if any(self._is_raised(seen) for seen in track.scores):
                 kept[rank] = track
         return kept, findings
 
