@@ -85,7 +85,8 @@ def chunks(path: Path) -> Iterator[bytes]:
 async def async_chunks(path: Path) -> AsyncIterator[bytes]:
     """The file, piece by piece, read beside the event loop."""
     pieces = chunks(path)
-    while (chunk := await sync_to_async(next, thread_sensitive=False)(pieces, b"")) != b"":
+    following = sync_to_async(lambda: next(pieces, None), thread_sensitive=False)
+    while (chunk := await following()) is not None:
         yield chunk
 
 

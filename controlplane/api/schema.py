@@ -49,7 +49,7 @@ class Schema(AutoSchema):
         return declared | problem_responses(*(codes - known))
 
 
-class ApiTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+class ApiTokenScheme(OpenApiAuthenticationExtension):
     """How the OpenAPI document names it."""
 
     target_class = "controlplane.api.authentication.ApiToken"

@@ -33,7 +33,7 @@ class JobRow(serializers.ModelSerializer[Job]):
 
     class Meta:
         model = Job
-        fields = (
+        fields: tuple[str, ...] = (
             *("id", "name", "state", "state_since", "awaited", "reason", "is_over"),
             *("created_at", "started_at", "finished_at", "submitted_by"),
             *("workload", "dataset", "workers", "servers", "batch_size", "policies"),
@@ -215,7 +215,7 @@ class TokenRow(serializers.ModelSerializer[AuthToken]):
 
     class Meta:
         model = AuthToken
-        fields = ("id", "created_at", "expires_at")
+        fields: tuple[str, ...] = ("id", "created_at", "expires_at")
 
 
 class NewToken(TokenRow):

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
+from environ.fileaware_mapping import FileAwareMapping
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 DATABASE_SCHEMES = ("sqlite", "postgres", "postgresql")
@@ -49,7 +50,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         ImproperlyConfigured: naming the variable, what was found, what is expected, and the cure.
     """
     env = environ.FileAwareEnv()
-    env.ENVIRON = dict(variables)
+    env.ENVIRON = FileAwareMapping(env=dict(variables))
     data_dir = _data_dir(env.str("PACELINE_DATA_DIR", default="var"))
     debug = _boolean(variables, "DEBUG")
     return Environment(

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth.models import AnonymousUser, User
 
 
 class Role(StrEnum):
@@ -19,17 +19,17 @@ class Role(StrEnum):
 ORDER = tuple(Role)
 
 
-def role_of(user: AbstractBaseUser | AnonymousUser) -> Role | None:
+def role_of(user: User | AnonymousUser) -> Role | None:
     """The highest role of the user; superusers are admins, whoever is in no group has none."""
     if not user.is_authenticated or not user.is_active:
         return None
-    if getattr(user, "is_superuser", False):
+    if user.is_superuser:
         return Role.ADMIN
-    held = set(user.groups.values_list("name", flat=True))  # type: ignore[union-attr]
+    held = set(user.groups.values_list("name", flat=True))
     return next((role for role in reversed(ORDER) if role in held), None)
 
 
-def may(user: AbstractBaseUser | AnonymousUser, needed: Role) -> bool:
+def may(user: User | AnonymousUser, needed: Role) -> bool:
     """Whether the user's role is ``needed`` or above it."""
     role = role_of(user)
     return role is not None and ORDER.index(role) >= ORDER.index(needed)

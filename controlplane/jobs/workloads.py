@@ -10,7 +10,7 @@ DATASETS = {"digits": "scikit-learn's handwritten digits"}
 OPTIMIZERS = ("sgd",)
 
 
-class WorkloadEntry(Value, kw_only=True):
+class WorkloadEntry(Value, frozen=True, kw_only=True):
     """One workload: what it is, and what it can be trained on. None has options yet."""
 
     name: str

@@ -29,7 +29,7 @@ class Metric:
         if not self.per:
             return np.asarray(whole, dtype=np.float64)
         base = np.sum(columns[len(self.columns) :], axis=0)
-        return np.divide(whole, base, out=np.full_like(base, np.nan), where=base > 0)
+        return np.asarray(np.divide(whole, base, out=np.full_like(base, np.nan), where=base > 0), dtype=np.float64)
 
 
 BUSY = ("compute_s", "push_s", "pull_s")

@@ -50,7 +50,7 @@ def thin(x: NDArray[np.int64], y: NDArray[np.float64], points: int) -> tuple[NDA
     """At most ``points`` of a line that look like all of it: extremes per bucket first, then largest triangles."""
     if len(x) <= points:
         return x, y
-    kept = MinMaxLTTBDownsampler().downsample(x, y, n_out=points)
+    kept = MinMaxLTTBDownsampler().downsample(x, y, n_out=points)  # type: ignore[no-untyped-call]
     return x[kept], y[kept]
 
 

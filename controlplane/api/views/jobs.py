@@ -136,7 +136,7 @@ def _user(request: Request) -> User:
 
 
 def _idempotency_key(request: Request) -> str | None:
-    key = request.headers.get("Idempotency-Key")
+    key: str | None = request.headers.get("Idempotency-Key")
     if key is not None and not KEY.fullmatch(key):
         fault = FieldError(
             field="Idempotency-Key", found=key, expected="1 to 200 printable ASCII characters, no spaces"

@@ -1,0 +1,112 @@
+"""``manage.py submit SPEC.yaml``: hands a job to a control plane and, with ``--watch``, follows it to its end."""
+
+import json
+import os
+import sys
+import uuid
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Any, cast
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from controlplane.api.client import Client, Refused, Unreachable, local_token
+from controlplane.core.states import JobState
+
+NOT_SUCCEEDED, NOT_ACCEPTED, NOT_REACHED, INTERRUPTED = 1, 2, 3, 130
+
+
+class Command(BaseCommand):
+    help = (
+        "Submit a job. Exit code 0: accepted (with --watch: succeeded); 1: it failed or was cancelled; "
+        "2: the spec or the token was refused; 3: the control plane does not answer."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("spec", metavar="SPEC.yaml", help="the job, in YAML or JSON; - reads standard input")
+        parser.add_argument("--watch", action="store_true", help="follow the job until it is over")
+        parser.add_argument("--json", action="store_true", help="one JSON document per line instead of text")
+        parser.add_argument("--url", default=settings.PACELINE_URL, help="the control plane (default: %(default)s)")
+        parser.add_argument(
+            "--token-file", type=Path, help="file with an API token; else PACELINE_API_TOKEN, else one of this machine"
+        )
+
+    def handle(self, *args: Any, spec: str, watch: bool, url: str, **options: Any) -> None:
+        document = _read(spec)
+        try:
+            with _token(options["token_file"]) as token, Client(url, token) as client:
+                job = client.submit(document, idempotency_key=uuid.uuid4().hex)
+                self._say_accepted(job, url, as_json=options["json"] and not watch, silent=options["json"])
+                if watch:
+                    job = self._follow(client, job, as_json=options["json"])
+        except Refused as refusal:
+            raise CommandError(_refusal(refusal), returncode=NOT_ACCEPTED) from None
+        except Unreachable as error:
+            cure = "start one with: python manage.py up, or name another with --url"
+            raise CommandError(f"{error}; {cure}", returncode=NOT_REACHED) from None
+        except KeyboardInterrupt:
+            raise CommandError("no longer watching; the job goes on", returncode=INTERRUPTED) from None
+        if watch and job["state"] != JobState.SUCCEEDED:
+            sys.exit(NOT_SUCCEEDED)
+
+    def _say_accepted(self, job: dict[str, Any], url: str, *, as_json: bool, silent: bool) -> None:
+        if as_json:
+            self.stdout.write(json.dumps(job))
+        elif not silent:
+            self.stdout.write(f"job {job['id']} ({job['name']}) is submitted: {url}/jobs/{job['id']}/")
+
+    def _follow(self, client: Client, job: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
+        console = Console(file=cast(IO[str], self.stdout))
+        progress = nullcontext(None) if as_json else _progress(console)
+        with progress as bar:
+            task = bar.add_task("", total=job["spec"]["stop"]["iterations"], numbers="") if bar else None
+            for job in client.watch(job["id"]):  # noqa: B020 - the last one is what is returned
+                if bar is None or task is None:
+                    self.stdout.write(json.dumps(job))
+                else:
+                    bar.update(task, completed=job["iteration"], description=job["state"], numbers=_numbers(job))
+        if not as_json:
+            self.stdout.write(f"job {job['id']} {job['state']}: {job['reason'] or _numbers(job)}")
+        return job
+
+
+def _read(spec: str) -> str:
+    try:
+        return sys.stdin.read() if spec == "-" else Path(spec).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{spec}: cannot be read ({error})", returncode=NOT_ACCEPTED) from None
+
+
+@contextmanager
+def _token(file: Path | None) -> Iterator[str]:
+    given = file.read_text().strip() if file else os.environ.get("PACELINE_API_TOKEN", "")
+    with nullcontext(given) if given else local_token() as token:
+        yield token
+
+
+def _refusal(refusal: Refused) -> str:
+    errors = refusal.problem.get("errors", [])
+    lines = [f"{error['field'] or 'spec'}: found {error['found']!r}, expected {error['expected']}" for error in errors]
+    return "\n".join(lines) or str(refusal)
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[numbers]}"), TimeElapsedColumn())
+    return Progress(*columns, console=console)
+
+
+def _numbers(job: dict[str, Any]) -> str:
+    """What there is to say about the job, in one line."""
+    if job["waiting"]:
+        return str(job["waiting"]["sentence"])
+    if job["awaited"] and not job["iteration"]:
+        return str(job["awaited"])
+    numbers = [f"iteration {job['iteration']}"]
+    numbers += [f"loss {job['loss']:.3f}"] if job["loss"] is not None else []
+    numbers += [f"accuracy {job['accuracy']:.3f}"] if job["accuracy"] is not None else []
+    return ", ".join([*numbers, f"{job['waiting_share']:.0%} waiting"])
