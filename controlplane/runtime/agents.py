@@ -1,0 +1,70 @@
+"""What each agent is to run, in Redis: written by commits, read by whoever holds the agent's socket."""
+
+import msgspec
+
+from controlplane.protocol.messages import ProcessName
+from controlplane.protocol.orders import AgentOrders, ProcessOrder
+from controlplane.runtime import names
+from controlplane.runtime.redis import AsyncClient, Client
+from controlplane.runtime.scripts import FORGET
+
+_decoder: msgspec.msgpack.Decoder[ProcessOrder] = msgspec.msgpack.Decoder(ProcessOrder)
+
+
+def ordered_processes(client: Client, agent: int) -> list[ProcessName]:
+    """The processes that the agent is to run."""
+    return [_name(order) for order in _orders(client.hvals(names.agent_processes(agent)))]
+
+
+def forget_process(client: Client, agent: int, name: ProcessName) -> None:
+    """Order this life of the process no longer: it is over. What was ordered since for another life stays."""
+    FORGET.run(client, _forget_keys(agent), *_forget_arguments(name))
+
+
+async def current_orders(client: AsyncClient, agent: int, *, durable: int) -> AgentOrders:
+    """What the agent is to run now, under a sequence number that no earlier orders had."""
+    async with client.pipeline(transaction=True) as pipeline:
+        pipeline.incr(names.agent_sequence(agent))
+        pipeline.hgetall(names.agent_processes(agent))
+        sequence, held = await pipeline.execute()
+    orders = _orders([held[field] for field in sorted(held)])
+    return AgentOrders(sequence=sequence, processes=orders, durable=durable)
+
+
+async def note_started(client: AsyncClient, agent: int, name: ProcessName) -> None:
+    """Remember that the agent started this process."""
+    await client.sadd(names.agent_started(agent), _title(name))
+
+
+async def vanished(client: AsyncClient, agent: int, running: list[ProcessName]) -> list[ProcessName]:
+    """Processes that the agent had started, should run, and does not: it restarted without them."""
+    held = await client.hvals(names.agent_processes(agent))
+    started = await client.smembers(names.agent_started(agent))
+    lost = {title.decode() for title in started} - {_title(name) for name in running}
+    return [name for name in map(_name, _orders(held)) if _title(name) in lost]
+
+
+async def forget(client: AsyncClient, agent: int, name: ProcessName) -> None:
+    """As ``forget_process``."""
+    await FORGET.arun(client, _forget_keys(agent), *_forget_arguments(name))
+
+
+def _forget_keys(agent: int) -> list[str]:
+    return [names.agent_processes(agent), names.agent_started(agent)]
+
+
+def _forget_arguments(name: ProcessName) -> tuple[str, str, str]:
+    return f"{name.job}:{name.role}:{name.index}", name.instance, _title(name)
+
+
+def _orders(values: list[bytes]) -> list[ProcessOrder]:
+    """Values are the instance, a zero byte, and the order: scripts compare the first part."""
+    return [_decoder.decode(value.partition(b"\0")[2]) for value in values]
+
+
+def _name(order: ProcessOrder) -> ProcessName:
+    return ProcessName(job=order.job, role=order.role, index=order.index, instance=order.instance)
+
+
+def _title(name: ProcessName) -> str:
+    return f"{name.job}:{name.role}:{name.index}:{name.instance}"

@@ -1,0 +1,197 @@
+"""Copies the streams of every live job to the database: the one writer of history.
+
+Each job's batch is one short transaction that also moves the job's cursors, on condition that they stand where they
+were read: a second writer, or a batch that was written before a crash, changes nothing. Commands come before events,
+since a report's process row is made by a command that was given long before it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event as Flag
+from typing import Final
+
+import structlog
+from django.db import transaction
+
+from controlplane.core.events import Entry
+from controlplane.core.states import JOB_OVER
+from controlplane.jobs.models import Job
+from controlplane.jobs.projections import Answer, apply_answers, apply_progress
+from controlplane.runtime import log, names, ticks
+from controlplane.runtime.executor import decode_commands
+from controlplane.runtime.faults import reach
+from controlplane.runtime.redis import Client, block_ms
+from controlplane.runtime.streams import Position, retire, trim
+from controlplane.telemetry.models import Cursor
+from controlplane.telemetry.projections import Logged, record_events
+
+BATCH: Final = 400
+"""Entries of one stream per transaction, which keeps it under 50 ms."""
+
+ROUND_S: Final = 0.15
+"""Shortest time between two rounds: what comes in between is written together."""
+
+WAIT_S: Final = 0.5
+"""How long to wait for news before looking whether there are new jobs."""
+
+HOUSEKEEPING_S: Final = 1.0
+
+Read = list[tuple[bytes, dict[bytes, bytes]]]
+
+logger = structlog.get_logger(__name__)
+
+
+class StaleCursor(RuntimeError):
+    """Somebody else has moved a cursor: nothing was written."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Copied:
+    """How far one job has been copied, and what a page would be told of it."""
+
+    position: Position
+    incarnation: int
+    state: str
+    moved: bool = False
+    fleet: bool = False
+
+
+class Ingest:
+    """Copies until told to stop. Whoever runs it holds the one lease."""
+
+    def __init__(self, client: Client, stopping: Flag, *, wait_s: float = WAIT_S) -> None:
+        self._client, self._stopping, self._wait_s = client, stopping, wait_s
+        self._jobs: dict[int, Copied] = {}
+        self._looked = 0.0
+
+    def step(self) -> bool:
+        """One round over all live jobs; whether anything was copied."""
+        self._look()
+        if not self._jobs:
+            self._stopping.wait(self._wait_s)
+            return False
+        moved = [job for job, streams in self._read().items() if self._copy(job, *streams)]
+        self._tell()
+        return bool(moved)
+
+    def _look(self) -> None:
+        """Now and then: find new jobs, trim streams, and forget jobs that are over and copied whole."""
+        now = time.monotonic()
+        if now - self._looked < HOUSEKEEPING_S:
+            return
+        self._looked = now
+        live = {int(job) for job in self._client.smembers(names.LIVE_JOBS)}
+        self._jobs = {job: self._jobs.get(job) or copied_so_far(job) for job in sorted(live)}
+        for job, copied in list(self._jobs.items()):
+            if copied.state in JOB_OVER and retire(self._client, job, copied.position):
+                del self._jobs[job]
+            else:
+                trim(self._client, job, copied.position)
+        reach("ingest.trimmed")
+
+    def _read(self) -> dict[int, tuple[Read, Read]]:
+        """New entries of every job that has some: (commands, events)."""
+        places: dict[str, tuple[int, int]] = {}
+        after: list[str] = []
+        for job, copied in self._jobs.items():
+            for place, (name, position) in enumerate(
+                ((names.commands(job), copied.position.commands), (names.events(job), copied.position.events))
+            ):
+                places[name] = job, place
+                after.append(position)
+        reply = self._client.execute_command(
+            *("XREAD", "COUNT", BATCH, "BLOCK", block_ms(self._wait_s), "STREAMS"), *places, *after
+        )
+        found: dict[int, tuple[Read, Read]] = {}
+        for name, entries in reply or ():
+            job, place = places[name.decode()]
+            found.setdefault(job, ([], []))[place].extend(entries)
+        if found:
+            reach("ingest.read")
+        return found
+
+    def _copy(self, job: int, commands: Read, events: Read) -> bool:
+        """Write one job's batch; a job whose cursor somebody else moved is read anew."""
+        if len(commands) >= BATCH:
+            events = []  # reports may rely on rows that commands not yet read will make
+        copied = self._jobs[job]
+        try:
+            write_batch(job, copied, commands, events)
+        except StaleCursor as stale:
+            logger.warning("cursor moved by somebody else", job=job, why=str(stale))
+            self._jobs[job] = copied_so_far(job)
+            return False
+        reach("ingest.committed")
+        return True
+
+    def _tell(self) -> None:
+        moved = {job: copied.state for job, copied in self._jobs.items() if copied.moved}
+        fleet = any(copied.fleet for copied in self._jobs.values())
+        if moved:
+            ticks.publish(self._client, jobs=moved, fleet=fleet)
+        for copied in self._jobs.values():
+            copied.moved = copied.fleet = False
+
+
+def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, until_idle_s: float | None = None) -> None:
+    """Copy until told to stop, the lease is lost, or nothing has come for so long."""
+    ingest, news = Ingest(client, stopping), time.monotonic()
+    while not stopping.is_set() and renew():
+        began = time.monotonic()
+        if ingest.step():
+            news = began
+        elif until_idle_s is not None and began - news > until_idle_s:
+            return
+        stopping.wait(max(0.0, ROUND_S - (time.monotonic() - began)))
+
+
+def copied_so_far(job: int) -> Copied:
+    """Where the job's cursors stand; they are made with its first batch."""
+    rows = {row.stream: row for row in Cursor.objects.filter(job_id=job)}
+    for stream in {"events", "commands"} - rows.keys():
+        rows[stream], _ = Cursor.objects.get_or_create(job_id=job, stream=stream)
+    position = Position(events=rows["events"].position, commands=rows["commands"].position)
+    state = Job.objects.values_list("state", flat=True).get(pk=job)
+    return Copied(position=position, incarnation=rows["events"].incarnation, state=state)
+
+
+def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> None:
+    """Write one batch and move the cursors, all or nothing; then move ``copied`` along.
+
+    Raises:
+        StaleCursor: if a cursor is not where ``copied`` has it; nothing was written.
+    """
+    answers = [_answer(fields) for _, fields in commands]
+    logged = [_logged(stream_id, fields) for stream_id, fields in events]
+    after = Position(
+        events=logged[-1].entry.id if logged else copied.position.events,
+        commands=commands[-1][0].decode() if commands else copied.position.commands,
+    )
+    with transaction.atomic():
+        _move_cursor(job, "commands", copied.position.commands, after.commands)
+        _move_cursor(job, "events", copied.position.events, after.events)
+        released = apply_answers(job, copied.incarnation, answers) if answers else False
+        if logged:
+            apply_progress(job, record_events(job, copied.incarnation, logged))
+        state = Job.objects.values_list("state", flat=True).get(pk=job)
+        reach("ingest.written")
+    copied.position, copied.state, copied.moved = after, state, True
+    copied.fleet |= released
+
+
+def _move_cursor(job: int, stream: str, old: str, new: str) -> None:
+    if old == new:
+        return
+    moved = Cursor.objects.filter(job_id=job, stream=stream, position=old).update(position=new)
+    if moved != 1:
+        raise StaleCursor(f"job {job}: cursor of {stream} is no longer at {old}")
+
+
+def _answer(fields: dict[bytes, bytes]) -> Answer:
+    return Answer(sequence=int(fields[b"sequence"]), commands=decode_commands(fields[b"c"]))
+
+
+def _logged(stream_id: bytes, fields: dict[bytes, bytes]) -> Logged:
+    payload = fields[b"e"]
+    return Logged(entry=Entry(id=stream_id.decode(), event=log.decode_event(payload)), payload=payload)

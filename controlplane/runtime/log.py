@@ -1,0 +1,90 @@
+"""A job's log: the stream of what was seen. Appending to it wakes whoever decides.
+
+An append is never repeated here: after a lost reply its sender, who knows the message number, says it again.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from asgiref.sync import sync_to_async
+
+from controlplane.core.events import Entry, Event, JobSubmitted
+from controlplane.protocol.spec import JobSpec
+from controlplane.runtime import names, queue, redis
+from controlplane.runtime.scripts import APPEND, START
+
+NO_LOG: Final = -1
+OVER: Final = -2
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+class LogClosed(RuntimeError):
+    """The job is over, or has no log: nothing was appended."""
+
+
+def encode_event(event: Event) -> bytes:
+    """The event as it stands in the stream."""
+    return _encoder.encode(event)
+
+
+def decode_event(payload: bytes) -> Event:
+    """The event that ``encode_event`` wrote."""
+    return _decoder.decode(payload)
+
+
+def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None) -> bool:
+    """Begin the job's log and have it coordinated; False where it has one already."""
+    keys = [names.events(job), names.state(job), names.engine(job), names.LIVE_JOBS]
+    payload = encode_event(JobSubmitted(spec=spec))
+    started = bool(START.run(client or redis.shared(), keys, names.QUEUED_MS, payload, job))
+    if started:
+        queue.enqueue(job)
+    return started
+
+
+def append_event(job: int, event: Event, *, client: redis.Client | None = None) -> str:
+    """Append and wake; the entry's id.
+
+    Raises:
+        LogClosed: if the job is over or was never started.
+    """
+    reply = APPEND.run(client or redis.shared(), _append_keys(job), names.QUEUED_MS, encode_event(event))
+    if _flipped(job, reply):
+        queue.enqueue(job)
+    return str(reply[1].decode())
+
+
+async def aappend_events(client: redis.AsyncClient, job: int, payloads: list[bytes]) -> None:
+    """Append encoded events in order and wake, without blocking the loop.
+
+    Raises:
+        LogClosed: if the job is over or was never started.
+    """
+    reply = await APPEND.arun(client, _append_keys(job), names.QUEUED_MS, *payloads)
+    if _flipped(job, reply):
+        await sync_to_async(queue.enqueue, thread_sensitive=False)(job)
+
+
+def read_entries(client: redis.Client, job: int, *, after: str, count: int, block_s: float) -> list[Entry]:
+    """Entries after that id, oldest first; waits for one at most ``block_s`` (0: not at all)."""
+    block = ["BLOCK", redis.block_ms(block_s)] if block_s > 0 else []
+    reply = client.execute_command("XREAD", "COUNT", count, *block, "STREAMS", names.events(job), after)
+    return [_entry(*item) for _, items in reply or () for item in items]
+
+
+def _append_keys(job: int) -> list[str]:
+    return [names.events(job), names.state(job), names.engine(job)]
+
+
+def _flipped(job: int, reply: list[Any]) -> bool:
+    if reply[0] == NO_LOG:
+        raise LogClosed(f"job {job}: has no log; it begins when the job is submitted")
+    if reply[0] == OVER:
+        raise LogClosed(f"job {job}: is over, nothing can happen to it any more")
+    return bool(reply[0])
+
+
+def _entry(stream_id: bytes, fields: dict[bytes, bytes]) -> Entry:
+    return Entry(id=stream_id.decode(), event=decode_event(fields[b"e"]))

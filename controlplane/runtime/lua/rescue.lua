@@ -1,0 +1,19 @@
+-- Queue every live job that nobody holds or has queued, and that has unread entries or a passed deadline.
+-- KEYS: live jobs. ARGV: ms for which queued holds. Returns the jobs to enqueue.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local stranded = {}
+for _, job in ipairs(redis.call('SMEMBERS', KEYS[1])) do
+  local prefix = 'job:' .. job
+  if redis.call('EXISTS', prefix .. ':state') == 0 then
+    local known = redis.call('HMGET', prefix .. ':engine', 'cursor', 'deadline', 'over')
+    local last = redis.call('XREVRANGE', prefix .. ':events', '+', '-', 'COUNT', 1)
+    local unread = last[1] and last[1][1] ~= known[1]
+    local late = known[2] and known[2] ~= '' and now >= tonumber(known[2]) and known[3] ~= '1'
+    if unread or late then
+      redis.call('SET', prefix .. ':state', 'queued', 'PX', ARGV[1])
+      table.insert(stranded, job)
+    end
+  end
+end
+return stranded

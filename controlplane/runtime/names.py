@@ -1,0 +1,105 @@
+"""Every Redis key, channel and time of the live driver, in one place."""
+
+from typing import Final
+
+LIVE_JOBS: Final = "jobs:live"
+"""Set of the jobs that have a log in Redis."""
+
+AGENTS: Final = "agents:presence"
+"""Hash from agent to its last sign of life and load."""
+
+AGENT_CONNECTIONS: Final = "agents:connections"
+"""Hash from agent to the connection that it last opened."""
+
+MISSING_AGENTS: Final = "agents:missing"
+"""Hash from agent to when the reaper first missed it."""
+
+REAPER_BEAT: Final = "reaper:beat"
+"""String: when the reaper last looked."""
+
+PAGES: Final = "pages"
+"""Channel: something that a page may show has moved."""
+
+PAGES_SEQUENCE: Final = "pages:seq"
+INGEST_LEASE: Final = "ingest:lease"
+
+QUEUED_MS: Final = 5_000
+"""After this long a queued job counts as idle again: its task was lost."""
+
+HELD_MS: Final = 5_000
+"""After this long without renewal a holder counts as dead."""
+
+RENEW_S: Final = 1.0
+LINGER_S: Final = 2.0
+"""How long a holder waits for more while no other job is queued."""
+
+SLOTS_TOLD_MS: Final = 10_000
+"""How long a job that was told its slots is given to take them, before it is told again."""
+
+TOMBSTONE_S: Final = 86_400
+"""How long a finished job's late events are refused by name rather than as unknown."""
+
+
+def events(job: int) -> str:
+    """Stream: the log."""
+    return f"job:{job}:events"
+
+
+def commands(job: int) -> str:
+    """Stream: what the engine answered."""
+    return f"job:{job}:commands"
+
+
+def state(job: int) -> str:
+    """String: absent is idle, else ``queued`` or ``held:<token>``; both expire."""
+    return f"job:{job}:state"
+
+
+def token(job: int) -> str:
+    """Counter of fencing tokens."""
+    return f"job:{job}:token"
+
+
+def engine(job: int) -> str:
+    """Hash: cursor, deadline, sequence, over, and the last snapshot with its own cursors."""
+    return f"job:{job}:engine"
+
+
+def presence(job: int) -> str:
+    """Hash from process to its last sign of life and load."""
+    return f"job:{job}:presence"
+
+
+def connections(job: int) -> str:
+    """Hash from process to the connection that it last opened."""
+    return f"job:{job}:connections"
+
+
+def slots_told(job: int) -> str:
+    """String: the job was told its slots a moment ago."""
+    return f"job:{job}:slots-told"
+
+
+def frames(job: int) -> str:
+    """Channel: frames for the job's sockets."""
+    return f"job:{job}:frames"
+
+
+def agent_processes(agent: int) -> str:
+    """Hash from ``job:role:index`` to the process that should run."""
+    return f"agent:{agent}:processes"
+
+
+def agent_sequence(agent: int) -> str:
+    """Counter of the orders that the agent was sent."""
+    return f"agent:{agent}:sequence"
+
+
+def agent_started(agent: int) -> str:
+    """Set of the processes that the agent said it had started."""
+    return f"agent:{agent}:started"
+
+
+def agent_moved(agent: int) -> str:
+    """Channel: the agent's processes changed."""
+    return f"agent:{agent}:moved"

@@ -1,0 +1,69 @@
+"""Notices when a part of the control plane starts or had been silent, and says so in every live log.
+
+Deadlines then count afresh: a restart, a suspended machine or a Redis out of reach evicts nobody.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+from typing import Final
+
+import structlog
+from redis.exceptions import RedisError
+
+from controlplane.core.events import ControlPlaneResumed
+from controlplane.runtime import log, names
+from controlplane.runtime.redis import Client, shared
+
+BEAT_S: Final = 0.5
+SILENCE_S: Final = 2.0
+"""A silence of our own longer than this may have hidden signs of life."""
+
+logger = structlog.get_logger(__name__)
+
+
+class Pulse:
+    """Beats while this process can reach Redis; a gap between two beats is a silence of its own."""
+
+    def __init__(self, role: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.who = f"{role} {socket.gethostname()}:{os.getpid()}"
+        self._clock = clock
+        self._last: float | None = None
+
+    def beat(self) -> bool:
+        """Whether this beat ends a silence (the first one always does)."""
+        now = self._clock()
+        silent = self._last is None or now - self._last > SILENCE_S
+        self._last = now
+        return silent
+
+
+def announce(who: str, client: Client) -> int:
+    """Append ``ControlPlaneResumed`` to every live log; how many there are."""
+    jobs = sorted(int(job) for job in client.smembers(names.LIVE_JOBS))
+    for job in jobs:
+        with suppress(log.LogClosed):
+            log.append_event(job, ControlPlaneResumed(who=who), client=client)
+    return len(jobs)
+
+
+def beat_until(stopping: Event, role: str) -> None:
+    """Beat until told to stop. A beat counts only if Redis answered."""
+    pulse = Pulse(role)
+    while not stopping.wait(BEAT_S):
+        try:
+            shared().ping()
+            if pulse.beat():
+                logger.info("control plane resumed", who=pulse.who, jobs=announce(pulse.who, shared()))
+        except RedisError as error:
+            logger.warning("redis out of reach", who=pulse.who, why=str(error))
+
+
+def start_pulse(stopping: Event, role: str) -> Thread:
+    """Beat from a thread of its own."""
+    thread = Thread(target=beat_until, args=(stopping, role), name=f"pulse-{role}", daemon=True)
+    thread.start()
+    return thread

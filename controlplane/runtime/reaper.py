@@ -1,0 +1,92 @@
+"""Buries the processes of agents that are gone for good, and samples those that are here.
+
+An agent counts as missing from when a running reaper misses it, so that an outage of the control plane, in which
+nobody could give a sign of life, costs nobody anything.
+"""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from controlplane.core.events import ProcessDied
+from controlplane.fleet.models import Agent, AgentSample
+from controlplane.fleet.services import agent_disconnected
+from controlplane.runtime import agents, log, names, ticks
+from controlplane.runtime.presence import HERE_MS, agents_now
+from controlplane.runtime.redis import Client, shared
+
+GONE_MS: Final = 10_000
+"""Missing for longer than this, an agent's processes are dead."""
+
+BLIND_MS: Final = 3_000
+"""If the last look is older than this, nobody has been watched: everybody counts afresh."""
+
+GONE_STATUS: Final = -1
+
+logger = structlog.get_logger(__name__)
+
+
+def reap_offline_agents(client: Client | None = None) -> list[int]:
+    """Append ``ProcessDied`` for every process of an agent that has been missing too long; those agents."""
+    client = client or shared()
+    now_ms = _now_ms(client)
+    missing = _missing_since(client, now_ms)
+    gone = [agent for agent, since in missing.items() if now_ms - since > GONE_MS]
+    for agent in gone:
+        bury_processes(client, agent)
+    return gone
+
+
+def bury_processes(client: Client, agent: int) -> None:
+    """Say that every process which the agent was to run has died."""
+    for name in agents.ordered_processes(client, agent):
+        detail = f"its machine has been out of reach for more than {GONE_MS // 1000} s"
+        event = ProcessDied(role=name.role, index=name.index, instance=name.instance, status=GONE_STATUS, detail=detail)
+        with suppress(log.LogClosed):
+            log.append_event(name.job, event, client=client)
+        agents.forget_process(client, agent, name)
+    client.hdel(names.AGENTS, str(agent))
+    logger.warning("agent gone", agent=agent)
+
+
+def sample_presence(client: Client | None = None) -> int:
+    """Copy the load of every agent that is here to a row; how many there are."""
+    client = client or shared()
+    now_ms = _now_ms(client)
+    here = {agent: sign for agent, sign in agents_now(client).items() if now_ms - sign.at_ms < HERE_MS}
+    known = set(Agent.objects.filter(pk__in=here).values_list("pk", flat=True))
+    samples = [
+        AgentSample(agent_id=agent, at=_when(sign.at_ms), cpu=sign.load.cpu, memory=sign.load.memory)
+        for agent, sign in sorted(here.items())
+        if agent in known
+    ]
+    AgentSample.objects.bulk_create(samples)
+    Agent.objects.filter(pk__in=known).update(seen_at=_when(now_ms))
+    return len(samples)
+
+
+def _missing_since(client: Client, now_ms: int) -> dict[int, int]:
+    """Since when each agent has been missed, by a reaper that watched all the time."""
+    last_look = int(client.getset(names.REAPER_BEAT, now_ms) or 0)
+    noted = {} if now_ms - last_look > BLIND_MS else client.hgetall(names.MISSING_AGENTS)
+    before = {int(agent): int(since) for agent, since in noted.items()}
+    silent = [agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms > HERE_MS]
+    missing = {agent: before.get(agent, now_ms) for agent in silent}
+    client.delete(names.MISSING_AGENTS)
+    if missing:
+        client.hset(names.MISSING_AGENTS, mapping=missing)
+    marked = [agent for agent in missing if agent not in before and agent_disconnected(agent)]
+    if marked:
+        ticks.publish(client, fleet=True)
+    return missing
+
+
+def _now_ms(client: Client) -> int:
+    seconds, microseconds = client.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def _when(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC)

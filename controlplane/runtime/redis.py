@@ -1,0 +1,58 @@
+"""Makes every Redis client of ours, with the options that were found by breaking prototypes.
+
+The protocol is explicit, since reply shapes of streams differ between versions of it. A read may block 1 ms to 2 s
+(0 would block for ever) and the socket's time-out is longer than that. Nothing is retried here: a lost reply to an
+append leaves two entries where it is repeated; whoever knows the message number may repeat it.
+"""
+
+from functools import cache
+from typing import Any, Final
+
+import redis
+import redis.asyncio
+from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+MAX_BLOCK_MS: Final = 2_000
+SOCKET_TIMEOUT_S: Final = MAX_BLOCK_MS / 1000 + 3.0
+
+Client = redis.Redis
+AsyncClient = redis.asyncio.Redis
+
+
+def connect() -> Client:
+    """A client with one connection of its own, for one thread's loop."""
+    return redis.Redis.from_url(_url(), single_connection_client=True, retry=Retry(NoBackoff(), 0), **_options())
+
+
+def shared() -> Client:
+    """The process's client for occasional calls from any thread."""
+    return _pool(_url())
+
+
+def connect_async() -> AsyncClient:
+    """An asyncio client; close it with ``aclose``."""
+    return redis.asyncio.Redis.from_url(_url(), retry=redis.asyncio.retry.Retry(NoBackoff(), 0), **_options())
+
+
+def block_ms(seconds: float) -> int:
+    """``seconds`` as a legal argument of a blocking read."""
+    return max(1, min(MAX_BLOCK_MS, int(seconds * 1000)))
+
+
+@cache
+def _pool(url: str) -> Client:
+    return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **_options())
+
+
+def _url() -> str:
+    if not settings.REDIS_URL:
+        raise RuntimeError(
+            "REDIS_URL: found nothing, expected the address of a Redis; `manage.py up` starts one of its own"
+        )
+    return str(settings.REDIS_URL)
+
+
+def _options() -> dict[str, Any]:
+    return {"protocol": 2, "socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": 3.0, "socket_keepalive": True}

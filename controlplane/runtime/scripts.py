@@ -1,0 +1,47 @@
+"""The Lua scripts: whatever must be one step in Redis is one file in ``lua/``. They use commands of Redis 6.2 only."""
+
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+
+from redis.exceptions import NoScriptError
+
+from controlplane.runtime.redis import AsyncClient, Client
+
+FOLDER = Path(__file__).with_name("lua")
+
+
+class Script:
+    """One script. A server that does not know it has not run it, so that sending it again is safe."""
+
+    def __init__(self, name: str) -> None:
+        self.source = (FOLDER / f"{name}.lua").read_text()
+        self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    def run(self, client: Client, keys: list[str], *arguments: Any) -> Any:
+        """Its reply, raw."""
+        try:
+            return client.evalsha(self.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return client.eval(self.source, len(keys), *keys, *arguments)
+
+    async def arun(self, client: AsyncClient, keys: list[str], *arguments: Any) -> Any:
+        """Its reply, raw."""
+        try:
+            return await client.evalsha(self.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await client.eval(self.source, len(keys), *keys, *arguments)
+
+
+START = Script("start")
+APPEND = Script("append")
+TAKE = Script("take")
+RENEW = Script("renew")
+COMMIT = Script("commit")
+TICK = Script("tick")
+IDLE = Script("idle")
+RESCUE = Script("rescue")
+RETIRE = Script("retire")
+HEARD = Script("heard")
+DISCONNECT = Script("disconnect")
+FORGET = Script("forget")

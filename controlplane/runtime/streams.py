@@ -1,0 +1,51 @@
+"""What is cut off streams: entries that both the database and the last snapshot have no need of any more."""
+
+from dataclasses import dataclass
+
+from controlplane.runtime import names
+from controlplane.runtime.redis import Client
+from controlplane.runtime.scripts import RETIRE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Ids of the last entries that were dealt with in a job's two streams."""
+
+    events: str
+    commands: str
+
+
+def trim(client: Client, job: int, copied: Position) -> None:
+    """Cut both streams off at the lower of what the database has and what the snapshot covers.
+
+    Cuts by whole nodes only (``~``), which costs nearly nothing; the entry at the cursor itself stays.
+    """
+    known = client.hmget(names.engine(job), "snapshot_cursor", "snapshot_commands")
+    if known[0] is None or known[1] is None:
+        return
+    _cut(client, names.events(job), min(copied.events, known[0].decode(), key=stream_order))
+    _cut(client, names.commands(job), min(copied.commands, known[1].decode(), key=stream_order))
+
+
+def retire(client: Client, job: int, copied: Position) -> bool:
+    """Forget a job that is over and copied whole; False where something is still to come."""
+    keys = [
+        *(names.LIVE_JOBS, names.state(job), names.engine(job), names.events(job), names.commands(job)),
+        *(names.token(job), names.presence(job), names.connections(job), names.slots_told(job)),
+    ]
+    return bool(RETIRE.run(client, keys, job, copied.events, copied.commands, names.TOMBSTONE_S))
+
+
+def after(left: str, right: str) -> bool:
+    """Whether stream id ``left`` comes after ``right``."""
+    return stream_order(left) > stream_order(right)
+
+
+def stream_order(stream_id: str) -> tuple[int, int]:
+    """What stream ids compare by."""
+    milliseconds, _, sequence = stream_id.partition("-")
+    return int(milliseconds), int(sequence)
+
+
+def _cut(client: Client, stream: str, first_kept: str) -> None:
+    client.execute_command("XTRIM", stream, "MINID", "~", first_kept)

@@ -1,0 +1,108 @@
+"""Celery's entries to the live driver. Every task may run twice, and may be killed at any line."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from threading import Event, local
+from typing import Any, Final
+
+from celery import shared_task
+from celery.signals import worker_ready, worker_shutting_down
+
+from controlplane.runtime import coordinator, names, queue, reaper, scheduler
+from controlplane.runtime.engines import Engines
+from controlplane.runtime.ingest import run_ingest
+from controlplane.runtime.pulse import start_pulse
+from controlplane.runtime.redis import Client, connect, shared
+from controlplane.runtime.scripts import RENEW, RESCUE
+
+stopping: Final = Event()
+"""Set when this worker shuts down: every linger ends at once."""
+
+_engines: Final = Engines.of_this_process()
+_thread: Final = local()
+
+
+@shared_task(name=queue.COORDINATE, queue=queue.DECISIONS)
+def coordinate(job: int) -> None:
+    """Answer what is unread in the job's log."""
+    client = _own_client()
+    coordinator.coordinate(
+        job,
+        coordinator.Surroundings(
+            client=client,
+            engines=_engines,
+            queue_is_empty=lambda: queue.is_empty(client),
+            enqueue=queue.enqueue,
+            stopping=stopping,
+        ),
+    )
+
+
+@shared_task(name="controlplane.runtime.tasks.ingest")
+def ingest() -> None:
+    """Copy the streams to the database, if nobody else does; goes on until this worker stops."""
+    with closing(connect()) as client, _the_only_one(client, names.INGEST_LEASE) as renew:
+        if renew is not None:
+            run_ingest(client, stopping, renew)
+
+
+@shared_task(name="controlplane.runtime.tasks.schedule")
+def schedule() -> None:
+    """Begin logs that are missing, and give slots to jobs that wait."""
+    scheduler.begin_logs()
+    scheduler.schedule_jobs()
+
+
+@shared_task(name="controlplane.runtime.tasks.rescue")
+def rescue() -> None:
+    """Queue what a crash left behind."""
+    for job in RESCUE.run(shared(), [names.LIVE_JOBS], names.QUEUED_MS):
+        queue.enqueue(int(job))
+
+
+@shared_task(name="controlplane.runtime.tasks.reap_offline_agents")
+def reap_offline_agents() -> None:
+    """Bury the processes of agents that are gone for good."""
+    reaper.reap_offline_agents()
+
+
+@shared_task(name="controlplane.runtime.tasks.sample_presence")
+def sample_presence() -> None:
+    """Copy the load of agents to rows."""
+    reaper.sample_presence()
+
+
+@worker_shutting_down.connect
+def end_lingers(**_: Any) -> None:
+    """Have every loop of this process come to its end."""
+    stopping.set()
+
+
+@worker_ready.connect
+def announce_coordinator(sender: Any, **_: Any) -> None:
+    """Where decisions are made: say in every live log that they are made again, now and after every silence."""
+    if queue.DECISIONS in sender.app.amqp.queues.consume_from:
+        start_pulse(stopping, "coordinator")
+
+
+def _own_client() -> Client:
+    """The client of the calling thread."""
+    client: Client | None = getattr(_thread, "client", None)
+    if client is None:
+        client = _thread.client = connect()
+    return client
+
+
+@contextmanager
+def _the_only_one(client: Client, lease: str) -> Iterator[Callable[[], bool] | None]:
+    """Hold a lease that one process at a time may have: gives a function that renews it, or None where it is held."""
+    mine = secrets.token_hex(16)
+    if not client.set(lease, mine, nx=True, px=names.HELD_MS):
+        yield None
+        return
+    try:
+        yield lambda: bool(RENEW.run(client, [lease], mine, names.HELD_MS))
+    finally:
+        if client.get(lease) == mine.encode():
+            client.delete(lease)

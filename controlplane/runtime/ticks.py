@@ -1,0 +1,17 @@
+"""Tells pages, after a commit, that something they may show has moved."""
+
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from controlplane.protocol.pages import Tick
+from controlplane.runtime import names
+from controlplane.runtime.redis import Client
+
+
+def publish(client: Client, *, jobs: Mapping[int, str] | None = None, fleet: bool = False) -> int:
+    """Publish one tick; the number of gateways that heard it."""
+    sequence = int(client.incr(names.PAGES_SEQUENCE))
+    tick = Tick(seq=sequence, at_ms=int(time.time() * 1000), jobs=dict(jobs or {}), fleet=fleet)
+    return int(client.publish(names.PAGES, msgspec.json.encode(tick)))

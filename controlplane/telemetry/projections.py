@@ -1,0 +1,111 @@
+"""What a job's log makes of its history: every event raw, and reports and evaluations as rows.
+
+Called by ingest alone, in the transaction that moves its cursor. An event arrives here once; a report may stand in the
+log twice, since its sender says it again after a reconnect, and makes one row.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controlplane.core.events import Entry, Event, ServerHeard, WorkerHeard
+from controlplane.jobs.models import Job
+from controlplane.jobs.projections import Progress, time_of
+from controlplane.jobs.rows import insert_new_rows, insert_rows
+from controlplane.protocol import messages
+from controlplane.telemetry.models import Evaluation, RawEvent, Report
+
+EVENT_FIELDS: Final = ("job", "incarnation", "stream_id", "kind", "payload")
+REPORT_KEY: Final = ("instance", "generation", "iteration")
+REPORT_FIELDS: Final = (
+    *("job", "rank", *REPORT_KEY, "at", "samples", "position", "loss"),
+    *("compute_s", "push_s", "pull_s", "waiting_s", "coordination_s", "cpu", "memory", "overran"),
+)
+EVALUATION_FIELDS: Final = ("job", "iteration", "at", "elapsed_s", "loss", "accuracy", "samples")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logged:
+    """An entry of the log and the bytes that it was read from."""
+
+    entry: Entry
+    payload: bytes
+
+
+Said = tuple[Entry, WorkerHeard, Any]
+
+
+def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Progress:
+    """Write the events and what follows from them; what they add to the job."""
+    insert_rows(
+        RawEvent,
+        EVENT_FIELDS,
+        [(job_id, incarnation, item.entry.id, kind_of(item.entry.event), item.payload) for item in logged],
+    )
+    progress = Progress()
+    _record_reports(job_id, list(_said(logged, messages.IterationReport)), progress)
+    _record_evaluations(job_id, list(_said(logged, messages.Evaluation)), progress)
+    return progress
+
+
+def kind_of(event: Event) -> str:
+    """What a person filters events by: what was said, or else what happened."""
+    told = event.message if isinstance(event, WorkerHeard | ServerHeard) else event
+    return str(told.__struct_config__.tag)
+
+
+def _said(logged: Sequence[Logged], kind: type) -> Iterable[Said]:
+    for item in logged:
+        event = item.entry.event
+        if isinstance(event, WorkerHeard) and isinstance(event.message, kind):
+            yield item.entry, event, event.message
+
+
+def _record_reports(job_id: int, said: Sequence[Said], progress: Progress) -> None:
+    if not said:
+        return
+    rows = [_report_row(job_id, *item) for item in said]
+    new = insert_new_rows(Report, REPORT_FIELDS, rows, key=REPORT_KEY)
+    for _, event, report in said:
+        key = (event.instance, report.generation, report.iteration)
+        if key not in new:
+            continue
+        new.discard(key)
+        _add(progress, event, report)
+
+
+def _add(progress: Progress, event: WorkerHeard, report: messages.IterationReport) -> None:
+    progress.samples += report.samples
+    progress.busy_s += report.busy_s
+    progress.waiting_s += report.waiting_s
+    progress.coordination_s += report.coordination_s
+    worker = (event.rank, event.instance)
+    progress.iterations[worker] = max(report.iteration, progress.iterations.get(worker, 0))
+
+
+def _report_row(job_id: int, entry: Entry, event: WorkerHeard, report: messages.IterationReport) -> Sequence[Any]:
+    return (
+        *(job_id, event.rank, event.instance, report.generation, report.iteration),
+        *(time_of(entry.id), report.samples, report.position, _finite(report.loss)),
+        *(report.compute_s, report.push_s, report.pull_s, report.waiting_s, report.coordination_s),
+        *(report.cpu, report.memory, report.overran),
+    )
+
+
+def _record_evaluations(job_id: int, said: Sequence[Said], progress: Progress) -> None:
+    if not said:
+        return
+    started_at = Job.objects.values_list("started_at", flat=True).get(pk=job_id)
+    rows = []
+    for entry, _, score in said:
+        at = time_of(entry.id)
+        elapsed_s = (at - started_at).total_seconds() if started_at else 0.0
+        rows.append((job_id, score.iteration, at, elapsed_s, _finite(score.loss), score.accuracy, score.samples))
+    insert_new_rows(Evaluation, EVALUATION_FIELDS, rows, key=("iteration",))
+    last = max((score for _, _, score in said), key=lambda score: score.iteration)
+    progress.evaluated = (_finite(last.loss), last.accuracy)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
