@@ -1,0 +1,146 @@
+"""The sockets of agents: ``/ws/agent``. An agent is told, again and again, all that it should be running."""
+
+import asyncio
+from secrets import token_hex
+from typing import Any
+
+import structlog
+from channels.db import database_sync_to_async
+from redis.exceptions import RedisError
+
+from controlplane.core.events import ProcessDied
+from controlplane.fleet.services import agent_connected, agent_disconnected
+from controlplane.gateway import closing
+from controlplane.gateway.handshake import authenticated_agent, offers_our_protocol
+from controlplane.gateway.hub import Hub, get_hub
+from controlplane.gateway.inbox import Inbox
+from controlplane.gateway.sockets import Message, Receive, Send, Socket
+from controlplane.protocol.codec import encode, from_agent
+from controlplane.protocol.messages import (
+    AgentHeartbeat,
+    AgentHello,
+    AgentMessage,
+    ProcessEnded,
+    ProcessName,
+    ProcessStarted,
+)
+from controlplane.protocol.orders import Rejection
+from controlplane.runtime import agents, log, names, presence, queue, ticks
+from controlplane.runtime.presence import Load
+from controlplane.runtime.redis import shared
+
+logger = structlog.get_logger(__name__)
+
+RESTARTED_STATUS = -1
+"""Stands for the exit status of a process that ended with its agent, unseen."""
+
+
+async def agent_socket(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """Serve one connection of an agent to its end."""
+    socket = await Socket.accept(receive, send)
+    if not offers_our_protocol(scope):
+        await socket.say_goodbye(closing.MALFORMED)
+        return
+    agent = await authenticated_agent(scope)
+    if agent is None:
+        await socket.say_goodbye(closing.UNAUTHORISED)
+        return
+    try:
+        await AgentSocket(await get_hub(), agent, socket).serve()
+    except (RedisError, OSError) as error:
+        logger.warning("agent socket failed", agent=agent, why=str(error))
+        await socket.say_goodbye(closing.TRY_AGAIN)
+
+
+class AgentSocket:
+    """One connection of one agent. A later connection, here or at another gateway, replaces it."""
+
+    def __init__(self, hub: Hub, agent: int, socket: Socket) -> None:
+        self._hub, self._agent, self._socket = hub, agent, socket
+        self._connection = token_hex(8)
+        self._inbox: Inbox[AgentMessage] = Inbox(socket, from_agent)
+        self._greeted = False
+        self._durable = 0
+        self._moved = asyncio.Event()
+
+    async def serve(self) -> None:
+        """From the first frame to the last."""
+        channel, client = names.agent_moved(self._agent), self._hub.client
+        async with self._hub.channel(self._socket, channel, self._take_news):
+            await presence.connected(client, names.AGENT_CONNECTIONS, str(self._agent), self._connection)
+            await client.publish(channel, self._connection)
+            orders = asyncio.create_task(self._keep_informed())
+            try:
+                await self._socket.run(self._take)
+            finally:
+                orders.cancel()
+                await asyncio.gather(orders, return_exceptions=True)
+                await self._leave()
+
+    def _take_news(self, data: bytes) -> None:
+        """An empty message says that the agent's processes changed; any other, which connection is now its own."""
+        if data and data.decode() != self._connection:
+            self._socket.close(closing.REPLACED)
+        self._moved.set()
+
+    async def _keep_informed(self) -> None:
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            if self._greeted:
+                orders = await agents.current_orders(self._hub.client, self._agent, durable=self._durable)
+                self._socket.put(encode(orders), "orders")
+
+    async def _take(self, message: Message) -> None:
+        said = self._inbox.open(message)
+        if said is None:
+            return
+        if isinstance(said, AgentHeartbeat):
+            self._note(said)
+        elif isinstance(said, AgentHello):
+            await self._greet(said)
+        elif not self._greeted:
+            detail = "the first message of a connection is hello"
+            self._socket.put(encode(Rejection(code="unexpected", detail=detail, number=said.number)))
+        elif said.number > self._durable:
+            await self._take_change(said)
+            self._durable = said.number
+            self._moved.set()
+
+    def _note(self, said: AgentHeartbeat) -> None:
+        load = Load(cpu=said.cpu, memory=said.memory, bytes_sent=said.bytes_sent, bytes_received=said.bytes_received)
+        self._hub.signs.note(names.AGENTS, str(self._agent), load)
+
+    async def _greet(self, hello: AgentHello) -> None:
+        self._hub.signs.note(names.AGENTS, str(self._agent))
+        await database_sync_to_async(agent_connected)(self._agent, hello)
+        for name in await agents.vanished(self._hub.client, self._agent, hello.running):
+            await self._bury(name, RESTARTED_STATUS, "its agent restarted without it")
+        self._greeted = True
+        self._moved.set()
+        await asyncio.to_thread(_fleet_moved)
+
+    async def _take_change(self, said: ProcessStarted | ProcessEnded) -> None:
+        if isinstance(said, ProcessStarted):
+            await agents.note_started(self._hub.client, self._agent, said.process)
+        else:
+            await self._bury(said.process, said.status, said.tail)
+
+    async def _bury(self, name: ProcessName, status: int, detail: str) -> None:
+        event = ProcessDied(role=name.role, index=name.index, instance=name.instance, status=status, detail=detail)
+        try:
+            await log.aappend_events(self._hub.client, name.job, [log.encode_event(event)])
+        except log.LogClosed:
+            logger.info("process ended after its job", job=name.job, instance=name.instance, status=status)
+        await agents.forget(self._hub.client, self._agent, name)
+
+    async def _leave(self) -> None:
+        client = self._hub.client
+        if await presence.disconnected(client, names.AGENT_CONNECTIONS, str(self._agent), self._connection):
+            await database_sync_to_async(agent_disconnected)(self._agent)
+            await asyncio.to_thread(ticks.publish, shared(), fleet=True)
+
+
+def _fleet_moved() -> None:
+    ticks.publish(shared(), fleet=True)
+    queue.request_schedule()

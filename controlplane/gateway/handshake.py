@@ -1,0 +1,57 @@
+"""Who knocks: the credential in the handshake's header, and what it opens."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from channels.db import database_sync_to_async
+
+from controlplane.fleet.models import Agent
+from controlplane.fleet.selectors import agent_by_credential
+from controlplane.gateway.rooms import Peer
+from controlplane.jobs.models import Job
+from controlplane.protocol import SUBPROTOCOL
+from controlplane.protocol.keys import matches, process_key
+
+Scope = Mapping[str, Any]
+
+
+def offers_our_protocol(scope: Scope) -> bool:
+    """Whether the client speaks ours, in our version."""
+    return SUBPROTOCOL in scope["subprotocols"]
+
+
+def header(scope: Scope, name: str) -> str:
+    """The header's value; empty where there is none."""
+    wanted = name.lower().encode()
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == wanted), "")
+
+
+def bearer(scope: Scope) -> str:
+    """The credential; empty where there is none."""
+    scheme, _, credential = header(scope, "authorization").partition(" ")
+    return credential.strip() if scheme.lower() == "bearer" else ""
+
+
+async def authenticated_peer(scope: Scope, peer: Peer) -> bool:
+    """Whether whoever knocks holds the key of this very life of this very process."""
+    try:
+        given = bytes.fromhex(bearer(scope))
+    except ValueError:
+        return False
+    job_key = await _job_key(peer.job)
+    if job_key is None or not peer.instance:
+        return False
+    return matches(process_key(job_key, peer.role, peer.index, peer.instance), given)
+
+
+async def authenticated_agent(scope: Scope) -> int | None:
+    """The agent whose credential it is."""
+    credential = bearer(scope)
+    agent: Agent | None = await database_sync_to_async(agent_by_credential)(credential) if credential else None
+    return agent.pk if agent is not None else None
+
+
+@database_sync_to_async
+def _job_key(job: int) -> bytes | None:
+    key = Job.objects.filter(pk=job).values_list("key", flat=True).first()
+    return None if key is None else bytes(key)

@@ -1,0 +1,144 @@
+"""What the sockets of one gateway process share: connections to Redis, rooms of jobs, and a few background loops."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import structlog
+from asgiref.sync import sync_to_async
+from redis.exceptions import RedisError
+
+from controlplane.gateway import closing
+from controlplane.gateway.audience import Audience
+from controlplane.gateway.rooms import Room
+from controlplane.gateway.signs import Signs
+from controlplane.gateway.sockets import Socket
+from controlplane.gateway.subscriptions import Subscriptions
+from controlplane.runtime import names
+from controlplane.runtime.pulse import BEAT_S, Pulse, announce
+from controlplane.runtime.redis import connect_async, shared
+
+FLUSH_S: Final = 0.25
+WATCH_S: Final = 0.5
+
+logger = structlog.get_logger(__name__)
+
+
+class Hub:
+    """One per event loop."""
+
+    def __init__(self) -> None:
+        self.client = connect_async()
+        self.signs = Signs()
+        self.audience = Audience()
+        self._rooms: dict[int, Room] = {}
+        self._loose: set[Socket] = set()
+        self._pulse = Pulse("gateway")
+        self._subscriptions = Subscriptions(self.client, self.close_all)
+        self._loops: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Listen, and begin the background loops."""
+        self._loops = [
+            asyncio.create_task(self._subscriptions.run()),
+            asyncio.create_task(_repeat(FLUSH_S, lambda: self.signs.flush(self.client))),
+            asyncio.create_task(_repeat(BEAT_S, self._beat)),
+            asyncio.create_task(_repeat(WATCH_S, self._watch)),
+            asyncio.create_task(self.audience.run()),
+        ]
+        await self._subscriptions.add(names.PAGES, self.audience.take)
+
+    async def aclose(self) -> None:
+        """End the loops and give the connections back."""
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._subscriptions.aclose()
+        await self.client.aclose()
+
+    @asynccontextmanager
+    async def room(self, job: int) -> AsyncIterator[Room]:
+        """The job's room, subscribed to; it is closed when the last one leaves it."""
+        room = self._rooms.setdefault(job, Room(self.client, job))
+        room.guests += 1
+        try:
+            await self._subscriptions.add(names.frames(job), room.deliver)
+            yield room
+        finally:
+            room.guests -= 1
+            if not room.guests and self._rooms.get(job) is room:
+                del self._rooms[job]
+                with suppress(RedisError):
+                    await self._subscriptions.drop(names.frames(job), room.deliver)
+
+    @asynccontextmanager
+    async def channel(self, socket: Socket, channel: str, take: Callable[[bytes], None]) -> AsyncIterator[None]:
+        """For one socket alone: every message of ``channel``."""
+        self._loose.add(socket)
+        try:
+            await self._subscriptions.add(channel, take)
+            yield
+        finally:
+            self._loose.discard(socket)
+            with suppress(RedisError):
+                await self._subscriptions.drop(channel, take)
+
+    def close_all(self) -> None:
+        """Messages may have been lost: have every machine come back and be told anew."""
+        for socket in self._machines():
+            socket.close(closing.TRY_AGAIN)
+
+    async def _beat(self) -> None:
+        await self.client.ping()
+        if self._pulse.beat():
+            jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.who, shared())
+            logger.info("control plane resumed", who=self._pulse.who, jobs=jobs)
+
+    async def _watch(self) -> None:
+        now = time.monotonic()
+        for socket in [*self._machines(), *self.audience.sockets]:
+            socket.close_if_slow(now)
+
+    def _machines(self) -> list[Socket]:
+        return [*self._loose, *(socket for room in self._rooms.values() for socket in room.sockets)]
+
+
+_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Hub]] = WeakKeyDictionary()
+
+
+async def get_hub() -> Hub:
+    """The hub of this event loop, started with the first socket."""
+    loop = asyncio.get_running_loop()
+    starting = _hubs.get(loop)
+    if starting is None:
+        starting = _hubs[loop] = loop.create_future()
+        hub = Hub()
+        try:
+            await hub.start()
+        except BaseException as error:
+            del _hubs[loop]
+            starting.set_exception(error)
+            starting.exception()
+            await hub.aclose()
+            raise
+        starting.set_result(hub)
+    return await asyncio.shield(starting)
+
+
+async def close_hub() -> None:
+    """End this loop's hub, if it has one."""
+    starting = _hubs.pop(asyncio.get_running_loop(), None)
+    if starting is not None:
+        await (await starting).aclose()
+
+
+async def _repeat(seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await step()
+        except (RedisError, OSError) as error:
+            logger.warning("gateway loop", step=getattr(step, "__name__", "flush"), why=str(error))

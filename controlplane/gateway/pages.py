@@ -1,0 +1,45 @@
+"""The sockets of browsers: ``/ws/pages``. They carry numbered ticks; figures and tables are fetched."""
+
+from typing import Any
+
+import msgspec
+
+from controlplane.gateway import closing
+from controlplane.gateway.handshake import offers_our_protocol
+from controlplane.gateway.hub import get_hub
+from controlplane.gateway.sockets import Message, Receive, Send, Socket
+from controlplane.protocol.messages import Refresh
+
+MAX_TEXT = 1_024
+
+_decoder = msgspec.json.Decoder(Refresh)
+
+
+async def page_socket(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """Serve one page to its end. Channels has checked the origin and found the session's user."""
+    socket = await Socket.accept(receive, send)
+    if not offers_our_protocol(scope):
+        await socket.say_goodbye(closing.MALFORMED)
+        return
+    if not scope["user"].is_authenticated:
+        await socket.say_goodbye(closing.UNAUTHORISED)
+        return
+    audience = (await get_hub()).audience
+
+    async def take(message: Message) -> None:
+        text = message.get("text") or ""
+        if len(text) > MAX_TEXT:
+            socket.close(closing.OVERSIZED)
+            return
+        try:
+            _decoder.decode(text)
+        except msgspec.DecodeError:
+            socket.close(closing.MALFORMED)
+            return
+        audience.refresh(socket)
+
+    audience.enter(socket)
+    try:
+        await socket.run(take)
+    finally:
+        audience.leave(socket)

@@ -1,0 +1,124 @@
+"""The sockets of workers and servers: what they say is appended to the job's log, and nothing else happens here."""
+
+from secrets import token_hex
+from typing import Any, ClassVar, Generic, TypeVar
+
+import structlog
+from redis.exceptions import RedisError
+
+from controlplane.core.events import ConnectionLost, Event, ServerHeard, WorkerHeard
+from controlplane.gateway import closing
+from controlplane.gateway.handshake import authenticated_peer, header, offers_our_protocol
+from controlplane.gateway.hub import Hub, get_hub
+from controlplane.gateway.inbox import Inbox
+from controlplane.gateway.rooms import Peer, Room
+from controlplane.gateway.sockets import Message, Receive, Send, Socket
+from controlplane.protocol.codec import Codec, from_server, from_worker
+from controlplane.protocol.messages import Heartbeat, IterationReport, ServerMessage, WorkerMessage
+from controlplane.protocol.orders import Role
+from controlplane.runtime import names, presence
+from controlplane.runtime.presence import Load
+
+Said = TypeVar("Said")
+
+logger = structlog.get_logger(__name__)
+
+
+class ProcessSocket(Generic[Said]):
+    """The control socket of one process of a job."""
+
+    role: ClassVar[Role]
+    codec: ClassVar[Codec[Any]]
+
+    @classmethod
+    def as_asgi(cls) -> Any:
+        """The ASGI application that serves one connection after another."""
+
+        async def serve(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+            await cls(scope).serve(scope, await Socket.accept(receive, send))
+
+        return serve
+
+    def __init__(self, scope: dict[str, Any]) -> None:
+        route = scope["url_route"]["kwargs"]
+        instance = header(scope, "x-paceline-instance")
+        self.peer = Peer(job=route["job"], role=self.role, index=route["index"], instance=instance)
+
+    async def serve(self, scope: dict[str, Any], socket: Socket) -> None:
+        """Serve this connection to its end."""
+        try:
+            refusal = await self._refusal(scope)
+            if refusal is not None:
+                await socket.say_goodbye(refusal)
+                return
+            hub = await get_hub()
+            async with hub.room(self.peer.job) as room:
+                await self._stay(hub, room, socket)
+        except (RedisError, OSError) as error:
+            logger.warning("process socket failed", job=self.peer.job, process=self.peer.name, why=str(error))
+            await socket.say_goodbye(closing.TRY_AGAIN)
+
+    async def _refusal(self, scope: dict[str, Any]) -> int | None:
+        if not offers_our_protocol(scope):
+            return closing.MALFORMED
+        if not await authenticated_peer(scope, self.peer):
+            return closing.UNAUTHORISED
+        over = await (await get_hub()).client.hget(names.engine(self.peer.job), "over")
+        return None if over == b"0" else closing.JOB_OVER
+
+    async def _stay(self, hub: Hub, room: Room, socket: Socket) -> None:
+        peer, connection = self.peer, token_hex(8)
+        open_connections = names.connections(peer.job)
+        await presence.connected(hub.client, open_connections, peer.name, connection)
+        room.enter(peer, socket)
+        inbox: Inbox[Said] = Inbox(socket, self.codec)
+        heard_from = names.presence(peer.job)
+
+        async def take(message: Message) -> None:
+            said = inbox.open(message)
+            if said is None:
+                return
+            hub.signs.note(heard_from, peer.name, _load(said))
+            if not isinstance(said, Heartbeat):
+                room.appender.append(self.event(said))
+                await room.appender.room()
+
+        try:
+            await socket.run(take)
+        finally:
+            is_mine = room.leave(peer, socket)
+            if is_mine and await presence.disconnected(hub.client, open_connections, peer.name, connection):
+                room.appender.append(ConnectionLost(role=peer.role, index=peer.index, instance=peer.instance))
+            await room.appender.flushed()
+
+    def event(self, said: Any) -> Event:
+        """What was seen."""
+        raise NotImplementedError
+
+
+class WorkerSocket(ProcessSocket[WorkerMessage]):
+    """``/ws/worker/{job}/{rank}``."""
+
+    role = "worker"
+    codec = from_worker
+
+    def event(self, said: Any) -> Event:
+        """A worker said something."""
+        return WorkerHeard(rank=self.peer.index, instance=self.peer.instance, message=said)
+
+
+class ServerSocket(ProcessSocket[ServerMessage]):
+    """``/ws/server/{job}/{index}``."""
+
+    role = "server"
+    codec = from_server
+
+    def event(self, said: Any) -> Event:
+        """A server said something."""
+        return ServerHeard(index=self.peer.index, instance=self.peer.instance, message=said)
+
+
+def _load(said: Any) -> Load:
+    if isinstance(said, Heartbeat | IterationReport):
+        return Load(cpu=said.cpu, memory=said.memory)
+    return Load()

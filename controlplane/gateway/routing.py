@@ -1,0 +1,16 @@
+"""Which websocket address is served by whom."""
+
+from channels.auth import AuthMiddlewareStack
+from channels.security.websocket import AllowedHostsOriginValidator
+from django.urls import path
+
+from controlplane.gateway.agents import agent_socket
+from controlplane.gateway.pages import page_socket
+from controlplane.gateway.processes import ServerSocket, WorkerSocket
+
+websocket_urlpatterns = [
+    path("ws/agent", agent_socket),
+    path("ws/worker/<int:job>/<int:index>", WorkerSocket.as_asgi()),
+    path("ws/server/<int:job>/<int:index>", ServerSocket.as_asgi()),
+    path("ws/pages", AllowedHostsOriginValidator(AuthMiddlewareStack(page_socket))),
+]

@@ -1,0 +1,117 @@
+"""One accepted websocket: frames in, frames out, and how it ends.
+
+What goes out waits in named slots, where newer frames replace older ones that were not sent yet: orders are whole, so
+a slow reader misses nothing that still holds, and memory stays bounded.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from controlplane.gateway import closing
+from controlplane.protocol import SUBPROTOCOL
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Take = Callable[[Message], Awaitable[None]]
+
+SLOW_S: Final = 5.0
+"""A frame that could not be sent for so long: the reader is too slow."""
+
+CLOSE_S: Final = 10.0
+"""How long a reader has to take the news that it was closed."""
+
+MOST_PENDING: Final = 1_000
+
+
+class Socket:
+    """The sending side is a task of its own, so that nobody else waits for a slow reader."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._pending: dict[str | int, bytes | str] = {}
+        self._unnamed = 0
+        self._wake = asyncio.Event()
+        self._code: int | None = None
+        self._sending_since: float | None = None
+        self._writer: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def accept(cls, receive: Receive, send: Send) -> "Socket":
+        """Take up a connection that was asked for."""
+        await receive()
+        await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
+        return cls(receive, send)
+
+    def put(self, data: bytes | str, slot: str = "") -> None:
+        """Send ``data`` soon, instead of whatever waits in the same named slot."""
+        if slot:
+            self._pending[slot] = data
+        else:
+            self._unnamed += 1
+            self._pending[self._unnamed] = data
+        self._wake.set()
+
+    def close(self, code: int) -> None:
+        """End it soon, after what was put before."""
+        if self._code is None:
+            self._code = code
+            self._wake.set()
+
+    def close_if_slow(self, now: float) -> bool:
+        """End it at once if its reader does not keep up; whether that is so."""
+        since = self._sending_since
+        if (since is None or now - since < SLOW_S) and len(self._pending) < MOST_PENDING:
+            return False
+        self._code = self._code or closing.SLOW
+        if self._writer is not None:
+            self._writer.cancel()
+        return True
+
+    async def run(self, take: Take) -> None:
+        """Hand every message to ``take``, until either side ends the connection."""
+        self._writer = asyncio.create_task(self._write())
+        reader = asyncio.create_task(self._read(take))
+        tasks = (reader, self._writer)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        if self._code is not None:
+            await self.say_goodbye(self._code)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def say_goodbye(self, code: int) -> None:
+        """Send the close frame; a peer that is gone or does not read keeps nobody waiting for long."""
+        with suppress(OSError, TimeoutError):
+            await asyncio.wait_for(self._send({"type": "websocket.close", "code": code}), CLOSE_S)
+
+    async def _read(self, take: Take) -> None:
+        while self._code is None:
+            message = await self._receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            await take(message)
+        await asyncio.Event().wait()  # the writer ends the connection, once it has sent what was put before
+
+    async def _write(self) -> None:
+        while self._code is None or self._pending:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                data = self._pending.pop(next(iter(self._pending)))
+                self._sending_since = time.monotonic()
+                with suppress(OSError):  # it is gone: the reader will see that
+                    await self._send(_message(data))
+                self._sending_since = None
+
+
+def _message(data: bytes | str) -> Message:
+    return {"type": "websocket.send", "bytes" if isinstance(data, bytes) else "text": data}
