@@ -46,4 +46,4 @@ def sampling_note(points: int, shown: int, *, means: int = 1) -> str:
     """The badge that owns up to down-sampling, or nothing where every point is drawn."""
     if means > 1:
         return f"mean of every {means} iterations, from {points:,} reports"
-    return f"min–max of {points:,} points" if shown < points else ""
+    return f"min\N{EN DASH}max of {points:,} points" if shown < points else ""

@@ -11,7 +11,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTrace:
-    """One worker over its iterations; each entry stands for ``Traces.width`` iterations. Times are means, in seconds."""
+    """One worker over its iterations; an entry stands for ``Traces.width`` of them. Times are means, in seconds."""
 
     rank: int
     label: str

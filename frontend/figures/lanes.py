@@ -1,0 +1,138 @@
+"""The picture of a job that a newcomer reads first: who is slow, who waits, what each share became. Pure.
+
+One lane per worker on one time scale: its iteration under the even split, thin, and its iteration now, thick. It is
+drawn as a table with bars by a template, so that it is there before any script is.
+"""
+
+from dataclasses import dataclass
+
+BALANCED = 0.10
+"""Waiting below this share of everyone's time is what rounding and noise leave."""
+
+NOTICED = 0.05
+"""A change of the waiting share that is worth a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """Where one iteration's time goes, in seconds."""
+
+    compute_s: float
+    communication_s: float
+    waiting_s: float
+    coordination_s: float
+
+    @property
+    def whole_s(self) -> float:
+        """The iteration's length."""
+        return self.compute_s + self.communication_s + self.waiting_s + self.coordination_s
+
+    @property
+    def waiting_share(self) -> float:
+        """Waiting as a share of the iteration."""
+        return self.waiting_s / self.whole_s if self.whole_s else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One worker: its mean iteration now, and under the even split where that was measured."""
+
+    rank: int
+    machine: str
+    share: int
+    now: Phases
+    even_share: int
+    even: Phases | None
+    flagged: bool = False
+
+    @property
+    def samples_per_second(self) -> float:
+        """Its speed while it works: LB-BSP's v."""
+        busy = self.now.compute_s + self.now.communication_s
+        return self.share / busy if busy else 0.0
+
+    @property
+    def share_moved(self) -> bool:
+        """Whether balancing gave it another share than the even one."""
+        return self.share != self.even_share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """All lanes that are shown, by rank, with the scale they share."""
+
+    rows: tuple[Lane, ...]
+    roster: int
+    iterations: int
+    """How many of the last iterations "now" is the mean of."""
+    adaptive: bool
+    """Whether the job's batching policy moves shares."""
+
+    @property
+    def scale_s(self) -> float:
+        """The longest iteration drawn."""
+        lengths = [phases.whole_s for lane in self.rows for phases in (lane.now, lane.even) if phases]
+        return max(lengths, default=0.0)
+
+    @property
+    def has_even(self) -> bool:
+        """Whether there is a before to compare with, and shares have moved since."""
+        return any(lane.even for lane in self.rows) and any(lane.share_moved for lane in self.rows)
+
+    @property
+    def largest_share(self) -> int:
+        """The scale of the share bars."""
+        return max((max(lane.share, lane.even_share) for lane in self.rows), default=1) or 1
+
+
+def waiting(phases: list[Phases]) -> float:
+    """Waiting as a share of all these workers' time."""
+    whole = sum(each.whole_s for each in phases)
+    return sum(each.waiting_s for each in phases) / whole if whole else 0.0
+
+
+def length(phases: list[Phases]) -> float:
+    """The mean length of an iteration, in seconds."""
+    return sum(each.whole_s for each in phases) / len(phases) if phases else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The sentence above the lanes. ``tone`` is calm, good or watch."""
+
+    tone: str
+    headline: str
+    detail: str = ""
+
+
+def verdict(lanes: Lanes) -> Verdict:
+    """What the picture says, in words."""
+    if not lanes.rows:
+        return Verdict(tone="calm", headline="No worker has reported an iteration yet")
+    if lanes.roster == 1:
+        return Verdict(tone="calm", headline="One worker: nobody to wait for")
+    lost = waiting([lane.now for lane in lanes.rows])
+    if lost <= BALANCED:
+        return Verdict(tone="good", headline="Balanced: all workers finish together", detail=_gain(lanes, lost))
+    slowest = max(lanes.rows, key=lambda lane: (lane.now.compute_s + lane.now.communication_s, -lane.rank))
+    others = waiting([lane.now for lane in lanes.rows if lane is not slowest])
+    headline = f"w{slowest.rank} sets the pace: the others spend {others:.0%} of their time waiting for it"
+    return Verdict(tone="watch", headline=headline, detail=_gain(lanes, lost) or _prospect(lanes))
+
+
+def _gain(lanes: Lanes, lost: float) -> str:
+    """What moving the shares was worth, where that was measured."""
+    before = [lane.even for lane in lanes.rows if lane.even]
+    if not lanes.has_even or waiting(before) - lost < NOTICED:
+        return ""
+    was, now = length(before), length([lane.now for lane in lanes.rows])
+    return (
+        f"Since the even split, waiting went from {waiting(before):.0%} to {lost:.0%},"
+        f" and an iteration from {was * 1000:.0f} to {now * 1000:.0f} ms: {was / now:.1f} times as fast."
+    )
+
+
+def _prospect(lanes: Lanes) -> str:
+    if lanes.adaptive:
+        return "Shares follow measured speed; they move as soon as there is enough evidence."
+    return "Uniform batching gives every worker the same share, so this will not change by itself."

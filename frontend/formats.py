@@ -1,0 +1,72 @@
+"""Values as text for people: units always, at most four significant digits, relative time beside absolute."""
+
+from datetime import datetime
+
+NONE = "–"  # noqa: RUF001 - an en dash is what tables show for "not measured"
+
+STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """``12 300`` as ``12.3k``, ``0.04567`` as ``0.0457``: never more than ``digits`` significant digits."""
+    if value is None:
+        return NONE
+    for step, suffix in STEPS:
+        if abs(value) >= step * (1 if suffix != "k" else 10):
+            return f"{_plain(value / step, digits)}{suffix}"
+    return _plain(value, digits)
+
+
+def _plain(value: float, digits: int) -> str:
+    if value == 0:
+        return "0"
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e" in text and abs(value) >= 1 else text
+
+
+def percent(share: float | None, digits: int = 0) -> str:
+    """A share of a whole."""
+    return NONE if share is None else f"{share * 100:.{digits}f} %"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A short duration."""
+    if seconds is None:
+        return NONE
+    return f"{significant(seconds * 1000)} ms" if seconds < 10 else duration(seconds)
+
+
+def duration(seconds: float | None) -> str:
+    """A long duration in its two largest units: ``3 min 12 s``."""
+    if seconds is None:
+        return NONE
+    whole = max(0, int(seconds))
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
+
+
+def ago(then: datetime | None, now: datetime) -> str:
+    """How long ago, in one unit, as a table shows it."""
+    if then is None:
+        return "never"
+    seconds = max(0, int((now - then).total_seconds()))
+    if seconds < 5:
+        return "just now"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def size(count: int) -> str:
+    """Bytes in binary units."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{_plain(value, 3)} {unit}"
+        value /= 1024
+    return f"{_plain(value, 4)} TiB"

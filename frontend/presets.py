@@ -1,0 +1,47 @@
+"""Job specs to start from, and what the form of a job offers."""
+
+from typing import Any
+
+from controlplane.policies import registry
+
+_DIGITS: dict[str, Any] = {
+    "name": "digits",
+    "workload": {"name": "softmax-regression", "dataset": "digits"},
+    "workers": 4,
+    "servers": 2,
+    "batch_size": 64,
+    "synchronization": {
+        "batching": {"name": "lb-bsp-cpu", "predictor": "ema"},
+        "barrier": {"name": "bsp"},
+        "placement": {"name": "round-robin"},
+        "data": {"name": "shared"},
+    },
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "evaluate": {"every": 20},
+    "stop": {"iterations": 400, "accuracy": 0.95},
+    "seed": 7,
+}
+
+
+def _with(**changes: Any) -> dict[str, Any]:
+    return _DIGITS | changes
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "Balanced: digits under LB-BSP": _DIGITS,
+    "Baseline: digits under plain BSP": _with(
+        name="digits-bsp", synchronization=_DIGITS["synchronization"] | {"batching": {"name": "uniform"}}
+    ),
+    "Small convolutional network": _with(
+        name="digits-cnn", workload={"name": "cnn", "dataset": "digits"}, stop={"iterations": 300}
+    ),
+}
+
+
+def options() -> dict[str, list[str]]:
+    """What can be chosen where, by the field's path in a spec."""
+    choices = {f"synchronization.{question}.name": registry.names(question) for question in CHOICES}
+    return choices | {"synchronization.batching.predictor": registry.names("prediction")}
+
+
+CHOICES = ("batching", "barrier", "placement", "data")

@@ -1,0 +1,151 @@
+"""Machines as cards: what each offers, how loaded it is, and what it does for which job."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from controlplane.core.states import PROCESS_OVER
+from controlplane.fleet.models import Agent, AgentSample, Reservation
+from controlplane.jobs.models import Flag, Process
+from controlplane.protocol.spec import parse_spec
+
+MACHINES = 200
+SAMPLES = 30
+"""Points of a card's sparkline: five minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One worker slot and what is in it."""
+
+    number: int
+    emulated: float | None
+    job: int | None = None
+    rank: int | None = None
+    share: int = 0
+    part: float = 0.0
+    """Its share as a part of its job's global batch."""
+    flagged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineCard:
+    """One machine."""
+
+    id: int
+    name: str
+    online: bool
+    host: str
+    version: str
+    seen_at: datetime | None
+    labels: dict[str, str]
+    cpu_count: int
+    memory_bytes: int
+    cpu: float | None
+    memory: float | None
+    history: list[float]
+    slots: list[Slot]
+    server_slots: int
+    servers_taken: int
+    part: float
+    """The sum of its slots' parts."""
+
+    @property
+    def taken(self) -> int:
+        """Worker slots that a job holds."""
+        return sum(slot.job is not None for slot in self.slots)
+
+    @property
+    def flagged(self) -> bool:
+        """Whether a worker on it is flagged."""
+        return any(slot.flagged for slot in self.slots)
+
+    @property
+    def sparkline(self) -> str:
+        """Points of an SVG polyline in a box of 100 by 24, the newest at the right."""
+        step = 100 / max(1, len(self.history) - 1)
+        return " ".join(f"{index * step:.1f},{23 - 22 * value:.1f}" for index, value in enumerate(self.history))
+
+
+@dataclass(slots=True)
+class _Held:
+    """What the slots of all machines hold."""
+
+    workers: dict[tuple[int, int], Process] = field(default_factory=dict)
+    reserved: dict[tuple[int, int], Reservation] = field(default_factory=dict)
+    servers: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    flagged: set[tuple[int, int]] = field(default_factory=set)
+
+
+def machines() -> list[MachineCard]:
+    """Every machine, those online first, then in order of joining."""
+    agents = sorted(Agent.objects.order_by("id")[:MACHINES], key=lambda agent: agent.state != Agent.State.ONLINE)
+    held, samples = _held(agents), _samples(agents)
+    return [_card(agent, held, samples.get(agent.pk, [])) for agent in agents]
+
+
+def _held(agents: Sequence[Agent]) -> _Held:
+    held = _Held()
+    for row in Reservation.objects.filter(agent__in=agents):
+        if row.role == "worker":
+            held.reserved[row.agent_id, row.slot] = row
+        else:
+            held.servers[row.agent_id] += 1
+    live = Process.objects.filter(agent__in=agents, role="worker").exclude(state__in=PROCESS_OVER)
+    for process in live.select_related("job").order_by("started_at"):
+        held.workers[process.agent_id or 0, process.slot] = process
+    jobs = {process.job_id for process in held.workers.values()}
+    held.flagged = set(Flag.objects.filter(job__in=jobs, closed_at=None).values_list("job_id", "rank"))
+    return held
+
+
+def _samples(agents: Sequence[Agent]) -> dict[int, list[AgentSample]]:
+    """Each machine's last samples, oldest first: as many rows in all as there are points to draw."""
+    rows = AgentSample.objects.filter(agent__in=agents).order_by("-at")[: SAMPLES * max(1, len(agents))]
+    by_agent: dict[int, list[AgentSample]] = defaultdict(list)
+    for row in reversed(rows):
+        by_agent[row.agent_id].append(row)
+    return {agent: found[-SAMPLES:] for agent, found in by_agent.items()}
+
+
+def _card(agent: Agent, held: _Held, samples: list[AgentSample]) -> MachineCard:
+    slots = [_slot(agent, number, offer, held) for number, offer in enumerate(agent.slots)]
+    online = agent.state == Agent.State.ONLINE
+    return MachineCard(
+        id=agent.pk,
+        name=agent.name,
+        online=online,
+        host=agent.host,
+        version=agent.version,
+        seen_at=agent.seen_at,
+        labels=dict(agent.labels),
+        cpu_count=agent.cpu_count,
+        memory_bytes=agent.memory_bytes,
+        cpu=samples[-1].cpu if samples and online else None,
+        memory=samples[-1].memory if samples and online else None,
+        history=[sample.cpu for sample in samples],
+        slots=slots,
+        server_slots=agent.server_slots,
+        servers_taken=held.servers.get(agent.pk, 0),
+        part=sum(slot.part for slot in slots),
+    )
+
+
+def _slot(agent: Agent, number: int, offer: dict[str, Any], held: _Held) -> Slot:
+    emulated = (offer.get("emulate") or {}).get("samples_per_second")
+    process, reserved = held.workers.get((agent.pk, number)), held.reserved.get((agent.pk, number))
+    if process is not None:
+        return Slot(
+            number=number,
+            emulated=emulated,
+            job=process.job_id,
+            rank=process.index,
+            share=process.share,
+            part=process.share / parse_spec(process.job.spec).global_batch,
+            flagged=(process.job_id, process.index) in held.flagged,
+        )
+    if reserved is not None:
+        return Slot(number=number, emulated=emulated, job=reserved.job_id, rank=reserved.index)
+    return Slot(number=number, emulated=emulated)

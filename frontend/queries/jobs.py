@@ -1,0 +1,152 @@
+"""Jobs as lists and headers show them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Count, Q, QuerySet
+
+from controlplane.core.states import JOB_OVER, JobState
+from controlplane.jobs.models import Job
+from controlplane.jobs.selectors import job_waiting_reason
+from controlplane.protocol.spec import JobSpec, parse_spec
+from controlplane.telemetry.models import Report
+
+PER_PAGE = 25
+RATE_ROWS = 1_000
+"""Latest reports from which a running job's speed is measured."""
+
+SILENT = timedelta(seconds=10)
+"""A job whose last report is older makes no samples per second."""
+
+FILTERS: dict[str, frozenset[JobState]] = {
+    "running": frozenset({JobState.SCHEDULED, JobState.STARTING, JobState.RUNNING, JobState.FINISHING}),
+    "queued": frozenset({JobState.SUBMITTED}),
+    "paused": frozenset({JobState.PAUSED}),
+    "over": JOB_OVER,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLine:
+    """One job, as a row or a header shows it. Rates are None where nothing was measured."""
+
+    id: int
+    name: str
+    state: str
+    since: datetime
+    awaited: str
+    reason: str
+    policy: str
+    barrier: str
+    workload: str
+    submitted_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    elapsed_s: float | None
+    iteration: int
+    iterations: int | None
+    """The number at which it stops, if it stops by number."""
+    target: float | None
+    samples_per_second: float | None
+    waiting_share: float | None
+    loss: float | None
+    accuracy: float | None
+    flags: int
+    over: bool
+    model_bytes: int
+    workers: int
+    servers: int
+    global_batch: int
+
+    @property
+    def progress(self) -> float | None:
+        """How far along it is, 0 to 1, where that is known."""
+        return min(1.0, self.iteration / self.iterations) if self.iterations else None
+
+
+def job_page(
+    *, now: datetime, search: str = "", state: str = "", number: str | int = 1
+) -> tuple[Page[Job], list[JobLine]]:
+    """One page of the jobs that match, newest first."""
+    rows = jobs()
+    if search:
+        by_id = Q(pk=int(search)) if search.isdecimal() and len(search) < 18 else Q()
+        rows = rows.filter(Q(name__icontains=search) | Q(submitted_by__username__icontains=search) | by_id)
+    if state in FILTERS:
+        rows = rows.filter(state__in=FILTERS[state])
+    page = Paginator(rows, PER_PAGE).get_page(number)
+    return page, lines(page.object_list, now)
+
+
+def jobs() -> QuerySet[Job]:
+    """All jobs, newest first, with what a line needs."""
+    open_flags = Count("flags", filter=Q(flags__closed_at=None))
+    return Job.objects.select_related("submitted_by").annotate(open_flags=open_flags).order_by("-id")
+
+
+def lines(rows: Iterable[Job], now: datetime) -> list[JobLine]:
+    """Jobs as lines."""
+    return [job_line(job, now) for job in rows]
+
+
+def job_line(job: Job, now: datetime) -> JobLine:
+    """One job as a line; it comes from ``jobs()``."""
+    spec = parse_spec(job.spec)
+    measured = job.busy_s + job.waiting_s + job.coordination_s > 0
+    return JobLine(
+        id=job.pk,
+        name=job.name,
+        state=job.state,
+        since=job.state_since,
+        awaited=job_waiting_reason(job) or job.awaited,
+        reason=job.reason,
+        policy=spec.synchronization.batching.name,
+        barrier=spec.synchronization.barrier.name,
+        workload=f"{spec.workload.name} on {spec.workload.dataset}",
+        submitted_by=job.submitted_by.get_username() if job.submitted_by else "",
+        created_at=job.created_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        elapsed_s=((job.finished_at or now) - job.started_at).total_seconds() if job.started_at else None,
+        iteration=job.iteration,
+        iterations=spec.stop.iterations,
+        target=spec.stop.accuracy,
+        samples_per_second=samples_per_second(job, now),
+        waiting_share=job.waiting_share if measured else None,
+        loss=job.loss,
+        accuracy=job.accuracy,
+        flags=getattr(job, "open_flags", 0),
+        over=job.is_over,
+        model_bytes=job.model_bytes if job.model_path else 0,
+        **_size(spec),
+    )
+
+
+def _size(spec: JobSpec) -> dict[str, int]:
+    return {"workers": spec.workers, "servers": spec.servers, "global_batch": spec.global_batch}
+
+
+def samples_per_second(job: Job, now: datetime) -> float | None:
+    """What all workers process together: now, for a job that runs; on average, for one that is over."""
+    if job.is_over:
+        took = (job.finished_at - job.started_at).total_seconds() if job.finished_at and job.started_at else 0.0
+        return job.samples / took if took > 0 and job.samples else None
+    if job.state not in (JobState.RUNNING, JobState.FINISHING):
+        return None
+    return _rate(job, now)
+
+
+def _rate(job: Job, now: datetime) -> float | None:
+    recent = Report.objects.filter(job=job).order_by("-iteration", "rank").values_list("iteration", "at", "samples")
+    rows = list(recent[:RATE_ROWS])
+    if len({iteration for iteration, _, _ in rows}) < 2 or now - max(at for _, at, _ in rows) > SILENT:
+        return None if not rows else 0.0
+    oldest = rows[-1][0]
+    began = min(at for iteration, at, _ in rows if iteration == oldest)
+    took = (max(at for _, at, _ in rows) - began).total_seconds()
+    # The oldest iteration's samples were made before the clock of this window started.
+    made = sum(samples for iteration, _, samples in rows if iteration != oldest)
+    return made / took if took > 0 else None

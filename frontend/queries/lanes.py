@@ -1,0 +1,102 @@
+"""Reads what the lanes of a job are drawn from: its last iterations, and the first ones under the even split."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from controlplane.jobs.models import Flag, Job, Process
+from controlplane.protocol.spec import JobSpec, parse_spec
+from controlplane.telemetry.models import Report
+from frontend.figures.lanes import Lane, Lanes, Phases
+
+ITERATIONS = 10
+MAX_ROWS = 2_000
+MAX_LANES = 16
+WARM_UP = 1
+"""First iterations of a job that are not shown as "even": connections open, caches fill."""
+
+
+class _Row(NamedTuple):
+    rank: int
+    iteration: int
+    samples: int
+    compute_s: float
+    push_s: float
+    pull_s: float
+    waiting_s: float
+    coordination_s: float
+
+
+def lanes(job: Job) -> Lanes:
+    """The lanes of a job; of a large roster, those that pace it and those that wait longest."""
+    spec = parse_spec(job.spec)
+    window = max(1, min(ITERATIONS, MAX_ROWS // spec.workers))
+    now, even = _by_rank(_recent(job, window)), _by_rank(_even(job, spec, window))
+    machines = _machines(job)
+    flagged = set(Flag.objects.filter(job=job, closed_at=None).values_list("rank", flat=True))
+    rows = [
+        Lane(
+            rank=rank,
+            machine=machines.get(rank, ""),
+            share=reports[-1].samples,
+            now=_mean(reports),
+            even_share=spec.batch_size,
+            even=_mean(even[rank]) if rank in even else None,
+            flagged=rank in flagged,
+        )
+        for rank, reports in sorted(now.items())
+    ]
+    return Lanes(
+        rows=_shown(rows),
+        roster=spec.workers,
+        iterations=len({row.iteration for reports in now.values() for row in reports}),
+        adaptive=spec.synchronization.batching.name != "uniform",
+    )
+
+
+def _recent(job: Job, window: int) -> Iterable[_Row]:
+    """The last iterations that every counting worker has reported."""
+    last = Report.objects.filter(job=job, iteration__gte=job.iteration - window, iteration__lt=max(1, job.iteration))
+    return _rows(last)
+
+
+def _even(job: Job, spec: JobSpec, window: int) -> list[_Row]:
+    """Early iterations in which all shares were still the even one."""
+    rows = _rows(Report.objects.filter(job=job, iteration__gte=WARM_UP, iteration__lt=WARM_UP + window))
+    uneven = {row.iteration for row in rows if row.samples != spec.batch_size}
+    return [row for row in rows if row.iteration not in uneven]
+
+
+def _rows(reports: Any) -> list[_Row]:
+    return [_Row(*values) for values in reports.order_by("iteration", "rank").values_list(*_Row._fields)[:MAX_ROWS]]
+
+
+def _by_rank(rows: Iterable[_Row]) -> dict[int, list[_Row]]:
+    ranks: dict[int, list[_Row]] = defaultdict(list)
+    for row in rows:
+        ranks[row.rank].append(row)
+    return ranks
+
+
+def _mean(rows: Sequence[_Row]) -> Phases:
+    count = len(rows)
+    return Phases(
+        compute_s=sum(row.compute_s for row in rows) / count,
+        communication_s=sum(row.push_s + row.pull_s for row in rows) / count,
+        waiting_s=sum(row.waiting_s for row in rows) / count,
+        coordination_s=sum(row.coordination_s for row in rows) / count,
+    )
+
+
+def _machines(job: Job) -> dict[int, str]:
+    """The machine of each rank's latest process."""
+    rows = Process.objects.filter(job=job, role="worker", agent__isnull=False).order_by("started_at", "id")
+    return {rank: name or "" for rank, name in rows.values_list("index", "agent__name")[:MAX_ROWS]}
+
+
+def _shown(rows: list[Lane]) -> tuple[Lane, ...]:
+    if len(rows) <= MAX_LANES:
+        return tuple(rows)
+    order = sorted(rows, key=lambda lane: (lane.now.waiting_s, lane.rank))
+    half = MAX_LANES // 2
+    return tuple(sorted({*order[:half], *order[-half:]}, key=lambda lane: lane.rank))

@@ -1,0 +1,89 @@
+"""The cluster at a glance: tiles, the jobs that matter now, and what happened last."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.core.states import JOB_OVER, JobState
+from controlplane.jobs.models import Decision, Flag, Job
+from frontend.queries.fleet import MachineCard
+from frontend.queries.job import KINDS, describe
+from frontend.queries.jobs import JobLine, jobs, lines
+
+LIVE_JOBS = 12
+LAST_JOBS = 5
+EVENTS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles:
+    """The cluster in numbers."""
+
+    machines_online: int
+    machines: int
+    slots_taken: int
+    slots: int
+    jobs_running: int
+    jobs_queued: int
+    samples_per_second: float
+    waiting_share: float | None
+    flags: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLine:
+    """One thing that happened in some job."""
+
+    id: int
+    at: datetime
+    job: int
+    job_name: str
+    kind: str
+    what: str
+    reason: str
+
+
+def overview_jobs(now: datetime) -> list[JobLine]:
+    """Jobs that are not over, then the last that are."""
+    live = list(jobs().exclude(state__in=JOB_OVER)[:LIVE_JOBS])
+    over = list(jobs().filter(state__in=JOB_OVER)[:LAST_JOBS])
+    return lines([*live, *over], now)
+
+
+def tiles(machines: list[MachineCard], lines: list[JobLine]) -> Tiles:
+    """The numbers of what is shown below them."""
+    running = [line for line in lines if not line.over and line.state != JobState.SUBMITTED]
+    return Tiles(
+        machines_online=sum(card.online for card in machines),
+        machines=len(machines),
+        slots_taken=sum(card.taken for card in machines if card.online),
+        slots=sum(len(card.slots) for card in machines if card.online),
+        jobs_running=Job.objects.exclude(state__in=[*JOB_OVER, JobState.SUBMITTED]).count(),
+        jobs_queued=Job.objects.filter(state=JobState.SUBMITTED).count(),
+        samples_per_second=sum(line.samples_per_second or 0.0 for line in running),
+        waiting_share=_waiting([line.id for line in running]),
+        flags=Flag.objects.filter(closed_at=None).exclude(job__state__in=JOB_OVER).count(),
+    )
+
+
+def _waiting(jobs: list[int]) -> float | None:
+    """Time lost to waiting, over all workers of these jobs."""
+    sums = Job.objects.filter(pk__in=jobs).values_list("busy_s", "waiting_s", "coordination_s")
+    whole = sum(busy + waiting + coordination for busy, waiting, coordination in sums)
+    return sum(waiting for _, waiting, _ in sums) / whole if whole else None
+
+
+def events() -> list[EventLine]:
+    """What happened last, over all jobs; share decisions are left to their jobs' pages."""
+    rows = Decision.objects.filter(kind__in=KINDS["key"]).select_related("job").order_by("-id")[:EVENTS]
+    return [
+        EventLine(
+            id=row.pk,
+            at=row.at,
+            job=row.job_id,
+            job_name=row.job.name,
+            kind=row.kind,
+            what=describe(row.kind, row.payload),
+            reason=row.reason,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,73 @@
+// @ts-check
+// What buttons do: open a dialog, copy a command, send a POST to REST and say what came of it.
+
+/** @returns {string} the token that Django wants with every POST of a session */
+function csrf() {
+  return document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1] ?? "";
+}
+
+/** @param {string} text @param {boolean} bad */
+function toast(text, bad = false) {
+  const place = document.getElementById("toasts");
+  const note = document.createElement("p");
+  note.className = bad ? "toast toast-bad" : "toast";
+  note.textContent = text;
+  place?.append(note);
+  setTimeout(() => note.remove(), bad ? 12_000 : 6_000);
+}
+
+/** @param {HTMLButtonElement} button */
+async function post(button) {
+  button.disabled = true;
+  try {
+    const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json" };
+    const response = await fetch(button.dataset.post ?? "", { method: "POST", headers, body: "{}", credentials: "same-origin" });
+    const problem = response.ok ? null : await response.json().catch(() => null);
+    toast(response.ok ? (button.dataset.done ?? "Done.") : (problem?.detail ?? `Refused (${response.status}).`), !response.ok);
+  } catch {
+    toast("The control plane cannot be reached; nothing was changed.", true);
+  } finally {
+    button.disabled = false;
+    button.closest("dialog")?.close();
+  }
+}
+
+/** @param {HTMLElement} button */
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copies ?? "");
+  if (!source) return;
+  try {
+    await navigator.clipboard.writeText(source.textContent ?? "");
+    toast("Copied.");
+  } catch {
+    // Without TLS there is no clipboard off loopback: select the text for the person instead.
+    getSelection()?.selectAllChildren(source);
+    toast("Selected: press Ctrl+C to copy.");
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const target = /** @type {Element} */ (event.target);
+  const button = target.closest("button");
+  const menu = document.querySelector("details.menu[open]");
+  if (menu && !menu.contains(target)) menu.removeAttribute("open");
+  if (button?.dataset.opens) {
+    menu?.removeAttribute("open");
+    const dialog = document.getElementById(button.dataset.opens);
+    if (dialog instanceof HTMLDialogElement) dialog.showModal();
+  }
+  if (button?.dataset.post) void post(button);
+  if (button?.dataset.copies) void copy(button);
+});
+
+document.addEventListener("keydown", (event) => {
+  const menu = document.querySelector("details.menu[open]");
+  if (event.key !== "Escape" || !menu) return;
+  menu.removeAttribute("open");
+  menu.querySelector("summary")?.focus();
+});
+
+for (const place of document.querySelectorAll("[data-json]")) {
+  const source = document.getElementById(place.getAttribute("data-json") ?? "");
+  place.textContent = JSON.stringify(JSON.parse(source?.textContent ?? "null"), null, 2);
+}

@@ -1,0 +1,63 @@
+// @ts-check
+// Keyboard: ? help, / search, g o | g j | g w to go, Space to pause. Never while typing; can be switched off (WCAG 2.1.4).
+
+const KEY = "paceline.keys";
+const PLACES = { o: "/", j: "/jobs/", w: "/workers/" };
+const SEQUENCE_MS = 1_500;
+
+let goSince = 0;
+
+function on() {
+  try {
+    return localStorage.getItem(KEY) !== "off";
+  } catch {
+    return true;
+  }
+}
+
+/** @param {Element | null} element */
+function takesKeys(element) {
+  return Boolean(element?.closest("input, select, textarea, button, a, summary, dialog, [contenteditable]"));
+}
+
+/** @param {KeyboardEvent} event */
+function press(event) {
+  if (!on() || event.ctrlKey || event.metaKey || event.altKey) return;
+  const element = document.activeElement;
+  if (element?.closest("input, select, textarea, dialog, [contenteditable]")) return;
+  const place = PLACES[/** @type {keyof typeof PLACES} */ (event.key)];
+  if (place && Date.now() - goSince < SEQUENCE_MS) {
+    location.assign(place);
+    return;
+  }
+  goSince = event.key === "g" ? Date.now() : 0;
+  if (event.key === "?") /** @type {HTMLDialogElement | null} */ (document.getElementById("help"))?.showModal();
+  else if (event.key === "/") search(event);
+  else if (event.key === " " && !takesKeys(element)) {
+    event.preventDefault();
+    document.dispatchEvent(new CustomEvent("paceline:pause"));
+  }
+}
+
+/** @param {KeyboardEvent} event */
+function search(event) {
+  event.preventDefault();
+  const field = document.getElementById("search");
+  if (field) field.focus();
+  else location.assign("/jobs/#search");
+}
+
+document.addEventListener("keydown", press);
+if (location.hash === "#search") document.getElementById("search")?.focus();
+
+const box = document.getElementById("keys-on");
+if (box instanceof HTMLInputElement) {
+  box.checked = on();
+  box.addEventListener("change", () => {
+    try {
+      localStorage.setItem(KEY, box.checked ? "on" : "off");
+    } catch {
+      // Storage may be forbidden; then shortcuts stay as they are.
+    }
+  });
+}

@@ -1,0 +1,221 @@
+// @ts-check
+// The page's one websocket: numbered ticks say what moved, and the parts of the page that show it fetch themselves anew.
+// Ticks carry no data. After a gap or a reconnect everything on the page is fetched once, so nothing is lost or doubled.
+
+const BACKOFF_MS = { first: 500, most: 30_000 };
+const STALE_MS = 10_000;
+const RATE_KEY = "paceline.rate";
+const ALL = "*";
+
+/** @typedef {{type: "tick", seq: number, at_ms: number, jobs: Record<string, string>, fleet: boolean}} Tick */
+
+const box = document.getElementById("freshness");
+
+class Page {
+  constructor() {
+    /** @type {Set<string>} what has moved since the last flush: "job:7", "jobs", "fleet", or everything */
+    this.moved = new Set();
+    this.paused = false;
+    this.open = false;
+    this.everOpen = false;
+    this.attempts = 0;
+    this.seq = 0;
+    this.atMs = 0;
+    this.lastData = Date.now();
+    this.lostAt = 0;
+    this.retryAt = 0;
+    this.flushTimer = 0;
+    this.retryTimer = 0;
+    this.lastFlush = 0;
+    this.rate = storedRate();
+  }
+
+  connect() {
+    clearTimeout(this.retryTimer);
+    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    this.socket = new WebSocket(`${scheme}://${location.host}${box?.dataset.socket}`, ["paceline.v1"]);
+    this.socket.addEventListener("open", () => this.opened());
+    this.socket.addEventListener("message", (event) => this.heard(event.data));
+    this.socket.addEventListener("close", (event) => this.closed(event.code));
+  }
+
+  opened() {
+    this.open = true;
+    this.attempts = 0;
+    this.seq = 0;
+    this.lastData = Date.now();
+    if (this.everOpen) this.mark(ALL);
+    this.everOpen = true;
+    this.show();
+  }
+
+  /** @param {string} text */
+  heard(text) {
+    /** @type {Tick} */
+    const tick = JSON.parse(text);
+    if (tick.type !== "tick") return;
+    const expected = this.seq === 0 || tick.seq === this.seq + 1;
+    // A number that is not new is a repetition, unless its time is: then the numbers have begun again.
+    if (!expected && tick.seq <= this.seq && tick.at_ms <= this.atMs) return;
+    this.seq = tick.seq;
+    this.atMs = tick.at_ms;
+    this.lastData = Date.now();
+    if (!expected) return this.mark(ALL);
+    const jobs = Object.keys(tick.jobs ?? {});
+    for (const job of jobs) this.mark(`job:${job}`);
+    if (jobs.length) this.mark("jobs");
+    if (tick.fleet) this.mark("fleet");
+  }
+
+  /** @param {number} code */
+  closed(code) {
+    if (this.open) this.lostAt = Date.now();
+    else if (!this.lostAt) this.lostAt = Date.now();
+    this.open = false;
+    if (code === 4401) return location.reload();
+    const ceiling = Math.min(BACKOFF_MS.most, BACKOFF_MS.first * 2 ** this.attempts++);
+    const wait = ceiling * (0.5 + Math.random() / 2);
+    this.retryAt = Date.now() + wait;
+    this.retryTimer = setTimeout(() => this.connect(), wait);
+    this.show();
+  }
+
+  /** Try again at once: the network or the person came back. */
+  hurry() {
+    if (this.open || this.socket?.readyState === WebSocket.CONNECTING) return;
+    this.attempts = 0;
+    this.connect();
+  }
+
+  /** @param {string} topic */
+  mark(topic) {
+    this.moved.add(topic);
+    this.schedule();
+  }
+
+  schedule() {
+    if (this.flushTimer || this.paused || document.hidden || !this.moved.size) return;
+    const wait = Math.max(0, this.lastFlush + this.rate - Date.now());
+    this.flushTimer = setTimeout(() => this.flush(), wait);
+  }
+
+  flush() {
+    this.flushTimer = 0;
+    if (this.paused || document.hidden) return;
+    this.lastFlush = Date.now();
+    const moved = new Set(this.moved);
+    this.moved.clear();
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const topics = (part.getAttribute("data-live") ?? "").split(" ");
+      if (moved.has(ALL) || topics.some((topic) => moved.has(topic))) refresh(part);
+    }
+  }
+
+  togglePause() {
+    this.paused = !this.paused;
+    const button = document.getElementById("pause");
+    button?.setAttribute("aria-pressed", String(this.paused));
+    button?.setAttribute("aria-label", this.paused ? "Resume updates" : "Pause updates");
+    if (!this.paused) this.schedule();
+    this.show();
+  }
+
+  state() {
+    const finished = document.querySelector("[data-finished]")?.getAttribute("data-finished") === "yes";
+    if (finished && !this.moved.size) return { name: "finished", word: "Finished" };
+    if (this.paused) return { name: "paused", word: "Paused" };
+    if (this.open) return { name: "live", word: "Live" };
+    if (!this.lostAt) return { name: "connecting", word: "Connecting" };
+    if (Date.now() - this.lostAt > STALE_MS) {
+      return { name: "stale", word: `Stale (last data ${new Date(this.lastData).toLocaleTimeString("en-GB")})` };
+    }
+    const seconds = Math.max(0, Math.ceil((this.retryAt - Date.now()) / 1000));
+    return { name: "reconnecting", word: `Reconnecting (${seconds} s)` };
+  }
+
+  show() {
+    if (!box) return;
+    const { name, word } = this.state();
+    const place = box.querySelector("[data-word]");
+    if (place && place.textContent !== word) place.textContent = word;
+    if (box.dataset.state === name) return;
+    box.dataset.state = name;
+    const said = document.getElementById("freshness-said");
+    if (said) said.textContent = name === "connecting" ? "" : `Updates: ${word.split(" (")[0]}`;
+  }
+}
+
+/** @param {Element} part */
+function refresh(part) {
+  if ("refresh" in part) /** @type {any} */ (part).refresh();
+  else /** @type {any} */ (window).htmx.trigger(part, "refresh");
+}
+
+function storedRate() {
+  try {
+    return Number(localStorage.getItem(RATE_KEY)) || 500;
+  } catch {
+    return 500;
+  }
+}
+
+/** Keep "12 s ago" true without asking the server. */
+function age() {
+  const now = Date.now();
+  for (const time of document.querySelectorAll("time[data-ago]")) {
+    const seconds = Math.max(0, Math.floor((now - Date.parse(time.getAttribute("datetime") ?? "")) / 1000));
+    const [size, unit] = [[86_400, "d"], [3_600, "h"], [60, "min"]].find(([size]) => seconds >= Number(size)) ?? [1, "s"];
+    const text = seconds < 5 ? "just now" : `${Math.floor(seconds / Number(size))} ${unit} ago`;
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+
+function bindRate(/** @type {Page} */ page) {
+  const current = document.querySelector(`#rate-switch input[value="${page.rate}"]`);
+  if (current instanceof HTMLInputElement) current.checked = true;
+  document.getElementById("rate-switch")?.addEventListener("change", (event) => {
+    page.rate = Number(/** @type {HTMLInputElement} */ (event.target).value);
+    try {
+      localStorage.setItem(RATE_KEY, String(page.rate));
+    } catch {
+      // Storage may be forbidden; then the rate holds for this page alone.
+    }
+  });
+}
+
+// A part that comes back as it was is left alone: selection, focus and open menus survive.
+document.body.addEventListener("htmx:oobBeforeSwap", (event) => {
+  const { target, fragment } = /** @type {CustomEvent} */ (event).detail;
+  const fresh = fragment.firstElementChild ?? fragment;
+  if (timeless(target.innerHTML) === timeless(fresh.innerHTML)) {
+    /** @type {CustomEvent} */ (event).detail.shouldSwap = false;
+  }
+});
+
+/** @param {string} html */
+function timeless(html) {
+  return html.replace(/(<time[^>]*>)[^<]*/g, "$1").trim();
+}
+
+// Live parts are fetched with the page's own query string, so that filters and pages of tables hold.
+document.body.addEventListener("htmx:configRequest", (event) => {
+  const { elt, parameters } = /** @type {CustomEvent} */ (event).detail;
+  if (!elt.hasAttribute("data-live-query")) return;
+  for (const [name, value] of new URLSearchParams(location.search)) parameters[name] = value;
+});
+
+if (box) {
+  const page = new Page();
+  bindRate(page);
+  page.connect();
+  document.getElementById("pause")?.addEventListener("click", () => page.togglePause());
+  document.addEventListener("paceline:pause", () => page.togglePause());
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return;
+    page.hurry();
+    page.schedule();
+  });
+  addEventListener("online", () => page.hurry());
+  setInterval(() => page.show(), 1_000);
+}
+setInterval(age, 1_000);

@@ -1,0 +1,120 @@
+"""Formats, icons and states for templates; the words and numbers themselves are in ``frontend.formats``."""
+
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from frontend import formats
+from frontend.figures.theme import LIGHT
+
+register = template.Library()
+
+register.filter("significant", formats.significant)
+register.filter("percent", formats.percent)
+register.filter("milliseconds", formats.milliseconds)
+register.filter("duration", formats.duration)
+register.filter("bytes", formats.size)
+
+STATE_ICONS = {
+    "submitted": "queued",
+    "scheduled": "queued",
+    "starting": "spinner",
+    "running": "play",
+    "finishing": "spinner",
+    "paused": "pause",
+    "succeeded": "check",
+    "failed": "cross",
+    "cancelled": "slash",
+    "ordered": "queued",
+    "ready": "play",
+    "unreachable": "question",
+    "finished": "check",
+    "dead": "cross",
+    "stopped": "slash",
+    "online": "play",
+    "offline": "slash",
+}
+"""State is never told by colour alone: each has an icon and its word."""
+
+WORDS = {
+    "bsp": "Bulk synchronous parallel: nobody starts an iteration before everybody has finished the one before.",
+    "lb-bsp-cpu": "Load-balanced BSP: each worker's batch is in proportion to its predicted speed.",
+    "uniform": "Every worker takes the same number of samples.",
+    "round-robin": "Servers take blocks of parameters in turn.",
+    "share": "The number of samples that a worker takes per iteration.",
+    "waiting": "Time in which a worker has finished and waits for the slowest, as a part of all workers' time.",
+}
+
+
+@register.simple_tag
+def icon(name: str, label: str = "") -> SafeString:
+    """An icon of the sprite; with a label it has a meaning of its own, without it is decoration."""
+    sprite = static("paceline/icons.svg")
+    if label:
+        return format_html('<svg class="icon" role="img" aria-label="{}"><use href="{}#{}"/></svg>', label, sprite, name)
+    return format_html('<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>', sprite, name)
+
+
+@register.simple_tag
+def state(name: str) -> SafeString:
+    """A state as icon, word and colour."""
+    return format_html(
+        '<span class="state state-{}">{}<span>{}</span></span>', name, icon(STATE_ICONS.get(name, "question")), name
+    )
+
+
+@register.simple_tag
+def when(moment: datetime | None) -> SafeString:
+    """Relative time that keeps counting, with the absolute one on hover."""
+    if moment is None:
+        return format_html("<span>{}</span>", "never")
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago>{}</time>',
+        moment.isoformat(timespec="seconds"),
+        f"{moment:%Y-%m-%d %H:%M:%S} UTC",
+        formats.ago(moment, timezone.now()),
+    )
+
+
+@register.simple_tag
+def word(name: str) -> SafeString:
+    """A term with its meaning on hover and focus."""
+    meaning = WORDS.get(name)
+    if not meaning:
+        return format_html("<span>{}</span>", name)
+    return format_html('<abbr title="{}" tabindex="0">{}</abbr>', meaning, name)
+
+
+@register.filter
+def worker_class(rank: int) -> str:
+    """The class that carries a worker's colour, the same on every page."""
+    return f"worker-{rank % len(LIGHT.categories)}"
+
+
+@register.filter
+def of(part: float, whole: float) -> str:
+    """``part`` as a length in per cent of ``whole``, for bars."""
+    return f"{100 * part / whole:.2f}%" if whole else "0%"
+
+
+@register.simple_tag(takes_context=True)
+def query(context: dict[str, Any], **changes: Any) -> str:
+    """The page's query string with some parameters changed; those set to an empty value are dropped."""
+    parameters = context["request"].GET.copy()
+    for name, value in changes.items():
+        parameters.pop(name, None)
+        if value not in ("", None):
+            parameters[name] = str(value)
+    return f"?{parameters.urlencode()}"
+
+
+@register.filter
+def field_title(path: str) -> str:
+    """``synchronization.batching.name`` as a label: ``Batching``."""
+    parts = path.split(".")
+    return (parts[-1] if parts[-1] != "name" else parts[-2]).capitalize()

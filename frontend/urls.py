@@ -1,0 +1,21 @@
+"""Addresses of pages and of their live parts."""
+
+from django.contrib.auth.views import LogoutView
+from django.urls import path
+
+from frontend.views import jobs, login, machines, overview
+
+urlpatterns = [
+    path("", overview.overview_page, name="overview"),
+    path("live/", overview.overview_live, name="overview-live"),
+    path("login/", login.SignIn.as_view(), name="login"),
+    path("login/once/<str:token>/", login.login_once, name="login-once"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("jobs/", jobs.jobs_page, name="jobs"),
+    path("jobs/new/", jobs.submit_page, name="submit"),
+    path("jobs/<int:job_id>/", jobs.job_page, name="job"),
+    path("jobs/<int:job_id>/live/", jobs.job_live, name="job-live"),
+    path("workers/", machines.machines_page, name="machines"),
+    path("workers/live/", machines.machines_live, name="machines-live"),
+    path("workers/enrolment/", machines.enrolment, name="enrolment"),
+]

@@ -1,0 +1,36 @@
+"""Who may see pages: people who are signed in and have a role."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+
+from controlplane.jobs.roles import Role, may
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+
+
+def needs(role: Role) -> Callable[[View[P]], View[P]]:
+    """Let a view be seen by ``role`` and above; others are sent to sign in, or told what they lack."""
+
+    def decorate(view: View[P]) -> View[P]:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            if not may(request.user, role):
+                raise PermissionDenied(
+                    f"{request.user.get_username()} is not {role}: ask an admin to add you to the group {role!s}"
+                )
+            return view(request, *args, **kwargs)
+
+        return login_required(guarded)
+
+    return decorate
+
+
+def rights(request: HttpRequest) -> dict[str, Any]:
+    """What templates offer to this person."""
+    return {"may_operate": may(request.user, Role.OPERATOR), "may_admin": may(request.user, Role.ADMIN)}

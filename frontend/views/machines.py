@@ -1,0 +1,42 @@
+"""The page of machines, and the command by which another one joins."""
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from controlplane.fleet.services import TOKEN_LIFETIME, token_create
+from controlplane.jobs.roles import Role
+from controlplane.jobs.services import audit
+from frontend.queries import fleet
+from frontend.views.access import needs, rights
+
+
+@needs(Role.VIEWER)
+def machines_page(request: HttpRequest) -> HttpResponse:
+    """The whole page."""
+    return render(request, "pages/machines.html", _context(request))
+
+
+@needs(Role.VIEWER)
+def machines_live(request: HttpRequest) -> HttpResponse:
+    """Its live part, to be put in place."""
+    return render(request, "parts/machines_table.html", _context(request) | {"oob": True})
+
+
+@never_cache
+@require_POST
+@needs(Role.ADMIN)
+def enrolment(request: HttpRequest) -> HttpResponse:
+    """A new enrolment token, shown once, in the command that uses it."""
+    token, row = token_create(labels={}, created_by=request.user)
+    audit(actor=request.user.get_username(), action="token-create", subject=f"enrolment token {row.pk}")
+    context = {"token": token, "url": settings.PACELINE_URL, "minutes": int(TOKEN_LIFETIME.total_seconds() // 60)}
+    return render(request, "parts/enrolment.html", context)
+
+
+def _context(request: HttpRequest) -> dict[str, Any]:
+    return rights(request) | {"machines": fleet.machines()}
