@@ -42,7 +42,8 @@ class Session:
 
     def await_heard(self, count: int) -> list[Any]:
         """The messages so far, once there are ``count``; heartbeats are in ``beats``."""
-        return self._await(lambda: self.heard if len(self.heard) >= count else None, f"{count} messages")
+        self._await(lambda: len(self.heard) >= count, f"{count} messages")
+        return self.heard
 
     def await_one(self, kind: type[Any], **fields: Any) -> Any:
         """The first message of that kind with those fields."""
@@ -56,7 +57,8 @@ class Session:
         return self._await(look, f"{kind.__name__} {fields}")
 
     def await_beats(self, count: int) -> list[Any]:
-        return self._await(lambda: self.beats if len(self.beats) >= count else None, f"{count} heartbeats")
+        self._await(lambda: len(self.beats) >= count, f"{count} heartbeats")
+        return self.beats
 
     def await_over(self) -> None:
         self._await(lambda: self.over, "the end of the connection")
@@ -110,7 +112,7 @@ class ControlPeer:
         self.stop()
 
     def stop(self) -> None:
-        self._server.shutdown(1012)
+        self._server.shutdown()
         self._thread.join()
 
     def await_session(self, path: str, *, nth: int = 1) -> Session:

@@ -1,5 +1,7 @@
 """Small messages and orders for the tests of agents."""
 
+import msgspec
+
 from controlplane.protocol.messages import (
     IterationReport,
     ProcessName,
@@ -19,6 +21,11 @@ SPEC = JobSpec(
     stop=Stop(iterations=3),
 )
 KEY = "5e" * 32
+
+
+def behaving(name: str) -> JobSpec:
+    """The spec of a job whose processes behave as ``entries`` says of that name."""
+    return msgspec.structs.replace(SPEC, name=name)
 
 
 def hello(number: int) -> WorkerHello:

@@ -1,0 +1,32 @@
+"""``python -m tests.workers.agent.daemon URL STATE_DIR``: a real agent whose processes behave as ``entries`` says."""
+
+import sys
+from pathlib import Path
+from random import Random
+
+from controlplane.protocol.messages import SlotOffer
+from workers import logs
+from workers.addresses import control_plane
+from workers.agent import Agent, Offer
+from workers.backoff import Backoff
+from workers.setup import Setup
+from workers.spawner.client import Kit
+from workers.state import AgentState, Credential
+
+
+def main(url: str, root: Path) -> int:
+    """Serve; 0 when asked to end, 1 when the control plane ended it."""
+    logs.configure()
+    plane = control_plane(url)
+    state = AgentState(root, url=plane.url, name="box")
+    state.open()
+    credential = Credential(agent=3, name="box", url=plane.url, secret="agent-secret")
+    offer = Offer(name="box", host="127.0.0.1", slots=[SlotOffer()] * 2, server_slots=1, labels={"gpu": "none"})
+    kit = Kit(setup=Setup(url=url), entry="tests.workers.agent.entries:act", modules=())
+    backoff = Backoff(Random(1), first_s=0.01, most_s=0.05)
+    agent = Agent(plane, credential, offer, state, kit=kit, backoff=backoff, grace_s=0.3)
+    return 0 if agent.run() is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
