@@ -36,6 +36,8 @@ FINAL_CODES = {
     JOB_OVER: "the job is over",
 }
 """Close codes after which there is nothing to come back for."""
+NOT_WANTED = {REPLACED, JOB_OVER}
+"""Those that are nobody's mistake."""
 
 Said = TypeVar("Said", bound=msgspec.Struct)
 Heard = TypeVar("Heard")

@@ -208,11 +208,20 @@ def test_a_failing_handshake_is_tried_again() -> None:
         assert not link.stopping.is_set()
 
 
-@pytest.mark.parametrize("code", ["stale", "unauthorised"])
-def test_a_rejection_of_this_life_ends_the_process(peer: ControlPeer, link: WorkerControl, code: Any) -> None:
-    peer.await_session(PATH).send(Rejection(code=code, detail="instance w0.0.2 has taken over", number=1))
-    ending = until_stopping(link)
-    assert ending == Ending(code=UNAUTHORISED, reason="instance w0.0.2 has taken over")
+@pytest.mark.parametrize(("rejected", "code"), [("stale", REPLACED), ("unauthorised", UNAUTHORISED)])
+def test_a_rejection_of_this_life_ends_the_process(
+    peer: ControlPeer, link: WorkerControl, rejected: Any, code: int
+) -> None:
+    peer.await_session(PATH).send(Rejection(code=rejected, detail="instance w0.0.2 has taken over", number=1))
+    assert until_stopping(link) == Ending(code=code, reason="instance w0.0.2 has taken over")
+
+
+def test_a_rejection_of_one_message_ends_nothing(peer: ControlPeer, link: WorkerControl) -> None:
+    session = peer.await_session(PATH)
+    session.send(Rejection(code="unexpected", detail="iteration 9 was not released", number=2))
+    session.send(orders(1))
+    assert link.await_orders(lambda _: True, 20.0) == orders(1)
+    assert not link.stopping.is_set()
 
 
 def test_a_gap_is_filled_by_sending_again(peer: ControlPeer, link: WorkerControl) -> None:
