@@ -56,7 +56,8 @@ def icon(name: str, label: str = "") -> SafeString:
     """An icon of the sprite; with a label it has a meaning of its own, without it is decoration."""
     sprite = static("paceline/icons.svg")
     if label:
-        return format_html('<svg class="icon" role="img" aria-label="{}"><use href="{}#{}"/></svg>', label, sprite, name)
+        named = '<svg class="icon" role="img" aria-label="{}"><use href="{}#{}"/></svg>'
+        return format_html(named, label, sprite, name)
     return format_html('<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>', sprite, name)
 
 
