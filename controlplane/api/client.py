@@ -1,7 +1,7 @@
 """The API from the outside: what commands need of it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -66,6 +66,18 @@ class Client:
             if job != last:
                 yield job
             last = job
+
+    def metrics(self, number: int, names: Sequence[str], *, since: int = 0, points: int = 500) -> dict[str, Any]:
+        """Series of the job, from iteration ``since`` on, with at most so many points each."""
+        return self._call("GET", f"jobs/{number}/metrics", params={"metric": names, "since": since, "points": points})
+
+    def agents(self) -> list[dict[str, Any]]:
+        """Machines, the first page of them."""
+        return list(self._call("GET", "agents")["results"])
+
+    def invite(self) -> dict[str, Any]:
+        """A single-use token with which one machine can join."""
+        return self._call("POST", "agents/enrolment-tokens", json={})
 
     def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         try:
