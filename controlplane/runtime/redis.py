@@ -55,4 +55,4 @@ def _url() -> str:
 
 
 def _options() -> dict[str, Any]:
-    return {"protocol": 2, "socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": 3.0, "socket_keepalive": True}
+    return {"protocol": 2, "socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": 3.0}
