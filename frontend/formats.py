@@ -26,7 +26,7 @@ def _plain(value: float, digits: int) -> str:
 
 def percent(share: float | None, digits: int = 0) -> str:
     """A share of a whole."""
-    return NONE if share is None else f"{share * 100:.{digits}f} %"
+    return NONE if share is None else f"{share * 100:.{digits}f}%"
 
 
 def milliseconds(seconds: float | None) -> str:

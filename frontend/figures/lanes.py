@@ -67,6 +67,8 @@ class Lanes:
     """How many of the last iterations "now" is the mean of."""
     adaptive: bool
     """Whether the job's batching policy moves shares."""
+    over: bool = False
+    """Whether "now" was the end of the job."""
 
     @property
     def scale_s(self) -> float:
@@ -116,7 +118,8 @@ def verdict(lanes: Lanes) -> Verdict:
         return Verdict(tone="good", headline="Balanced: all workers finish together", detail=_gain(lanes, lost))
     slowest = max(lanes.rows, key=lambda lane: (lane.now.compute_s + lane.now.communication_s, -lane.rank))
     others = waiting([lane.now for lane in lanes.rows if lane is not slowest])
-    headline = f"w{slowest.rank} sets the pace: the others spend {others:.0%} of their time waiting for it"
+    sets, spend = ("set", "spent") if lanes.over else ("sets", "spend")
+    headline = f"w{slowest.rank} {sets} the pace: the others {spend} {others:.0%} of their time waiting for it"
     return Verdict(tone="watch", headline=headline, detail=_gain(lanes, lost) or _prospect(lanes))
 
 
@@ -133,6 +136,8 @@ def _gain(lanes: Lanes, lost: float) -> str:
 
 
 def _prospect(lanes: Lanes) -> str:
+    if lanes.over:
+        return "" if lanes.adaptive else "Uniform batching gave every worker the same share."
     if lanes.adaptive:
         return "Shares follow measured speed; they move as soon as there is enough evidence."
     return "Uniform batching gives every worker the same share, so this will not change by itself."

@@ -46,6 +46,7 @@ WORDS = {
     "lb-bsp-cpu": "Load-balanced BSP: each worker's batch is in proportion to its predicted speed.",
     "uniform": "Every worker takes the same number of samples.",
     "round-robin": "Servers take blocks of parameters in turn.",
+    "part": "Which part of its job's samples this machine takes.",
     "share": "The number of samples that a worker takes per iteration.",
     "waiting": "Time in which a worker has finished and waits for the slowest, as a part of all workers' time.",
 }
@@ -83,12 +84,12 @@ def when(moment: datetime | None) -> SafeString:
 
 
 @register.simple_tag
-def word(name: str) -> SafeString:
-    """A term with its meaning on hover and focus."""
+def word(name: str, label: str = "") -> SafeString:
+    """A term with its meaning on hover, under another label where the sentence wants one."""
     meaning = WORDS.get(name)
     if not meaning:
-        return format_html("<span>{}</span>", name)
-    return format_html('<abbr title="{}" tabindex="0">{}</abbr>', meaning, name)
+        return format_html("<span>{}</span>", label or name)
+    return format_html('<abbr title="{}">{}</abbr>', meaning, label or name)
 
 
 @register.filter
