@@ -101,7 +101,7 @@ def local_token(lifetime: timedelta = timedelta(days=7)) -> Iterator[str]:
     if created:
         user.set_unusable_password()
         user.save(update_fields=["password"])
-    user.groups.add(Group.objects.get(name=Role.OPERATOR))
+    user.groups.add(Group.objects.get_or_create(name=Role.OPERATOR)[0])
     row, token = AuthToken.objects.create(user=user, expiry=lifetime)
     try:
         yield token
