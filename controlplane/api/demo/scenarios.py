@@ -32,7 +32,9 @@ class Scenario:
     lr: float
     iterations: int
     target: float
-    """The accuracy to which both runs are timed, and which both must reach."""
+    """The accuracy to which both runs are timed."""
+    least: float = 0.90
+    """The accuracy that both must have at the end."""
     batch_size: int = 64
     servers: int = 2
     evaluate_every: int = 10
@@ -66,17 +68,17 @@ SCENARIOS = {
             name="digits",
             summary="softmax regression on handwritten digits",
             workload="softmax-regression",
-            lr=0.5,
-            iterations=200,
-            target=0.90,
+            lr=0.1,
+            iterations=150,
+            target=0.92,
         ),
         Scenario(
             name="cnn",
             summary="a small convolutional network on handwritten digits",
-            workload="small-cnn",
+            workload="cnn",
             lr=0.1,
-            iterations=200,
-            target=0.90,
+            iterations=150,
+            target=0.95,
         ),
     )
 }

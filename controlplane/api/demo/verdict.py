@@ -60,7 +60,7 @@ def judge(scenario: Scenario, baseline: Record, challenger: Record) -> list[Bar]
     return [
         _time_bar(baseline, challenger),
         _accuracy_bar(baseline, challenger),
-        _target_bar(scenario, baseline, challenger),
+        _end_bar(scenario, baseline, challenger),
         _share_bar(scenario, challenger),
     ]
 
@@ -86,13 +86,13 @@ def _accuracy_bar(baseline: Record, challenger: Record) -> Bar:
     )
 
 
-def _target_bar(scenario: Scenario, baseline: Record, challenger: Record) -> Bar:
+def _end_bar(scenario: Scenario, baseline: Record, challenger: Record) -> Bar:
     lowest = min(baseline.final_accuracy(), challenger.final_accuracy())
     return Bar(
         name="accuracy at the end of both runs",
-        expected=f"at least {scenario.target}",
+        expected=f"at least {scenario.least}",
         found=f"{lowest:.4f}",
-        holds=lowest >= scenario.target,
+        holds=lowest >= scenario.least,
     )
 
 
