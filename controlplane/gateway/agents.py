@@ -37,7 +37,7 @@ RESTARTED_STATUS = -1
 
 async def agent_socket(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """Serve one connection of an agent to its end."""
-    socket = await Socket.accept(receive, send)
+    socket = await Socket.accept(scope, receive, send)
     if not offers_our_protocol(scope):
         await socket.say_goodbye(closing.MALFORMED)
         return

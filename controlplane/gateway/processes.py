@@ -35,7 +35,7 @@ class ProcessSocket(Generic[Said]):
         """The ASGI application that serves one connection after another."""
 
         async def serve(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-            await cls(scope).serve(scope, await Socket.accept(receive, send))
+            await cls(scope).serve(scope, await Socket.accept(scope, receive, send))
 
         return serve
 

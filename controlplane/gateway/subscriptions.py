@@ -24,18 +24,18 @@ class Subscriptions:
     def __init__(self, client: AsyncClient, on_silence: Callable[[], None]) -> None:
         self._pubsub: PubSub = client.pubsub()
         self._on_silence = on_silence
-        self._takers: dict[bytes, Take] = {}
+        self._takers: dict[bytes, set[Take]] = {}
         self._confirmed: dict[bytes, asyncio.Future[None]] = {}
         self._opened = asyncio.Event()
 
     async def add(self, channel: str, take: Take) -> None:
-        """Have ``take``, and nobody else, called with every message published from now on.
+        """Have ``take`` called with every message published from now on; adding it twice changes nothing.
 
         Raises:
             RedisError: if it cannot be subscribed to.
         """
         key = channel.encode()
-        self._takers[key] = take
+        self._takers.setdefault(key, set()).add(take)
         confirmed = self._confirmed.get(key)
         try:
             if confirmed is None:
@@ -44,15 +44,16 @@ class Subscriptions:
                 self._opened.set()
             await asyncio.wait_for(asyncio.shield(confirmed), CONFIRM_S)
         except (RedisError, OSError, TimeoutError) as error:
-            self._takers.pop(key, None)
+            self._takers.get(key, set()).discard(take)
             self._confirmed.pop(key, None)
             raise ConnectionError(f"{channel}: cannot be subscribed to ({error})") from error
 
     async def drop(self, channel: str, take: Take) -> None:
-        """Listen no longer, unless somebody else has taken over."""
+        """Have ``take`` called no longer; the last one to go ends the subscription."""
         key = channel.encode()
-        if self._takers.get(key) == take:
-            del self._takers[key]
+        takers = self._takers.get(key, set())
+        takers.discard(take)
+        if not takers and self._takers.pop(key, None) is not None:
             self._confirmed.pop(key, None)
             await self._pubsub.unsubscribe(channel)
 
@@ -73,8 +74,9 @@ class Subscriptions:
             if message is None:
                 continue
             channel = message["channel"]
-            if message["type"] == "message" and channel in self._takers:
-                self._takers[channel](message["data"])
+            if message["type"] == "message":
+                for take in tuple(self._takers.get(channel, ())):
+                    take(message["data"])
             elif message["type"] == "subscribe" and channel in self._confirmed:
                 _confirm(self._confirmed[channel])
 
