@@ -157,7 +157,7 @@ class Block:
         iteration = self._quorum.iteration
         if self._samples:
             self._rule.apply(self._total, self._samples)
-        for member in self._quorum.close():
+        for member in self._quorum.close(self._roster):
             self._on_missing(iteration, member.rank)
         self._samples = 0
         self._publish()

@@ -74,12 +74,12 @@ class Quorum:
         self.expected |= counting
         return bool(counting) and counting <= self.contributed
 
-    def close(self) -> frozenset[Peer]:
+    def close(self, roster: Roster) -> frozenset[Peer]:
         """Open the next iteration; the answer is who had been expected and left without contributing."""
         missing = frozenset(self.expected - self.contributed)
         self.before = frozenset(self.contributed)
-        self.contributed, self.expected = set(), set()
         self.iteration += 1
+        self.contributed, self.expected = set(), set(roster.counting(self.iteration))
         return missing
 
     def _makers(self, iteration: int) -> set[Peer] | frozenset[Peer]:

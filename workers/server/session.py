@@ -71,8 +71,8 @@ class Session:
         try:
             with self._meter.busy():
                 reply = Header(op=Op.VALUES, block=header.block, iteration=snapshot.version, held_s=held_s)
-                self._channel.send(reply, snapshot.values.data.cast("B"))
                 self._meter.count(bytes_out=snapshot.values.nbytes)
+                self._channel.send(reply, snapshot.values.data.cast("B"))
         finally:
             block.give_back(snapshot)
 
