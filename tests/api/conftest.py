@@ -50,6 +50,13 @@ def admin(client_of: Clients) -> APIClient:
 
 
 @pytest.fixture
+def bearer(db: None) -> dict[str, str]:
+    """The header of an admin."""
+    _, token = AuthToken.objects.create(user=user_of(Role.ADMIN))
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
 def anybody(db: None) -> APIClient:
     return APIClient(raise_request_exception=False)
 

@@ -20,7 +20,7 @@ READS = (
     "jobs/{job}/flags",
     "jobs/{job}/events",
     "jobs/{job}/placement",
-    "jobs/{job}/figures/loss",
+    "jobs/{job}/figures/batch-size",
     "jobs/{job}/model",
     "agents",
     "agents/{agent}",
@@ -87,7 +87,8 @@ def test_every_address_of_the_api_is_in_these_tables() -> None:
     }
     listed = {path.replace("{job}", "{pk}").replace("{agent}", "{pk}") for path in known}
     listed = {
-        p.replace("figures/loss", "figures/<slug:name>").replace("tokens/nothere", "tokens/<slug:key>") for p in listed
+        p.replace("figures/batch-size", "figures/<slug:name>").replace("tokens/nothere", "tokens/<slug:key>")
+        for p in listed
     }
     assert patterns == listed
 
