@@ -113,7 +113,8 @@ def _area(
         "yaxis": f"y{suffix}",
         "stackgroup": trace.label,
         "line": {"width": 0, "shape": "hv", "color": colour},
-        "hovertemplate": f"{trace.label} %{{y:.3~s}} ms",
+        "hovertemplate": f"{trace.label} %{{y:.1f}} ms",
+        "meta": f"{trace.label} {title.lower()} (ms)",
         **fill,
     }
 
