@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.core.management.base import BaseCommand
 from knox.models import AuthToken
 
-from controlplane.api.login_links import issue_login_link
+from controlplane.jobs.login_links import issue_login_link
 from controlplane.jobs.roles import Role
 
 

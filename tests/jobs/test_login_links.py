@@ -8,8 +8,8 @@ from django.core import signing
 from django.test import RequestFactory
 from django.utils import timezone
 
-from controlplane.api import login_links
-from controlplane.api.login_links import from_loopback, issue_login_link, redeem
+from controlplane.jobs import login_links
+from controlplane.jobs.login_links import from_loopback, issue_login_link, redeem
 
 pytestmark = pytest.mark.django_db
 
