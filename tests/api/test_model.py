@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
+from django.db import connections
 from django.test import AsyncClient
 from rest_framework.test import APIClient
 
@@ -70,6 +72,7 @@ async def test_the_web_process_streams_it_without_blocking(async_client: AsyncCl
     await Job.objects.filter(pk=job.pk).aupdate(model_path=str(tmp_path / "m.npz"))
     reply = await async_client.get(f"/api/v1/jobs/{job.pk}/model")
     assert [len(chunk) async for chunk in reply] == [1_048_576, 1_048_576, 402_848]
+    await sync_to_async(connections.close_all)()  # that thread's own connection would outlive the test database
 
 
 def test_a_job_without_a_model_says_so(viewer: APIClient, job: Job) -> None:
