@@ -1,6 +1,7 @@
 """Lets a user and a machine into a control plane that was just started, by the commands that anybody would use."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,4 +40,7 @@ def start_agent(
         *("--slots", str(len(speeds)), "--emulate", ",".join(f"{speed:g}" for speed in speeds)),
         *("--server-slots", str(server_slots), "--state-dir", str(folder)),
     ]
-    return start_service(f"agent {name}", command, log=log, folder=CHECKOUT, stdin=token.encode() + b"\n")
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch")}  # else it leaves one in /tmp
+    return start_service(
+        f"agent {name}", command, log=log, environment=environment, folder=CHECKOUT, stdin=token.encode() + b"\n"
+    )
