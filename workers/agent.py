@@ -240,6 +240,7 @@ class Agent:
         )
 
     def _heartbeat(self) -> AgentHeartbeat:
+        self._state.mark_alive()
         load, (sent, received) = self._machine.load(), network_bytes()
         return AgentHeartbeat(cpu=load.cpu, memory=load.memory, bytes_sent=sent, bytes_received=received)
 

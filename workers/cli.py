@@ -18,7 +18,10 @@ from workers.addresses import AddressError, ControlPlane, check_bind, control_pl
 from workers.agent import Agent, AgentError, Offer
 from workers.control.socket import UNAUTHORISED, Ending
 from workers.enrolment import EnrolmentError
-from workers.state import AgentState, Credential, StateError, default_root
+from workers.state import AgentState, Credential, StateError, default_root, seconds_since_alive
+
+ALIVE_S = 10.0
+"""An agent that has sent no heartbeat for so long is not connected: it sends one each second."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -80,6 +83,22 @@ def join(
         fail(str(error))
     if ending is not None:
         fail(f"{plane.url} ended this agent: {ending.reason}")
+
+
+@app.command()
+def health(
+    state_dir: Annotated[
+        Path | None, typer.Option(envvar="PACELINE_STATE_DIR", help="Where the agent keeps its credential.")
+    ] = None,
+) -> None:
+    """See that an agent of this machine is connected; for containers."""
+    root = state_dir or default_root()
+    age_s = seconds_since_alive(root)
+    if age_s is None:
+        fail(f"no agent has ever been connected that keeps its state in {root}")
+    if age_s > ALIVE_S:
+        fail(f"the last sign of life of an agent that keeps its state in {root} is {age_s:.0f} s old")
+    typer.echo("well")
 
 
 def serve(
