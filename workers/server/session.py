@@ -18,7 +18,7 @@ class Session:
     def __init__(self, channel: Channel, peer: Peer, store: Store, meter: Meter) -> None:
         self._channel, self._peer = channel, peer
         self._store, self._meter = store, meter
-        self._buffer = memoryview(bytearray(0))
+        self._buffers: dict[int, memoryview] = {}
 
     def run(self) -> None:
         """Answer requests for ever.
@@ -59,7 +59,7 @@ class Session:
         contribution = self._contribution(header, payload)
         held_s = block.await_term(contribution)
         with self._meter.busy():
-            verdict = block.contribute(contribution)
+            verdict, self._buffers[header.length] = block.contribute(contribution)
             self._channel.send(Header(op=_ANSWERS[verdict], block=header.block, held_s=held_s))
 
     def _pull(self, header: Header) -> None:
@@ -91,7 +91,5 @@ class Session:
         )
 
     def _room(self, size: int) -> memoryview:
-        """The connection's own buffer, which grows to the largest block and is then used for every push."""
-        if size > len(self._buffer):
-            self._buffer = memoryview(bytearray(size))
-        return self._buffer[:size]
+        """The connection's own buffer for pushes of ``size`` bytes, used for all of them."""
+        return self._buffers.get(size) or self._buffers.setdefault(size, memoryview(bytearray(size)))

@@ -35,6 +35,11 @@ def contribution(peer: Peer, *total: float, samples: int, iteration: int = 0, ge
     return Contribution(term=(0, generation), peer=peer, iteration=iteration, samples=samples, total=data)
 
 
+def give(block: Block, contribution: Contribution) -> Verdict:
+    verdict, _ = block.contribute(contribution)
+    return verdict
+
+
 def values(block: Block) -> list[float]:
     snapshot, _ = block.borrow(0)
     block.give_back(snapshot)
@@ -67,9 +72,9 @@ def test_the_mean_over_all_samples_is_one_step_of_the_optimiser() -> None:
 def test_a_repeated_contribution_counts_once() -> None:
     block = make_block()
     block.appoint(BOTH)
-    twice = [block.contribute(contribution(A, 4.0, 4.0, samples=2)) for _ in range(2)]
+    twice = [give(block, contribution(A, 4.0, 4.0, samples=2)) for _ in range(2)]
     block.contribute(contribution(B, 0.0, 0.0, samples=2))
-    after = block.contribute(contribution(A, 4.0, 4.0, samples=2))
+    after = give(block, contribution(A, 4.0, 4.0, samples=2))
     assert (twice, after) == ([Verdict.COUNT, Verdict.REPEATED], Verdict.REPEATED)
     assert (block.version, values(block)) == (1, [9.0, 19.0])
 
@@ -142,7 +147,20 @@ def test_a_borrowed_version_does_not_change_while_it_is_read() -> None:
     assert values(block) == [6.0, 16.0]
 
 
-def test_memory_of_a_version_nobody_reads_is_used_again() -> None:
+def test_memory_is_exchanged_so_that_no_sum_is_written_over_while_it_grows() -> None:
+    block = make_block()
+    block.appoint(BOTH)
+    memory = {peer: np.zeros(2, dtype=np.float32).data.cast("B") for peer in (A, B)}
+    for iteration in range(3):
+        for peer, value in ((A, 1.0), (B, 3.0)):
+            np.frombuffer(memory[peer], dtype=np.float32)[:] = value
+            given = Contribution(term=(0, 1), peer=peer, iteration=iteration, samples=1, total=memory[peer])
+            _, memory[peer] = block.contribute(given)
+            np.frombuffer(memory[peer], dtype=np.float32)[:] = 99.0
+    assert (block.version, values(block)) == (3, [4.0, 14.0])
+
+
+def test_a_version_that_nobody_reads_is_changed_in_place() -> None:
     block = make_block()
     block.appoint(ONLY_A)
     seen = []
@@ -151,7 +169,18 @@ def test_memory_of_a_version_nobody_reads_is_used_again() -> None:
         seen.append(snapshot.values.ctypes.data)
         block.give_back(snapshot)
         block.contribute(contribution(A, 1.0, 1.0, samples=1, iteration=iteration, generation=2))
-    assert len(set(seen)) == 2
+    assert len(set(seen)) == 1
+
+
+def test_after_a_slow_reader_the_optimiser_still_has_its_state() -> None:
+    block, undisturbed = make_block(momentum=0.5), make_block(momentum=0.5)
+    for each in (block, undisturbed):
+        each.appoint(ONLY_A)
+        for iteration in range(4):
+            if each is block:
+                each.borrow(iteration)
+            each.contribute(contribution(A, 1.0, 2.0, samples=1, iteration=iteration, generation=2))
+    assert values(block) == values(undisturbed)
 
 
 def test_a_pull_is_held_until_its_version_exists() -> None:
@@ -170,8 +199,8 @@ def test_a_contribution_of_a_later_generation_waits_for_it() -> None:
     block = make_block()
     block.appoint(BOTH)
     early = contribution(A, 2.0, 2.0, samples=1, generation=2)
-    assert block.contribute(early) is Verdict.EARLY
-    thread, results = in_thread(lambda: (block.await_term(early), block.contribute(early)))
+    assert give(block, early) is Verdict.EARLY
+    thread, results = in_thread(lambda: (block.await_term(early), give(block, early)))
     block.appoint(ONLY_A)
     thread.join(10.0)
     ((_, verdict),) = results
@@ -181,9 +210,9 @@ def test_a_contribution_of_a_later_generation_waits_for_it() -> None:
 def test_a_contribution_of_an_earlier_generation_changes_nothing() -> None:
     block = make_block()
     block.appoint(replace(BOTH, generation=2))
-    assert block.contribute(contribution(A, 2.0, 2.0, samples=1)) is Verdict.STALE
-    assert block.contribute(contribution(A, 4.0, 4.0, samples=1, generation=2)) is Verdict.COUNT
-    assert block.contribute(contribution(B, 0.0, 0.0, samples=1, generation=2)) is Verdict.COUNT
+    assert give(block, contribution(A, 2.0, 2.0, samples=1)) is Verdict.STALE
+    assert give(block, contribution(A, 4.0, 4.0, samples=1, generation=2)) is Verdict.COUNT
+    assert give(block, contribution(B, 0.0, 0.0, samples=1, generation=2)) is Verdict.COUNT
     assert values(block) == [8.0, 18.0]
 
 

@@ -52,17 +52,19 @@ def test_verdict(term: tuple[int, int], peer: Peer, iteration: int, verdict: Ver
         pytest.param({"c": 6}, {A}, False, id="nobody who counts is no quorum"),
     ],
 )
-def test_complete(members: dict[str, int], contributed: set[Peer], complete: bool) -> None:
-    assert Quorum(iteration=5, contributed=contributed).complete(roster(**members)) is complete
+def test_a_roster_completes_an_iteration_if_all_its_members_contributed(
+    members: dict[str, int], contributed: set[Peer], complete: bool
+) -> None:
+    assert Quorum(iteration=5, contributed=contributed).appoint(roster(**members)) is complete
 
 
 def test_whoever_was_expected_and_left_is_missing() -> None:
     quorum = Quorum(iteration=5)
-    assert not quorum.complete(roster(1, a=0, b=0, c=0))
-    quorum.contributed |= {A, B}
-    assert quorum.complete(roster(2, a=0))
+    assert not quorum.appoint(roster(1, a=0, b=0, c=0))
+    assert [quorum.count(peer) for peer in (A, B)] == [False, False]
+    assert quorum.appoint(roster(2, a=0))
     assert quorum.close(roster(2, a=0)) == {C}
-    assert quorum == Quorum(iteration=6, before=frozenset({A, B}), expected={A})
+    assert quorum == Quorum(iteration=6, before=frozenset({A, B}), expected={A}, owed={A})
 
 
 def test_without_orders_everything_is_early() -> None:

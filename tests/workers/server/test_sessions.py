@@ -19,7 +19,7 @@ from workers.server.store import Store
 from workers.transport.channel import Channel
 from workers.transport.client import Outcome, ServerConnection
 from workers.transport.errors import ConnectionClosed, Refused, Unauthorised
-from workers.transport.frames import MAX_PAYLOAD_BYTES, Flag, Header, Op, encode_header
+from workers.transport.frames import MAX_PAYLOAD_BYTES, Header, Op, encode_header
 from workers.transport.handshake import Peer, greet_server
 from workers.workloads.rules import GradientRule
 
@@ -50,10 +50,10 @@ class Running:
             )
         )
 
-    def connect(self, peer: Peer, *, key: bytes | None = None, checksum: bool = False) -> ServerConnection:
+    def connect(self, peer: Peer, *, key: bytes | None = None, checked: bool = False) -> ServerConnection:
         key = key or keys.data_key(SERVER_KEY, peer.rank, peer.instance)
         address = ServerAddress(index=0, instance="s0", host="127.0.0.1", port=self.listener.port, key=key)
-        return ServerConnection(address, peer, checksum=checksum)
+        return ServerConnection(address, peer, checked=checked)
 
     def raw(self, peer: Peer) -> tuple[socket.socket, Channel]:
         """An authenticated connection with which a test may do as it likes."""
@@ -84,10 +84,18 @@ def server() -> Iterator[Running]:
     store = Store(
         lambda: np.zeros(SIZE * BLOCKS, dtype=np.float32), lambda values: GradientRule(values, Optimizer(lr=1.0))
     )
-    listener = Listener("127.0.0.1", store, meter, lambda rank, instance: keys.data_key(SERVER_KEY, rank, instance))
+    failures: list[Exception] = []
+    listener = Listener(
+        "127.0.0.1",
+        store,
+        meter,
+        lambda rank, instance: keys.data_key(SERVER_KEY, rank, instance),
+        failures.append,
+    )
     yield Running(store, meter, listener)
     store.stop()
     listener.close()
+    assert failures == []
 
 
 def gradient(value: float, size: int = SIZE) -> memoryview:
@@ -113,10 +121,10 @@ def pull(connection: ServerConnection, version: int) -> tuple[list[float], Outco
     return [float(array[-1]) for array in into.values()], outcome
 
 
-@pytest.mark.parametrize("checksum", [False, True])
-def test_what_two_workers_push_is_what_both_pull(server: Running, checksum: bool) -> None:
+@pytest.mark.parametrize("checked", [False, True])
+def test_what_two_workers_push_is_what_both_pull(server: Running, checked: bool) -> None:
     server.appoint(A, B)
-    connections = {peer: server.connect(peer, checksum=checksum) for peer in (A, B)}
+    connections = {peer: server.connect(peer, checked=checked) for peer in (A, B)}
     for iteration in range(3):
         for peer, connection in connections.items():
             pending = everything(-1.0 if peer is A else -5.0)
@@ -194,9 +202,7 @@ def test_a_header_altered_on_the_way_costs_the_connection_and_no_more(server: Ru
 def test_a_payload_altered_on_the_way_does_not_count(server: Running) -> None:
     server.appoint(A)
     raw, channel = server.raw(A)
-    header = Header(
-        op=Op.PUSH, flags=Flag.CHECKSUM, generation=1, placement=1, samples=1, length=4 * SIZE, payload_checksum=1
-    )
+    header = Header(op=Op.PUSH, checked=True, generation=1, placement=1, samples=1, length=4 * SIZE, payload_checksum=1)
     raw.sendall(encode_header(header) + bytes(4 * SIZE))
     with pytest.raises(ConnectionClosed):
         channel.receive()

@@ -2,13 +2,13 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from workers.transport.channel import Channel
 from workers.transport.errors import BadHeader, BadPayload, ConnectionClosed, Oversized
-from workers.transport.frames import HEADER_BYTES, MAX_PAYLOAD_BYTES, Flag, Header, Op, encode_header
+from workers.transport.frames import HEADER_BYTES, MAX_PAYLOAD_BYTES, Header, Op, encode_header
 
 Pair = tuple[socket.socket, Channel]
 
@@ -43,7 +43,7 @@ def test_a_payload_lands_in_the_memory_that_was_given(pair: Pair) -> None:
 def test_a_payload_of_megabytes_arrives_whole(pair: Pair) -> None:
     raw, channel = pair
     payload = bytes(range(256)) * 16384
-    sending = threading.Thread(target=Channel(raw).send, args=(Header(op=Op.VALUES, flags=Flag.CHECKSUM), payload))
+    sending = threading.Thread(target=Channel(raw).send, args=(Header(op=Op.VALUES, checked=True), payload))
     sending.start()
     assert channel.receive_bytes(channel.receive()) == payload
     sending.join()
@@ -51,7 +51,7 @@ def test_a_payload_of_megabytes_arrives_whole(pair: Pair) -> None:
 
 def test_a_payload_that_does_not_match_its_checksum_is_refused(pair: Pair) -> None:
     raw, channel = pair
-    raw.sendall(encode_header(Header(op=Op.PUSH, flags=Flag.CHECKSUM, block=4, length=3, payload_checksum=1)) + b"abc")
+    raw.sendall(encode_header(Header(op=Op.PUSH, checked=True, block=4, length=3, payload_checksum=1)) + b"abc")
     with pytest.raises(BadPayload, match="PUSH of block 4 does not match its checksum"):
         channel.receive_bytes(channel.receive())
 
@@ -129,7 +129,7 @@ def test_sending_to_a_peer_that_is_gone_is_the_end_of_the_connection(pair: Pair)
 
 def test_the_senders_header_is_not_altered_by_its_payload(pair: Pair) -> None:
     raw, channel = pair
-    header = Header(op=Op.PUSH, flags=Flag.CHECKSUM)
+    header = Header(op=Op.PUSH, checked=True)
     Channel(raw).send(header, b"abc")
     received = channel.receive()
-    assert replace(received, length=0, payload_checksum=0) == header == Header(op=Op.PUSH, flags=Flag.CHECKSUM)
+    assert replace(received, length=0, payload_checksum=0) == header == Header(op=Op.PUSH, checked=True)

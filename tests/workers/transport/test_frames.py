@@ -6,7 +6,6 @@ from workers.transport.errors import BadHeader, Oversized
 from workers.transport.frames import (
     HEADER_BYTES,
     MAX_PAYLOAD_BYTES,
-    Flag,
     Header,
     Op,
     decode_header,
@@ -17,7 +16,7 @@ numbers = st.integers(0, 2**32 - 1)
 headers = st.builds(
     Header,
     op=st.sampled_from(Op),
-    flags=st.sampled_from([Flag.NONE, Flag.CHECKSUM]),
+    checked=st.booleans(),
     incarnation=numbers,
     generation=numbers,
     placement=numbers,
