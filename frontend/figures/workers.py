@@ -12,7 +12,7 @@ X_TITLES = {"iteration": "Iteration", "time": "Time since start (s)"}
 STRIP_PX = 84
 """Height of one worker's strip."""
 
-PHASES = (("compute", "Compute"), ("communication", "Communication"), ("waiting", "Waiting"))
+PHASES = ("compute", "communication", "waiting", "coordination")
 
 
 def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
@@ -38,15 +38,15 @@ def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
 
 
 def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
-    """A strip per worker on one scale: compute and communication solid, waiting hatched, stacked to the iteration."""
+    """A strip per worker on one scale: phases stacked to the whole iteration, waiting hatched, the rest solid."""
     name = "iteration-time"
     if not traces.workers:
         return empty(name, "Iteration times appear with the first iteration that a worker reports.")
     theme, count = THEMES[view.theme], len(traces.workers)
-    every = max(1, -(-max(len(trace.iteration) for trace in traces.workers) // (budget(4 * count) // 2)))
+    every = max(1, -(-max(len(trace.iteration) for trace in traces.workers) // (budget(len(PHASES) * count) // 2)))
     caption = (
-        f"Where each worker's time goes{_of_all(traces)}, on one scale. Hatched is waiting for the slowest"
-        " and for orders; the less hatching, the better the balance."
+        f"Where each worker's time goes{_of_all(traces)}, on one scale. Hatched is waiting for the slowest worker,"
+        " grey is waiting for the control plane's orders."
     )
     return {
         "data": [
@@ -87,24 +87,18 @@ def _step_line(trace: WorkerTrace, x: Numbers, y: Numbers, theme: Theme) -> dict
 
 def _strip(trace: WorkerTrace, row: int, count: int, every: int, view: View, theme: Theme) -> list[dict[str, Any]]:
     x = _merge(_x(trace, view), every, np.min)
-    parts = {
-        "compute": trace.compute_s,
-        "communication": trace.communication_s,
-        "waiting": trace.waiting_s + trace.coordination_s,
-    }
-    return [_area(trace, title, phase, x, _merge(parts[phase], every, np.mean), row, theme) for phase, title in PHASES]
+    times = {phase: _merge(getattr(trace, f"{phase}_s"), every, np.mean) for phase in PHASES}
+    return [_area(trace, phase, x, seconds, row, theme) for phase, seconds in times.items()]
 
 
-def _area(
-    trace: WorkerTrace, title: str, phase: str, x: Numbers, seconds: Numbers, row: int, theme: Theme
-) -> dict[str, Any]:
+def _area(trace: WorkerTrace, phase: str, x: Numbers, seconds: Numbers, row: int, theme: Theme) -> dict[str, Any]:
     suffix = str(row + 1) if row else ""
     colour = getattr(theme, phase)
     fill = {"fillcolor": colour} if phase != "waiting" else {"fillpattern": hatch(colour)}
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": title,
+        "name": phase.capitalize(),
         "legendgroup": phase,
         "showlegend": row == 0,
         "x": numbers(x),
@@ -114,7 +108,7 @@ def _area(
         "stackgroup": trace.label,
         "line": {"width": 0, "shape": "hv", "color": colour},
         "hovertemplate": f"{trace.label} %{{y:.1f}} ms",
-        "meta": f"{trace.label} {title.lower()} (ms)",
+        "meta": f"{trace.label} {phase} (ms)",
         **fill,
     }
 

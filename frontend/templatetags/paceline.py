@@ -46,6 +46,7 @@ WORDS = {
     "lb-bsp-cpu": "Load-balanced BSP: each worker's batch is in proportion to its predicted speed.",
     "uniform": "Every worker takes the same number of samples.",
     "round-robin": "Servers take blocks of parameters in turn.",
+    "coordination": "Time from the slowest worker's report until the next orders arrive.",
     "part": "Which part of its job's samples this machine takes.",
     "share": "The number of samples that a worker takes per iteration.",
     "waiting": "Time in which a worker has finished and waits for the slowest, as a part of all workers' time.",
@@ -96,6 +97,12 @@ def word(name: str, label: str = "") -> SafeString:
 def worker_class(rank: int) -> str:
     """The class that carries a worker's colour, the same on every page."""
     return f"worker-{rank % len(LIGHT.categories)}"
+
+
+@register.filter
+def first_clause(sentence: str) -> str:
+    """What a finding says first; the whole of it stands in the table of findings."""
+    return sentence.partition(";")[0]
 
 
 @register.filter

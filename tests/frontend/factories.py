@@ -181,19 +181,24 @@ def make_decisions(job: Job, count: int = 1) -> None:
         ("set-shares", "in proportion to predicted speed", 10 + k, _shares(BALANCED, 10 + k, dict(enumerate(SPEEDS))))
         for k in range(count)
     ]
-    Decision.objects.bulk_create(
-        Decision(
-            job=job,
-            incarnation=0,
-            sequence=sequence,
-            at=START + timedelta(seconds=sequence),
-            kind=kind,
-            cause=f"{1772443800000 + sequence}-0",
-            reason=reason,
-            iteration=iteration,
-            payload=payload,
-        )
-        for sequence, (kind, reason, iteration, payload) in enumerate(rows)
+    for sequence, (kind, reason, iteration, payload) in enumerate(rows):
+        make_decision(job, sequence, kind, payload, reason=reason, iteration=iteration)
+
+
+def make_decision(
+    job: Job, sequence: int, kind: str, payload: dict[str, Any], *, reason: str = "", iteration: int | None = None
+) -> Decision:
+    """One command of the engine."""
+    return Decision.objects.create(
+        job=job,
+        incarnation=0,
+        sequence=sequence,
+        at=START + timedelta(seconds=sequence),
+        kind=kind,
+        cause=f"{1772443800000 + sequence}-0",
+        reason=reason,
+        iteration=iteration,
+        payload=payload,
     )
 
 

@@ -39,7 +39,7 @@ def test_waiting_alone_is_hatched() -> None:
     figure = iteration_times(two_workers(), View(x="iteration"))
     hatched = {trace["name"] for trace in figure["data"] if "fillpattern" in trace}
     solid = {trace["name"] for trace in figure["data"] if "fillcolor" in trace}
-    assert (hatched, solid) == ({"Waiting"}, {"Compute", "Communication"})
+    assert (hatched, solid) == ({"Waiting"}, {"Compute", "Communication", "Coordination"})
 
 
 def test_phases_of_a_strip_add_up_to_the_iteration() -> None:

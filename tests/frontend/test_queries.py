@@ -178,3 +178,16 @@ def test_tiles_sum_up_what_runs() -> None:
     assert (tiles.jobs_running, tiles.jobs_queued, tiles.flags) == (1, 0, 1)
     assert tiles.waiting_share == pytest.approx(job.waiting_share)
     assert tiles.samples_per_second == pytest.approx(256 / 0.102, rel=1e-3)
+
+
+def test_a_job_that_stays_in_a_state_is_news_once() -> None:
+    job = factories.make_job()
+    for sequence, (state, awaited) in enumerate(
+        [("starting", "hello of 2"), ("starting", "hello of 1"), ("running", "")]
+    ):
+        payload = {"state": state, "awaited": awaited}
+        factories.make_decision(job, sequence, "move-job", payload)
+    lines = [line.what for line in job_queries.decisions(job)]
+    assert lines == ["job is running", "job is starting, awaits hello of 2"]
+    assert [event.what for event in overview.events()] == lines
+    assert len(job_queries.decisions(job, kinds="all")) == 3
