@@ -100,12 +100,13 @@ class Kind:
 
 
 def serve_bare(plan: Plan, control: Connection) -> None:
-    """The server of the bare loop: receives an iteration's blocks, then sends as many; a thread per connection."""
+    """The server of the bare loop: receives an iteration's blocks, then sends its own; a thread per connection."""
+    blocks = list(_slices(np.zeros(plan.blocks * ELEMENTS, np.float32), plan.blocks).values())
     listening = socket.create_server((HOST, 0))
     control.send(listening.getsockname()[1])
     for _ in range(plan.workers):
         connected, _ = listening.accept()
-        threading.Thread(target=_echo_sizes, args=(connected, plan.blocks), daemon=True).start()
+        threading.Thread(target=_serve_bytes, args=(connected, blocks), daemon=True).start()
     _answer_cpu(control)
 
 
@@ -228,14 +229,14 @@ def _answer_cpu(control: Connection) -> None:
         control.send(time.process_time())
 
 
-def _echo_sizes(connected: socket.socket, blocks: int) -> None:
+def _serve_bytes(connected: socket.socket, blocks: list[memoryview]) -> None:
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     buffer = memoryview(bytearray(BLOCK_BYTES))
     while _receive(connected, buffer):
-        for _ in range(blocks - 1):
+        for _ in blocks[1:]:
             _receive(connected, buffer)
-        for _ in range(blocks):
-            connected.sendall(buffer)
+        for block in blocks:
+            connected.sendall(block)
 
 
 def _bare_iteration(bare: socket.socket, pushed: dict[int, memoryview], pulled: dict[int, memoryview]) -> None:
