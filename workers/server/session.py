@@ -46,7 +46,7 @@ class Session:
             raise BadHeader(f"{header.op.name} with {header.length} bytes is not a request; PUSH and PULL are")
 
     def _push(self, header: Header) -> None:
-        with self._meter.busy():
+        with self._meter:
             payload = self._room(header.length)
             self._channel.receive_payload(header, payload)
             self._meter.count(bytes_in=header.length)
@@ -58,7 +58,7 @@ class Session:
             raise Refused(f"push of block {header.block} has {header.length} bytes, the block {block.block_bytes}")
         contribution = self._contribution(header, payload)
         held_s = block.await_term(contribution)
-        with self._meter.busy():
+        with self._meter:
             verdict, self._buffers[header.length] = block.contribute(contribution)
             self._channel.send(Header(op=_ANSWERS[verdict], block=header.block, held_s=held_s))
 
@@ -69,7 +69,7 @@ class Session:
             return
         snapshot, held_s = block.borrow(header.iteration)
         try:
-            with self._meter.busy():
+            with self._meter:
                 reply = Header(op=Op.VALUES, block=header.block, iteration=snapshot.version, held_s=held_s)
                 self._meter.count(bytes_out=snapshot.values.nbytes)
                 self._channel.send(reply, snapshot.values.data.cast("B"))

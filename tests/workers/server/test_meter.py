@@ -11,9 +11,9 @@ class Clock:
 def test_overlapping_requests_are_busy_once() -> None:
     clock = Clock()
     meter = Meter(clock)
-    with meter.busy():
+    with meter:
         clock.now = 1.0
-        with meter.busy():
+        with meter:
             meter.count(bytes_in=10, bytes_out=3)
             clock.now = 3.0
     clock.now = 10.0
@@ -24,7 +24,7 @@ def test_overlapping_requests_are_busy_once() -> None:
 def test_a_request_that_is_under_way_counts_in_both_reports() -> None:
     clock = Clock()
     meter = Meter(clock)
-    with meter.busy():
+    with meter:
         clock.now = 2.0
         first = meter.take()
         clock.now = 5.0
