@@ -12,6 +12,9 @@ X_TITLES = {"iteration": "Iteration", "time": "Time since start (s)"}
 STRIP_PX = 84
 """Height of one worker's strip."""
 
+HEADROOM = 1.1
+"""Room above the longest lasting iteration."""
+
 PHASES = ("compute", "communication", "waiting", "coordination")
 
 
@@ -44,10 +47,11 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
         return empty(name, "Iteration times appear with the first iteration that a worker reports.")
     theme, count = THEMES[view.theme], len(traces.workers)
     every = max(1, -(-max(len(trace.iteration) for trace in traces.workers) // (budget(len(PHASES) * count) // 2)))
+    top, highest = _scale(traces)
     caption = (
         f"Where each worker's time goes{_of_all(traces)}, on one scale. Hatched is waiting for the slowest worker,"
         " grey is waiting for the control plane's orders."
-    )
+    ) + (f" Lone spikes, of up to {highest:.0f} ms, go beyond the scale." if highest > top else "")
     return {
         "data": [
             area for row, trace in enumerate(traces.workers) for area in _strip(trace, row, count, every, view, theme)
@@ -58,7 +62,7 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
             caption=caption,
             sampling=sampling_note(traces.reports, traces.reports, means=every * traces.width),
             height=STRIP_PX * count + 90,
-            **_strip_axes(traces, view, theme),
+            **_strip_axes(traces, top, view, theme),
         ),
     }
 
@@ -125,10 +129,27 @@ def hatch(colour: str) -> dict[str, Any]:
     }
 
 
-def _strip_axes(traces: Traces, view: View, theme: Theme) -> dict[str, Any]:
+def _scale(traces: Traces) -> tuple[float, float]:
+    """Where the strips' axis ends, and the longest iteration, in milliseconds.
+
+    A stall of a single iteration would flatten everything else, so the axis ends at the largest running median of
+    three: whatever lasts for two iterations is shown whole.
+    """
+    lengths = [_length(trace) * 1000 for trace in traces.workers]
+    highest = max(float(np.max(each, initial=0.0)) for each in lengths)
+    medians = [_median_of_three(each) for each in lengths if len(each) >= 3]
+    lasting = max((float(np.max(each)) for each in medians), default=highest)
+    return min(highest, lasting * HEADROOM) or 1.0, highest
+
+
+def _median_of_three(values: Numbers) -> Numbers:
+    middle: Numbers = np.median(np.stack([values[:-2], values[1:-1], values[2:]]), axis=0)
+    return middle
+
+
+def _strip_axes(traces: Traces, top: float, view: View, theme: Theme) -> dict[str, Any]:
     """One x axis under all strips, and a y axis per strip, the same range for all."""
     count = len(traces.workers)
-    top = max(float(np.max(_length(trace), initial=0.0)) for trace in traces.workers) * 1000
     axes: dict[str, Any] = {
         "xaxis": axis(theme, X_TITLES[view.x], anchor=f"y{count}" if count > 1 else "y"),
         "annotations": [],
@@ -139,7 +160,7 @@ def _strip_axes(traces: Traces, view: View, theme: Theme) -> dict[str, Any]:
             theme,
             "ms",
             domain=[high - 0.82 / count, high - 0.02 / count],
-            range=[0, top or 1],
+            range=[0, top],
             nticks=3,
             fixedrange=True,
         )

@@ -56,6 +56,13 @@ def test_strips_share_one_scale() -> None:
     assert layout["yaxis"]["range"] == layout["yaxis2"]["range"] == [0, pytest.approx(261)]
 
 
+def test_a_lone_stall_does_not_flatten_the_rest() -> None:
+    stalled = worker(0, [64] * 6, [0.2, 0.2, 5.0, 0.1, 0.1, 0.1], [0.0] * 6)
+    figure = iteration_times(Traces(workers=(stalled,), roster=1, width=1, reports=6), View(x="iteration"))
+    assert figure["layout"]["yaxis"]["range"] == [0, pytest.approx(205 * 1.1)]
+    assert figure["layout"]["meta"]["caption"].endswith("Lone spikes, of up to 5005 ms, go beyond the scale.")
+
+
 def test_merged_iterations_show_their_lowest_and_highest_share() -> None:
     trace = worker(0, [64, 90], [0.1, 0.1], [0.0, 0.0])
     merged = type(trace)(**{name: getattr(trace, name) for name in trace.__slots__} | {"lowest": np.array([60, 80])})

@@ -62,3 +62,10 @@ def test_the_even_split_is_shown_only_once_shares_have_moved() -> None:
 
 def test_all_bars_share_the_scale_of_the_longest_iteration() -> None:
     assert lanes(*BALANCED).scale_s == 0.4
+
+
+def test_what_waiting_for_orders_costs_is_not_hidden() -> None:
+    slow = Phases(compute_s=0.08, communication_s=0.0, waiting_s=0.0, coordination_s=0.02)
+    assert (
+        verdict(lanes(lane(0, 64, slow), lane(1, 64, slow))).detail == "Waiting for orders takes 20% of an iteration."
+    )
