@@ -26,6 +26,9 @@ from controlplane.runtime.embedded.supervisor import Supervisor
 MACHINES = "demo-machines"
 JOIN_S = 60.0
 INTERRUPTED = 130
+WIDTH = 110
+"""Columns where there is no terminal to ask."""
+
 PRIVATE = {"REDIS_URL": "", "DATABASE_URL": "", "SECRET_KEY": "", "PACELINE_STATIC_ROOT": ""}
 """Settings of this machine's own control plane that are none of the demo's business."""
 
@@ -48,6 +51,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, scenario: str, iterations: int | None, **options: Any) -> None:
         console = Console(stderr=options["as_json"])
+        if not console.is_terminal:
+            console.width = WIDTH
         demo = Demo(SCENARIOS[scenario], iterations, console, host=options["host"], port=options["port"] or free_port())
         try:
             held = demo.run(leave=options["leave"], as_json=options["as_json"])
@@ -105,7 +110,7 @@ class Demo:
 
     def _join(self, plane: ControlPlane, client: Client, supervisor: Supervisor) -> None:
         speeds = ", ".join(f"{speed:g}" for speed in self.scenario.speeds)
-        self.console.print(f"Machines of {speeds} samples/s join; the job: {self.scenario.summary}.")
+        self.console.print(f"Machines of {speeds} samples/s join; the job: {self.scenario.summary}.", soft_wrap=True)
         agent = start_agent(
             plane.url,
             client.invite()["token"],
