@@ -1,5 +1,6 @@
 """The command line of a machine. Every mistake of everyday use is one sentence and exit code 1."""
 
+import contextlib
 import json
 import os
 import socket
@@ -178,6 +179,7 @@ def _live(
         slots, servers = len(offer.slots), offer.server_slots
         facts = {"event": "connected", "agent": credential.agent, "name": offer.name, "url": plane.url}
         plain = f"agent {offer.name} is connected to {plane.url} with {slots} worker slots and {servers} server slots"
-        typer.echo(json.dumps(facts | {"slots": slots, "server_slots": servers}) if json_output else plain)
+        with contextlib.suppress(OSError):  # whoever read it has gone: the machine still takes part
+            typer.echo(json.dumps(facts | {"slots": slots, "server_slots": servers}) if json_output else plain)
 
     return Agent(plane, credential, offer, state, announce=announce, json_logs=json_output).run()

@@ -18,6 +18,7 @@ from tests.workers.agent.test_spawner import gone
 from tests.workers.agent.values import agent_orders, behaving, process_order
 from workers.table import name_of
 
+pytestmark = pytest.mark.integration
 PATH = "/ws/agent"
 
 

@@ -42,6 +42,7 @@ def refused(*arguments: str) -> str:
     return result.stderr.removeprefix("error: ").strip()
 
 
+@pytest.mark.integration
 def test_a_machine_joins_with_a_token_and_comes_back_without_one(tmp_path: Path) -> None:
     options = ("--name", "box", "--emulate", "500,250", "--server-slots", "2", "--label", "gpu=none")
     with web(ENROLLED) as served, ControlPeer() as peer, front(peer.url, served.url) as url:
@@ -64,6 +65,7 @@ def test_a_machine_joins_with_a_token_and_comes_back_without_one(tmp_path: Path)
     assert [json.loads(body) for *_, body in served.requests] == [{"token": "t0ken", "name": "box"}]
 
 
+@pytest.mark.integration
 def test_scripts_read_json(tmp_path: Path) -> None:
     with web(ENROLLED) as served, ControlPeer() as peer, front(peer.url, served.url) as url:
         agent = join(url, "t0ken", "--name", "box", "--json", state=tmp_path)
@@ -82,6 +84,7 @@ def test_scripts_read_json(tmp_path: Path) -> None:
         assert agent.returncode == 0
 
 
+@pytest.mark.integration
 def test_a_refused_credential_is_replaced_with_the_token(tmp_path: Path) -> None:
     with web(ENROLLED) as served, ControlPeer() as peer, front(peer.url, served.url) as url:
         keep(tmp_path, url)
@@ -95,6 +98,7 @@ def test_a_refused_credential_is_replaced_with_the_token(tmp_path: Path) -> None
         agent.communicate(timeout=20.0)
 
 
+@pytest.mark.integration
 def test_a_refused_credential_without_a_token_is_one_sentence(tmp_path: Path) -> None:
     with ControlPeer(refuse_with=HTTPStatus.FORBIDDEN) as peer:
         keep(tmp_path, peer.url)

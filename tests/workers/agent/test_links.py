@@ -25,7 +25,7 @@ from tests.workers.agent.values import (
 from workers.addresses import control_plane
 from workers.backoff import Backoff
 from workers.control.links import ServerControl, WorkerControl
-from workers.control.socket import JOB_OVER, REPLACED, UNAUTHORISED, Ending
+from workers.control.socket import FAILED, JOB_OVER, REPLACED, UNAUTHORISED, Ending
 from workers.processes import route_of
 from workers.resources import Machine
 
@@ -239,6 +239,20 @@ def test_a_frame_that_is_no_message_is_ignored(peer: ControlPeer, link: WorkerCo
     session.send_raw(b"\xc1 nonsense")
     session.send(orders(1))
     assert link.await_orders(lambda _: True, 20.0) == orders(1)
+
+
+def test_a_control_socket_that_fails_ends_its_process(peer: ControlPeer, link: WorkerControl) -> None:
+    def no_number(number: int) -> Any:
+        if number > 1:
+            raise ValueError("no second hello")
+        return hello(number)
+
+    link.say(no_number)
+    session = peer.await_session(PATH)
+    session.await_heard(1)
+    session.close()
+    ending = until_stopping(link)
+    assert ending == Ending(code=FAILED, reason="the control socket failed: ValueError('no second hello')")
 
 
 def test_a_process_that_is_done_waits_until_its_words_are_durable(peer: ControlPeer, link: WorkerControl) -> None:
