@@ -21,6 +21,7 @@ from tests.frontend.conftest import signed_in
 
 pytestmark = pytest.mark.django_db
 
+FRONTEND = Path(__file__).parents[2] / "frontend"
 PAGES = ["/", "/live/", "/jobs/", "/workers/", "/workers/live/"]
 
 
@@ -205,13 +206,13 @@ def test_plotly_comes_from_its_wheel() -> None:
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
     """No template, script or style sheet names another host."""
-    names = [*Path("frontend").rglob("*.html"), *Path("frontend").rglob("*.js"), *Path("frontend").rglob("*.css")]
+    names = [path for ending in ("html", "js", "css") for path in FRONTEND.rglob(f"*.{ending}")]
     found = {str(name): re.findall(r"https?://(?!www\.w3\.org)[\w.]+", name.read_text()) for name in names}
     assert {name: hosts for name, hosts in found.items() if hosts} == {}
 
 
 def test_every_template_compiles() -> None:
-    root = Path("frontend/templates")
+    root = FRONTEND / "templates"
     for path in root.rglob("*.html"):
         get_template(str(path.relative_to(root)))
 

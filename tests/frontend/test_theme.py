@@ -7,7 +7,7 @@ import pytest
 
 from frontend.figures.theme import DARK, LIGHT, Theme
 
-TOKENS = Path("frontend/static/paceline/css/tokens.css")
+TOKENS = Path(__file__).parents[2] / "frontend/static/paceline/css/tokens.css"
 
 
 def tokens(theme: Theme) -> dict[str, str]:
