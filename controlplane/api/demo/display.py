@@ -31,7 +31,8 @@ class Display:
         )
         self._stack = ExitStack()
         self._task: TaskID | None = None
-        self._label, self._total, self._said_at = "", 0, 0.0
+        self._label, self._total = "", 0
+        self._said, self._said_at = -1, 0.0
 
     def __enter__(self) -> Self:
         if self._live:
@@ -47,7 +48,8 @@ class Display:
 
     def begin(self, label: str, total: int) -> None:
         """A run of ``total`` iterations begins."""
-        self._label, self._total, self._said_at = label, total, time.monotonic()
+        self._label, self._total = label, total
+        self._said, self._said_at = -1, time.monotonic()
         if self._live:
             self._task = self._progress.add_task(label, total=total, numbers="")
 
@@ -57,8 +59,8 @@ class Display:
             self._progress.update(self._task, completed=iteration, numbers=numbers)
             if last:
                 self._progress.stop_task(self._task)
-        elif last or time.monotonic() - self._said_at >= LINE_EVERY_S:
-            self._said_at = time.monotonic()
+        elif self._said != iteration and (last or time.monotonic() - self._said_at >= LINE_EVERY_S):
+            self._said, self._said_at = iteration, time.monotonic()
             self.announce(f"{self._label:8} {iteration}/{self._total}  {numbers}")
 
 
