@@ -5,8 +5,8 @@ from contextlib import ExitStack
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Column, Table
 
 from controlplane.api.demo.record import Record
 from controlplane.api.demo.verdict import Bar, Summary
@@ -22,12 +22,12 @@ class Display:
         self.console = console
         self._live = console.is_terminal
         self._progress = Progress(
-            TextColumn("[bold]{task.description:8}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            TimeElapsedColumn(),
+            TextColumn("[bold]{task.description:6}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),  # what the numbers leave of the line
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True)),
             console=console,
+            expand=True,
         )
         self._stack = ExitStack()
         self._task: TaskID | None = None
