@@ -117,6 +117,7 @@ class AgentSocket:
         for name in await agents.vanished(self._hub.client, self._agent, hello.running):
             await self._bury(name, RESTARTED_STATUS, "its agent restarted without it")
         self._greeted = True
+        self._durable = max(self._durable, hello.number)
         self._moved.set()
         await asyncio.to_thread(_fleet_moved)
 
@@ -129,7 +130,7 @@ class AgentSocket:
     async def _bury(self, name: ProcessName, status: int, detail: str) -> None:
         event = ProcessDied(role=name.role, index=name.index, instance=name.instance, status=status, detail=detail)
         try:
-            await log.aappend_events(self._hub.client, name.job, [log.encode_event(event)])
+            await log.aappend_events(self._hub.caller, name.job, [log.encode_event(event)])
         except log.LogClosed:
             logger.info("process ended after its job", job=name.job, instance=name.instance, status=status)
         await agents.forget(self._hub.client, self._agent, name)

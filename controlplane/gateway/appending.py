@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 
 from controlplane.core.events import Event
 from controlplane.runtime import log
-from controlplane.runtime.redis import AsyncClient
+from controlplane.runtime.wire import Caller
 
 MOST_AT_ONCE: Final = 256
 MOST_WAITING: Final = 2_000
@@ -24,8 +24,8 @@ class Appender:
     ``on_failure`` is told that events were not, or perhaps not, appended (True: the job is over, False: Redis failed).
     """
 
-    def __init__(self, client: AsyncClient, job: int, on_failure: Callable[[bool], None]) -> None:
-        self._client, self._job, self._on_failure = client, job, on_failure
+    def __init__(self, caller: Caller, job: int, on_failure: Callable[[bool], None]) -> None:
+        self._caller, self._job, self._on_failure = caller, job, on_failure
         self._waiting: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
@@ -53,7 +53,7 @@ class Appender:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
-                await log.aappend_events(self._client, self._job, batch)
+                await log.aappend_events(self._caller, self._job, batch)
                 self._room.set()
         except log.LogClosed:
             self._fail(over=True)

@@ -20,6 +20,7 @@ from controlplane.gateway.subscriptions import Subscriptions
 from controlplane.runtime import names
 from controlplane.runtime.pulse import BEAT_S, Pulse, announce
 from controlplane.runtime.redis import connect_async, shared
+from controlplane.runtime.wire import Caller
 
 FLUSH_S: Final = 0.25
 WATCH_S: Final = 0.5
@@ -32,16 +33,19 @@ class Hub:
 
     def __init__(self) -> None:
         self.client = connect_async()
+        self.caller = Caller()
+        """For what is hot: appends."""
         self.signs = Signs()
         self.audience = Audience()
         self._rooms: dict[int, Room] = {}
         self._loose: set[Socket] = set()
         self._pulse = Pulse("gateway")
-        self._subscriptions = Subscriptions(self.client, self.close_all)
+        self._subscriptions = Subscriptions(self.close_all)
         self._loops: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Listen, and begin the background loops."""
+        await self._subscriptions.open()
         self._loops = [
             asyncio.create_task(self._subscriptions.run()),
             asyncio.create_task(_repeat(FLUSH_S, lambda: self.signs.flush(self.client))),
@@ -56,13 +60,14 @@ class Hub:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
-        await self._subscriptions.aclose()
+        self._subscriptions.close()
+        self.caller.close()
         await self.client.aclose()
 
     @asynccontextmanager
     async def room(self, job: int) -> AsyncIterator[Room]:
         """The job's room, subscribed to; it is closed when the last one leaves it."""
-        room = self._rooms.setdefault(job, Room(self.client, job))
+        room = self._rooms.setdefault(job, Room(self.caller, job))
         room.guests += 1
         try:
             await self._subscriptions.add(names.frames(job), room.deliver)
@@ -99,6 +104,7 @@ class Hub:
 
     async def _watch(self) -> None:
         now = time.monotonic()
+        self.caller.abort_if_stuck(now)
         for socket in [*self._machines(), *self.audience.sockets]:
             socket.close_if_slow(now)
 

@@ -12,6 +12,7 @@ from controlplane.core.events import Entry, Event, JobSubmitted
 from controlplane.protocol.spec import JobSpec
 from controlplane.runtime import names, queue, redis
 from controlplane.runtime.scripts import APPEND, START
+from controlplane.runtime.wire import Caller
 
 NO_LOG: Final = -1
 OVER: Final = -2
@@ -56,22 +57,22 @@ def append_event(job: int, event: Event, *, client: redis.Client | None = None) 
     return str(reply[1].decode())
 
 
-async def aappend_events(client: redis.AsyncClient, job: int, payloads: list[bytes]) -> None:
+async def aappend_events(caller: Caller, job: int, payloads: list[bytes]) -> None:
     """Append encoded events in order and wake, without blocking the loop.
 
     Raises:
         LogClosed: if the job is over or was never started.
     """
-    reply = await APPEND.arun(client, _append_keys(job), names.QUEUED_MS, *payloads)
+    reply = await APPEND.acall(caller, _append_keys(job), names.QUEUED_MS, *payloads)
     if _flipped(job, reply):
         await sync_to_async(queue.enqueue, thread_sensitive=False)(job)
 
 
 def read_entries(client: redis.Client, job: int, *, after: str, count: int, block_s: float) -> list[Entry]:
     """Entries after that id, oldest first; waits for one at most ``block_s`` (0: not at all)."""
-    block = ["BLOCK", redis.block_ms(block_s)] if block_s > 0 else []
-    reply = client.execute_command("XREAD", "COUNT", count, *block, "STREAMS", names.events(job), after)
-    return [_entry(*item) for _, items in reply or () for item in items]
+    block = ("BLOCK", redis.block_ms(block_s)) if block_s > 0 else ()
+    reply = redis.ask(client, "XREAD", "COUNT", count, *block, "STREAMS", names.events(job), after)
+    return [_entry(stream_id, payload) for _, items in reply or () for stream_id, (_, payload) in items]
 
 
 def _append_keys(job: int) -> list[str]:
@@ -86,5 +87,5 @@ def _flipped(job: int, reply: list[Any]) -> bool:
     return bool(reply[0])
 
 
-def _entry(stream_id: bytes, fields: dict[bytes, bytes]) -> Entry:
-    return Entry(id=stream_id.decode(), event=decode_event(fields[b"e"]))
+def _entry(stream_id: bytes, payload: bytes) -> Entry:
+    return Entry(id=stream_id.decode(), event=decode_event(payload))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+import uvloop
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.contrib.auth.models import User
 from django.test import Client as Browser
@@ -21,6 +22,11 @@ from controlplane.runtime.redis import Client, connect
 from tests.runtime.support import SPEC, submit
 
 CREDENTIAL = "c" * 43
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Any]:
+    """The loop that uvicorn chooses in production: its transports are others than asyncio's."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

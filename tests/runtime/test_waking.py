@@ -58,11 +58,12 @@ def test_an_append_that_races_with_going_idle_is_never_stranded(client: Client, 
     appends = 3_000
 
     def coordinate_whenever_enqueued() -> int:
-        ran = 0
+        driver.client, ran = connect(), 0
         while not driver.stopping.is_set():
             if ran < len(driver.enqueued):
                 coordinate(JOB, driver.around())
                 ran += 1
+        driver.client.close()
         return ran
 
     with ThreadPoolExecutor(1) as pool:
