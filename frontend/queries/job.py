@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controlplane.core.states import PROCESS_OVER
+from controlplane.core.states import PROCESS_OVER, in_words
 from controlplane.jobs.models import Decision, Flag, Job, Process
 
 DECISIONS = 50
@@ -114,7 +114,7 @@ def describe(kind: str, payload: dict[str, Any], earlier: dict[str, int] | None 
             return _shares(payload.get("shares", {}), earlier or {})
         case "move-job":
             awaited = payload.get("awaited")
-            return f"job is {payload.get('state', '?')}" + (f", awaits {awaited}" if awaited else "")
+            return f"job {in_words(payload.get('state', '?'))}" + (f", awaits {awaited}" if awaited else "")
         case "set-roster":
             ranks = payload.get("ranks", [])
             return f"generation {payload.get('generation', '?')}: {len(ranks)} workers count"

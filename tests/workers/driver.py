@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+import torch
 
 from controlplane.core.blocks import cut_blocks
 from controlplane.protocol import keys
@@ -27,6 +28,8 @@ from controlplane.protocol.orders import (
 from controlplane.protocol.spec import Emulation, Evaluate, JobSpec, Optimizer, Stop, Workload
 from workers.server.main import serve
 from workers.trainer.loop import train
+
+torch.set_num_threads(1)  # as every process of a job has it: trainers and servers are threads of one here
 
 JOB_KEY = b"job key of the tests"
 DEADLINE_S = 60.0

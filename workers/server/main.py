@@ -24,7 +24,6 @@ def serve(order: ProcessOrder, link: ServerLink, *, host: str, report_s: float =
         SpecError: if the job names a workload or optimiser that does not exist here.
         ValueError: if orders came that cannot be followed.
     """
-    torch.set_num_threads(1)
     workload = load_workload(order.spec.workload)
     # torch takes a second to import what its first optimiser needs: before the hello, not within an iteration.
     workload.rule(torch.zeros(1), order.spec.optimizer)
