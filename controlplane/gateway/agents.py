@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from controlplane.core.events import ProcessDied
 from controlplane.fleet.services import agent_connected, agent_disconnected
 from controlplane.gateway import closing
+from controlplane.gateway.ending import end
 from controlplane.gateway.handshake import authenticated_agent, offers_our_protocol
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
@@ -73,8 +74,7 @@ class AgentSocket:
             try:
                 await self._socket.run(self._take)
             finally:
-                orders.cancel()
-                await asyncio.gather(orders, return_exceptions=True)
+                await end(orders)
                 await self._leave()
 
     def _take_news(self, data: bytes) -> None:

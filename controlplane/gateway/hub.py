@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from controlplane.gateway import closing
 from controlplane.gateway.audience import Audience
+from controlplane.gateway.ending import end
 from controlplane.gateway.rooms import Room
 from controlplane.gateway.signs import Signs
 from controlplane.gateway.sockets import Socket
@@ -57,9 +58,7 @@ class Hub:
 
     async def aclose(self) -> None:
         """End the loops and give the connections back."""
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await end(*self._loops)
         self._subscriptions.close()
         self.caller.close()
         await self.client.aclose()

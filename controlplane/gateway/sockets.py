@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from controlplane.gateway import closing
+from controlplane.gateway.ending import end
 from controlplane.protocol import SUBPROTOCOL
 
 Scope = Mapping[str, Any]
@@ -81,9 +82,7 @@ class Socket:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
+            results = await end(*tasks)
         if self._code is not None:
             await self.say_goodbye(self._code)
         for result in results:
