@@ -27,7 +27,6 @@ from controlplane.protocol.messages import (
 )
 from controlplane.protocol.orders import Rejection
 from controlplane.runtime import agents, log, names, presence, queue, ticks
-from controlplane.runtime.presence import Load
 from controlplane.runtime.redis import shared
 
 logger = structlog.get_logger(__name__)
@@ -96,7 +95,7 @@ class AgentSocket:
         if said is None:
             return
         if isinstance(said, AgentHeartbeat):
-            self._note(said)
+            self._hub.signs.note(names.AGENTS, str(self._agent), said)
         elif isinstance(said, AgentHello):
             await self._greet(said)
         elif not self._greeted:
@@ -107,12 +106,8 @@ class AgentSocket:
             self._durable = said.number
             self._moved.set()
 
-    def _note(self, said: AgentHeartbeat) -> None:
-        load = Load(cpu=said.cpu, memory=said.memory, bytes_sent=said.bytes_sent, bytes_received=said.bytes_received)
-        self._hub.signs.note(names.AGENTS, str(self._agent), load)
-
     async def _greet(self, hello: AgentHello) -> None:
-        self._hub.signs.note(names.AGENTS, str(self._agent))
+        self._hub.signs.note(names.AGENTS, str(self._agent), hello)
         await database_sync_to_async(agent_connected)(self._agent, hello)
         for name in await agents.vanished(self._hub.client, self._agent, hello.running):
             await self._bury(name, RESTARTED_STATUS, "its agent restarted without it")
@@ -130,7 +125,7 @@ class AgentSocket:
     async def _bury(self, name: ProcessName, status: int, detail: str) -> None:
         event = ProcessDied(role=name.role, index=name.index, instance=name.instance, status=status, detail=detail)
         try:
-            await log.aappend_events(self._hub.caller, name.job, [log.encode_event(event)])
+            await log.aappend_event(self._hub.caller, name.job, event)
         except log.LogClosed:
             logger.info("process ended after its job", job=name.job, instance=name.instance, status=status)
         await agents.forget(self._hub.client, self._agent, name)

@@ -46,6 +46,7 @@ class Hub:
 
     async def start(self) -> None:
         """Listen, and begin the background loops."""
+        await self.caller.open()
         await self._subscriptions.open()
         self._loops = [
             asyncio.create_task(self._subscriptions.run()),

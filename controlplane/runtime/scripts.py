@@ -1,5 +1,6 @@
 """The Lua scripts: whatever must be one step in Redis is one file in ``lua/``. They use commands of Redis 6.2 only."""
 
+import asyncio
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ class Script:
             return ask(client, "EVALSHA", self.sha, len(keys), *keys, *arguments)
         except NoScriptError:
             return client.eval(self.source, len(keys), *keys, *arguments)
+
+    def begin(
+        self, caller: Caller, keys: list[str], *arguments: Part, with_source: bool = False
+    ) -> asyncio.Future[Any]:
+        """Its reply, to come; ``NoScriptError`` in it is for the caller to try again ``with_source``."""
+        head = ("EVAL", self.source) if with_source else ("EVALSHA", self.sha)
+        return caller.begin(*head, len(keys), *keys, *arguments)
 
     async def acall(self, caller: Caller, keys: list[str], *arguments: Part) -> Any:
         """Its reply, raw."""

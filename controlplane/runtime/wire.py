@@ -10,6 +10,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import hiredis
@@ -71,6 +72,7 @@ class Caller:
         self._wire: Wire | None = None
         self._waiting: deque[tuple[float, asyncio.Future[Reply]]] = deque()
         self._opening = asyncio.Lock()
+        self._reopening: asyncio.Future[None] | None = None
 
     async def call(self, *parts: Part) -> Reply:
         """The reply to a command.
@@ -78,8 +80,31 @@ class Caller:
         Raises:
             RedisError: the error that was replied, or that the connection was lost before the reply.
         """
-        wire = self._wire or await self._open()
-        return await self._ask(wire, *parts)
+        if self._wire is None:
+            await self.open()
+        return await self.begin(*parts)
+
+    def begin(self, *parts: Part) -> asyncio.Future[Reply]:
+        """The reply, to come, to a command that is sent now. Without a connection it fails, and one is opened."""
+        if self._wire is None:
+            failed: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            failed.set_exception(ConnectionError("there is no connection to Redis"))
+            self._reopening = self._reopening or asyncio.ensure_future(self._reopen())
+            return failed
+        return self._ask(self._wire, *parts)
+
+    async def open(self) -> None:
+        """Connect, unless that is done.
+
+        Raises:
+            RedisError: if there is no Redis, or it refuses us.
+        """
+        async with self._opening:
+            if self._wire is None:
+                wire = await connect(self._take, self._lose)
+                for greeting in greetings():
+                    await self._ask(wire, *greeting)
+                self._wire = wire
 
     def abort_if_stuck(self, now: float) -> None:
         """A reply that is overdue for longer than any client waits ends the connection."""
@@ -91,20 +116,16 @@ class Caller:
         if self._wire is not None:
             self._wire.abort()
 
-    async def _ask(self, wire: Wire, *parts: Part) -> Reply:
-        wire.send(*parts)
+    def _ask(self, wire: Wire, *parts: Part) -> asyncio.Future[Reply]:
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        wire.send(*parts)
         self._waiting.append((time.monotonic(), reply))
-        return await reply
+        return reply
 
-    async def _open(self) -> Wire:
-        async with self._opening:
-            if self._wire is None:
-                wire = await connect(self._take, self._lose)
-                for greeting in greetings():
-                    await self._ask(wire, *greeting)
-                self._wire = wire
-            return self._wire
+    async def _reopen(self) -> None:
+        with suppress(RedisError):
+            await self.open()
+        self._reopening = None
 
     def _take(self, reply: Reply) -> None:
         _, waiting = self._waiting.popleft()
