@@ -1,9 +1,11 @@
 """What the sockets of one gateway process share: connections to Redis, rooms of jobs, and a few background loops."""
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -46,6 +48,7 @@ class Hub:
 
     async def start(self) -> None:
         """Listen, and begin the background loops."""
+        _freeze()
         await self.caller.open()
         await self._subscriptions.open()
         self._loops = [
@@ -139,6 +142,12 @@ async def close_hub() -> None:
     starting = _hubs.pop(asyncio.get_running_loop(), None)
     if starting is not None:
         await (await starting).aclose()
+
+
+@cache
+def _freeze() -> None:
+    """What start-up has made stays: the garbage collector's looking through it again would hold up every socket."""
+    gc.freeze()
 
 
 async def _repeat(seconds: float, step: Callable[[], Awaitable[None]]) -> None:

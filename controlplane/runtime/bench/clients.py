@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -47,16 +47,16 @@ class Figures:
     messages_per_s: float
 
 
-def figures(connections: int, timing: Timing) -> Figures:
+def figures(connections: int, round_trips_s: Sequence[float], seconds: float) -> Figures:
     """The round trips, summed up."""
-    ordered = sorted(timing.round_trips_s)
+    ordered = sorted(round_trips_s)
     if not ordered:
-        raise RuntimeError(f"no round trip of {connections} connections was completed in {timing.seconds} s")
+        raise RuntimeError(f"no round trip of {connections} connections was completed in {seconds} s")
     return Figures(
         connections=connections,
         p50_ms=ordered[len(ordered) // 2] * 1000,
         p99_ms=ordered[int(len(ordered) * 0.99)] * 1000,
-        messages_per_s=len(ordered) / timing.seconds,
+        messages_per_s=len(ordered) / seconds,
     )
 
 
@@ -72,14 +72,14 @@ async def open_socket(url: str, headers: Mapping[str, str] | None = None) -> Cli
     )
 
 
-async def measure_echo(url: str, payload: Callable[[int], bytes], *, connections: int, seconds: float) -> Figures:
-    """Round trips over bare echo, each connection for itself."""
+async def measure_echo(url: str, payload: Callable[[int], bytes], *, connections: int, seconds: float) -> list[float]:
+    """Round trips over bare echo in seconds, each connection for itself."""
     timing = Timing(seconds=seconds)
     async with AsyncExitStack() as stack:
         sockets = [await stack.enter_async_context(await open_socket(url)) for _ in range(connections)]
         timing.start()
         await asyncio.gather(*(_ping_pong(socket, payload, timing) for socket in sockets))
-    return figures(connections, timing)
+    return timing.round_trips_s
 
 
 async def _ping_pong(socket: ClientConnection, payload: Callable[[int], bytes], timing: Timing) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-import uvloop
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
@@ -91,20 +90,26 @@ class Result:
 
 
 def measure(base: str, echo: str, *, seconds: float) -> Result:
-    """Measure all four, one after the other; the environment is that of the running control plane."""
-    return uvloop.run(_measure(base, echo, seconds))
+    """Measure one connection, then a crowd; the environment is that of the running control plane."""
+    return asyncio.run(_measure(base, echo, seconds))
 
 
 async def _measure(base: str, echo: str, seconds: float) -> Result:
-    def payload(number: int) -> bytes:
-        return encode(report(number, number))
+    echo_one, path_one = await _side_by_side(base, echo, connections=1, seconds=seconds)
+    echo_crowd, path_crowd = await _side_by_side(base, echo, connections=CROWD, seconds=seconds)
+    return Result(echo_one=echo_one, path_one=path_one, echo_crowd=echo_crowd, path_crowd=path_crowd)
 
-    return Result(
-        echo_one=await measure_echo(echo, payload, connections=1, seconds=seconds),
-        path_one=await _measure_path(base, workers=1, seconds=seconds),
-        echo_crowd=await measure_echo(echo, payload, connections=CROWD, seconds=seconds),
-        path_crowd=await _measure_path(base, workers=CROWD, seconds=seconds),
-    )
+
+async def _side_by_side(base: str, echo: str, *, connections: int, seconds: float) -> tuple[Figures, Path]:
+    """Echo half before and half after the full path, so that a machine that grows noisier meanwhile favours neither."""
+    before = await measure_echo(echo, _payload, connections=connections, seconds=seconds / 2)
+    path = await _measure_path(base, workers=connections, seconds=seconds)
+    after = await measure_echo(echo, _payload, connections=connections, seconds=seconds / 2)
+    return figures(connections, before + after, seconds), path
+
+
+def _payload(number: int) -> bytes:
+    return encode(report(number, number))
 
 
 async def _measure_path(base: str, *, workers: int, seconds: float) -> Path:
@@ -122,7 +127,7 @@ async def _measure_path(base: str, *, workers: int, seconds: float) -> Path:
     await running
     rows, decisions = await _rows_once_copied(job)
     return Path(
-        figures=figures(workers, timing),
+        figures=figures(workers, timing.round_trips_s, seconds),
         reports_sent=sum(machine.reports_sent.values()),
         report_rows=rows,
         decision_rows=decisions,
