@@ -77,6 +77,36 @@ class WorkerFinished(Value, frozen=True, kw_only=True, tag="worker-finished"):
     model_saved: bool = False
 
 
+class ProgressReport(Value, frozen=True, kw_only=True, tag="progress"):
+    """How many samples of an iteration are processed so far; sent each ``Orders.progress_s`` while computing.
+
+    With ``samples_done`` equal to the share it is the synchronisation request of A-BSP Alg. 1.
+    """
+
+    number: Positive
+    generation: Count
+    iteration: Count
+    samples_done: Count
+
+
+class Computed(Value, frozen=True, kw_only=True, tag="computed"):
+    """An update is ready to be pushed; said before the push where ``Orders.announce`` asks for it."""
+
+    number: Positive
+    generation: Count
+    iteration: Count
+    samples: Count
+
+
+class Held(Value, frozen=True, kw_only=True, tag="held"):
+    """The worker stands before ``iteration`` by orders with ``hold``, whose ``sequence`` it names."""
+
+    number: Positive
+    generation: Count
+    iteration: Count
+    sequence: Count
+
+
 class Heartbeat(Value, frozen=True, kw_only=True, tag="heartbeat"):
     """A sign of life each second, from a thread of its own; not numbered, not kept."""
 
@@ -169,7 +199,9 @@ class Refresh(Value, frozen=True, kw_only=True, tag="refresh"):
     since: Count = 0
 
 
-WorkerMessage = WorkerHello | IterationReport | Evaluation | WorkerFinished | Heartbeat
+WorkerMessage = (
+    WorkerHello | IterationReport | ProgressReport | Computed | Held | Evaluation | WorkerFinished | Heartbeat
+)
 ServerMessage = ServerHello | ServerReport | Heartbeat
 AgentMessage = AgentHello | ProcessStarted | ProcessEnded | AgentHeartbeat
 
