@@ -5,10 +5,11 @@ gives back, a msgspec struct of its own ``state_type``, so that the engine can p
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
+from controlplane.core.events import PredictorPromoted, PredictorTrained
 from controlplane.protocol.base import Value
 from controlplane.protocol.orders import Block
 from controlplane.protocol.spec import Choice
@@ -43,6 +44,41 @@ class ShareRequest(Value, frozen=True, kw_only=True):
     """Lowest and highest share of each rank."""
 
 
+class Finding(Value, frozen=True, kw_only=True):
+    """Something about a worker that the operator should know, or that holds no longer (``open`` False).
+
+    A straggler, one that cannot be helped by smaller shares, one whose speed cannot be predicted: ``kind`` says which.
+    """
+
+    rank: int
+    kind: str
+    open: bool
+    sentence: str
+    persistence: str = "lasting"
+    evidence: dict[str, Any] = {}
+
+
+class Lesson(Value, frozen=True, kw_only=True):
+    """What a predictor wants to be fitted to, outside of the engine. The answer comes as an event."""
+
+    predictor: Choice
+    round: int
+    data: bytes
+    reason: str
+
+
+class PredictorScore(Value, frozen=True, kw_only=True):
+    """How well one predictor did over ``iterations``."""
+
+    iterations: int
+    rmse: float
+    """Root mean square error, in samples per second."""
+    relative: float
+    """Root mean square of the error over the speed, which the fast workers do not dominate."""
+    slowdown: float
+    """Mean of the iteration time that its shares lead to over the least possible one (ruling 8)."""
+
+
 class ShareDecision(Value, frozen=True, kw_only=True):
     """Shares that sum to the total and respect every limit, with the sentence for the operator."""
 
@@ -52,6 +88,18 @@ class ShareDecision(Value, frozen=True, kw_only=True):
     """Predicted samples per second, where the policy predicts."""
     predicted_s: float | None = None
     """Predicted busy time of the slowest worker, in seconds."""
+    budget_s: float | None = None
+    """For work that can be cut: stop after so long, with what is done."""
+    ceilings: dict[int, int] = {}
+    """With a budget: how many samples each worker may process at most, its share or more."""
+    findings: list[Finding] = []
+    """What the operator should be told besides."""
+    lessons: list[Lesson] = []
+    """What is to be fitted outside of the engine."""
+    acting: str = ""
+    """The predictor that the speeds are from."""
+    scores: dict[str, PredictorScore] = {}
+    """Of all predictors that run side by side, where it is time to say so."""
 
 
 class Batching(Protocol):
@@ -72,6 +120,26 @@ class Batching(Protocol):
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:
         """The shares for ``request.iteration``, given one iteration's observations (fewer than ranks in warm-up)."""
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A batching policy that can be told things while it works: weights, and which predictor to act upon."""
+
+    def learn(self, state: Any, news: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
+        """The state with what is new, the predictor that is acted upon, and the sentence for the operator.
+
+        Raises:
+            ValueError: where it has no such predictor, or cannot use what came.
+        """
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """A predictor that is fitted outside of the engine."""
+
+    def fit(self, data: bytes, seed: int) -> tuple[bytes, float]:
+        """Weights from a lesson's data, and their error on samples held back, in samples per second."""
 
 
 class Progress(Value, frozen=True, kw_only=True):
@@ -117,17 +185,6 @@ class DataPolicy(Protocol):
 
     def offsets(self, shares: Mapping[int, int]) -> dict[int, int]:
         """Where each rank's samples begin within an iteration's global batch."""
-
-
-class Finding(Value, frozen=True, kw_only=True):
-    """A worker that straggles, or does so no longer (``open`` False closes the flag of that rank and kind)."""
-
-    rank: int
-    kind: str
-    open: bool
-    sentence: str
-    persistence: str = "lasting"
-    evidence: dict[str, Any] = {}
 
 
 class Detector(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.core import conversation, deadlines, invariants, lifecycle
+from controlplane.core import conversation, deadlines, invariants, learning, lifecycle
 from controlplane.core.choices import Resolve
 from controlplane.core.commands import AnyCommand
 from controlplane.core.events import (
@@ -19,6 +19,8 @@ from controlplane.core.events import (
     Entry,
     Event,
     JobSubmitted,
+    PredictorPromoted,
+    PredictorTrained,
     ProcessDied,
     ServerHeard,
     SlotsAssigned,
@@ -44,6 +46,8 @@ HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
     TimePassed: deadlines.on_time_passed,
     ControlPlaneResumed: deadlines.on_resumed,
     StopRequested: lifecycle.on_stop_requested,
+    PredictorTrained: learning.on_news,
+    PredictorPromoted: learning.on_news,
 }
 
 

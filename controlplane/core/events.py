@@ -94,6 +94,26 @@ class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
     actor: str
 
 
+class PredictorTrained(Value, frozen=True, kw_only=True, tag="predictor-trained"):
+    """A fit is done: what ``TrainPredictor`` asked for, or a model that an earlier job left behind."""
+
+    predictor: Name
+    round: Count
+    """That of the question; 0: nobody asked, the weights come from another job."""
+    weights: bytes
+    error: float | None = None
+    """Root mean square error on the samples that were held back, in samples per second."""
+    source: str = ""
+    """Whose model it is, where it is not this job's own."""
+
+
+class PredictorPromoted(Value, frozen=True, kw_only=True, tag="predictor-promoted"):
+    """Somebody decided which of the predictors that run side by side is acted upon."""
+
+    predictor: Name
+    actor: str
+
+
 Event = (
     JobSubmitted
     | SlotsAssigned
@@ -104,6 +124,8 @@ Event = (
     | TimePassed
     | ControlPlaneResumed
     | StopRequested
+    | PredictorTrained
+    | PredictorPromoted
 )
 
 

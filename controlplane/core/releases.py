@@ -3,7 +3,7 @@
 Shares change by batching policy, watermarks by barrier policy; both go out as whole orders.
 """
 
-from controlplane.core import ending
+from controlplane.core import ending, learning
 from controlplane.core.choices import Observation, Progress, ShareDecision, ShareRequest
 from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders, SetShares
 from controlplane.core.handling import Handling
@@ -46,6 +46,8 @@ def take_shares(handling: Handling, decision: ShareDecision, iteration: int, *, 
             shares=decision.shares,
             speeds=decision.speeds,
             predicted_s=decision.predicted_s,
+            budget_s=decision.budget_s,
+            ceilings=decision.ceilings,
         )
 
 
@@ -55,6 +57,7 @@ def decide_shares(handling: Handling, observations: list[Observation]) -> bool:
     iteration = job.completed + (1 if batching.every_iteration else 2)
     request = share_request(handling, iteration)
     handling.chosen.batching_state, decision = batching.decide(request, observations, handling.chosen.batching_state)
+    learning.record(handling, decision)
     changed = decision.shares != job.shares
     if changed:
         take_shares(handling, decision, iteration, tell=True)

@@ -1,6 +1,6 @@
 """Who counts, and from when: each change makes a new generation."""
 
-from controlplane.core import ending, flags, releases
+from controlplane.core import ending, flags, learning, releases
 from controlplane.core.blocks import cut_blocks
 from controlplane.core.choices import ShareRequest
 from controlplane.core.commands import MoveJob, SetPlacement, SetRoster
@@ -43,6 +43,7 @@ def begin_generation(handling: Handling, ranks: list[int], *, first_iteration: i
         ending.end(handling, JobState.FAILED, f"no shares for generation {job.generation}: {error}")
         return
     handling.chosen.batching_state = state
+    learning.record(handling, decision)
     releases.take_shares(handling, decision, first_iteration, tell=True)
     releases.raise_watermarks(handling)
     # Placement before orders: orders name a placement version that the worker must have. Sequence numbers of the

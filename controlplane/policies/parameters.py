@@ -62,3 +62,39 @@ class RelativeParameters(Part, frozen=True, kw_only=True):
             raise ValueError(f"slow_iterations above half of window, which is {self.window}")
         if self.recovered > self.slow:
             raise ValueError(f"recovered of at most slow, which is {self.slow}")
+
+
+class ArimaParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the predictor arima."""
+
+    p: Annotated[int, Meta(ge=0, le=10, description="Order of the autoregressive part.")] = 2
+    d: Annotated[int, Meta(ge=0, le=3, description="How often the series is differenced.")] = 2
+    q: Annotated[int, Meta(ge=0, le=10, description="Order of the moving average part.")] = 1
+
+
+class RecurrentParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the predictors narx, rnn and lstm."""
+
+    look_back: Annotated[int, Meta(ge=1, le=20, description="Past iterations that it looks at.")] = 2
+    hidden: Annotated[int, Meta(ge=1, le=64, description="Units of its one hidden layer.")] = 8
+    samples: Annotated[
+        int,
+        Meta(ge=20, le=10_000, description="It is first trained after so many iterations, and on the last so many."),
+    ] = 500
+    retrain_every: Annotated[
+        int, Meta(ge=0, description="Iterations between two trainings; 0: it is trained once.")
+    ] = 500
+    alpha: Annotated[
+        float, Meta(gt=0.0, le=1.0, description="Weight of the latest observation in the EMA that predicts until then.")
+    ] = 0.2
+
+
+class RegressionParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the predictor regression."""
+
+    alpha: Annotated[
+        float, Meta(gt=0.0, le=1.0, description="Weight of the latest observation in each worker's level.")
+    ] = 0.2
+    forgetting: Annotated[
+        float, Meta(ge=0.9, le=1.0, description="Weight of an iteration against the next in the common slopes.")
+    ] = 0.998
