@@ -180,6 +180,39 @@ class CloseFlag(Command, frozen=True, kw_only=True, tag="close-flag"):
     flag: Name
 
 
+class ChangePolicies(Command, frozen=True, kw_only=True, tag="change-policies"):
+    """From ``first_iteration`` on, in this generation, the job runs with these choices."""
+
+    generation: Count
+    first_iteration: Count
+    choices: dict[str, Choice]
+    """Those that changed, by question."""
+
+
+class HoldWorker(Command, frozen=True, kw_only=True, tag="hold-worker"):
+    """A barrier decision: this worker waits before ``iteration`` for others."""
+
+    rank: Count
+    iteration: Count
+    waits_for: list[int]
+
+
+class CutIteration(Command, frozen=True, kw_only=True, tag="cut-iteration"):
+    """A barrier decision: everybody stops processing ``iteration`` and synchronises what there is (A-BSP)."""
+
+    iteration: Count
+    processed: Count
+    """Samples known to be processed, of ``total``."""
+    total: Positive
+
+
+class NameQuorum(Command, frozen=True, kw_only=True, tag="name-quorum"):
+    """A barrier decision: exactly these workers' updates make ``iteration``."""
+
+    iteration: Count
+    ranks: list[int]
+
+
 AnyCommand = (
     MoveJob
     | MoveProcess
@@ -198,4 +231,8 @@ AnyCommand = (
     | RejectMessage
     | RaiseFlag
     | CloseFlag
+    | ChangePolicies
+    | HoldWorker
+    | CutIteration
+    | NameQuorum
 )

@@ -10,18 +10,21 @@ from typing import Any
 
 import msgspec
 
-from controlplane.core import conversation, deadlines, invariants, learning, lifecycle
+from controlplane.core import changes, conversation, deadlines, invariants, learning, lifecycle
 from controlplane.core.choices import Resolve
 from controlplane.core.commands import AnyCommand
 from controlplane.core.events import (
+    ChangeRequested,
     ConnectionLost,
     ControlPlaneResumed,
     Entry,
     Event,
     JobSubmitted,
+    PauseRequested,
     PredictorPromoted,
     PredictorTrained,
     ProcessDied,
+    ResumeRequested,
     ServerHeard,
     SlotsAssigned,
     StopRequested,
@@ -33,7 +36,7 @@ from controlplane.core.state import Job, Snapshot, read_snapshot
 from controlplane.core.states import JOB_OVER
 from controlplane.protocol.messages import IterationReport
 
-ENGINE_VERSION = "1"
+ENGINE_VERSION = "2"
 """Changes whenever the same entries would lead to other commands."""
 
 HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
@@ -48,6 +51,9 @@ HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
     StopRequested: lifecycle.on_stop_requested,
     PredictorTrained: learning.on_news,
     PredictorPromoted: learning.on_news,
+    ChangeRequested: changes.on_change_requested,
+    PauseRequested: changes.on_pause_requested,
+    ResumeRequested: changes.on_resume_requested,
 }
 
 
@@ -79,13 +85,23 @@ class Engine:
         if self._job.spec is None and not isinstance(event, JobSubmitted):
             raise EventRefused(f"job {self._job.number}: {type(event).__name__} before its submission")
         if self._policies is None and isinstance(event, JobSubmitted):
-            self._policies = Policies(event.spec, self._resolve)
+            self._policies = Policies(event.spec.synchronization, self._resolve)
         handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
         HANDLERS[type(event)](handling, event)
         # A sign of life only pushes deadlines away, and an early deadline does no harm: reports need not look for one.
         if not _is_report(event) or self._job.state in JOB_OVER:
             self.deadline_ms = deadlines.next_deadline(self._job)
+        if self._policies is not None and self._policies.gate is not None:
+            self._note_recheck(self._policies)
         return handling.commands
+
+    def _note_recheck(self, policies: Policies) -> None:
+        """A barrier may want to look again at those who wait, before anything else is due."""
+        if policies.gate is None or policies.barrier_state is None or self._job.hold_sequence is not None:
+            return
+        due_ms = policies.gate.recheck_at_ms(policies.barrier_state)
+        if due_ms is not None and self._job.state not in JOB_OVER:
+            self.deadline_ms = due_ms if self.deadline_ms is None else min(self.deadline_ms, due_ms)
 
     def snapshot(self) -> bytes:
         """All that later decisions depend on."""
@@ -106,7 +122,7 @@ class Engine:
         engine.cursor = snapshot.cursor
         engine.deadline_ms = snapshot.deadline_ms
         if snapshot.job.spec is not None:
-            engine._policies = Policies(snapshot.job.spec, resolve)
+            engine._policies = Policies(snapshot.job.synchronization, resolve)
             engine._policies.load(snapshot.policies)
         return engine
 

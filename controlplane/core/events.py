@@ -2,17 +2,20 @@
 
 from controlplane.protocol.base import Count, Name, Value
 from controlplane.protocol.messages import (
+    Computed,
     Evaluation,
+    Held,
     IterationReport,
+    ProgressReport,
     ServerHello,
     ServerReport,
     WorkerFinished,
     WorkerHello,
 )
 from controlplane.protocol.orders import Role
-from controlplane.protocol.spec import Emulation, JobSpec
+from controlplane.protocol.spec import Choice, Emulation, JobSpec
 
-WorkerSaid = WorkerHello | IterationReport | Evaluation | WorkerFinished
+WorkerSaid = WorkerHello | IterationReport | ProgressReport | Computed | Held | Evaluation | WorkerFinished
 ServerSaid = ServerHello | ServerReport
 
 
@@ -114,6 +117,25 @@ class PredictorPromoted(Value, frozen=True, kw_only=True, tag="predictor-promote
     actor: str
 
 
+class ChangeRequested(Value, frozen=True, kw_only=True, tag="change-requested"):
+    """Somebody asked for other policies: the new choice for each question that changes."""
+
+    actor: str
+    choices: dict[str, Choice]
+
+
+class PauseRequested(Value, frozen=True, kw_only=True, tag="pause-requested"):
+    """Somebody asked that every worker stands at its next boundary."""
+
+    actor: str
+
+
+class ResumeRequested(Value, frozen=True, kw_only=True, tag="resume-requested"):
+    """Somebody asked that a paused job goes on."""
+
+    actor: str
+
+
 Event = (
     JobSubmitted
     | SlotsAssigned
@@ -126,6 +148,9 @@ Event = (
     | StopRequested
     | PredictorTrained
     | PredictorPromoted
+    | ChangeRequested
+    | PauseRequested
+    | ResumeRequested
 )
 
 

@@ -1,5 +1,6 @@
 """What is always true of a job, whatever was seen. Checked after each test that uses the engine."""
 
+from controlplane.core.standing import stand
 from controlplane.core.state import Job
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
 
@@ -33,7 +34,7 @@ def _check_roster(job: Job) -> None:
         return
     gone = [rank for rank in job.roster if job.workers[rank].state is ProcessState.DEAD]
     assert not gone, _story(job, f"dead workers {gone} count")
-    reached = min(job.workers[rank].done for rank in job.roster)
+    reached = min(stand(job.workers[rank]) for rank in job.roster)
     assert job.completed >= reached or job.completed == -1 == reached, _story(job, f"iteration {reached} stays open")
 
 

@@ -4,7 +4,7 @@ They live apart from the policies so that the registry can check and describe th
 (some of which load torch). Every field has a default: a bare name is a complete choice.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -98,3 +98,78 @@ class RegressionParameters(Part, frozen=True, kw_only=True):
     forgetting: Annotated[
         float, Meta(ge=0.9, le=1.0, description="Weight of an iteration against the next in the common slopes.")
     ] = 0.998
+
+
+class SspParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the barrier ssp."""
+
+    staleness: Annotated[int, Meta(ge=0, description="Iterations that a worker may be ahead of the slowest.")] = 5
+
+
+class PbspParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the barrier pbsp, and what pssp has in common with it."""
+
+    sample: Annotated[
+        int, Meta(ge=0, description="How many of the other workers are looked at: 0 is asp, all others is bsp or ssp.")
+    ] = 4
+    strategy: Annotated[
+        Literal["dynamic", "fixed", "grouped"],
+        Meta(
+            description="Drawn anew for each iteration; or one subset for the whole job; or anew, equal numbers of the "
+            "slow and the fast."
+        ),
+    ] = "dynamic"
+    resample: Annotated[
+        Literal["redrawn", "held"],
+        Meta(description="Whether a waiting worker tries new samples, or waits until all of its first have passed."),
+    ] = "redrawn"
+    recheck: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            le=100.0,
+            description="With new samples: how long until the next try, in iteration times of the waiting worker, "
+            "unless one of those it waits for reports before; 0: only then.",
+        ),
+    ] = 0.25
+    threshold_s: Annotated[
+        float | None,
+        Meta(description="Strategy grouped: busy time per iteration from which a worker is slow; null: K-means."),
+    ] = None
+    literal: Annotated[
+        bool, Meta(description="As PSP Alg. 1: servers hold an update until its worker is let pass, and apply sums.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.threshold_s is not None and not self.threshold_s > 0:
+            raise ValueError(f"threshold_s above 0, or null for K-means (found {self.threshold_s})")
+
+
+SampleParameters = PbspParameters
+"""How others are sampled."""
+
+
+class PsspParameters(PbspParameters, frozen=True, kw_only=True):
+    """Parameters of the barrier pssp."""
+
+    staleness: Annotated[int, Meta(ge=0, description="Iterations that a sampled worker may be behind.")] = 4
+
+
+class AggressiveParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the barrier aggressive."""
+
+    ratio: Annotated[
+        float | Literal["adaptive"],
+        Meta(description="Part of an iteration's samples that must be processed before it is cut; or adaptive."),
+    ] = 0.5
+    report_s: Annotated[float, Meta(gt=0.0, le=60.0, description="How often workers report progress, at most.")] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.ratio != "adaptive" and not 0.0 <= self.ratio <= 1.0:
+            raise ValueError(f"ratio between 0 and 1, or adaptive (found {self.ratio})")
+
+
+class BackupParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the barrier backup."""
+
+    backups: Annotated[int, Meta(ge=0, description="b: of all workers, so many need not be waited for.")] = 2

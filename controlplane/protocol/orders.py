@@ -128,9 +128,10 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     apply: Apply = "quorum"
     apply_from: Count = 0
     """From which iteration on ``apply`` holds; those before it are finished as the orders before had it."""
-    quorums: dict[int, list[int]] | None = None
-    """Backup workers: the ranks whose contributions close an iteration, exactly these, and not before it is named
-    here. None: every member's."""
+    quorums: dict[int, list[int]] = {}
+    """Backup workers: an iteration that stands here closes with the contributions of exactly these ranks."""
+    named_from: Count | None = None
+    """From this iteration on none closes before it stands in ``quorums``; any other takes every member's."""
     passed: dict[int, int] = {}
     """With ``apply`` "release": by rank, up to which iteration its contributions may be applied. Those that newer
     orders let pass together are applied as one sum (PSP Alg. 1)."""
