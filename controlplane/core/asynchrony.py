@@ -8,9 +8,9 @@ from controlplane.core import flags, leases, releases, standing
 from controlplane.core.choices import Release
 from controlplane.core.commands import HoldWorker
 from controlplane.core.gates import Arrival, Members, Passage
-from controlplane.core.handling import Handling
-from controlplane.core.state import Worker
-from controlplane.core.states import ProcessState
+from controlplane.core.handling import Handling, Policies
+from controlplane.core.state import Job, Worker
+from controlplane.core.states import JOB_OVER, ProcessState
 from controlplane.protocol.messages import IterationReport
 
 SMOOTHING = 0.2
@@ -20,7 +20,7 @@ SMOOTHING = 0.2
 def begin(handling: Handling) -> None:
     """A generation begins, or goes on after a hold: leave for everybody whom the barrier lets go. Orders follow."""
     job, policies = handling.job, handling.chosen
-    if policies.gate is None or job.hold_sequence is not None or job.stop_at is not None:
+    if policies.gate is None or not _lets_go(job):
         return
     going = [job.workers[rank] for rank in job.roster if _goes_on(job.workers[rank])]
     members = Members(
@@ -41,7 +41,7 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
     job, policies = handling.job, handling.chosen
     worker.pace_s += (report.iteration_s - worker.pace_s) * (SMOOTHING if worker.pace_s else 1.0)
     leases.use_up(worker)
-    if policies.gate is None or job.hold_sequence is not None:
+    if policies.gate is None or not _lets_go(job):
         return
     arrival = Arrival(
         rank=worker.index,
@@ -55,14 +55,19 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
     _count_round(handling)
 
 
+def next_look_ms(job: Job, policies: Policies) -> int | None:
+    """When the barrier wants to look again at those who wait, in milliseconds of the log's clock; None: never."""
+    if policies.gate is None or policies.barrier_state is None or job.state in JOB_OVER or not _lets_go(job):
+        return None
+    return policies.gate.recheck_at_ms(policies.barrier_state)
+
+
 def on_time_passed(handling: Handling) -> None:
     """Look again at those who wait, where the barrier asked for it."""
-    gate, policies = handling.chosen.gate, handling.chosen
-    if gate is None or handling.job.hold_sequence is not None or policies.barrier_state is None:
-        return
-    due_ms = gate.recheck_at_ms(policies.barrier_state)
-    if due_ms is not None and due_ms <= handling.now_ms:
-        policies.barrier_state, passage = gate.recheck(handling.now_ms, policies.barrier_state)
+    policies = handling.chosen
+    due_ms = next_look_ms(handling.job, policies)
+    if policies.gate is not None and due_ms is not None and due_ms <= handling.now_ms:
+        policies.barrier_state, passage = policies.gate.recheck(handling.now_ms, policies.barrier_state)
         _let_pass(handling, passage)
 
 
@@ -70,7 +75,7 @@ def _let_pass(handling: Handling, passage: Passage) -> None:
     job = handling.job
     for rank, release in passage.releases.items():
         worker = job.workers[rank]
-        if job.stop_at is None and _goes_on(worker) and _extend(handling, worker, release):
+        if _goes_on(worker) and _extend(handling, worker, release):
             releases.issue(handling, worker, release.reason)
     _say_who_waits(handling, passage)
     if passed := _let_in(handling, passage):
@@ -81,15 +86,15 @@ def _let_pass(handling: Handling, passage: Passage) -> None:
         for server in job.live_servers:
             releases.issue_server_orders(handling, server, f"the updates of {named} are let in as one sum")
     if leases.left_over(job) == 0:
-        releases.stop_each(
-            handling, f"samples for {handling.spec.stop.iterations} iterations were asked for and handed out"
-        )
+        asked = f"samples for {handling.spec.stop.iterations} iterations were asked for and handed out"
+        releases.stop_each(handling, asked, soon=False)
 
 
 def _extend(handling: Handling, worker: Worker, release: Release) -> bool:
     """More leave, unless half of what there could be is still unused; whether it was given."""
     done = standing.stand(worker)
     watermark = min(release.watermark, done + releases.lead_of(worker.pace_s))
+    watermark = leases.reach(handling.job, worker, watermark)
     if watermark <= worker.watermark or worker.watermark - done > (watermark - done) // 2:
         return False
     return leases.grant(handling.job, worker, watermark)
@@ -118,9 +123,16 @@ def _count_round(handling: Handling) -> None:
     job.round_reports = 0
     observations = [job.recent[rank] for rank in sorted(job.recent)]
     job.recent = {}
+    paces = [(job.shares[rank], job.workers[rank].pace_s) for rank in job.roster]
+    job.speed = sum(share / pace_s for share, pace_s in paces if pace_s > 0)
     releases.decide_shares(handling, observations)
     policies.detector_state, findings = policies.detector.observe(observations, policies.detector_state)
     flags.record(handling, findings)
+
+
+def _lets_go(job: Job) -> bool:
+    """Whether anybody is let go at all: nobody is to stand, and samples are left to hand out."""
+    return job.hold_sequence is None and job.stop_at is None
 
 
 def _goes_on(worker: Worker) -> bool:

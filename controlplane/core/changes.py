@@ -112,7 +112,9 @@ def release(handling: Handling, reason: str) -> None:
 def settle(handling: Handling) -> None:
     """Once every worker stands, start what waits for it, or say so."""
     job = handling.job
-    if job.hold_sequence is None or job.all_stand or not all(_stands(job.workers[rank]) for rank in job.roster):
+    if job.hold_sequence is None or (job.all_stand and not job.pending):
+        return
+    if not all(_stands(worker) for worker in _counting(job)):
         return
     if job.pending:
         choices, job.pending = job.pending, {}
@@ -176,7 +178,6 @@ def _become_asynchronous(job: Job, first: int) -> None:
 def _become_synchronous(job: Job, first: int) -> None:
     """Everybody goes on with ``first``, whatever number it had come to."""
     assert job.spec is not None
-    left = leases.left_over(job)
     for worker in _counting(job):
         leases.drop_after(job, worker, worker.done)
         worker.done = worker.watermark = worker.granted = first - 1
@@ -185,6 +186,7 @@ def _become_synchronous(job: Job, first: int) -> None:
     job.origin_iteration, job.origin_position = first, job.cursor
     job.observed, job.recent, job.round_reports = {}, {}, 0
     job.stop_at = None
+    left = leases.left_over(job)
     if left is not None:
         job.stop_at = first + max(1, -(-left // job.spec.global_batch))
         job.stop_reason = f"samples for {job.spec.stop.iterations} iterations were asked for"

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.core import changes, conversation, deadlines, invariants, learning, lifecycle
+from controlplane.core import asynchrony, changes, conversation, deadlines, invariants, learning, lifecycle
 from controlplane.core.choices import Resolve
 from controlplane.core.commands import AnyCommand
 from controlplane.core.events import (
@@ -92,16 +92,10 @@ class Engine:
         if not _is_report(event) or self._job.state in JOB_OVER:
             self.deadline_ms = deadlines.next_deadline(self._job)
         if self._policies is not None and self._policies.gate is not None:
-            self._note_recheck(self._policies)
+            look_ms = asynchrony.next_look_ms(self._job, self._policies)
+            if look_ms is not None:
+                self.deadline_ms = look_ms if self.deadline_ms is None else min(self.deadline_ms, look_ms)
         return handling.commands
-
-    def _note_recheck(self, policies: Policies) -> None:
-        """A barrier may want to look again at those who wait, before anything else is due."""
-        if policies.gate is None or policies.barrier_state is None or self._job.hold_sequence is not None:
-            return
-        due_ms = policies.gate.recheck_at_ms(policies.barrier_state)
-        if due_ms is not None and self._job.state not in JOB_OVER:
-            self.deadline_ms = due_ms if self.deadline_ms is None else min(self.deadline_ms, due_ms)
 
     def snapshot(self) -> bytes:
         """All that later decisions depend on."""

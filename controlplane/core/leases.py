@@ -5,6 +5,7 @@ What a worker does not use (it died, or the policies changed) is left out of tha
 two.
 """
 
+from controlplane.core.standing import stand
 from controlplane.core.state import Job, Worker
 from controlplane.protocol.orders import Range
 
@@ -21,17 +22,28 @@ def left_over(job: Job) -> int | None:
     return max(0, asked * job.spec.global_batch - (job.cursor - job.dropped))
 
 
-def grant(job: Job, worker: Worker, watermark: int) -> bool:
-    """Give ``worker`` leave and samples up to ``watermark``, or as far as samples are left; False if none are.
+def reach(job: Job, worker: Worker, watermark: int) -> int:
+    """How far up to ``watermark`` the worker should have leave, so that all end together.
 
-    Towards the end nobody gets more than its part of half of what is left (guided self-scheduling), so that all end
-    together and not when the slowest has used up a long lease.
+    Towards the end of a job nobody gets more than it can use in half of the time that is left (guided
+    self-scheduling); else the fast would wait for the slowest to use up a long lease.
     """
+    left = left_over(job)
+    if left is None:
+        return watermark
+    if job.speed > 0 and worker.pace_s > 0:
+        iterations = left / job.speed / worker.pace_s
+    else:
+        iterations = left / (len(job.roster) * max(1, job.shares[worker.index]))
+    return min(watermark, stand(worker) + max(1, int(iterations / 2)))
+
+
+def grant(job: Job, worker: Worker, watermark: int) -> bool:
+    """Give ``worker`` leave and samples up to ``watermark``, or as far as samples are left; False if none are."""
     share, left = max(1, job.shares[worker.index]), left_over(job)
     count = watermark - worker.watermark
-    if left is not None:
-        count = min(count, max(1, left // (2 * len(job.roster) * share)))
-        share = min(share, left)
+    if left is not None and left < count * share:
+        count, share = (left // share, share) if left >= share else (1, left)
     if share == 0:
         return False
     first = worker.watermark + 1

@@ -237,15 +237,15 @@ def stop_soon(handling: Handling, reason: str) -> None:
     """Let the job end as early as all can agree on: after the last iteration that somebody has leave for."""
     job = handling.job
     if handling.chosen.gate is not None:
-        stop_each(handling, reason)
+        stop_each(handling, reason, soon=True)
         return
     stop_at(handling, max(job.workers[rank].watermark for rank in job.roster) + 1, reason)
 
 
-def stop_each(handling: Handling, reason: str) -> None:
-    """Let each worker of an asynchronous job end with what it has leave for.
+def stop_each(handling: Handling, reason: str, *, soon: bool) -> None:
+    """Let each worker of an asynchronous job end: ``soon``, at its next boundary, or else with its leave used up.
 
-    Those who wait end at once: with nobody to come, they would wait for ever.
+    Those who wait end at once in both cases: with nobody to come, they would wait for ever.
     """
     job = handling.job
     if job.stop_at is not None:
@@ -255,9 +255,10 @@ def stop_each(handling: Handling, reason: str) -> None:
     if job.state is not JobState.PAUSED:
         job.hold_sequence = None
     for rank in job.roster:
-        job.workers[rank].stop_at = job.workers[rank].watermark + 1
+        worker = job.workers[rank]
+        worker.stop_at = (stand(worker) if soon else worker.watermark) + 1
     job.stop_at = max(job.workers[rank].watermark for rank in job.roster) + 1
-    issue_all(handling, f"stop after what was handed out: {reason}")
+    issue_all(handling, f"stop {'at the next boundary' if soon else 'after what was handed out'}: {reason}")
 
 
 def worker_finished(handling: Handling, worker: Worker) -> None:

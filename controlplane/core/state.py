@@ -123,6 +123,8 @@ class Job(msgspec.Struct, kw_only=True):
     """Samples that were handed out and will not be used: their worker died, or policies changed."""
     recent: dict[int, Observation] = {}
     """Asynchronous modes: the latest observation of each worker in this round."""
+    speed: float = 0.0
+    """Asynchronous modes: samples per second of all workers together, as of the last round."""
     round_reports: int = 0
     """Reports since the last round, which takes as many as there are workers."""
     apply_from: int = 0

@@ -128,8 +128,10 @@ class Pssp:
         redrawn = parameters.resample == "redrawn" and parameters.strategy != "fixed"
         if not redrawn or not parameters.recheck or parameters.sample >= state.population.others:
             return None
-        own_ms = state.population.busy_s.get(rank, 0.0) * 1000
-        return at_ms + max(LEAST_RECHECK_MS, int(parameters.recheck * own_ms))
+        after_ms = max(LEAST_RECHECK_MS, int(parameters.recheck * state.population.busy_s.get(rank, 0.0) * 1000))
+        # On a common grid, so that a thousand waiting workers do not make a thousand looks per second.
+        grid_ms = 1 << (after_ms.bit_length() - 1)
+        return -(-(at_ms + after_ms) // grid_ms) * grid_ms
 
     def _reason(self, sampled: list[int]) -> str:
         if not sampled:
