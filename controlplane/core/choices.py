@@ -178,6 +178,77 @@ class PlacementPolicy(Protocol):
         """Assign the slices ``[start, stop)`` to the indices of ``servers``; with the sentence for the operator."""
 
 
+@runtime_checkable
+class TensorPlacement(Protocol):
+    """A placement that cuts the parameters itself, since it goes by tensors, or by blocks of a size of its own."""
+
+    def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """Cut tensors of so many elements and assign them to the indices of ``servers``, with the sentence."""
+
+
+class Transfer(Value, frozen=True, kw_only=True):
+    """How long one worker's exchange with one server took: push and pull, without what the server held back."""
+
+    rank: int
+    server: int
+    iteration: int
+    bytes: int
+    """Parameters that it was about, each pushed and pulled once."""
+    seconds: float
+    is_probe: bool = False
+    """A small transfer made only to be timed."""
+
+
+class PlacementRequest(Value, frozen=True, kw_only=True):
+    """Where the blocks are, and where they could be."""
+
+    iteration: int
+    blocks: list[Block]
+    servers: list[int]
+    """Indices of the servers that can hold blocks."""
+    initial: int
+    """How many there were when the job began."""
+    spare: int = 0
+    """How many more could be started now."""
+    starting: int = 0
+    """How many were ordered and cannot hold blocks yet."""
+    seed: int = 0
+    """For this decision alone: all its chance comes from here."""
+
+
+class PlacementDecision(Value, frozen=True, kw_only=True):
+    """What is to change about the servers, with the sentence for the operator."""
+
+    reason: str
+    blocks: list[Block] | None = None
+    """Every block with its server from now on; None: they stay where they are."""
+    now_s: float | None = None
+    """Predicted time of one worker's exchange with all servers, side by side, as the blocks are."""
+    predicted_s: float | None = None
+    """The same under ``blocks``."""
+    probes: dict[int, int] = {}
+    """Servers to be timed in the coming iteration by a transfer of so many bytes, since they hold little or nothing."""
+    add: int = 0
+    """So many more servers should be started."""
+    retire: list[int] = []
+    """Servers that are no longer needed: they hold nothing."""
+
+
+@runtime_checkable
+class Rebalancing(Protocol):
+    """A placement policy that goes on deciding while the job runs."""
+
+    state_type: ClassVar[type[msgspec.Struct]]
+
+    def begin(self) -> Any:
+        """The state before anything was measured."""
+
+    def decide(
+        self, request: PlacementRequest, transfers: Sequence[Transfer], state: Any
+    ) -> tuple[Any, PlacementDecision]:
+        """Given what one iteration's transfers add; mostly nothing changes."""
+
+
 class DataPolicy(Protocol):
     """Which samples a worker may draw."""
 

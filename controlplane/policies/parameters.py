@@ -173,3 +173,98 @@ class BackupParameters(Part, frozen=True, kw_only=True):
     """Parameters of the barrier backup."""
 
     backups: Annotated[int, Meta(ge=0, description="b: of all workers, so many need not be waited for.")] = 2
+
+
+class PlacementParameters(Part, frozen=True, kw_only=True):
+    """What all placements have in common."""
+
+    block_bytes: Annotated[
+        int, Meta(ge=4096, le=2**30, description="Largest block, in bytes: the unit of placement.")
+    ] = 4 * 1024 * 1024
+
+
+class RoundRobinParameters(PlacementParameters, frozen=True, kw_only=True):
+    """Parameters of the placement round-robin."""
+
+    literal: Annotated[
+        bool, Meta(description="As TensorFlow: whole tensors in turn, whatever their size. Else bytes are balanced.")
+    ] = False
+
+
+class MxnetParameters(PlacementParameters, frozen=True, kw_only=True):
+    """Parameters of the placement mxnet."""
+
+    large: Annotated[
+        int, Meta(ge=1, description="Elements from which on a tensor is split evenly over all servers.")
+    ] = 1_000_000
+
+
+class RebalancingParameters(PlacementParameters, frozen=True, kw_only=True):
+    """What placements that follow the servers' speeds have in common."""
+
+    every: Annotated[int, Meta(ge=1, description="Iterations between two looks at the placement.")] = 10
+    forgetting: Annotated[
+        float, Meta(gt=0.0, le=1.0, description="Weight of an iteration's measurements against the next one's.")
+    ] = 0.9
+
+
+class ProportionalParameters(RebalancingParameters, frozen=True, kw_only=True):
+    """Parameters of the placement proportional."""
+
+    variance: Annotated[
+        float, Meta(ge=0.0, description="Reassign when (best - worst) / worst of the servers' speeds is above this.")
+    ] = 1.0
+
+
+class ProbingParameters(RebalancingParameters, frozen=True, kw_only=True):
+    """What placements have in common that time the servers which they hardly use."""
+
+    margin: Annotated[
+        float, Meta(ge=0.0, lt=1.0, description="Reassign where that is predicted to save more than this part.")
+    ] = 0.05
+    probe_every: Annotated[
+        int, Meta(ge=0, description="Iterations between two probes of a server that holds little; 0: never.")
+    ] = 10
+    probe_bytes: Annotated[int, Meta(ge=1024, description="Largest probe; it is smaller where it would be felt.")] = (
+        256 * 1024
+    )
+    retire_after: Annotated[
+        int, Meta(ge=0, description="Iterations after which a server without blocks is given back; 0: never.")
+    ] = 0
+    minimal_movement: Annotated[bool, Meta(description="Leave a block where it is if moving it gains nothing.")] = True
+
+
+class PsldParameters(ProbingParameters, frozen=True, kw_only=True):
+    """Parameters of the placement psld."""
+
+    epsilon: Annotated[
+        float, Meta(ge=0.0, le=1.0, description="Probability that a block explores any server at all.")
+    ] = 0.1
+    theta: Annotated[
+        float, Meta(ge=0.0, description="theta1 / theta0: weight of a server's part of the bytes against its time.")
+    ] = 1.0
+    variance: Annotated[
+        float, Meta(ge=0.0, description="A server straggles when (best - worst) / worst of speeds is above this.")
+    ] = 1.0
+    scale_threshold: Annotated[
+        float,
+        Meta(
+            ge=0.0, le=1.0, description="Ask for a server when fewer than this part of the initial ones are superior."
+        ),
+    ] = 0.5
+    bounds: Annotated[
+        float, Meta(gt=0.0, lt=1.0, description="Confidence of the bounds that superior servers are told by.")
+    ] = 0.9
+    tolerance: Annotated[
+        float, Meta(ge=1.0, description="A server within so many times the best one's time stays superior.")
+    ] = 1.5
+    literal: Annotated[
+        bool,
+        Meta(
+            description="As PSLD Alg. 1-3: no tolerance, blocks explore whatever it costs, no probes, no gain trigger."
+        ),
+    ] = False
+
+
+class PsldLptParameters(ProbingParameters, frozen=True, kw_only=True):
+    """Parameters of the placement psld-lpt."""
