@@ -6,8 +6,7 @@ import pytest
 
 from controlplane.core.choices import Barrier, Batching, DataPolicy, Detector, PlacementPolicy
 from controlplane.policies import registry
-from controlplane.policies.batching.lb_bsp_cpu import LbBspCpu
-from controlplane.policies.parameters import EmaParameters, RelativeParameters
+from controlplane.policies.parameters import ArimaParameters, EmaParameters, RelativeParameters
 from controlplane.policies.prediction.ema import Ema
 from controlplane.policies.prediction.interface import Predictor
 from controlplane.policies.stragglers.relative import Relative
@@ -53,9 +52,18 @@ def test_every_entry_resolves_by_its_bare_name_to_a_policy_of_that_name(entry: r
 
 
 def test_a_choice_within_a_choice_is_a_name_or_a_name_with_parameters() -> None:
-    assert resolve("batching", "lb-bsp-cpu") == LbBspCpu(predictor=Ema(parameters=EmaParameters(alpha=0.2)))
+    by_name = resolve("batching", "lb-bsp-cpu", predictor="ema", shadows=["memoryless", {"name": "arima", "d": 1}])
+    assert by_name.predictor == Ema(parameters=EmaParameters(alpha=0.2))
+    assert [shadow.name for shadow in by_name.shadows] == ["memoryless", "arima"]
+    assert by_name.shadows[1].parameters == ArimaParameters(d=1)
     chosen = resolve("batching", "lb-bsp-cpu", predictor={"name": "ema", "alpha": 0.5})
-    assert chosen == LbBspCpu(predictor=Ema(parameters=EmaParameters(alpha=0.5)))
+    assert chosen.predictor == Ema(parameters=EmaParameters(alpha=0.5))
+
+
+def test_a_predictor_cannot_be_its_own_shadow() -> None:
+    with pytest.raises(SpecError) as raised:
+        resolve("batching", "lb-bsp-cpu", predictor="ema", shadows=[{"name": "ema", "alpha": 0.5}])
+    assert raised.value.expected == "each predictor once (found ema, ema)"
 
 
 def test_parameters_that_are_given_replace_their_defaults_only() -> None:
@@ -88,7 +96,12 @@ def test_a_choice_from_a_document_is_checked_as_it_was_written() -> None:
         (batching("lb-bsp"), "batching.name", "lb-bsp", one_of("batching")),
         (Synchronization(barrier=Choice(name="tsp")), "barrier.name", "tsp", one_of("barrier")),
         (batching("uniform", size=3), "batching.size", "size", "none: uniform takes none"),
-        (batching("lb-bsp-cpu", alpha=3), "batching.alpha", "alpha", "a parameter of lb-bsp-cpu: predictor"),
+        (
+            batching("lb-bsp-cpu", alpha=3),
+            "batching.alpha",
+            "alpha",
+            "a parameter of lb-bsp-cpu: predictor, shadows, score_every",
+        ),
         (
             batching("lb-bsp-cpu", predictor=3),
             "batching.predictor",
@@ -164,7 +177,7 @@ def test_the_catalogue_lists_every_policy_with_schema_and_defaults() -> None:
             }
         },
     )
-    assert entries["batching", "lb-bsp-cpu"].parts == {"predictor": "prediction"}
+    assert entries["batching", "lb-bsp-cpu"].parts == {"predictor": "prediction", "shadows": "prediction"}
 
 
 @pytest.mark.parametrize("entry", registry.catalogue(), ids=lambda entry: f"{entry.question}-{entry.name}")

@@ -132,7 +132,8 @@ class Arima:
     def _blank(self) -> Array:
         blank = np.zeros((1, self._width))
         blank[0, self._width - self._order**2 :] = (PRIOR * np.eye(self._order)).ravel()
-        return blank[0]
+        row: Array = blank[0]
+        return row
 
     def _regressors(self, parts: dict[str, Array]) -> Array:
         """The last p differences and q residuals, newest first."""
@@ -144,10 +145,10 @@ class Arima:
     def _carried(self, past: Array) -> Array:
         """What d-fold summation adds to the next difference: 0, the last speed, twice it less the one before, ..."""
         d = self.parameters.d
-        total: Array = np.zeros(len(past))
+        total: Array = np.zeros(len(past), dtype=np.float64)
         for lag in range(1, d + 1):
             total -= (-1) ** lag * math.comb(d, lag) * past[:, lag - 1]
-        return total
+        return np.asarray(total)
 
 
 def _shift(window: Array, newest: Array) -> None:

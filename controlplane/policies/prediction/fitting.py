@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from controlplane.policies.parameters import RecurrentParameters
@@ -69,7 +68,7 @@ def _samples(network: Network, look_back: int, lesson: LessonData) -> tuple[list
     windows = np.lib.stride_tricks.sliding_window_view(history, needed, axis=0)[:-1, ..., ::-1]
     windows, targets = windows.transpose(1, 0, 3, 2), history[needed:, :, 0].T
     whole = np.isfinite(windows).all(axis=(2, 3)) & np.isfinite(targets)
-    some: NDArray[np.bool_] = whole.any(axis=1)
+    some = np.asarray(whole.any(axis=1))
     if not some.any():
         raise ValueError(f"{network.name}: no worker has {needed + 1} consecutive iterations")
     ranks = [rank for rank, good in zip(lesson.ranks, some, strict=True) if good]
