@@ -44,13 +44,16 @@ class Exploit:
     def costs(self, size: int, loads: Mapping[int, int]) -> dict[int, float]:
         """Line 8 for each server, given what each holds so far."""
         assigned = sum(loads.values()) + (0 if self.literal else size)
-        own = 0 if self.literal and assigned else size
-        usual = sum(self.lines[r].mean(loads[r] + own) for r in self.superior) / len(self.superior)
+        usual = (self._usual(0, loads) if self.literal else 0.0) or self._usual(size, loads)
         return {
             server: self.lines[server].mean(loads[server] + size) / usual
             + self.theta * (loads[server] + size) / (assigned or size)
             for server in self.superior
         }
+
+    def _usual(self, more: int, loads: Mapping[int, int]) -> float:
+        """Line 4, omega: the mean time over the superior set, each server with so many bytes more than it has."""
+        return sum(self.lines[server].mean(loads[server] + more) for server in self.superior) / len(self.superior)
 
     def choose(self, size: int, loads: Mapping[int, int]) -> int:
         """Lines 5 to 12; of equal ones the first, to the letter (``<=``) the last."""
