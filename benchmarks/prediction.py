@@ -55,9 +55,13 @@ class Outcome:
     """The same over the whole run."""
 
 
+KNOWING: Final = "(load known)"
+"""Not a predictor: it is told what the load alone makes of the coming speed, so that only noise and spikes are left."""
+
+
 def run(name: str, series: Series) -> Outcome:
     """Let one predictor go through a series."""
-    predicted = forecasts(name, series)
+    predicted = series.expected if name == KNOWING else forecasts(name, series)
     errors = (predicted - series.speed)[SETTLED:]
     times = np.array([_time(shares_for(guess), speeds) for guess, speeds in zip(predicted, series.speed, strict=True)])
     even = BATCH / series.speed.min(axis=1)
@@ -166,7 +170,7 @@ def main(arguments: Sequence[str] | None = None, out: TextIO = sys.stdout) -> in
         if setting.name not in options.settings.split(","):
             continue
         began = time.monotonic()
-        rows, least = measure(setting, options.predictors.split(","), seeds)
+        rows, least = measure(setting, [*options.predictors.split(","), KNOWING], seeds)
         results += [asdict(row) for row in rows]
         if not options.json:
             _print(setting, rows, least, len(seeds), time.monotonic() - began, out)

@@ -109,6 +109,8 @@ class Series:
     """Iterations by machines. ``cpu[k]`` and ``memory[k]`` were read when iteration k began."""
 
     speed: Array
+    expected: Array
+    """The speed that the load alone explains: without noise and disturbances."""
     cpu: Array
     memory: Array
 
@@ -119,11 +121,13 @@ def generate(setting: Setting, *, iterations: int, seed: int, machines: int = 32
     chance = np.random.default_rng([seed, *setting.name.encode()])
     order = chance.permutation(len(kinds))
     columns = [_machine(setting, kinds[order[i % len(kinds)]], iterations, chance) for i in range(machines)]
-    speed, cpu, memory = (np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
-    return Series(speed=speed, cpu=cpu, memory=memory)
+    speed, expected, cpu, memory = (np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
+    return Series(speed=speed, expected=expected, cpu=cpu, memory=memory)
 
 
-def _machine(setting: Setting, kind: Kind, iterations: int, chance: np.random.Generator) -> tuple[Array, Array, Array]:
+def _machine(
+    setting: Setting, kind: Kind, iterations: int, chance: np.random.Generator
+) -> tuple[Array, Array, Array, Array]:
     steps = (BURN_IN + iterations) * STEPS
     busier = chance.lognormal(0.0, 0.5)
     tasks = chance.poisson(setting.arrivals * busier * (BURN_IN + iterations))
@@ -138,12 +142,12 @@ def _machine(setting: Setting, kind: Kind, iterations: int, chance: np.random.Ge
     full = np.minimum(1.0, own + _load(starts, stays, gib, steps))
     slowed = _response(setting, 1.0 - used) / (1.0 + SWAP_SLOPE * np.maximum(0.0, full - SWAP_FROM))
     mean = slowed.reshape(-1, STEPS).mean(axis=1)[BURN_IN:]
-    speed = kind.cores * kind.core_speed * SPEED_PER_CORE * mean
-    speed *= chance.lognormal(0.0, setting.noise, iterations) * _spikes(setting, iterations, chance)
+    expected = kind.cores * kind.core_speed * SPEED_PER_CORE * mean
+    speed = expected * (chance.lognormal(0.0, setting.noise, iterations) * _spikes(setting, iterations, chance))
 
     shown = np.minimum(1.0, _load(starts[seen], stays[seen], cores[seen], steps))
     shown_memory = np.minimum(1.0, own + _load(starts[seen], stays[seen], gib[seen], steps))
-    return speed, _reading(shown, chance), _reading(shown_memory, chance)
+    return speed, expected, _reading(shown, chance), _reading(shown_memory, chance)
 
 
 def _load(starts: NDArray[np.int64], stays: NDArray[np.int64], amounts: Array, steps: int) -> Array:

@@ -82,7 +82,7 @@ class Arima:
         known = parts["count"][:, 0] >= self._needed
         x = self._regressors(parts) * known[:, None]
         order = self._order
-        covariance = parts["covariance"].reshape(-1, order, order)
+        covariance = parts["covariance"].reshape(len(rows), order, order)
         spread = np.einsum("nij,nj->ni", covariance, x)
         gain = spread / (FORGETTING + np.sum(x * spread, axis=1))[:, None]
         error = value - self._carried(parts["past"]) - np.sum(parts["coefficients"] * x, axis=1)
