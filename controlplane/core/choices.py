@@ -258,6 +258,57 @@ class DataPolicy(Protocol):
         """Where each rank's samples begin within an iteration's global batch."""
 
 
+class Piece(Value, frozen=True, kw_only=True):
+    """Samples at the positions ``[start, stop)`` of the job's one seeded permutation, all of one split."""
+
+    split: int
+    start: int
+    stop: int
+
+
+class SplitMove(Value, frozen=True, kw_only=True):
+    """A split that must get from one machine to another before its new worker can draw from it."""
+
+    split: int
+    giver: int
+    taker: int
+    start: int
+    stop: int
+
+
+class DataDecision(Value, frozen=True, kw_only=True):
+    """Which splits change hands, with the sentence for the operator; mostly none."""
+
+    moves: list[SplitMove]
+    reason: str
+
+
+@runtime_checkable
+class Partitioned(Protocol):
+    """A data policy under which a worker draws from splits of its own.
+
+    Synchronous order of calls: ``pieces`` when shares are set, ``advance`` with what was really processed when the
+    iteration is complete, ``rebalance`` after it, ``adopt`` on a new roster.
+    """
+
+    state_type: ClassVar[type[msgspec.Struct]]
+
+    def partition(self, samples: int, ranks: Sequence[int]) -> tuple[Any, str]:
+        """Cut the data set among the workers; with the sentence for the operator."""
+
+    def pieces(self, shares: Mapping[int, int], state: Any) -> dict[int, list[Piece]]:
+        """What each worker processes for its share, in order."""
+
+    def advance(self, processed: Mapping[int, int], state: Any) -> Any:
+        """The state when each worker has processed so many of its pieces' samples, from their beginning."""
+
+    def rebalance(self, speeds: Mapping[int, float], state: Any) -> tuple[Any, DataDecision]:
+        """Exchange splits if the counts call for it, given each worker's samples per second."""
+
+    def adopt(self, ranks: Sequence[int], state: Any) -> tuple[Any, DataDecision]:
+        """Splits of those who left go to others, and those who came get some."""
+
+
 class Detector(Protocol):
     """Finds stragglers; what is done about them is the batching policy's affair."""
 

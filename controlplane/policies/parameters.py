@@ -268,3 +268,33 @@ class PsldParameters(ProbingParameters, frozen=True, kw_only=True):
 
 class PsldLptParameters(ProbingParameters, frozen=True, kw_only=True):
     """Parameters of the placement psld-lpt."""
+
+
+class RotationParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the data policy rotation."""
+
+    splits: Annotated[int, Meta(ge=1, le=1000, description="Splits that each worker begins with.")] = 4
+
+
+class ExchangeParameters(RotationParameters, frozen=True, kw_only=True):
+    """Parameters of the data policy exchange."""
+
+    method: Annotated[
+        Literal["swap", "migrate"],
+        Meta(
+            description="The least and the most processed split swap places (A-BSP); or the worker that is ahead takes "
+            "splits from the one that is behind, and counts begin anew (LB-BSP)."
+        ),
+    ] = "swap"
+    gap: Annotated[
+        int | None, Meta(description="Act when process counts differ by more; null: 5 to swap, 2 to migrate.")
+    ] = None
+    literal: Annotated[
+        bool, Meta(description="As A-BSP Alg. 2: swap whichever machine is faster, which swaps back and forth.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.gap is not None and self.gap < 1:
+            raise ValueError(f"gap of at least 1, or null (found {self.gap})")
+        if self.literal and self.method == "migrate":
+            raise ValueError("method swap with literal: LB-BSP's partition manager has no letter to follow")

@@ -230,6 +230,22 @@ REGISTRATIONS = (
         paper="LB-BSP",
     ),
     Registration(
+        question="data",
+        name="rotation",
+        parameters=parameters.RotationParameters,
+        path="controlplane.policies.data.rotation:Rotation",
+        explanation="Every worker has splits of its own and goes on in them where it stopped.",
+        paper="A-BSP 3.3.1",
+    ),
+    Registration(
+        question="data",
+        name="exchange",
+        parameters=parameters.ExchangeParameters,
+        path="controlplane.policies.data.exchange:Exchange",
+        explanation="As rotation; the least and most processed splits swap places, or move to where they are needed.",
+        paper="A-BSP 3.3.2, Alg. 2; LB-BSP 7",
+    ),
+    Registration(
         question="stragglers",
         name="relative",
         parameters=parameters.RelativeParameters,
