@@ -18,12 +18,12 @@ from controlplane.policies.prediction.recurrent import relative
 from controlplane.policies.prediction.weights import LessonData, Weights, encode, read_weights
 
 HELD_BACK = 0.2
-COMMON_SAMPLES = 4096
+COMMON_SAMPLES = 1024
 """The common model is fitted to so many samples of all workers."""
 
-COMMON_STEPS, OWN_STEPS = 400, 120
+COMMON_STEPS = 300
 COMMON_RATE, OWN_RATE = 0.02, 0.01
-PATIENCE = 40
+PATIENCE = 20
 """Steps without a better error after which a fit ends."""
 
 HUBER = 1.0
@@ -46,7 +46,7 @@ def fit(network: Network, parameters: RecurrentParameters, data: bytes, seed: in
     common = _begin(network, parameters, lesson.initial, chance)
     common = _fit_common(network, common, inputs, targets, learn, check, chance)
     own = _begin_own(network, parameters, lesson, ranks, common)
-    own = _descend(network, own, inputs, targets, learn, check, steps=OWN_STEPS, rate=OWN_RATE)
+    own = _descend(network, own, inputs, targets, learn, check, steps=network.own_steps, rate=OWN_RATE)
     error = _error(network, own, inputs, targets, check, torch.from_numpy(usual))
     weights = Weights(
         network=network.name,
