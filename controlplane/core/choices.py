@@ -56,6 +56,8 @@ class Finding(Value, frozen=True, kw_only=True):
     sentence: str
     persistence: str = "lasting"
     evidence: dict[str, Any] = {}
+    subject: str = "worker"
+    """worker, server, or job; ``rank`` is that of the worker, the server's index, or 0."""
 
 
 class Lesson(Value, frozen=True, kw_only=True):
@@ -319,6 +321,14 @@ class Detector(Protocol):
 
     def observe(self, observations: Sequence[Observation], state: Any) -> tuple[Any, list[Finding]]:
         """What one finished iteration adds: only changes are returned, an open finding is not repeated."""
+
+
+@runtime_checkable
+class ServerDetector(Protocol):
+    """A detector that also finds servers which straggle, from the workers' exchanges with them."""
+
+    def observe_servers(self, transfers: Sequence[Transfer], state: Any) -> tuple[Any, list[Finding]]:
+        """What one finished iteration adds; called after ``observe`` of the same iteration."""
 
 
 Resolve = Callable[[str, Choice], Any]

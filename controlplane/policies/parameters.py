@@ -15,16 +15,28 @@ class NoParameters(Part, frozen=True, kw_only=True):
     """Nothing can be set."""
 
 
+PREDICTOR = Meta(
+    description="What predicts the speeds: a predictor's name, or its name with parameters.",
+    examples=["ema", {"name": "ema", "alpha": 0.2}],
+)
+
+
 class LbBspCpuParameters(Part, frozen=True, kw_only=True):
     """Parameters of the batching policy lb-bsp-cpu."""
 
-    predictor: Annotated[
-        str | dict[str, Any],
-        Meta(
-            description="What predicts the speeds: a predictor's name, or its name with parameters.",
-            examples=["ema", {"name": "ema", "alpha": 0.2}],
-        ),
-    ] = "ema"
+    predictor: Annotated[str | dict[str, Any], PREDICTOR] = "narx"
+    shadows: Annotated[
+        list[str | dict[str, Any]],
+        Meta(description="Predictors that run beside it on the same observations, for comparison and promotion."),
+    ] = []
+    score_every: Annotated[
+        int, Meta(ge=1, le=10_000, description="Iterations after which the errors of all of them are recorded.")
+    ] = 50
+
+    def __post_init__(self) -> None:
+        names = [one if isinstance(one, str) else one.get("name") for one in (self.predictor, *self.shadows)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"each predictor once (found {', '.join(map(str, names))})")
 
 
 class EmaParameters(Part, frozen=True, kw_only=True):
@@ -175,6 +187,51 @@ class BackupParameters(Part, frozen=True, kw_only=True):
     backups: Annotated[int, Meta(ge=0, description="b: of all workers, so many need not be waited for.")] = 2
 
 
+class LbBspGpuParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the batching policy lb-bsp-gpu."""
+
+    step: Annotated[int, Meta(ge=1, description="Samples that move at once in the fast approach.")] = 5
+    window: Annotated[int, Meta(ge=1, le=1000, description="Iterations that it observes before it moves any.")] = 5
+    fine_step: Annotated[int, Meta(ge=1, description="The step of the fine-tune phase.")] = 1
+    fine_window: Annotated[int, Meta(ge=1, le=1000, description="The window of the fine-tune phase.")] = 20
+    memory_limit: Annotated[
+        float, Meta(gt=0.0, le=1.0, description="Nobody takes more samples beyond this part of its memory.")
+    ] = 0.95
+    rearm_gap: Annotated[
+        float,
+        Meta(
+            gt=0.0, le=1.0, description="Gap between fastest and slowest over a window that ends the fine-tune phase."
+        ),
+    ] = 0.25
+    literal: Annotated[bool, Meta(description="As in LB-BSP Alg. 2 to the letter.")] = False
+
+
+class LbBspFederatedParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the batching policy lb-bsp-federated."""
+
+    alpha: Annotated[float, Meta(gt=0.0, le=1.0, description="Weight of the latest round in a client's speed.")] = 0.2
+
+
+class LbBspLinearParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the batching policy lb-bsp-linear."""
+
+    forgetting: Annotated[
+        float, Meta(ge=0.5, le=1.0, description="Weight of an iteration against the next in each worker's line.")
+    ] = 0.98
+
+
+class DeadlineParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the batching policy deadline."""
+
+    predictor: Annotated[str | dict[str, Any], PREDICTOR] = "ema"
+    pieces: Annotated[
+        int, Meta(ge=1, le=1024, description="A worker looks at the clock after each of so many pieces of its share.")
+    ] = 16
+    stretch: Annotated[
+        float, Meta(ge=1.0, le=10.0, description="Who is fast goes on to at most so many times its share.")
+    ] = 2.0
+
+
 class PlacementParameters(Part, frozen=True, kw_only=True):
     """What all placements have in common."""
 
@@ -298,3 +355,36 @@ class ExchangeParameters(RotationParameters, frozen=True, kw_only=True):
             raise ValueError(f"gap of at least 1, or null (found {self.gap})")
         if self.literal and self.method == "migrate":
             raise ValueError("method swap with literal: LB-BSP's partition manager has no letter to follow")
+
+
+class EvidenceParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the straggler detector evidence."""
+
+    window: Annotated[int, Meta(ge=4, le=100, description="Iterations that a lasting flag looks back on.")] = 8
+    persistent: Annotated[
+        float, Meta(gt=0.5, le=1.0, description="Part of them in which the worker must have been raised.")
+    ] = 0.875
+    slow: Annotated[
+        float, Meta(gt=1.0, le=100.0, description="Times the others, or its own past, at which a median is slow.")
+    ] = 1.4
+    raised: Annotated[
+        float, Meta(gt=1.0, le=100.0, description="Times from which on a single iteration counts as raised.")
+    ] = 1.25
+    spike: Annotated[
+        float, Meta(gt=1.0, le=100.0, description="Times from which on an iteration counts for a transient flag.")
+    ] = 1.5
+    minimum_part: Annotated[
+        float, Meta(ge=0.0, le=1.0, description="Least part of the iteration that the time lost must make up.")
+    ] = 0.05
+    minimum_s: Annotated[float, Meta(ge=0.0, description="Least time lost per iteration, in seconds.")] = 0.001
+    fixed_part: Annotated[
+        float,
+        Meta(ge=0.0, le=1.0, description="Part of a usual compute time that is taken not to depend on the share."),
+    ] = 0.05
+    guard: Annotated[
+        int, Meta(ge=0, description="Tell when shares made so many iterations slower than even ones would; 0: never.")
+    ] = 50
+
+    def __post_init__(self) -> None:
+        if self.raised > self.slow:
+            raise ValueError(f"raised of at most slow, which is {self.slow}")

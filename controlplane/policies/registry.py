@@ -35,7 +35,7 @@ class Registration(Value, frozen=True, kw_only=True):
     explanation: str
     paper: str
     parts: dict[str, str] = {}
-    """Parameters that choose a policy themselves, and the question that they answer."""
+    """Parameters that choose a policy themselves, or several in a list, and the question that they answer."""
 
 
 class CatalogueEntry(Value, frozen=True, kw_only=True):
@@ -67,6 +67,39 @@ REGISTRATIONS = (
         path="controlplane.policies.batching.lb_bsp_cpu:LbBspCpu",
         explanation="Shares in proportion to predicted speed, decided anew for each iteration.",
         paper="LB-BSP 3.2, Alg. 1",
+        parts={"predictor": "prediction", "shadows": "prediction"},
+    ),
+    Registration(
+        question="batching",
+        name="lb-bsp-gpu",
+        parameters=parameters.LbBspGpuParameters,
+        path="controlplane.policies.batching.lb_bsp_gpu:LbBspGpu",
+        explanation="The fastest worker takes a step from the slowest, whatever their times depend on.",
+        paper="LB-BSP 3.3, Alg. 2",
+    ),
+    Registration(
+        question="batching",
+        name="lb-bsp-federated",
+        parameters=parameters.LbBspFederatedParameters,
+        path="controlplane.policies.batching.lb_bsp_federated:LbBspFederated",
+        explanation="Clients' batch sizes follow their smoothed speeds; local steps and learning rate stay.",
+        paper="LB-BSP 3.5",
+    ),
+    Registration(
+        question="batching",
+        name="lb-bsp-linear",
+        parameters=parameters.LbBspLinearParameters,
+        path="controlplane.policies.batching.lb_bsp_linear:LbBspLinear",
+        explanation="A line of time over share for each worker, and the shares with the least longest time.",
+        paper="our own",
+    ),
+    Registration(
+        question="batching",
+        name="deadline",
+        parameters=parameters.DeadlineParameters,
+        path="controlplane.policies.batching.deadline:Deadline",
+        explanation="A common time budget in which each worker processes what fits; for work that can be cut.",
+        paper="our own",
         parts={"predictor": "prediction"},
     ),
     Registration(
@@ -253,7 +286,18 @@ REGISTRATIONS = (
         explanation="Flags a worker whose compute or communication is lastingly slower than the others'.",
         paper="our own",
     ),
+    Registration(
+        question="stragglers",
+        name="evidence",
+        parameters=parameters.EvidenceParameters,
+        path="controlplane.policies.stragglers.evidence:Evidence",
+        explanation="Flags workers and servers that are slow by the others' measure or their own, with cause and cost.",
+        paper="our own",
+    ),
 )
+
+Chosen = Choice | tuple[Choice, ...]
+"""What a part of a policy is to be: one policy, or several."""
 
 _TABLE = {(entry.question, entry.name): entry for entry in REGISTRATIONS}
 
@@ -292,22 +336,26 @@ def _build(question: str, choice: Choice, *, field: str) -> Any:
     entry, settings, parts = _validate(question, choice, field=field)
     module, _, name = entry.path.partition(":")
     policy = getattr(importlib.import_module(module), name)
-    built = {part: _build(entry.parts[part], chosen, field=f"{field}.{part}") for part, chosen in parts.items()}
+    built = {part: _built(entry.parts[part], chosen, field=f"{field}.{part}") for part, chosen in parts.items()}
     own = {"parameters": settings} if set(settings.__struct_fields__) - parts.keys() else {}
     return policy(**own, **built)
 
 
-def _validate(question: str, choice: Choice, *, field: str) -> tuple[Registration, Part, dict[str, Choice]]:
+def _built(question: str, chosen: Chosen, *, field: str) -> Any:
+    if isinstance(chosen, Choice):
+        return _build(question, chosen, field=field)
+    return tuple(_build(question, one, field=f"{field}[{place}]") for place, one in enumerate(chosen))
+
+
+def _validate(question: str, choice: Choice, *, field: str) -> tuple[Registration, Part, dict[str, Chosen]]:
     """The entry that ``choice`` names, its parameters as a value, and the choices among them."""
     entry = _TABLE.get((question, choice.name))
     if entry is None:
         raise SpecError(f"{field}.name", choice.name, f"one of {', '.join(names(question))}")
     settings = _settings(entry, choice.parameters, field=field)
     parts = {
-        part: _part(asked, getattr(settings, part), field=f"{field}.{part}") for part, asked in entry.parts.items()
+        part: _parts(asked, getattr(settings, part), field=f"{field}.{part}") for part, asked in entry.parts.items()
     }
-    for part, chosen in parts.items():
-        _validate(entry.parts[part], chosen, field=f"{field}.{part}")
     return entry, settings, parts
 
 
@@ -334,6 +382,13 @@ def _convert(value: object, type_: Any, *, field: str) -> Any:
         raise SpecError(field, value, expected) from None
 
 
+def _parts(question: str, value: str | Mapping[str, Any] | list[Any], *, field: str) -> Chosen:
+    """The choice or choices within a choice, checked."""
+    if isinstance(value, list):
+        return tuple(_part(question, one, field=f"{field}[{place}]") for place, one in enumerate(value))
+    return _part(question, value, field=field)
+
+
 def _part(question: str, value: str | Mapping[str, Any], *, field: str) -> Choice:
     """A choice within a choice: a bare name, or written flat like the four choices themselves."""
     allowed = f"one of {', '.join(names(question))}"
@@ -344,7 +399,9 @@ def _part(question: str, value: str | Mapping[str, Any], *, field: str) -> Choic
     name = value.get("name")
     if not isinstance(name, str):
         raise SpecError(f"{field}.name", name, allowed)
-    return Choice(name=name, parameters={key: given for key, given in value.items() if key != "name"})
+    choice = Choice(name=name, parameters={key: given for key, given in value.items() if key != "name"})
+    _validate(question, choice, field=field)
+    return choice
 
 
 def _describe(entry: Registration) -> CatalogueEntry:
