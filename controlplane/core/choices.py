@@ -15,7 +15,7 @@ from controlplane.protocol.orders import Block
 from controlplane.protocol.spec import Choice
 
 
-class Observation(Value, frozen=True, kw_only=True):
+class Observation(Value, frozen=True, kw_only=True, gc=False):
     """What one worker did in one iteration, past its warm-up. ``busy_s`` is t of LB-BSP Alg. 1."""
 
     rank: int

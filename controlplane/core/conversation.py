@@ -32,13 +32,12 @@ def on_worker_heard(handling: Handling, event: WorkerHeard) -> None:
     if worker is None or not _may_speak(handling, worker, "worker", event.rank, event.instance, event.message.number):
         return
     message = event.message
-    if isinstance(message, WorkerHello):
-        if _is_next(handling, worker, message.number, again=True):
-            _greet_worker(handling, worker, message)
-    elif not _is_next(handling, worker, message.number):
+    if not _is_next(handling, worker, message.number, again=isinstance(message, WorkerHello)):
         return
-    elif isinstance(message, IterationReport):
+    if isinstance(message, IterationReport):
         _take_report(handling, worker, message)
+    elif isinstance(message, WorkerHello):
+        _greet_worker(handling, worker, message)
     elif isinstance(message, Evaluation):
         iterations.on_evaluation(handling, message)
     elif isinstance(message, WorkerFinished):

@@ -34,7 +34,7 @@ from controlplane.core.events import (
 from controlplane.core.handling import EventRefused, Handling, Policies
 from controlplane.core.state import Job, Snapshot, read_snapshot
 from controlplane.core.states import JOB_OVER
-from controlplane.protocol.messages import IterationReport
+from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
 
 ENGINE_VERSION = "2"
 """Changes whenever the same entries would lead to other commands."""
@@ -88,8 +88,8 @@ class Engine:
             self._policies = Policies(event.spec.synchronization, self._resolve)
         handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
         HANDLERS[type(event)](handling, event)
-        # A sign of life only pushes deadlines away, and an early deadline does no harm: reports need not look for one.
-        if not _is_report(event) or self._job.state in JOB_OVER:
+        # A sign of life only pushes deadlines away, and an early deadline does no harm: it need not be looked for.
+        if not _is_daily(event) or self._job.state in JOB_OVER:
             self.deadline_ms = deadlines.next_deadline(self._job)
         if self._policies is not None and self._policies.gate is not None:
             look_ms = asynchrony.next_look_ms(self._job, self._policies)
@@ -125,5 +125,5 @@ class Engine:
         invariants.check(self._job)
 
 
-def _is_report(event: Event) -> bool:
-    return isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport)
+def _is_daily(event: Event) -> bool:
+    return isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport | ProgressReport | Computed)

@@ -20,7 +20,7 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     """Samples of the training split that the worker can draw from."""
 
 
-class IterationReport(Value, frozen=True, kw_only=True, tag="report"):
+class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
     """What one worker measured over one iteration.
 
     ``compute_s + push_s + pull_s + waiting_s + coordination_s`` is the iteration's length: from the

@@ -24,8 +24,8 @@ class BackupState(msgspec.Struct, kw_only=True):
     """n: set by the first roster, lower only where fewer are left."""
     full: int
     """n of the first roster."""
-    ready: dict[int, list[int]] = {}
-    """By iteration, in the order in which they said so; None of them again once it is named."""
+    ready: dict[int, dict[int, bool]] = {}
+    """By iteration, who said so; the values mean nothing. None of them again once it is named."""
     named: int = -1
     """Iterations up to this one have their quorum."""
 
@@ -51,7 +51,7 @@ class Backup:
         else:
             full, ready, named = max(1, len(ranks) - self.parameters.backups), {}, completed
         counting = set(ranks)
-        left = {iteration: [rank for rank in ready[iteration] if rank in counting] for iteration in sorted(ready)}
+        left = {iteration: {rank: True for rank in ready[iteration] if rank in counting} for iteration in sorted(ready)}
         begun = BackupState(ranks=ranks, needed=min(full, len(ranks)), full=full, ready=left, named=named)
         quorums = [self._name(iteration, begun) for iteration in sorted(left)]
         return begun, [quorum for quorum in quorums if quorum is not None]
@@ -60,9 +60,7 @@ class Backup:
         """The n-th to be ready makes the quorum."""
         if iteration <= state.named:
             return state, None
-        ready = state.ready.setdefault(iteration, [])
-        if rank not in ready:
-            ready.append(rank)
+        state.ready.setdefault(iteration, {})[rank] = True
         return state, self._name(iteration, state)
 
     def close(self, iteration: int, state: BackupState) -> BackupState:
