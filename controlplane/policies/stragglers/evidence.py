@@ -4,7 +4,7 @@
   waiting is never held against anybody. Compute is compared per sample (``units``), communication as it is, a server by
   the median of what its workers measured.
 - Relative and individual: slow by the others' measure, or by its own past where the others did not change (``panel``).
-- Transient and lasting: a median over the window and most of its iterations, or three of the last four far off
+- Transient and lasting: a median over the window and most of its iterations, or three on end far off
   (``verdict``). A transient flag that becomes lasting is closed and opened again as such.
 - Shares do not hide a slow machine: a flag is a finding about a machine, separate from what is done about it; the
   sentence says what it costs now, which may be nothing.

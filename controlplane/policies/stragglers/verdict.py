@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from controlplane.policies.parameters import EvidenceParameters
 from controlplane.policies.stragglers.panel import Array, Rows
 
-SPIKES, OF = 3, 4
-"""A transient flag opens when so many of the last so many iterations were far off."""
+SPIKES = 3
+"""A transient flag opens when so many iterations on end were far off."""
 
 LEAST_ERROR = 0.02
 """Nobody is measured more exactly than this."""
@@ -50,9 +50,9 @@ class Figures:
 def standings(rows: Rows, parameters: EvidenceParameters) -> list[Standing]:
     """One for each rank, as if no flag were open."""
     lasting = _is_lasting(rows.others, parameters) | _is_lasting(rows.own, parameters)
-    far = np.fmax(rows.others[-OF:], rows.own[-OF:]) >= math.log(parameters.spike)
+    far = np.fmax(rows.others[-SPIKES:], rows.own[-SPIKES:]) >= math.log(parameters.spike)
+    transient = np.all(far, axis=0)
     # A flag opens in an iteration in which it was slow: who waits at that moment has caught up.
-    transient = (far.sum(axis=0) >= SPIKES) & far[-1]
     lasting &= np.fmax(rows.others[-1], rows.own[-1]) >= math.log(parameters.raised)
     known = _enough(rows.others) | _enough(rows.own)
     return [
