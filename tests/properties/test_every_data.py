@@ -5,11 +5,15 @@ from collections import Counter
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controlplane.core.choices import Partitioned
 from controlplane.policies import registry
 from tests.policies.cluster import resolve
+
+no_deadline = hypothesis_settings(deadline=None)
+"""How long an example takes depends on what else the machine does."""
 
 NAMES = registry.names("data")
 PARTITIONED = [name for name in NAMES if isinstance(resolve("data", name), Partitioned)]
@@ -21,6 +25,7 @@ shares_of_all = st.dictionaries(st.integers(0, 20), st.integers(0, 300), min_siz
 
 
 @pytest.mark.parametrize("name", NAMES)
+@no_deadline
 @given(shares=shares_of_all)
 def test_offsets_are_ranges_without_gap_or_overlap(name, shares):
     offsets = resolve("data", name).offsets(shares)
@@ -47,6 +52,7 @@ def jobs(draw):
 
 
 @every_partitioned
+@no_deadline
 @given(job=jobs())
 def test_counts_are_what_was_processed_and_every_sample_has_one_owner(name, settings, job):
     samples, iterations = job
@@ -90,6 +96,7 @@ def assert_moved(before, state, decision):
 
 
 @every_partitioned
+@no_deadline
 @given(job=jobs())
 def test_the_same_job_gives_the_same_splits(name, settings, job):
     samples, iterations = job

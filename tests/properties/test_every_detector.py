@@ -5,10 +5,14 @@ import random
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controlplane.policies import registry
 from tests.policies.cluster import observe, resolve
+
+no_deadline = hypothesis_settings(deadline=None)
+"""How long an example takes depends on what else the machine does."""
 
 every_detector = pytest.mark.parametrize("name", registry.names("stragglers"))
 speeds_of_all = st.lists(st.sampled_from([100.0, 500.0, 900.0, 1000.0]), min_size=1, max_size=6)
@@ -41,6 +45,7 @@ def watch(name, iterations, *, through_snapshots=False):
 
 
 @every_detector
+@no_deadline
 @given(speeds=speeds_of_all, seed=seeds)
 def test_neither_snapshots_nor_the_order_of_reports_matter(name, speeds, seed):
     told = story(speeds, seed)
@@ -50,6 +55,7 @@ def test_neither_snapshots_nor_the_order_of_reports_matter(name, speeds, seed):
 
 
 @every_detector
+@no_deadline
 @given(speeds=speeds_of_all, seed=seeds)
 def test_a_flag_is_opened_and_closed_in_turn_with_a_sentence(name, speeds, seed):
     by_flag: dict[tuple[str, int, str], list[bool]] = {}
@@ -60,6 +66,7 @@ def test_a_flag_is_opened_and_closed_in_turn_with_a_sentence(name, speeds, seed)
 
 
 @every_detector
+@no_deadline
 @given(count=st.integers(3, 8), times=st.floats(2.0, 100.0), seed=seeds)
 def test_of_equal_machines_only_one_that_is_made_slow_is_flagged(name, count, times, seed):
     noise = random.Random(seed)
@@ -72,6 +79,7 @@ def test_of_equal_machines_only_one_that_is_made_slow_is_flagged(name, count, ti
 
 
 @every_detector
+@no_deadline
 @given(speeds=st.lists(st.floats(100.0, 10_000.0), min_size=3, max_size=8), seed=seeds)
 def test_one_iteration_never_flags_whatever_happens_in_it(name, speeds, seed):
     noise = random.Random(seed)

@@ -5,6 +5,7 @@ import random
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controlplane.core.choices import PlacementDecision, PlacementRequest, Rebalancing, TensorPlacement, Transfer
@@ -12,6 +13,9 @@ from controlplane.policies import registry
 from controlplane.protocol.orders import Block
 from tests.policies.cluster import resolve
 from tests.policies.network import MIB, Server, loads
+
+no_deadline = hypothesis_settings(deadline=None)
+"""How long an example takes depends on what else the machine does."""
 
 NAMES = registry.names("placement")
 FOLLOWING = [name for name in NAMES if isinstance(resolve("placement", name), Rebalancing)]
@@ -46,6 +50,7 @@ def assert_covers(blocks: list[Block], total: int, servers: list[int]) -> None:
 
 
 @every_placement
+@no_deadline
 @given(sizes=tensors, servers=indices)
 def test_every_parameter_has_exactly_one_server(name, settings, sizes, servers):
     blocks, reason = resolve("placement", name, **settings).place(slices_of(sizes), servers)
@@ -54,6 +59,7 @@ def test_every_parameter_has_exactly_one_server(name, settings, sizes, servers):
 
 
 @every_placement
+@no_deadline
 @given(sizes=tensors, servers=indices, block_bytes=st.sampled_from([2**16, 2**20, 2**22, 2**24]))
 def test_blocks_cut_from_tensors_are_within_their_size_and_span_no_two_tensors(
     name, settings, sizes, servers, block_bytes
@@ -68,6 +74,7 @@ def test_blocks_cut_from_tensors_are_within_their_size_and_span_no_two_tensors(
 
 
 @every_placement
+@no_deadline
 @given(sizes=tensors, servers=indices)
 def test_the_order_in_which_servers_are_named_does_not_matter(name, settings, sizes, servers):
     policy = resolve("placement", name, **settings)
@@ -134,6 +141,7 @@ def story(policy, *, seed: int, through_snapshots: bool = False, shuffled: bool 
 
 
 @every_following
+@no_deadline
 @given(seed=st.integers(0, 2**32))
 def test_decisions_keep_every_block_on_one_live_server_and_do_not_depend_on_snapshots_or_order(name, settings, seed):
     policy = resolve("placement", name, **settings)
@@ -143,6 +151,7 @@ def test_decisions_keep_every_block_on_one_live_server_and_do_not_depend_on_snap
 
 
 @every_following
+@no_deadline
 @given(size=st.integers(1, 100), seed=st.integers(0, 2**32))
 def test_a_model_of_one_block_stays_whole(name, settings, size, seed):
     policy = resolve("placement", name, **settings)
