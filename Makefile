@@ -1,4 +1,4 @@
-# make demo | test | check | bench | clean. Everything is installed into .venv; nothing else is touched.
+# make demo | up | test | lint | check | bench | clean. Everything is installed into .venv; nothing else is touched.
 # On Linux a plain torch brings CUDA with it; for the CPU build:
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
@@ -11,9 +11,8 @@ TORCH_INDEX ?=
 
 RUNTIME := $(VENV)/.installed
 TESTS   := $(VENV)/.installed-tests
-PURE    := controlplane/protocol controlplane/core controlplane/policies workers
 
-.PHONY: demo up test check bench clean
+.PHONY: demo up test lint check bench clean
 .DELETE_ON_ERROR:
 
 demo: $(RUNTIME)
@@ -25,10 +24,12 @@ up: $(RUNTIME)
 test: $(TESTS)
 	$(BIN)/python -m pytest $(ARGS)
 
-check: $(TESTS)
+lint: $(TESTS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+check: lint
 	$(BIN)/python -m pytest -m "not integration and not browser" $(ARGS)
 
 bench: $(RUNTIME)

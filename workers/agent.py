@@ -223,7 +223,9 @@ class Agent:
             self._inbox.put(Ordered(orders=reply))
 
     def _hello(self, number: int) -> AgentHello:
-        offer = self._offer
+        """Built on the socket's thread. A process whose end is told right behind it has not vanished: it is named."""
+        offer, running = self._offer, self._table.running
+        told_next = [each.process for each in self._outbox.pending if isinstance(each, ProcessEnded)]
         return AgentHello(
             number=number,
             name=offer.name,
@@ -234,10 +236,11 @@ class Agent:
             labels=offer.labels,
             cpu_count=self._machine.cpu_count,
             memory_bytes=self._machine.memory_bytes,
-            running=self._table.running,
+            running=running + [process for process in told_next if process not in running],
         )
 
     def _heartbeat(self) -> AgentHeartbeat:
+        self._state.mark_alive()
         load, (sent, received) = self._machine.load(), network_bytes()
         return AgentHeartbeat(cpu=load.cpu, memory=load.memory, bytes_sent=sent, bytes_received=received)
 

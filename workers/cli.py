@@ -1,5 +1,6 @@
 """The command line of a machine. Every mistake of everyday use is one sentence and exit code 1."""
 
+import contextlib
 import json
 import os
 import socket
@@ -18,7 +19,10 @@ from workers.addresses import AddressError, ControlPlane, check_bind, control_pl
 from workers.agent import Agent, AgentError, Offer
 from workers.control.socket import UNAUTHORISED, Ending
 from workers.enrolment import EnrolmentError
-from workers.state import AgentState, Credential, StateError, default_root
+from workers.state import AgentState, Credential, StateError, default_root, seconds_since_alive
+
+ALIVE_S = 10.0
+"""An agent that has sent no heartbeat for so long is not connected: it sends one each second."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -80,6 +84,22 @@ def join(
         fail(str(error))
     if ending is not None:
         fail(f"{plane.url} ended this agent: {ending.reason}")
+
+
+@app.command()
+def health(
+    state_dir: Annotated[
+        Path | None, typer.Option(envvar="PACELINE_STATE_DIR", help="Where the agent keeps its credential.")
+    ] = None,
+) -> None:
+    """See that an agent of this machine is connected; for containers."""
+    root = state_dir or default_root()
+    age_s = seconds_since_alive(root)
+    if age_s is None:
+        fail(f"no agent has ever been connected that keeps its state in {root}")
+    if age_s > ALIVE_S:
+        fail(f"the last sign of life of an agent that keeps its state in {root} is {age_s:.0f} s old")
+    typer.echo("well")
 
 
 def serve(
@@ -159,6 +179,7 @@ def _live(
         slots, servers = len(offer.slots), offer.server_slots
         facts = {"event": "connected", "agent": credential.agent, "name": offer.name, "url": plane.url}
         plain = f"agent {offer.name} is connected to {plane.url} with {slots} worker slots and {servers} server slots"
-        typer.echo(json.dumps(facts | {"slots": slots, "server_slots": servers}) if json_output else plain)
+        with contextlib.suppress(OSError):  # whoever read it has gone: the machine still takes part
+            typer.echo(json.dumps(facts | {"slots": slots, "server_slots": servers}) if json_output else plain)
 
     return Agent(plane, credential, offer, state, announce=announce, json_logs=json_output).run()

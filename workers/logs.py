@@ -1,23 +1,52 @@
-"""Log lines of agents and of their processes: to standard error, for people or as JSON. Never a key or token."""
+"""Log lines of agents and of their processes: to standard error, for people or as JSON. Never a key or token.
 
+Whoever reads them may go away, and a line that nobody reads is no reason for training to end: what cannot be written
+is dropped.
+"""
+
+import contextlib
+import io
+import logging
 import sys
+from typing import TextIO, cast
 
 import structlog
 
 
+class StandardError(io.TextIOBase):
+    """Whatever ``sys.stderr`` is at the moment, without its errors."""
+
+    def write(self, text: str) -> int:
+        """Write, or do not."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or do not."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+
+
 def configure(*, json: bool = False) -> None:
-    """Set up structlog for this process and those forked from it."""
+    """Set up logging for this process and those forked from it: structlog's, and the standard library's below ours."""
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso"),
+        structlog.processors.format_exc_info,
+    ]
+    stream = cast(TextIO, StandardError())
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        processors=[*shared, renderer],
+        logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=False,
     )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
+    ours = logging.getLogger("workers")
+    ours.handlers, ours.propagate = [handler], False
+    ours.setLevel(logging.INFO)

@@ -11,7 +11,7 @@ import structlog
 from controlplane.protocol.orders import ProcessOrder
 from workers.addresses import ControlPlane, control_plane
 from workers.control.links import ServerControl, WorkerControl
-from workers.control.socket import JOB_OVER, Route
+from workers.control.socket import NOT_WANTED, Route
 from workers.resources import Machine
 from workers.setup import Setup
 from workers.upload import upload_model
@@ -63,7 +63,7 @@ def attend(link: Link, work: Callable[[], None]) -> int:
         link.close()
     if link.failure is not None:
         raise link.failure
-    return 0 if link.ending is None or link.ending.code == JOB_OVER else 1
+    return 0 if link.ending is None or link.ending.code in NOT_WANTED else 1
 
 
 def route_of(order: ProcessOrder, plane: ControlPlane) -> Route:

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,9 @@ import msgspec
 
 from controlplane.protocol.base import Value
 from controlplane.protocol.messages import ProcessName
+
+ALIVE = "alive"
+"""Touched at each heartbeat that is sent."""
 
 
 class StateError(RuntimeError):
@@ -97,6 +101,11 @@ class AgentState:
         self._replace(self.credential_file, msgspec.json.encode(credential))
         self._begun_file.unlink(missing_ok=True)
 
+    def mark_alive(self) -> None:
+        """Leave a sign of life for ``seconds_since_alive``; a full disk is no reason to end what runs."""
+        with contextlib.suppress(OSError):
+            (self.folder / ALIVE).touch()
+
     def read_begun(self) -> set[ProcessName]:
         """The process instances that this agent has begun and that were last still wanted."""
         try:
@@ -126,6 +135,12 @@ class AgentState:
                 raise
         except OSError as error:
             raise StateError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def seconds_since_alive(root: Path) -> float | None:
+    """The age of the last sign of life of any agent that keeps its state under ``root``; None if there is none."""
+    signs = [sign.stat().st_mtime for sign in root.glob(f"agent-*/{ALIVE}")]
+    return time.time() - max(signs) if signs else None
 
 
 def default_root() -> Path:

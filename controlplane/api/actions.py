@@ -2,6 +2,7 @@
 
 import logging
 
+import kombu.exceptions
 import redis.exceptions
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -14,6 +15,7 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime.log import LogClosed, append_event, start_log
 
+NO_ANSWER = (redis.exceptions.RedisError, kombu.exceptions.OperationalError)
 logger = logging.getLogger(__name__)
 
 
@@ -48,7 +50,7 @@ def stop_job(*, job: Job, user: User) -> None:
         append_event(job.pk, StopRequested(actor=user.get_username()))
     except LogClosed:
         raise over from None
-    except redis.exceptions.RedisError as error:
+    except NO_ANSWER as error:
         raise Problem(503, f"{job} was not stopped: Redis does not answer ({error}); try again") from error
     services.audit(actor=user.get_username(), action="job-stop", subject=str(job))
 
@@ -56,5 +58,5 @@ def stop_job(*, job: Job, user: User) -> None:
 def _begin(job: Job) -> None:
     try:
         start_log(job.pk, parse_spec(job.spec))
-    except redis.exceptions.RedisError as error:
+    except NO_ANSWER as error:
         logger.warning("the log of %s begins later: Redis does not answer (%s)", job, error)

@@ -12,8 +12,7 @@ class ApiToken(TokenAuthentication):
         scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() not in {"bearer", "token"} or not token.strip():
             return None
-        request.META["HTTP_AUTHORIZATION"] = f"Token {token.strip()}"
-        user_and_token: tuple[object, object] | None = super().authenticate(request)
+        user_and_token: tuple[object, object] = self.authenticate_credentials(token.strip().encode())
         return user_and_token
 
     def authenticate_header(self, request: Request) -> str:

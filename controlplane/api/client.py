@@ -1,7 +1,7 @@
 """The API from the outside: what commands need of it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -67,6 +67,18 @@ class Client:
                 yield job
             last = job
 
+    def metrics(self, number: int, names: Sequence[str], *, since: int = 0, points: int = 500) -> dict[str, Any]:
+        """Series of the job, from iteration ``since`` on, with at most so many points each."""
+        return self._call("GET", f"jobs/{number}/metrics", params={"metric": names, "since": since, "points": points})
+
+    def agents(self) -> list[dict[str, Any]]:
+        """Machines, the first page of them."""
+        return list(self._call("GET", "agents")["results"])
+
+    def invite(self) -> dict[str, Any]:
+        """A single-use token with which one machine can join."""
+        return self._call("POST", "agents/enrolment-tokens", json={})
+
     def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         try:
             reply = self._http.request(method, path, **options)
@@ -89,7 +101,7 @@ def local_token(lifetime: timedelta = timedelta(days=7)) -> Iterator[str]:
     if created:
         user.set_unusable_password()
         user.save(update_fields=["password"])
-    user.groups.add(Group.objects.get(name=Role.OPERATOR))
+    user.groups.add(Group.objects.get_or_create(name=Role.OPERATOR)[0])
     row, token = AuthToken.objects.create(user=user, expiry=lifetime)
     try:
         yield token

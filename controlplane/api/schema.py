@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
@@ -34,19 +33,27 @@ REASONS = {
 }
 
 
-class Schema(AutoSchema):
-    """Adds the problem document to what every operation can answer."""
+def declare_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """A post-processing hook: every operation says that it may refuse, and in which shape."""
+    for path, operations in result["paths"].items():
+        for method, operation in operations.items():
+            responses = operation["responses"]
+            for code in _codes(path, method, operation):
+                responses.setdefault(str(code), _problem(code))
+            operation["responses"] = dict(sorted(responses.items()))
+    return result
 
-    def get_response_serializers(self) -> Any:
-        """What the view declares, and the errors that any view gives."""
-        declared = super().get_response_serializers()
-        if not isinstance(declared, dict):
-            declared = {"204" if self.method == "DELETE" else "200": declared}
-        codes = {400, 404} | ({401, 403} if self.view.permission_classes and self.get_auth() else set())
-        if self.method in {"POST", "PUT"}:
-            codes |= {413, 415}
-        known = {int(key[0] if isinstance(key, tuple) else key) for key in declared}
-        return declared | problem_responses(*(codes - known))
+
+def _codes(path: str, method: str, operation: dict[str, Any]) -> set[int]:
+    codes = {400}
+    codes |= {404} if "{" in path or method == "get" else set()
+    codes |= {401, 403} if {} not in operation.get("security", [{}]) else set()
+    return codes | ({413, 415} if method in {"post", "put"} else set())
+
+
+def _problem(code: int) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/ProblemDocument"}
+    return {"description": REASONS[code], "content": {CONTENT_TYPE: {"schema": schema}}}
 
 
 class ApiTokenScheme(OpenApiAuthenticationExtension):

@@ -85,7 +85,7 @@ class ProcessRow(serializers.ModelSerializer[Process]):
     agent = serializers.CharField(source="agent.name", default=None, read_only=True, allow_null=True)
     agent_id = serializers.IntegerField(read_only=True, allow_null=True)
     job = serializers.IntegerField(source="job_id", read_only=True)
-    emulate = serializers.JSONField(read_only=True, allow_null=True)
+    emulate = serializers.JSONField(read_only=True)
 
     class Meta:
         model = Process
@@ -319,7 +319,7 @@ class FieldErrorRow(serializers.Serializer[Any]):
     """One field at fault."""
 
     field = serializers.CharField(allow_blank=True)
-    found = serializers.JSONField(allow_null=True)
+    found = serializers.JSONField()
     expected = serializers.CharField()
 
 
@@ -331,6 +331,6 @@ class ProblemDocument(serializers.Serializer[Any]):
     status = serializers.IntegerField()
     detail = serializers.CharField()
     field = serializers.CharField(required=False, allow_blank=True)
-    found = serializers.JSONField(required=False, allow_null=True)
+    found = serializers.JSONField(required=False)
     expected = serializers.CharField(required=False)
     errors = FieldErrorRow(many=True, required=False)

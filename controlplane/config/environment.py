@@ -10,12 +10,12 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
-from environ.fileaware_mapping import FileAwareMapping
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 DATABASE_SCHEMES = ("sqlite", "postgres", "postgresql")
 LOG_FORMATS = ("plain", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+FROM_FILES = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")
 SECRET_KEY_LENGTH = 50
 """Characters below which Django's own deployment check warns."""
 
@@ -49,8 +49,9 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
     Raises:
         ImproperlyConfigured: naming the variable, what was found, what is expected, and the cure.
     """
-    env = environ.FileAwareEnv()
-    env.ENVIRON = FileAwareMapping(env=dict(variables))
+    variables = _with_files(variables)
+    env = environ.Env()
+    env.ENVIRON = variables  # type: ignore[assignment]
     data_dir = _data_dir(env.str("PACELINE_DATA_DIR", default="var"))
     debug = _boolean(variables, "DEBUG")
     return Environment(
@@ -76,6 +77,18 @@ def broker_url(redis_url: str) -> str:
     password = query["password"][0] if "password" in query else unquote(parts.password or "")
     login = f":{quote(password, safe='')}@" if password else ""
     return f"redis+socket://{login}{parts.path}?virtual_host={query.get('db', ['0'])[0]}"
+
+
+def _with_files(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables, those of which a ``NAME_FILE`` names a file read from it: that is how containers get secrets."""
+    known = dict(variables)
+    for name in FROM_FILES:
+        if path := variables.get(f"{name}_FILE"):
+            try:
+                known[name] = Path(path).read_text().strip()
+            except OSError as error:
+                raise _refuse(f"{name}_FILE", path, f"a file that can be read ({error.strerror})") from None
+    return known
 
 
 def _refuse(variable: str, found: object, expected: str) -> ImproperlyConfigured:

@@ -33,6 +33,7 @@ def logging_config(*, log_format: str, level: str) -> dict[str, Any]:
             "django": {"handlers": [], "propagate": True},
             "uvicorn.access": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
+            "celery": {"level": "WARNING"},
         },
     }
 

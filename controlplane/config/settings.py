@@ -86,9 +86,6 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     }
     # Tests use a file, since in-memory databases do not lock as files do; one per run, so that runs may overlap.
     DATABASES["default"]["TEST"] = {"NAME": str(Path(tempfile.gettempdir(), f"paceline-test-{os.getpid()}.sqlite3"))}
-else:
-    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
-    DATABASES["default"]["OPTIONS"] = {"pool": {"min_size": 1, "max_size": 16}}
 
 # Redis, Celery, Channels ---------------------------------------------------------------------------------------------
 
@@ -146,7 +143,8 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENVIRONMENT.https
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_TRUSTED_ORIGINS = [PACELINE_URL]
-SECURE_SSL_REDIRECT = False  # whoever terminates TLS redirects: agents and health checks may come in behind it
+# Whoever terminates TLS redirects and answers for subdomains: agents and health checks may come in behind it.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
 SECURE_HSTS_SECONDS = 31_536_000 if ENVIRONMENT.https else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENVIRONMENT.https else None
 SECURE_REFERRER_POLICY = "same-origin"
@@ -188,7 +186,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "controlplane.api.negotiation.AlwaysJson",
     "DEFAULT_PAGINATION_CLASS": "controlplane.api.pagination.Pages",
-    "DEFAULT_SCHEMA_CLASS": "controlplane.api.schema.Schema",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "controlplane.api.problems.handle",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
@@ -207,6 +205,10 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "controlplane.api.schema.declare_problems",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "JobState": [state.value for state in JobState],
         "ProcessState": [state.value for state in ProcessState],

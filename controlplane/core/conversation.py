@@ -7,7 +7,7 @@ from controlplane.core.commands import RejectMessage
 from controlplane.core.events import ConnectionLost, ServerHeard, WorkerHeard
 from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Process, Server, Worker
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.states import JOB_OVER, JobState, ProcessState, in_words
 from controlplane.protocol.messages import (
     Computed,
     Evaluation,
@@ -144,7 +144,7 @@ def _may_speak(handling: Handling, process: Process, role: Role, index: int, ins
         if process.state is ProcessState.UNREACHABLE:
             handling.move_process(process, ProcessState.READY, "it speaks again")
         return True
-    over = f"the job is {job.state}" if job.state in JOB_OVER else f"{process.instance} is {process.state}"
+    over = f"the job {in_words(job.state)}" if job.state in JOB_OVER else f"{process.instance} is {process.state}"
     detail = f"{instance} no longer counts: {over}"
     rejection = Rejection(code="stale", detail=detail, number=number)
     handling.give(RejectMessage, detail, role=role, index=index, instance=instance, rejection=rejection)

@@ -3,7 +3,7 @@
 from controlplane.core import flags
 from controlplane.core.commands import ReleaseSlots, StopProcess
 from controlplane.core.handling import Handling
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.states import JobState, ProcessState, in_words
 
 SLOTS_RETURN_MS = 15_000
 """How long the end of a job waits for its processes before its slots are given back anyway."""
@@ -15,13 +15,13 @@ def end(handling: Handling, state: JobState, reason: str) -> None:
     for process in handling.job.live_processes:
         handling.give(
             StopProcess,
-            f"the job is {state}",
+            f"the job {in_words(state)}",
             role=process.role,
             index=process.index,
             instance=process.instance,
             agent=process.agent,
         )
-    flags.close_all(handling, f"the job is {state}")
+    flags.close_all(handling, f"the job {in_words(state)}")
     return_slots(handling)
 
 

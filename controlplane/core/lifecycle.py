@@ -31,7 +31,8 @@ def on_slots_assigned(handling: Handling, event: SlotsAssigned) -> None:
     _check_assignments(handling, event.assignments)
     job.holds_slots = True
     machines = len({assignment.agent for assignment in event.assignments})
-    handling.move_job(JobState.SCHEDULED, f"{len(event.assignments)} slots on {machines} machines are reserved")
+    where = "one machine" if machines == 1 else f"{machines} machines"
+    handling.move_job(JobState.SCHEDULED, f"{len(event.assignments)} slots on {where} are reserved")
     for assignment in event.assignments:
         _start(handling, assignment)
     awaited = f"hello of {spec.workers} workers and {spec.servers} servers"
@@ -123,11 +124,8 @@ def _check_assignments(handling: Handling, assignments: list[Assignment]) -> Non
 
 
 def _how_it_ended(event: ProcessDied) -> str:
-    if event.status < 0:
-        how = f"was ended by signal {-event.status}"
-    elif event.status == 0:
-        how = "ended by itself"
-    else:
-        how = f"ended with status {event.status}"
+    if event.status == 0:
+        return "ended by itself"  # whatever it said last is no reason
+    how = f"was ended by signal {-event.status}" if event.status < 0 else f"ended with status {event.status}"
     last_line = event.detail.strip().rpartition("\n")[2]
     return f"{how} ({last_line})" if last_line else how

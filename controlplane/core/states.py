@@ -56,7 +56,14 @@ JOB_OVER = frozenset(state for state, after in JOB_ARROWS.items() if not after)
 JOB_LIVE = frozenset({J.STARTING, J.RUNNING, J.PAUSED, J.FINISHING})
 PROCESS_OVER = frozenset(state for state, after in PROCESS_ARROWS.items() if not after)
 
+ENDED_AS: dict[str, str] = {J.SUCCEEDED: "has succeeded", J.FAILED: "has failed", J.CANCELLED: "was cancelled"}
+
 State = TypeVar("State", bound=StrEnum)
+
+
+def in_words(state: str) -> str:
+    """The state as the end of a sentence that begins with "the job": "has succeeded", "is running"."""
+    return ENDED_AS.get(state, f"is {state}")
 
 
 class IllegalMove(RuntimeError):

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from controlplane.core.events import ProcessDied
 from controlplane.fleet.services import agent_connected, agent_disconnected
 from controlplane.gateway import closing
+from controlplane.gateway.ending import end
 from controlplane.gateway.handshake import authenticated_agent, offers_our_protocol
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
@@ -26,7 +27,6 @@ from controlplane.protocol.messages import (
 )
 from controlplane.protocol.orders import Rejection
 from controlplane.runtime import agents, log, names, presence, queue, ticks
-from controlplane.runtime.presence import Load
 from controlplane.runtime.redis import shared
 
 logger = structlog.get_logger(__name__)
@@ -37,7 +37,7 @@ RESTARTED_STATUS = -1
 
 async def agent_socket(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """Serve one connection of an agent to its end."""
-    socket = await Socket.accept(receive, send)
+    socket = await Socket.accept(scope, receive, send)
     if not offers_our_protocol(scope):
         await socket.say_goodbye(closing.MALFORMED)
         return
@@ -73,8 +73,7 @@ class AgentSocket:
             try:
                 await self._socket.run(self._take)
             finally:
-                orders.cancel()
-                await asyncio.gather(orders, return_exceptions=True)
+                await end(orders)
                 await self._leave()
 
     def _take_news(self, data: bytes) -> None:
@@ -96,7 +95,7 @@ class AgentSocket:
         if said is None:
             return
         if isinstance(said, AgentHeartbeat):
-            self._note(said)
+            self._hub.signs.note(names.AGENTS, str(self._agent), said)
         elif isinstance(said, AgentHello):
             await self._greet(said)
         elif not self._greeted:
@@ -107,16 +106,13 @@ class AgentSocket:
             self._durable = said.number
             self._moved.set()
 
-    def _note(self, said: AgentHeartbeat) -> None:
-        load = Load(cpu=said.cpu, memory=said.memory, bytes_sent=said.bytes_sent, bytes_received=said.bytes_received)
-        self._hub.signs.note(names.AGENTS, str(self._agent), load)
-
     async def _greet(self, hello: AgentHello) -> None:
-        self._hub.signs.note(names.AGENTS, str(self._agent))
+        self._hub.signs.note(names.AGENTS, str(self._agent), hello)
         await database_sync_to_async(agent_connected)(self._agent, hello)
         for name in await agents.vanished(self._hub.client, self._agent, hello.running):
             await self._bury(name, RESTARTED_STATUS, "its agent restarted without it")
         self._greeted = True
+        self._durable = max(self._durable, hello.number)
         self._moved.set()
         await asyncio.to_thread(_fleet_moved)
 
@@ -129,7 +125,7 @@ class AgentSocket:
     async def _bury(self, name: ProcessName, status: int, detail: str) -> None:
         event = ProcessDied(role=name.role, index=name.index, instance=name.instance, status=status, detail=detail)
         try:
-            await log.aappend_events(self._hub.client, name.job, [log.encode_event(event)])
+            await log.aappend_event(self._hub.caller, name.job, event)
         except log.LogClosed:
             logger.info("process ended after its job", job=name.job, instance=name.instance, status=status)
         await agents.forget(self._hub.client, self._agent, name)

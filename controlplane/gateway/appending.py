@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from controlplane.core.events import Event
 from controlplane.runtime import log
-from controlplane.runtime.redis import AsyncClient
+from controlplane.runtime.wire import Caller
 
 MOST_AT_ONCE: Final = 256
 MOST_WAITING: Final = 2_000
@@ -22,12 +22,15 @@ class Appender:
     """Keeps the order in which it was given events. Nothing is repeated: senders keep what is not durable.
 
     ``on_failure`` is told that events were not, or perhaps not, appended (True: the job is over, False: Redis failed).
+    It works by callbacks: a task per event would cost as much as all the rest of it.
     """
 
-    def __init__(self, client: AsyncClient, job: int, on_failure: Callable[[bool], None]) -> None:
-        self._client, self._job, self._on_failure = client, job, on_failure
+    def __init__(self, caller: Caller, job: int, on_failure: Callable[[bool], None]) -> None:
+        self._caller, self._job, self._on_failure = caller, job, on_failure
         self._waiting: list[bytes] = []
-        self._task: asyncio.Task[None] | None = None
+        self._sent: list[bytes] = []
+        self._call: asyncio.Future[Any] | None = None
+        self._background: set[asyncio.Future[Any]] = set()
         self._room = asyncio.Event()
         self._room.set()
 
@@ -36,32 +39,51 @@ class Appender:
         self._waiting.append(log.encode_event(event))
         if len(self._waiting) > MOST_WAITING:
             self._room.clear()
-        if self._task is None:
-            self._task = asyncio.create_task(self._drain())
+        if self._call is None:
+            self._send_next()
 
     async def room(self) -> None:
         """Wait until it makes sense to give it more."""
-        if not self._room.is_set():
-            await self._room.wait()
+        await self._room.wait()
 
     async def flushed(self) -> None:
         """Wait until everything that it was given is appended or has failed."""
-        while self._task is not None:
-            await asyncio.shield(self._task)
+        while self._call is not None:
+            await asyncio.wait([self._call])
+            await asyncio.sleep(0)  # its callback may send what came meanwhile
 
-    async def _drain(self) -> None:
+    def _send_next(self) -> None:
+        self._sent, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+        self._watch(log.begin_append(self._caller, self._job, self._sent))
+
+    def _watch(self, call: asyncio.Future[Any]) -> None:
+        self._call = call
+        call.add_done_callback(self._answered)
+
+    def _answered(self, call: asyncio.Future[Any]) -> None:
+        self._call = None
         try:
-            while self._waiting:
-                batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
-                await log.aappend_events(self._client, self._job, batch)
-                self._room.set()
+            flipped = log.flipped(self._job, call.result())
+        except NoScriptError:
+            self._watch(log.begin_append(self._caller, self._job, self._sent, with_source=True))
+            return
         except log.LogClosed:
             self._fail(over=True)
+            return
         except (RedisError, OSError) as error:
             logger.warning("append failed", job=self._job, why=str(error))
             self._fail(over=False)
-        finally:
-            self._task = None
+            return
+        self._room.set()
+        if flipped:
+            self._enqueue()
+        if self._waiting:
+            self._send_next()
+
+    def _enqueue(self) -> None:
+        task = asyncio.ensure_future(log.aenqueue(self._job))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def _fail(self, *, over: bool) -> None:
         self._waiting.clear()

@@ -1,18 +1,14 @@
 """Who knocks: the credential in the handshake's header, and what it opens."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from channels.db import database_sync_to_async
 
 from controlplane.fleet.models import Agent
 from controlplane.fleet.selectors import agent_by_credential
 from controlplane.gateway.rooms import Peer
+from controlplane.gateway.sockets import Scope
 from controlplane.jobs.models import Job
 from controlplane.protocol import SUBPROTOCOL
 from controlplane.protocol.keys import matches, process_key
-
-Scope = Mapping[str, Any]
 
 
 def offers_our_protocol(scope: Scope) -> bool:

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from controlplane.gateway import closing
 from controlplane.gateway.audience import Audience
+from controlplane.gateway.ending import end
 from controlplane.gateway.rooms import Room
 from controlplane.gateway.signs import Signs
 from controlplane.gateway.sockets import Socket
@@ -20,6 +21,7 @@ from controlplane.gateway.subscriptions import Subscriptions
 from controlplane.runtime import names
 from controlplane.runtime.pulse import BEAT_S, Pulse, announce
 from controlplane.runtime.redis import connect_async, shared
+from controlplane.runtime.wire import Caller
 
 FLUSH_S: Final = 0.25
 WATCH_S: Final = 0.5
@@ -32,16 +34,20 @@ class Hub:
 
     def __init__(self) -> None:
         self.client = connect_async()
+        self.caller = Caller()
+        """For what is hot: appends."""
         self.signs = Signs()
         self.audience = Audience()
         self._rooms: dict[int, Room] = {}
         self._loose: set[Socket] = set()
         self._pulse = Pulse("gateway")
-        self._subscriptions = Subscriptions(self.client, self.close_all)
+        self._subscriptions = Subscriptions(self.close_all)
         self._loops: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Listen, and begin the background loops."""
+        await self.caller.open()
+        await self._subscriptions.open()
         self._loops = [
             asyncio.create_task(self._subscriptions.run()),
             asyncio.create_task(_repeat(FLUSH_S, lambda: self.signs.flush(self.client))),
@@ -53,16 +59,15 @@ class Hub:
 
     async def aclose(self) -> None:
         """End the loops and give the connections back."""
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
-        await self._subscriptions.aclose()
+        await end(*self._loops)
+        self._subscriptions.close()
+        self.caller.close()
         await self.client.aclose()
 
     @asynccontextmanager
     async def room(self, job: int) -> AsyncIterator[Room]:
         """The job's room, subscribed to; it is closed when the last one leaves it."""
-        room = self._rooms.setdefault(job, Room(self.client, job))
+        room = self._rooms.setdefault(job, Room(self.caller, job))
         room.guests += 1
         try:
             await self._subscriptions.add(names.frames(job), room.deliver)
@@ -99,6 +104,7 @@ class Hub:
 
     async def _watch(self) -> None:
         now = time.monotonic()
+        self.caller.abort_if_stuck(now)
         for socket in [*self._machines(), *self.audience.sockets]:
             socket.close_if_slow(now)
 

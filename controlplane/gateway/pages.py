@@ -17,7 +17,7 @@ _decoder = msgspec.json.Decoder(Refresh)
 
 async def page_socket(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """Serve one page to its end. Channels has checked the origin and found the session's user."""
-    socket = await Socket.accept(receive, send)
+    socket = await Socket.accept(scope, receive, send)
     if not offers_our_protocol(scope):
         await socket.say_goodbye(closing.MALFORMED)
         return

@@ -14,10 +14,9 @@ from controlplane.gateway.inbox import Inbox
 from controlplane.gateway.rooms import Peer, Room
 from controlplane.gateway.sockets import Message, Receive, Send, Socket
 from controlplane.protocol.codec import Codec, from_server, from_worker
-from controlplane.protocol.messages import Heartbeat, IterationReport, ServerMessage, WorkerMessage
+from controlplane.protocol.messages import Heartbeat, ServerMessage, WorkerMessage
 from controlplane.protocol.orders import Role
 from controlplane.runtime import names, presence
-from controlplane.runtime.presence import Load
 
 Said = TypeVar("Said")
 
@@ -35,7 +34,7 @@ class ProcessSocket(Generic[Said]):
         """The ASGI application that serves one connection after another."""
 
         async def serve(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-            await cls(scope).serve(scope, await Socket.accept(receive, send))
+            await cls(scope).serve(scope, await Socket.accept(scope, receive, send))
 
         return serve
 
@@ -72,13 +71,13 @@ class ProcessSocket(Generic[Said]):
         await presence.connected(hub.client, open_connections, peer.name, connection)
         room.enter(peer, socket)
         inbox: Inbox[Said] = Inbox(socket, self.codec)
-        heard_from = names.presence(peer.job)
+        heard_from, name = names.presence(peer.job), peer.name
 
         async def take(message: Message) -> None:
             said = inbox.open(message)
             if said is None:
                 return
-            hub.signs.note(heard_from, peer.name, _load(said))
+            hub.signs.note(heard_from, name, said)
             if not isinstance(said, Heartbeat):
                 room.appender.append(self.event(said))
                 await room.appender.room()
@@ -116,9 +115,3 @@ class ServerSocket(ProcessSocket[ServerMessage]):
     def event(self, said: Any) -> Event:
         """A server said something."""
         return ServerHeard(index=self.peer.index, instance=self.peer.instance, message=said)
-
-
-def _load(said: Any) -> Load:
-    if isinstance(said, Heartbeat | IterationReport):
-        return Load(cpu=said.cpu, memory=said.memory)
-    return Load()

@@ -7,7 +7,7 @@ from controlplane.gateway.appending import Appender
 from controlplane.gateway.sockets import Socket
 from controlplane.protocol.orders import Role
 from controlplane.runtime.executor import frames_decoder
-from controlplane.runtime.redis import AsyncClient
+from controlplane.runtime.wire import Caller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,11 @@ class Peer:
 class Room:
     """One job's sockets. A second connection of the same process replaces the first."""
 
-    def __init__(self, client: AsyncClient, job: int) -> None:
+    def __init__(self, caller: Caller, job: int) -> None:
         self.job = job
         self.guests = 0
         """Connections that use it, some of which may not have entered yet."""
-        self.appender = Appender(client, job, self._append_failed)
+        self.appender = Appender(caller, job, self._append_failed)
         self._sockets: dict[tuple[str, int, str], Socket] = {}
 
     @property

@@ -6,13 +6,15 @@ a slow reader misses nothing that still holds, and memory stays bounded.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from controlplane.gateway import closing
+from controlplane.gateway.ending import end
 from controlplane.protocol import SUBPROTOCOL
 
+Scope = Mapping[str, Any]
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -40,10 +42,11 @@ class Socket:
         self._writer: asyncio.Task[None] | None = None
 
     @classmethod
-    async def accept(cls, receive: Receive, send: Send) -> "Socket":
-        """Take up a connection that was asked for."""
+    async def accept(cls, scope: Scope, receive: Receive, send: Send) -> "Socket":
+        """Take up a connection that was asked for: only so can it be refused with a code of ours."""
         await receive()
-        await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
+        offered = SUBPROTOCOL in scope["subprotocols"]
+        await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
         return cls(receive, send)
 
     def put(self, data: bytes | str, slot: str = "") -> None:
@@ -79,9 +82,7 @@ class Socket:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
+            results = await end(*tasks)
         if self._code is not None:
             await self.say_goodbye(self._code)
         for result in results:

@@ -1,19 +1,21 @@
-"""One Redis subscription connection per gateway process: a channel is subscribed to once, whoever listens to it."""
+"""One Redis subscription connection per gateway process: a channel is subscribed to once, however many listen to it."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final
 
 import structlog
-from redis.asyncio.client import PubSub
 from redis.exceptions import ConnectionError, RedisError
 
-from controlplane.runtime.redis import AsyncClient
+from controlplane.runtime.redis import SOCKET_TIMEOUT_S
+from controlplane.runtime.wire import Reply, Wire, connect, greetings
 
 Take = Callable[[bytes], None]
 
 RECONNECT_S: Final = 0.5
 CONFIRM_S: Final = 5.0
+PING_S: Final = 2.0
 
 logger = structlog.get_logger(__name__)
 
@@ -21,69 +23,102 @@ logger = structlog.get_logger(__name__)
 class Subscriptions:
     """Hands each message to whoever takes its channel. ``on_silence`` is called when some may have been lost."""
 
-    def __init__(self, client: AsyncClient, on_silence: Callable[[], None]) -> None:
-        self._pubsub: PubSub = client.pubsub()
+    def __init__(self, on_silence: Callable[[], None]) -> None:
         self._on_silence = on_silence
-        self._takers: dict[bytes, Take] = {}
+        self._takers: dict[bytes, set[Take]] = {}
         self._confirmed: dict[bytes, asyncio.Future[None]] = {}
-        self._opened = asyncio.Event()
+        self._wire: Wire | None = None
+        self._lost = asyncio.Event()
 
     async def add(self, channel: str, take: Take) -> None:
-        """Have ``take``, and nobody else, called with every message published from now on.
+        """Have ``take`` called with every message published from now on; adding it twice changes nothing.
 
         Raises:
             RedisError: if it cannot be subscribed to.
         """
         key = channel.encode()
-        self._takers[key] = take
-        confirmed = self._confirmed.get(key)
+        self._takers.setdefault(key, set()).add(take)
         try:
-            if confirmed is None:
-                confirmed = self._confirmed[key] = asyncio.get_running_loop().create_future()
-                await self._pubsub.subscribe(channel)
-                self._opened.set()
-            await asyncio.wait_for(asyncio.shield(confirmed), CONFIRM_S)
-        except (RedisError, OSError, TimeoutError) as error:
-            self._takers.pop(key, None)
-            self._confirmed.pop(key, None)
+            if key not in self._confirmed:
+                self._subscribe(key)
+            await asyncio.wait_for(asyncio.shield(self._confirmed[key]), CONFIRM_S)
+        except (RedisError, TimeoutError) as error:
+            await self.drop(channel, take)
             raise ConnectionError(f"{channel}: cannot be subscribed to ({error})") from error
 
     async def drop(self, channel: str, take: Take) -> None:
-        """Listen no longer, unless somebody else has taken over."""
+        """Have ``take`` called no longer; the last one to go ends the subscription."""
         key = channel.encode()
-        if self._takers.get(key) == take:
-            del self._takers[key]
+        takers = self._takers.get(key, set())
+        takers.discard(take)
+        if not takers and self._takers.pop(key, None) is not None:
             self._confirmed.pop(key, None)
-            await self._pubsub.unsubscribe(channel)
+            if self._wire is not None:
+                self._wire.send("UNSUBSCRIBE", key)
+
+    async def open(self) -> None:
+        """Connect for the first time.
+
+        Raises:
+            ConnectionError: if there is no Redis.
+        """
+        self._wire = wire = await connect(self._take, self._lose)
+        for greeting in greetings():
+            wire.send(*greeting)
 
     async def run(self) -> None:
-        """Receive, for ever. redis-py subscribes again after a reconnect; what was published meanwhile is lost."""
-        await self._opened.wait()  # the first subscription opens the connection
+        """Stay connected, for ever; after a loss, subscribe again to everything that somebody listens to."""
         while True:
             try:
-                await self._receive()
-            except (RedisError, OSError) as error:
+                if self._wire is None:
+                    self._lost.clear()
+                    await self.open()
+                    self._confirmed.clear()
+                    for key in self._takers:
+                        self._subscribe(key)
+                await self._until_lost(PING_S)
+            except RedisError as error:
                 logger.warning("subscription lost", why=str(error))
-                self._on_silence()
                 await asyncio.sleep(RECONNECT_S)
 
-    async def _receive(self) -> None:
-        while True:
-            message = await self._pubsub.get_message(timeout=None)
-            if message is None:
-                continue
-            channel = message["channel"]
-            if message["type"] == "message" and channel in self._takers:
-                self._takers[channel](message["data"])
-            elif message["type"] == "subscribe" and channel in self._confirmed:
-                _confirm(self._confirmed[channel])
-
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Give the connection back."""
-        await self._pubsub.aclose()
+        if self._wire is not None:
+            self._wire.abort()
 
+    async def _until_lost(self, seconds: float) -> None:
+        """Wait for the connection's end, asking now and then whether the other side still lives."""
+        try:
+            await asyncio.wait_for(self._lost.wait(), seconds)
+        except TimeoutError:
+            wire = self._wire
+            if wire is not None:
+                wire.send("PING")
+                if time.monotonic() - wire.heard_at > SOCKET_TIMEOUT_S:
+                    wire.abort()
 
-def _confirm(waiting: asyncio.Future[None]) -> None:
-    """After a reconnect, channels are confirmed again."""
-    if not waiting.done():
-        waiting.set_result(None)
+    def _subscribe(self, key: bytes) -> None:
+        if self._wire is None:
+            raise ConnectionError("Redis is out of reach")
+        self._confirmed[key] = asyncio.get_running_loop().create_future()
+        self._wire.send("SUBSCRIBE", key)
+
+    def _take(self, reply: Reply) -> None:
+        match reply:
+            case [b"message", bytes(channel), bytes(data)]:
+                for take in tuple(self._takers.get(channel, ())):
+                    take(data)
+            case [b"subscribe", bytes(channel), _] if (waiting := self._confirmed.get(channel)) and not waiting.done():
+                waiting.set_result(None)
+            case RedisError():
+                logger.warning("subscription refused", why=str(reply))
+                self.close()
+
+    def _lose(self) -> None:
+        self._wire = None
+        self._lost.set()
+        self._on_silence()
+        for waiting in self._confirmed.values():
+            if not waiting.done():
+                waiting.set_exception(ConnectionError("the connection to Redis was lost"))
+                waiting.exception()  # nobody may be waiting

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -89,7 +90,13 @@ def apply_progress(job_id: int, progress: Progress) -> None:
 
 def time_of(stream_id: str) -> datetime:
     """When the log's clock gave out this stream id."""
-    return datetime.fromtimestamp(int(stream_id.partition("-")[0]) / 1000, tz=UTC)
+    return _time_at(stream_id.partition("-")[0])
+
+
+@lru_cache(maxsize=1024)
+def _time_at(milliseconds: str) -> datetime:
+    """Kept, since a batch holds many entries of the same few milliseconds."""
+    return datetime.fromtimestamp(int(milliseconds) / 1000, tz=UTC)
 
 
 def _decision_rows(job_id: int, incarnation: int, answers: Sequence[Answer]) -> Iterable[Sequence[Any]]:

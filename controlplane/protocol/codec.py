@@ -45,7 +45,7 @@ class Codec(Generic[Message]):
             raise BadFrame("oversized", f"message of {len(frame)} bytes, at most {self._limit} are accepted")
         try:
             return self._decoder.decode(frame)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadFrame("malformed", f"not a message of this socket: {error}") from None
 
 

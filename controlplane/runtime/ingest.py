@@ -64,6 +64,8 @@ class Ingest:
         self._client, self._stopping, self._wait_s = client, stopping, wait_s
         self._jobs: dict[int, Copied] = {}
         self._looked = 0.0
+        self.behind = False
+        """Whether the last round left something unread."""
 
     def step(self) -> bool:
         """One round over all live jobs; whether anything was copied."""
@@ -71,8 +73,10 @@ class Ingest:
         if not self._jobs:
             self._stopping.wait(self._wait_s)
             return False
-        moved = [job for job, streams in self._read().items() if self._copy(job, *streams)]
+        read = self._read()
+        moved = [job for job, streams in read.items() if self._copy(job, *streams)]
         self._tell()
+        self.behind = any(len(entries) >= BATCH for streams in read.values() for entries in streams)
         return bool(moved)
 
     def _look(self) -> None:
@@ -143,7 +147,8 @@ def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, unt
             news = began
         elif until_idle_s is not None and began - news > until_idle_s:
             return
-        stopping.wait(max(0.0, ROUND_S - (time.monotonic() - began)))
+        if not ingest.behind:
+            stopping.wait(max(0.0, ROUND_S - (time.monotonic() - began)))
 
 
 def copied_so_far(job: int) -> Copied:

@@ -77,7 +77,7 @@ class Lease:
         answer = (effects.count, effects.commands, first, version, effects.digest)
         changes = [part for change in effects.changes for part in (change.field, change.instance, change.order)]
         keys = [*self._commit_keys, *(names.agent_processes(change.agent) for change in effects.changes)]
-        done = COMMIT.run(self._client, keys, *head, *answer, snapshot, self._frames, effects.frames, *changes)
+        done = COMMIT.run_hot(self._client, keys, *head, *answer, snapshot, self._frames, effects.frames, *changes)
         if not done:
             raise self._lost()
         self.cursor = position.cursor

@@ -3,6 +3,7 @@
 An append is never repeated here: after a lost reply its sender, who knows the message number, says it again.
 """
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +13,7 @@ from controlplane.core.events import Entry, Event, JobSubmitted
 from controlplane.protocol.spec import JobSpec
 from controlplane.runtime import names, queue, redis
 from controlplane.runtime.scripts import APPEND, START
+from controlplane.runtime.wire import Caller
 
 NO_LOG: Final = -1
 OVER: Final = -2
@@ -51,34 +53,31 @@ def append_event(job: int, event: Event, *, client: redis.Client | None = None) 
         LogClosed: if the job is over or was never started.
     """
     reply = APPEND.run(client or redis.shared(), _append_keys(job), names.QUEUED_MS, encode_event(event))
-    if _flipped(job, reply):
+    if flipped(job, reply):
         queue.enqueue(job)
     return str(reply[1].decode())
 
 
-async def aappend_events(client: redis.AsyncClient, job: int, payloads: list[bytes]) -> None:
-    """Append encoded events in order and wake, without blocking the loop.
+async def aappend_event(caller: Caller, job: int, event: Event) -> None:
+    """As ``append_event``, without blocking the loop."""
+    reply = await APPEND.acall(caller, _append_keys(job), names.QUEUED_MS, encode_event(event))
+    if flipped(job, reply):
+        await aenqueue(job)
+
+
+def begin_append(
+    caller: Caller, job: int, payloads: list[bytes], *, with_source: bool = False
+) -> asyncio.Future[list[Any]]:
+    """Send encoded events on their way, in order; whoever gets the reply looks at it with ``flipped``."""
+    return APPEND.begin(caller, _append_keys(job), names.QUEUED_MS, *payloads, with_source=with_source)
+
+
+def flipped(job: int, reply: list[Any]) -> bool:
+    """Whether an append flipped the job from idle to queued, so that it is to be enqueued.
 
     Raises:
         LogClosed: if the job is over or was never started.
     """
-    reply = await APPEND.arun(client, _append_keys(job), names.QUEUED_MS, *payloads)
-    if _flipped(job, reply):
-        await sync_to_async(queue.enqueue, thread_sensitive=False)(job)
-
-
-def read_entries(client: redis.Client, job: int, *, after: str, count: int, block_s: float) -> list[Entry]:
-    """Entries after that id, oldest first; waits for one at most ``block_s`` (0: not at all)."""
-    block = ["BLOCK", redis.block_ms(block_s)] if block_s > 0 else []
-    reply = client.execute_command("XREAD", "COUNT", count, *block, "STREAMS", names.events(job), after)
-    return [_entry(*item) for _, items in reply or () for item in items]
-
-
-def _append_keys(job: int) -> list[str]:
-    return [names.events(job), names.state(job), names.engine(job)]
-
-
-def _flipped(job: int, reply: list[Any]) -> bool:
     if reply[0] == NO_LOG:
         raise LogClosed(f"job {job}: has no log; it begins when the job is submitted")
     if reply[0] == OVER:
@@ -86,5 +85,21 @@ def _flipped(job: int, reply: list[Any]) -> bool:
     return bool(reply[0])
 
 
-def _entry(stream_id: bytes, fields: dict[bytes, bytes]) -> Entry:
-    return Entry(id=stream_id.decode(), event=decode_event(fields[b"e"]))
+async def aenqueue(job: int) -> None:
+    """As ``queue.enqueue``, without blocking the loop."""
+    await sync_to_async(queue.enqueue, thread_sensitive=False)(job)
+
+
+def read_entries(client: redis.Client, job: int, *, after: str, count: int, block_s: float) -> list[Entry]:
+    """Entries after that id, oldest first; waits for one at most ``block_s`` (0: not at all)."""
+    block = ("BLOCK", redis.block_ms(block_s)) if block_s > 0 else ()
+    reply = redis.ask(client, "XREAD", "COUNT", count, *block, "STREAMS", names.events(job), after)
+    return [_entry(stream_id, payload) for _, items in reply or () for stream_id, (_, payload) in items]
+
+
+def _append_keys(job: int) -> list[str]:
+    return [names.events(job), names.state(job), names.engine(job)]
+
+
+def _entry(stream_id: bytes, payload: bytes) -> Entry:
+    return Entry(id=stream_id.decode(), event=decode_event(payload))

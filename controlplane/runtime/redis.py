@@ -8,6 +8,7 @@ append leaves two entries where it is repeated; whoever knows the message number
 from functools import cache
 from typing import Any, Final
 
+import hiredis
 import redis
 import redis.asyncio
 from django.conf import settings
@@ -17,23 +18,45 @@ from redis.retry import Retry
 MAX_BLOCK_MS: Final = 2_000
 SOCKET_TIMEOUT_S: Final = MAX_BLOCK_MS / 1000 + 3.0
 
+Part = bytes | str | int | float
 Client = redis.Redis
 AsyncClient = redis.asyncio.Redis
 
 
+def redis_url() -> str:
+    """The address of the configured Redis."""
+    if not settings.REDIS_URL:
+        raise RuntimeError(
+            "REDIS_URL: found nothing, expected the address of a Redis; `manage.py up` starts one of its own"
+        )
+    return str(settings.REDIS_URL)
+
+
 def connect() -> Client:
     """A client with one connection of its own, for one thread's loop."""
-    return redis.Redis.from_url(_url(), single_connection_client=True, retry=Retry(NoBackoff(), 0), **_options())
+    return redis.Redis.from_url(redis_url(), single_connection_client=True, retry=Retry(NoBackoff(), 0), **_options())
 
 
 def shared() -> Client:
     """The process's client for occasional calls from any thread."""
-    return _pool(_url())
+    return _pool(redis_url())
 
 
 def connect_async() -> AsyncClient:
     """An asyncio client; close it with ``aclose``."""
-    return redis.asyncio.Redis.from_url(_url(), retry=redis.asyncio.retry.Retry(NoBackoff(), 0), **_options())
+    return redis.asyncio.Redis.from_url(redis_url(), retry=redis.asyncio.retry.Retry(NoBackoff(), 0), **_options())
+
+
+def ask(client: Client, *parts: Part) -> Any:
+    """The raw reply to a command, past the client's layers; for clients that have a connection of their own.
+
+    Raises:
+        RedisError: as the client would.
+    """
+    connection = client.connection
+    assert connection is not None, "a client made by connect()"
+    connection.send_packed_command([hiredis.pack_command(parts)], check_health=False)
+    return connection.read_response()
 
 
 def block_ms(seconds: float) -> int:
@@ -46,13 +69,5 @@ def _pool(url: str) -> Client:
     return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **_options())
 
 
-def _url() -> str:
-    if not settings.REDIS_URL:
-        raise RuntimeError(
-            "REDIS_URL: found nothing, expected the address of a Redis; `manage.py up` starts one of its own"
-        )
-    return str(settings.REDIS_URL)
-
-
 def _options() -> dict[str, Any]:
-    return {"protocol": 2, "socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": 3.0, "socket_keepalive": True}
+    return {"protocol": 2, "socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": 3.0}

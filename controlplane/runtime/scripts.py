@@ -1,12 +1,14 @@
 """The Lua scripts: whatever must be one step in Redis is one file in ``lua/``. They use commands of Redis 6.2 only."""
 
+import asyncio
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from controlplane.runtime.redis import AsyncClient, Client
+from controlplane.runtime.redis import AsyncClient, Client, Part, ask
+from controlplane.runtime.wire import Caller
 
 FOLDER = Path(__file__).with_name("lua")
 
@@ -24,6 +26,27 @@ class Script:
             return client.evalsha(self.sha, len(keys), *keys, *arguments)
         except NoScriptError:
             return client.eval(self.source, len(keys), *keys, *arguments)
+
+    def run_hot(self, client: Client, keys: list[str], *arguments: Part) -> Any:
+        """As ``run``, past the client's layers; ``client`` has one connection of its own."""
+        try:
+            return ask(client, "EVALSHA", self.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return client.eval(self.source, len(keys), *keys, *arguments)
+
+    def begin(
+        self, caller: Caller, keys: list[str], *arguments: Part, with_source: bool = False
+    ) -> asyncio.Future[Any]:
+        """Its reply, to come; ``NoScriptError`` in it is for the caller to try again ``with_source``."""
+        head = ("EVAL", self.source) if with_source else ("EVALSHA", self.sha)
+        return caller.begin(*head, len(keys), *keys, *arguments)
+
+    async def acall(self, caller: Caller, keys: list[str], *arguments: Part) -> Any:
+        """Its reply, raw."""
+        try:
+            return await caller.call("EVALSHA", self.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await caller.call("EVAL", self.source, len(keys), *keys, *arguments)
 
     async def arun(self, client: AsyncClient, keys: list[str], *arguments: Any) -> Any:
         """Its reply, raw."""

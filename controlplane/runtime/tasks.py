@@ -23,7 +23,7 @@ _engines: Final = Engines.of_this_process()
 _thread: Final = local()
 
 
-@shared_task(name=queue.COORDINATE, queue=queue.DECISIONS)
+@shared_task(name=queue.COORDINATE)
 def coordinate(job: int) -> None:
     """Answer what is unread in the job's log."""
     client = _own_client()

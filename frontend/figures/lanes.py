@@ -67,6 +67,8 @@ class Lanes:
     """How many of the last iterations "now" is the mean of."""
     adaptive: bool
     """Whether the job's batching policy moves shares."""
+    over: bool = False
+    """Whether "now" was the end of the job."""
 
     @property
     def scale_s(self) -> float:
@@ -113,11 +115,20 @@ def verdict(lanes: Lanes) -> Verdict:
         return Verdict(tone="calm", headline="One worker: nobody to wait for")
     lost = waiting([lane.now for lane in lanes.rows])
     if lost <= BALANCED:
-        return Verdict(tone="good", headline="Balanced: all workers finish together", detail=_gain(lanes, lost))
+        detail = " ".join(sentence for sentence in (_gain(lanes, lost), _orders(lanes)) if sentence)
+        return Verdict(tone="good", headline="Balanced: all workers finish together", detail=detail)
     slowest = max(lanes.rows, key=lambda lane: (lane.now.compute_s + lane.now.communication_s, -lane.rank))
     others = waiting([lane.now for lane in lanes.rows if lane is not slowest])
-    headline = f"w{slowest.rank} sets the pace: the others spend {others:.0%} of their time waiting for it"
+    sets, spend = ("set", "spent") if lanes.over else ("sets", "spend")
+    headline = f"w{slowest.rank} {sets} the pace: the others {spend} {others:.0%} of their time waiting for it"
     return Verdict(tone="watch", headline=headline, detail=_gain(lanes, lost) or _prospect(lanes))
+
+
+def _orders(lanes: Lanes) -> str:
+    """What deciding costs, where that is more than a trifle."""
+    whole = sum(lane.now.whole_s for lane in lanes.rows)
+    share = sum(lane.now.coordination_s for lane in lanes.rows) / whole if whole else 0.0
+    return f"Waiting for orders takes {share:.0%} of an iteration." if share > BALANCED else ""
 
 
 def _gain(lanes: Lanes, lost: float) -> str:
@@ -133,6 +144,8 @@ def _gain(lanes: Lanes, lost: float) -> str:
 
 
 def _prospect(lanes: Lanes) -> str:
+    if lanes.over:
+        return "" if lanes.adaptive else "Uniform batching gave every worker the same share."
     if lanes.adaptive:
         return "Shares follow measured speed; they move as soon as there is enough evidence."
     return "Uniform batching gives every worker the same share, so this will not change by itself."

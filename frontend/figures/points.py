@@ -24,7 +24,7 @@ def extremes(x: Numbers, y: Numbers, limit: int) -> tuple[Numbers, Numbers]:
     """At most ``limit`` of the points, keeping each stretch's lowest and highest; ``x`` rises."""
     if len(x) <= limit:
         return x, y
-    kept = MinMaxDownsampler().downsample(
+    kept = MinMaxDownsampler().downsample(  # type: ignore[no-untyped-call]
         np.ascontiguousarray(x, np.float64), np.ascontiguousarray(y, np.float64), n_out=limit
     )
     return x[kept], y[kept]

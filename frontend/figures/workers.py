@@ -12,7 +12,10 @@ X_TITLES = {"iteration": "Iteration", "time": "Time since start (s)"}
 STRIP_PX = 84
 """Height of one worker's strip."""
 
-PHASES = (("compute", "Compute"), ("communication", "Communication"), ("waiting", "Waiting"))
+HEADROOM = 1.1
+"""Room above the longest lasting iteration."""
+
+PHASES = ("compute", "communication", "waiting", "coordination")
 
 
 def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
@@ -38,16 +41,17 @@ def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
 
 
 def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
-    """A strip per worker on one scale: compute and communication solid, waiting hatched, stacked to the iteration."""
+    """A strip per worker on one scale: phases stacked to the whole iteration, waiting hatched, the rest solid."""
     name = "iteration-time"
     if not traces.workers:
         return empty(name, "Iteration times appear with the first iteration that a worker reports.")
     theme, count = THEMES[view.theme], len(traces.workers)
-    every = max(1, -(-max(len(trace.iteration) for trace in traces.workers) // (budget(4 * count) // 2)))
+    every = max(1, -(-max(len(trace.iteration) for trace in traces.workers) // (budget(len(PHASES) * count) // 2)))
+    top, highest = _scale(traces)
     caption = (
-        f"Where each worker's time goes{_of_all(traces)}, on one scale. Hatched is waiting for the slowest"
-        " and for orders; the less hatching, the better the balance."
-    )
+        f"Where each worker's time goes{_of_all(traces)}, on one scale. Hatched is waiting for the slowest worker,"
+        " grey is waiting for the control plane's orders."
+    ) + (f" Lone spikes, of up to {highest:.0f} ms, go beyond the scale." if highest > top else "")
     return {
         "data": [
             area for row, trace in enumerate(traces.workers) for area in _strip(trace, row, count, every, view, theme)
@@ -58,7 +62,7 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
             caption=caption,
             sampling=sampling_note(traces.reports, traces.reports, means=every * traces.width),
             height=STRIP_PX * count + 90,
-            **_strip_axes(traces, view, theme),
+            **_strip_axes(traces, top, view, theme),
         ),
     }
 
@@ -87,24 +91,18 @@ def _step_line(trace: WorkerTrace, x: Numbers, y: Numbers, theme: Theme) -> dict
 
 def _strip(trace: WorkerTrace, row: int, count: int, every: int, view: View, theme: Theme) -> list[dict[str, Any]]:
     x = _merge(_x(trace, view), every, np.min)
-    parts = {
-        "compute": trace.compute_s,
-        "communication": trace.communication_s,
-        "waiting": trace.waiting_s + trace.coordination_s,
-    }
-    return [_area(trace, title, phase, x, _merge(parts[phase], every, np.mean), row, theme) for phase, title in PHASES]
+    times = {phase: _merge(getattr(trace, f"{phase}_s"), every, np.mean) for phase in PHASES}
+    return [_area(trace, phase, x, seconds, row, theme) for phase, seconds in times.items()]
 
 
-def _area(
-    trace: WorkerTrace, title: str, phase: str, x: Numbers, seconds: Numbers, row: int, theme: Theme
-) -> dict[str, Any]:
+def _area(trace: WorkerTrace, phase: str, x: Numbers, seconds: Numbers, row: int, theme: Theme) -> dict[str, Any]:
     suffix = str(row + 1) if row else ""
     colour = getattr(theme, phase)
     fill = {"fillcolor": colour} if phase != "waiting" else {"fillpattern": hatch(colour)}
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": title,
+        "name": phase.capitalize(),
         "legendgroup": phase,
         "showlegend": row == 0,
         "x": numbers(x),
@@ -113,7 +111,8 @@ def _area(
         "yaxis": f"y{suffix}",
         "stackgroup": trace.label,
         "line": {"width": 0, "shape": "hv", "color": colour},
-        "hovertemplate": f"{trace.label} %{{y:.3~s}} ms",
+        "hovertemplate": f"{trace.label} %{{y:.1f}} ms",
+        "meta": f"{trace.label} {phase} (ms)",
         **fill,
     }
 
@@ -130,10 +129,27 @@ def hatch(colour: str) -> dict[str, Any]:
     }
 
 
-def _strip_axes(traces: Traces, view: View, theme: Theme) -> dict[str, Any]:
+def _scale(traces: Traces) -> tuple[float, float]:
+    """Where the strips' axis ends, and the longest iteration, in milliseconds.
+
+    A stall of a single iteration would flatten everything else, so the axis ends at the largest running median of
+    three: whatever lasts for two iterations is shown whole.
+    """
+    lengths = [_length(trace) * 1000 for trace in traces.workers]
+    highest = max(float(np.max(each, initial=0.0)) for each in lengths)
+    medians = [_median_of_three(each) for each in lengths if len(each) >= 3]
+    lasting = max((float(np.max(each)) for each in medians), default=highest)
+    return min(highest, lasting * HEADROOM) or 1.0, highest
+
+
+def _median_of_three(values: Numbers) -> Numbers:
+    middle: Numbers = np.median(np.stack([values[:-2], values[1:-1], values[2:]]), axis=0)
+    return middle
+
+
+def _strip_axes(traces: Traces, top: float, view: View, theme: Theme) -> dict[str, Any]:
     """One x axis under all strips, and a y axis per strip, the same range for all."""
     count = len(traces.workers)
-    top = max(float(np.max(_length(trace), initial=0.0)) for trace in traces.workers) * 1000
     axes: dict[str, Any] = {
         "xaxis": axis(theme, X_TITLES[view.x], anchor=f"y{count}" if count > 1 else "y"),
         "annotations": [],
@@ -144,7 +160,7 @@ def _strip_axes(traces: Traces, view: View, theme: Theme) -> dict[str, Any]:
             theme,
             "ms",
             domain=[high - 0.82 / count, high - 0.02 / count],
-            range=[0, top or 1],
+            range=[0, top],
             nticks=3,
             fixedrange=True,
         )

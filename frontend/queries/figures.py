@@ -122,7 +122,8 @@ def _newest(scores: QuerySet[Evaluation]) -> list[Any]:
 def _columns(rows: Any, count: int) -> NDArray[np.float64]:
     """Rows as columns of floats; times become POSIX seconds, null becomes NaN, which is drawn as a gap."""
     table = [[_number(value) for value in row] for row in rows]
-    return np.array(table, np.float64).T if table else np.empty((count, 0))
+    columns: NDArray[np.float64] = np.array(table, np.float64).reshape(-1, count).T
+    return columns
 
 
 def _number(value: Any) -> float:
@@ -149,7 +150,8 @@ def _worker(job: Job, rank: int, columns: NDArray[np.float64]) -> WorkerTrace:
 def _elapsed(job: Job, at: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds since the job began to run; a report may reach the log a moment before the state does."""
     started = job.started_at or job.created_at
-    return np.round(np.maximum(at - started.timestamp(), 0.0), 3)
+    elapsed: NDArray[np.float64] = np.maximum(at - started.timestamp(), 0.0).round(3)
+    return elapsed
 
 
 def _samples_at(iterations: NDArray[Any], known: NDArray[Any], samples: NDArray[Any]) -> NDArray[np.int64]:

@@ -1,10 +1,11 @@
 """The parts of one job's page: flags, decisions, processes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controlplane.core.states import PROCESS_OVER
+from controlplane.core.states import PROCESS_OVER, in_words
 from controlplane.jobs.models import Decision, Flag, Job, Process
 
 DECISIONS = 50
@@ -70,7 +71,20 @@ def decisions(job: Job, *, kinds: str = "key", before: int | None = None) -> lis
         rows = rows.filter(sequence__lt=before)
     found = list(rows[: DECISIONS + 1])
     earlier = {row.pk: _previous(row, found[place + 1 :]) for place, row in enumerate(found)}
-    return [_decision_line(row, earlier[row.pk]) for row in found[:DECISIONS]]
+    shown = found[:DECISIONS] if kinds != "key" else news(found[:DECISIONS])
+    return [_decision_line(row, earlier[row.pk]) for row in shown]
+
+
+def news(rows: Sequence[Decision]) -> list[Decision]:
+    """Without the moves of a job into the state that it was in: they only say what is awaited there. Newest first."""
+    states: dict[int, str] = {}
+    kept = []
+    for row in reversed(rows):
+        state = row.payload.get("state", "") if row.kind == "move-job" else ""
+        if not state or states.get(row.job_id) != state:
+            kept.append(row)
+        states[row.job_id] = state or states.get(row.job_id, "")
+    return kept[::-1]
 
 
 def _previous(row: Decision, older: list[Decision]) -> dict[str, int]:
@@ -99,7 +113,8 @@ def describe(kind: str, payload: dict[str, Any], earlier: dict[str, int] | None 
         case "set-shares":
             return _shares(payload.get("shares", {}), earlier or {})
         case "move-job":
-            return f"job is {payload.get('state', '?')}"
+            awaited = payload.get("awaited")
+            return f"job {in_words(payload.get('state', '?'))}" + (f", awaits {awaited}" if awaited else "")
         case "set-roster":
             ranks = payload.get("ranks", [])
             return f"generation {payload.get('generation', '?')}: {len(ranks)} workers count"

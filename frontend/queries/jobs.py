@@ -14,8 +14,9 @@ from controlplane.protocol.spec import JobSpec, parse_spec
 from controlplane.telemetry.models import Report
 
 PER_PAGE = 25
+RATE_ITERATIONS = 20
 RATE_ROWS = 1_000
-"""Latest reports from which a running job's speed is measured."""
+"""Latest iterations, and at most so many reports, from which a running job's speed is measured."""
 
 SILENT = timedelta(seconds=10)
 """A job whose last report is older makes no samples per second."""
@@ -140,8 +141,9 @@ def samples_per_second(job: Job, now: datetime) -> float | None:
 
 
 def _rate(job: Job, now: datetime) -> float | None:
-    recent = Report.objects.filter(job=job).order_by("-iteration", "rank").values_list("iteration", "at", "samples")
-    rows = list(recent[:RATE_ROWS])
+    recent = Report.objects.filter(job=job, iteration__gte=job.iteration - RATE_ITERATIONS)
+    columns = recent.order_by("-iteration", "rank").values_list("iteration", "at", "samples")
+    rows = list(columns[:RATE_ROWS])
     if len({iteration for iteration, _, _ in rows}) < 2 or now - max(at for _, at, _ in rows) > SILENT:
         return None if not rows else 0.0
     oldest = rows[-1][0]

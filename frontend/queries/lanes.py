@@ -51,6 +51,7 @@ def lanes(job: Job) -> Lanes:
         roster=spec.workers,
         iterations=len({row.iteration for reports in now.values() for row in reports}),
         adaptive=spec.synchronization.batching.name != "uniform",
+        over=job.is_over,
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.jobs.models import Decision, Flag, Job
 from frontend.queries.fleet import MachineCard
-from frontend.queries.job import KINDS, describe
+from frontend.queries.job import KINDS, describe, news
 from frontend.queries.jobs import JobLine, jobs, lines
 
 LIVE_JOBS = 12
@@ -74,7 +74,7 @@ def _waiting(jobs: list[int]) -> float | None:
 
 def events() -> list[EventLine]:
     """What happened last, over all jobs; share decisions are left to their jobs' pages."""
-    rows = Decision.objects.filter(kind__in=KINDS["key"]).select_related("job").order_by("-id")[:EVENTS]
+    rows = Decision.objects.filter(kind__in=KINDS["key"]).select_related("job").order_by("-id")[: 3 * EVENTS]
     return [
         EventLine(
             id=row.pk,
@@ -85,5 +85,5 @@ def events() -> list[EventLine]:
             what=describe(row.kind, row.payload),
             reason=row.reason,
         )
-        for row in rows
+        for row in news(list(rows))[:EVENTS]
     ]

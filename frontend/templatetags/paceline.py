@@ -46,6 +46,8 @@ WORDS = {
     "lb-bsp-cpu": "Load-balanced BSP: each worker's batch is in proportion to its predicted speed.",
     "uniform": "Every worker takes the same number of samples.",
     "round-robin": "Servers take blocks of parameters in turn.",
+    "coordination": "Time from the slowest worker's report until the next orders arrive.",
+    "part": "Which part of its job's samples this machine takes.",
     "share": "The number of samples that a worker takes per iteration.",
     "waiting": "Time in which a worker has finished and waits for the slowest, as a part of all workers' time.",
 }
@@ -56,7 +58,8 @@ def icon(name: str, label: str = "") -> SafeString:
     """An icon of the sprite; with a label it has a meaning of its own, without it is decoration."""
     sprite = static("paceline/icons.svg")
     if label:
-        return format_html('<svg class="icon" role="img" aria-label="{}"><use href="{}#{}"/></svg>', label, sprite, name)
+        named = '<svg class="icon" role="img" aria-label="{}"><use href="{}#{}"/></svg>'
+        return format_html(named, label, sprite, name)
     return format_html('<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>', sprite, name)
 
 
@@ -82,18 +85,24 @@ def when(moment: datetime | None) -> SafeString:
 
 
 @register.simple_tag
-def word(name: str) -> SafeString:
-    """A term with its meaning on hover and focus."""
+def word(name: str, label: str = "") -> SafeString:
+    """A term with its meaning on hover, under another label where the sentence wants one."""
     meaning = WORDS.get(name)
     if not meaning:
-        return format_html("<span>{}</span>", name)
-    return format_html('<abbr title="{}" tabindex="0">{}</abbr>', meaning, name)
+        return format_html("<span>{}</span>", label or name)
+    return format_html('<abbr title="{}">{}</abbr>', meaning, label or name)
 
 
 @register.filter
 def worker_class(rank: int) -> str:
     """The class that carries a worker's colour, the same on every page."""
     return f"worker-{rank % len(LIGHT.categories)}"
+
+
+@register.filter
+def first_clause(sentence: str) -> str:
+    """What a finding says first; the whole of it stands in the table of findings."""
+    return sentence.partition(";")[0]
 
 
 @register.filter

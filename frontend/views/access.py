@@ -12,12 +12,13 @@ from controlplane.jobs.roles import Role, may
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+Guarded = Callable[..., HttpResponse]
 
 
-def needs(role: Role) -> Callable[[View[P]], View[P]]:
+def needs(role: Role) -> Callable[[View[P]], Guarded]:
     """Let a view be seen by ``role`` and above; others are sent to sign in, or told what they lack."""
 
-    def decorate(view: View[P]) -> View[P]:
+    def decorate(view: View[P]) -> Guarded:
         @wraps(view)
         def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
             if not may(request.user, role):

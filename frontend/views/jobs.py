@@ -75,7 +75,8 @@ def _job_context(job: Job, kinds: str, before: str) -> dict[str, Any]:
 @needs(Role.OPERATOR)
 def submit_page(request: HttpRequest) -> HttpResponse:
     """The form; it posts to REST itself, so that what it shows as JSON and curl is what it does."""
-    context = {"presets": presets.PRESETS, "options": presets.options(), "jobs_url": request.build_absolute_uri(API_JOBS)}
+    address = request.build_absolute_uri(API_JOBS)
+    context: dict[str, Any] = {"presets": presets.PRESETS, "options": presets.options(), "jobs_url": address}
     if copied := request.GET.get("copy", ""):
         context["copied"] = get_object_or_404(Job, pk=copied if copied.isdecimal() else 0).spec
     return render(request, "pages/submit.html", rights(request) | context | {"back": reverse("jobs")})

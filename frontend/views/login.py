@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from controlplane.api import login_links
+from controlplane.jobs import login_links
 
 
 class SignIn(LoginView):
@@ -28,4 +28,3 @@ def login_once(request: HttpRequest, token: str) -> HttpResponse:
         return render(request, "pages/login_once_refused.html", {"local": local}, status=403)
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     return redirect(reverse("overview"))
-

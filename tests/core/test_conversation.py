@@ -42,7 +42,7 @@ def test_message_after_the_end_is_answered_with_the_state(story):
     told = story().running()
     told.see(StopRequested(actor="ada"))
     (rejected,) = told.report(0, 0)
-    assert rejected.reason == "w0.0.1 no longer counts: the job is cancelled"
+    assert rejected.reason == "w0.0.1 no longer counts: the job was cancelled"
 
 
 def test_report_beyond_the_watermark_is_unexpected(story):

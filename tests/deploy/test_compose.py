@@ -1,13 +1,10 @@
 """docker-compose.yml and Dockerfile: valid, safe, and made of things that exist."""
 
-import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -15,6 +12,7 @@ import pytest
 from controlplane.runtime.embedded import control_plane
 from deploy import make_env
 from tests.deploy.compose_schema import COMPOSE
+from tests.deploy.images import bare_environment, unpack
 from tests.deploy.reading import ROOT, compose, copied, entrypoint, parse_env, services, stages, start_order
 
 OURS = {name: service for name, service in services().items() if service["image"].startswith("paceline/")}
@@ -170,16 +168,3 @@ def test_half_a_set_of_secrets_is_refused(tmp_path: Path, capsys: pytest.Capture
 
 def secrets() -> dict[str, str]:
     return make_env.contents(postgres="p" * 48, redis="r" * 48, secret_key="s" * 64)
-
-
-def unpack(stage: str, folder: Path) -> None:
-    """The files of an image, where it has them."""
-    ignore = shutil.ignore_patterns("__pycache__")
-    for source, destination in copied(stage):
-        target = folder / destination
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, target, ignore=ignore) if source.is_dir() else shutil.copy(source, target)
-
-
-def bare_environment() -> dict[str, Any]:
-    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
+from controlplane.protocol.spec import parse_spec, spec_document
 from controlplane.telemetry.models import Cursor, Evaluation, Report
 
 START = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
@@ -18,8 +19,8 @@ BALANCED = (93, 93, 47, 23)
 
 
 def spec(*, policy: str = "lb-bsp-cpu", workers: int = 4, iterations: int = 400, **more: Any) -> dict[str, Any]:
-    """A spec document of the demo's job."""
-    return {
+    """A spec document of the demo's job, as it is kept."""
+    document = {
         "name": "digits",
         "workload": {"name": "softmax-regression", "dataset": "digits"},
         "workers": workers,
@@ -28,7 +29,8 @@ def spec(*, policy: str = "lb-bsp-cpu", workers: int = 4, iterations: int = 400,
         "synchronization": {"batching": {"name": policy}, "barrier": {"name": "bsp"}},
         "stop": {"iterations": iterations, "accuracy": 0.95},
         "seed": 7,
-    } | more
+    }
+    return spec_document(parse_spec(document | more))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +52,8 @@ class Pace:
 
 def make_job(*, state: JobState = JobState.RUNNING, user: User | None = None, **more: Any) -> Job:
     """A job that began to run at START."""
-    job = Job.objects.create(
-        name="digits", spec=spec(), submitted_by=user, **{"state": state, "started_at": START} | more
-    )
+    fields = {"name": "digits", "spec": spec(), "state": state, "started_at": START} | more
+    job = Job.objects.create(submitted_by=user, **fields)
     Job.objects.filter(pk=job.pk).update(created_at=START - timedelta(seconds=4), state_since=START)
     job.refresh_from_db()
     return job
@@ -106,21 +107,21 @@ def make_processes(job: Job, agents: list[Agent], shares: tuple[int, ...] = BALA
         Process.objects.create(role="server", index=index, instance=f"s{index}-a", agent=agents[index], **common)
 
 
-def make_reports(job: Job, paces: list[Pace], *, rank_count: int = 4) -> datetime:
+def make_reports(job: Job, paces: list[Pace], *, rank_count: int = 4, first: int = 0) -> datetime:
     """One report of each worker for each pace; the time at which the last iteration ended."""
-    at, rows = START, []
-    for iteration, pace in enumerate(paces):
+    at, rows = START + timedelta(seconds=first), []
+    for iteration, pace in enumerate(paces, start=first):
         at += timedelta(seconds=pace.length_s)
         for rank in range(rank_count):
             rows.append(_report(job, rank, iteration, pace, at))
     Report.objects.bulk_create(rows)
-    job.iteration = len(paces)
+    job.iteration = first + len(paces)
     job.samples = sum(sum(pace.shares) for pace in paces)
     job.busy_s = sum(row.compute_s + row.push_s + row.pull_s for row in rows)
     job.waiting_s = sum(row.waiting_s for row in rows)
     job.coordination_s = sum(row.coordination_s for row in rows)
     job.save()
-    Cursor.objects.update_or_create(job=job, stream="events", defaults={"position": f"{len(rows)}-0"})
+    Cursor.objects.update_or_create(job=job, stream="events", defaults={"position": f"{job.iteration}-0"})
     return at
 
 
@@ -180,19 +181,24 @@ def make_decisions(job: Job, count: int = 1) -> None:
         ("set-shares", "in proportion to predicted speed", 10 + k, _shares(BALANCED, 10 + k, dict(enumerate(SPEEDS))))
         for k in range(count)
     ]
-    Decision.objects.bulk_create(
-        Decision(
-            job=job,
-            incarnation=0,
-            sequence=sequence,
-            at=START + timedelta(seconds=sequence),
-            kind=kind,
-            cause=f"{1772443800000 + sequence}-0",
-            reason=reason,
-            iteration=iteration,
-            payload=payload,
-        )
-        for sequence, (kind, reason, iteration, payload) in enumerate(rows)
+    for sequence, (kind, reason, iteration, payload) in enumerate(rows):
+        make_decision(job, sequence, kind, payload, reason=reason, iteration=iteration)
+
+
+def make_decision(
+    job: Job, sequence: int, kind: str, payload: dict[str, Any], *, reason: str = "", iteration: int | None = None
+) -> Decision:
+    """One command of the engine."""
+    return Decision.objects.create(
+        job=job,
+        incarnation=0,
+        sequence=sequence,
+        at=START + timedelta(seconds=sequence),
+        kind=kind,
+        cause=f"{1772443800000 + sequence}-0",
+        reason=reason,
+        iteration=iteration,
+        payload=payload,
     )
 
 
@@ -210,7 +216,7 @@ def _shares(shares: tuple[int, ...], iteration: int, speeds: dict[int, float]) -
 
 def flag_sentence() -> str:
     """What the detector says of the slowest machine."""
-    return "w3 computes 3.9 times as long per sample as the median worker (4.0 ms vs 1.0 ms) in each of the last 10 iterations"
+    return "w3 computes 3.9 times as long per sample as the median worker (4.0 ms vs 1.0 ms), in 10 of 10 iterations"
 
 
 def make_flag(job: Job, **more: Any) -> Flag:

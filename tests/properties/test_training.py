@@ -45,7 +45,7 @@ def single_process_run(spec: JobSpec, batches: list[tuple[int, int]]) -> Vector:
 def divide(total: int, cuts: list[int]) -> list[int]:
     """``total`` divided at ``cuts``: shares from zero up, in any order."""
     edges = [0, *sorted(cut % (total + 1) for cut in cuts), total]
-    return [after - before for before, after in zip(edges, edges[1:], strict=False)]
+    return [after - before for before, after in pairwise(edges)]
 
 
 @st.composite

@@ -32,36 +32,9 @@ def running_postgres(binaries: Path) -> Iterator[str]:
     """Start a cluster; gives the URL of its database ``postgres`` and removes it all afterwards."""
     with tempfile.TemporaryDirectory(prefix="paceline-pg-") as name:
         folder, port, password = Path(name), free_port(), secrets.token_hex(16)
-        (folder / "password").write_text(password)
-        become = _become(folder)
-        subprocess.run(
-            [
-                *(
-                    *become,
-                    str(binaries / "initdb"),
-                    "-D",
-                    str(folder / "data"),
-                    "-U",
-                    "paceline",
-                    "-A",
-                    "scram-sha-256",
-                ),
-                *("--pwfile", str(folder / "password"), "--no-sync", "-E", "UTF8", "--locale", "C"),
-            ],
-            check=True,
-            capture_output=True,
-            cwd=folder,
-        )
-        options = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "", "fsync": "off"}
-        service = start_service(
-            "postgres",
-            [
-                *(*become, str(binaries / "postgres"), "-D", str(folder / "data")),
-                *(word for key, value in options.items() for word in ("-c", f"{key}={value}")),
-            ],
-            log=folder / "postgres.log",
-            folder=folder,
-        )
+        initialise(binaries, folder / "data", user="paceline", password=password)
+        command = [*become(), str(binaries / "postgres"), "-D", str(folder / "data"), "-p", str(port)]
+        service = start_service("postgres", command, log=folder / "postgres.log", folder=folder)
         try:
             ready = [str(binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
             eventually(
@@ -72,20 +45,36 @@ def running_postgres(binaries: Path) -> Iterator[str]:
             stop_services([service])
 
 
-def _become(folder: Path) -> list[str]:
-    """The prefix that runs a command as an ordinary user who owns ``folder``; empty if we are one."""
+def initialise(binaries: Path, data: Path, *, user: str, password: str, database: str = "") -> None:
+    """Make a cluster in ``data`` that listens on loopback alone, lets ``user`` in and has ``database``."""
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    secret = data.with_name("password")
+    secret.touch(mode=0o600)
+    secret.write_text(password)
+    if become():
+        for path in (data, secret, data.parent):
+            shutil.chown(path, _account())
+    command = [
+        *(*become(), str(binaries / "initdb"), "-D", str(data), "-U", user, "-A", "scram-sha-256"),
+        *("--pwfile", str(secret), "--no-sync", "-E", "UTF8", "--locale", "C"),
+    ]
+    subprocess.run(command, check=True, capture_output=True, cwd=data.parent)
+    with (data / "postgresql.conf").open("a") as file:
+        file.write("listen_addresses = '127.0.0.1'\nunix_socket_directories = ''\nfsync = off\n")
+    if database:
+        alone = [*become(), str(binaries / "postgres"), "--single", "-D", str(data), "postgres"]
+        create = f"CREATE DATABASE {database} OWNER {user}\n".encode()
+        subprocess.run(alone, input=create, check=True, capture_output=True, cwd=data.parent)
+
+
+def become() -> list[str]:
+    """The prefix that runs a command as an ordinary user; empty if we are one."""
     if os.getuid() != 0:
         return []
-    account = next(name for name in ACCOUNTS if any(entry.pw_name == name for entry in pwd.getpwall()))
-    for path in (folder, folder / "password"):
-        shutil.chown(path, account)
-    return [
-        "setpriv",
-        "--reuid",
-        account,
-        "--regid",
-        str(pwd.getpwnam(account).pw_gid),
-        "--clear-groups",
-        "--pdeathsig",
-        "keep",
-    ]
+    group = str(pwd.getpwnam(_account()).pw_gid)
+    return ["setpriv", "--reuid", _account(), "--regid", group, "--clear-groups", "--pdeathsig", "keep"]
+
+
+def _account() -> str:
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in ACCOUNTS if name in known)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+import torch
 
 from controlplane.core.blocks import cut_blocks
 from controlplane.protocol import keys
@@ -27,6 +28,8 @@ from controlplane.protocol.orders import (
 from controlplane.protocol.spec import Emulation, Evaluate, JobSpec, Optimizer, Stop, Workload
 from workers.server.main import serve
 from workers.trainer.loop import train
+
+torch.set_num_threads(1)  # as every process of a job has it: trainers and servers are threads of one here
 
 JOB_KEY = b"job key of the tests"
 DEADLINE_S = 60.0
@@ -71,6 +74,7 @@ class MemoryWorkerLink(Link):
 
     def __init__(self, on_say: Callable[[Any], None] = lambda message: None) -> None:
         super().__init__(on_say)
+        self.waits = 0
         self._orders: Orders | None = None
         self._placement: Placement | None = None
 
@@ -90,6 +94,8 @@ class MemoryWorkerLink(Link):
 
     def await_orders(self, accept: Callable[[Orders], bool], timeout_s: float | None = None) -> Orders | None:
         with self.changed:
+            if self._orders is None or not accept(self._orders):
+                self.waits += 1
             self.changed.wait_for(
                 lambda: self.stopping.is_set() or (self._orders is not None and accept(self._orders)), timeout_s
             )
@@ -177,8 +183,9 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     Args:
         schedule: shares of all ranks for each iteration; the run ends after the last.
-        blocking: whether each iteration's share is granted only on the report of the one before.
+        emulate: the machine of each rank.
         block_bytes: small values cut the parameters into many blocks.
+        through: the address under which workers reach that of a server.
     """
 
     def __init__(
@@ -188,13 +195,14 @@ class Cluster(AbstractContextManager["Cluster"]):
         *,
         emulate: Sequence[Emulation | None] = (),
         block_bytes: int = 1024,
-        max_ahead: int = 1,
+        through: Callable[[str, int], tuple[str, int]] = lambda host, port: (host, port),
     ) -> None:
         self.spec, self.schedule = spec, schedule
         self.emulate = list(emulate) or [None] * spec.workers
-        self.block_bytes, self.max_ahead = block_bytes, max_ahead
+        self.block_bytes, self.through = block_bytes, through
         self.generation = 1
         self.sequence = 0
+        self.withheld: set[tuple[int, int]] = set()
         self.lock = threading.Lock()
         self.roster = [Member(rank=r, instance=f"w{r}", from_iteration=0) for r in range(spec.workers)]
         self.models: dict[int, Mapping[str, Vector]] = {}
@@ -234,18 +242,21 @@ class Cluster(AbstractContextManager["Cluster"]):
             Block(index=at, start=start, stop=stop, server=at % len(self.servers))
             for at, (start, stop) in enumerate(slices)
         ]
-        self.addresses = [(server, hello) for server, hello in zip(self.servers, hellos, strict=True)]
+        self.addresses = [self.through(hello.host, hello.port) for hello in hellos]
         self.appoint(self.roster)
         for member in self.roster:
             self.add_worker(member.rank, member.instance)
-            self.grant(member.rank, self.first_iteration)
+            self.grant(member.rank, 0)
 
-    first_iteration = 0
+    def grants(self, rank: int, iteration: int) -> bool:
+        """Whether a report leads to the orders for the next iteration by itself."""
+        return (rank, iteration) not in self.withheld
 
     def appoint(self, members: list[Member]) -> None:
-        """Server orders of the present generation."""
+        """Let ``members`` count, in the present generation."""
         self.roster = members
-        self.sequence += 1
+        with self.lock:
+            self.sequence += 1
         for server in self.servers:
             server.link.give(self.server_orders(server.order.index, members))
 
@@ -280,11 +291,11 @@ class Cluster(AbstractContextManager["Cluster"]):
                 ServerAddress(
                     index=server.order.index,
                     instance=server.order.instance,
-                    host=hello.host,
-                    port=hello.port,
+                    host=host,
+                    port=port,
                     key=keys.data_key(bytes.fromhex(server.order.key), rank, instance),
                 )
-                for server, hello in self.addresses
+                for server, (host, port) in zip(self.servers, self.addresses, strict=True)
             ],
         )
 
@@ -333,7 +344,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         return [report for server in self.servers for report in server.link.heard(ServerReport)]
 
     def _on_say(self, rank: int, message: Any) -> None:
-        if isinstance(message, IterationReport):
+        if isinstance(message, IterationReport) and self.grants(rank, message.iteration + 1):
             self.grant(rank, message.iteration + 1)
 
     def _server(self, index: int) -> Process:

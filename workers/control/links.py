@@ -12,13 +12,13 @@ from controlplane.protocol.messages import Heartbeat, ServerMessage, WorkerMessa
 from controlplane.protocol.orders import Orders, Placement, Rejection, ServerOrders
 from workers.backoff import Backoff
 from workers.control.outbox import Outbox
-from workers.control.socket import JOB_OVER, UNAUTHORISED, ControlSocket, Ears, Ending, Route
+from workers.control.socket import NOT_WANTED, REPLACED, UNAUTHORISED, ControlSocket, Ears, Ending, Route
 from workers.resources import Machine
 
 FAREWELL_S = 1.0
 """How long a process that is asked to end still tries to say what it has to say."""
-FATAL_REJECTIONS = {"stale", "unauthorised"}
-"""This life of the process is not wanted any more."""
+FINAL_REJECTIONS = {"stale": REPLACED, "unauthorised": UNAUTHORISED}
+"""Rejections that are about this life of the process, not about one message; they end it like these close codes."""
 
 Said = TypeVar("Said", bound=msgspec.Struct)
 Heard = TypeVar("Heard")
@@ -87,13 +87,13 @@ class ProcessLink(Generic[Said, Heard]):
 
     def _rejected(self, rejection: Rejection) -> None:
         log.warning(f"the control plane refused message {rejection.number}: {rejection.code}: {rejection.detail}")
-        if rejection.code in FATAL_REJECTIONS:
-            self._ended(Ending(code=UNAUTHORISED, reason=rejection.detail or rejection.code))
+        if code := FINAL_REJECTIONS.get(rejection.code):
+            self._ended(Ending(code=code, reason=rejection.detail or rejection.code))
         elif rejection.code == "out-of-order":
             self._socket.resend()
 
     def _ended(self, ending: Ending) -> None:
-        say = log.info if ending.code == JOB_OVER else log.error
+        say = log.info if ending.code in NOT_WANTED else log.error
         say(f"the control plane ended this process: {ending.reason}")
         self.ending = ending
         self.stopping.set()

@@ -49,12 +49,7 @@ class Outbox(Generic[Message]):
             if self._hello is None:
                 return
             if self._renumber:
-                pending = [kept.build for kept in self._kept if kept.build is not self._hello]
-                self._kept.clear()
-                # Numbers that never left this process are free again.
-                self._taken = self._last = self._ever_taken
-                for build in [self._hello, *pending]:
-                    self._keep(build)
+                self._renumber_behind(self._hello)
             else:
                 self._taken = self._first - 1
                 if not any(kept.build is self._hello and kept.number > self._ever_taken for kept in self._kept):
@@ -108,6 +103,12 @@ class Outbox(Generic[Message]):
         return self._taken >= self._last
 
     @property
+    def pending(self) -> list[Message]:
+        """What is kept."""
+        with self._changed:
+            return [kept.message for kept in self._kept]
+
+    @property
     def unacknowledged(self) -> int:
         """How many messages are kept."""
         return len(self._kept)
@@ -115,6 +116,16 @@ class Outbox(Generic[Message]):
     @property
     def _first(self) -> int:
         return self._kept[0].number if self._kept else self._last + 1
+
+    def _renumber_behind(self, hello: Callable[[int], Message]) -> None:
+        """Numbers that never left this process are free again. The hello may look at what is ``pending``."""
+        self._taken = self._last = self._ever_taken
+        builds = [kept.build for kept in self._kept if kept.build is not hello]
+        messages = [build(self._last + 1 + place) for place, build in enumerate([hello, *builds])]
+        self._kept.clear()
+        for build, message in zip([hello, *builds], messages, strict=True):
+            self._last += 1
+            self._kept.append(Kept(self._last, build, message))
 
     def _keep(self, build: Callable[[int], Message]) -> None:
         kept = Kept(self._last + 1, build, build(self._last + 1))

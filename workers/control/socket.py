@@ -29,13 +29,15 @@ PING_TIMEOUT_S = 8.0
 RESEND_S = 1.0
 """Shortest time between two resends that the other side asked for."""
 
-UNAUTHORISED, REPLACED, JOB_OVER = 4401, 4409, 4410
+FAILED, UNAUTHORISED, REPLACED, JOB_OVER = 1011, 4401, 4409, 4410
 FINAL_CODES = {
     UNAUTHORISED: "the control plane refuses this credential",
     REPLACED: "another process has taken this one's place",
     JOB_OVER: "the job is over",
 }
 """Close codes after which there is nothing to come back for."""
+NOT_WANTED = {REPLACED, JOB_OVER}
+"""Those that are nobody's mistake."""
 
 Said = TypeVar("Said", bound=msgspec.Struct)
 Heard = TypeVar("Heard")
@@ -113,6 +115,14 @@ class ControlSocket(Generic[Said, Heard]):
             self._outbox.resend()
 
     def _run(self) -> None:
+        """A process without its control socket would wait for ever: whatever goes wrong here ends it."""
+        try:
+            self._stay_connected()
+        except Exception as error:
+            log.exception("the control socket failed")
+            self._ears.ended(Ending(code=FAILED, reason=f"the control socket failed: {error!r}"))
+
+    def _stay_connected(self) -> None:
         while not self._closing.is_set():
             try:
                 ending = self._live()

@@ -1,7 +1,7 @@
 """One block: its values, the sum that is growing for its open iteration, and the versions that are given out.
 
-Everything changes under the block's own lock. What is given out is an immutable snapshot of a closed version, so
-sending takes no lock and a slow reader holds nobody up.
+Everything changes under the block's own lock. Sending takes no lock: values that are being read are never written,
+so a step is made in place if nobody reads, else on a copy, and a slow reader holds nobody up.
 """
 
 import threading
@@ -23,7 +23,7 @@ Values = npt.NDArray[np.float32]
 
 @dataclass(slots=True, kw_only=True)
 class Snapshot:
-    """One version of a block's values. While anybody reads it, its memory is not used again."""
+    """One version of a block's values. While anybody reads them, they do not change."""
 
     version: int
     values: Values
@@ -39,7 +39,7 @@ class Contribution:
     iteration: int
     samples: int
     total: memoryview
-    """The sum itself, as the bytes of float32; only valid during the call."""
+    """The sum itself, as the writable bytes of float32; its memory is the block's once it counts."""
 
 
 class Block:
@@ -64,13 +64,12 @@ class Block:
         self._rule = make_rule(self._values)
         self._on_missing = on_missing
         self._now = now
-        self._total = torch.empty_like(self._values)
+        self._total = memoryview(bytearray(values.nbytes))
         self._samples = 0
         self._quorum = Quorum()
         self._roster = NOBODY
         self._stopped = False
-        self._snapshot = Snapshot(version=0, values=values.copy())
-        self._spare: Values | None = None
+        self._snapshot = Snapshot(version=0, values=values)
 
     @property
     def version(self) -> int:
@@ -86,7 +85,8 @@ class Block:
         """Let ``roster`` count from now on: a departure may complete the open iteration."""
         with self._condition:
             self._roster = roster
-            self._close_if_complete()
+            if self._quorum.appoint(roster):
+                self._close()
             self._condition.notify_all()
 
     def await_term(self, contribution: Contribution) -> float:
@@ -98,14 +98,20 @@ class Block:
         with self._condition:
             return self._wait(lambda: self._judge(contribution) is not Verdict.EARLY)
 
-    def contribute(self, contribution: Contribution) -> Verdict:
-        """Count ``contribution``, once; the last one that was owed closes the iteration."""
+    def contribute(self, contribution: Contribution) -> tuple[Verdict, memoryview]:
+        """Count ``contribution``, once; the last one that was owed closes the iteration.
+
+        The memory that comes back is the caller's instead of that of the contribution: the first sum of an
+        iteration is kept where it lies, since copying it would cost as much as adding another.
+        """
         with self._condition:
             verdict = self._judge(contribution)
+            free = contribution.total
             if verdict is Verdict.COUNT:
-                self._add(contribution)
-                self._close_if_complete()
-            return verdict
+                free = self._add(contribution)
+                if self._quorum.count(contribution.peer):
+                    self._close()
+            return verdict, free
 
     def borrow(self, version: int) -> tuple[Snapshot, float]:
         """A snapshot of at least ``version``, and how long it was held until that existed. Give it back.
@@ -142,30 +148,31 @@ class Block:
     def _judge(self, contribution: Contribution) -> Verdict:
         return self._quorum.judge(self._roster, contribution.term, contribution.peer, contribution.iteration)
 
-    def _add(self, contribution: Contribution) -> None:
-        total = torch.frombuffer(contribution.total, dtype=torch.float32)
-        if self._quorum.contributed:
-            self._total.add_(total)
-        else:
-            self._total.copy_(total)
+    def _add(self, contribution: Contribution) -> memoryview:
         self._samples += contribution.samples
-        self._quorum.contributed.add(contribution.peer)
+        if not self._quorum.contributed:
+            free, self._total = self._total, contribution.total
+            return free
+        _tensor(self._total).add_(_tensor(contribution.total))
+        return contribution.total
 
-    def _close_if_complete(self) -> None:
-        if not self._quorum.complete(self._roster):
-            return
+    def _close(self) -> None:
+        """Apply the sum, give out the new version, open the next iteration."""
         iteration = self._quorum.iteration
+        self._leave_to_readers()
         if self._samples:
-            self._rule.apply(self._total, self._samples)
-        for member in self._quorum.close():
+            self._rule.apply(_tensor(self._total), self._samples)
+        for member in self._quorum.close(self._roster):
             self._on_missing(iteration, member.rank)
         self._samples = 0
-        self._publish()
+        self._snapshot = Snapshot(version=self.version, values=self._values.numpy())
         self._condition.notify_all()
 
-    def _publish(self) -> None:
-        """Give out the values from now on; the memory of the snapshot before last is used if nobody reads it."""
-        values = np.empty_like(self._snapshot.values) if self._spare is None else self._spare
-        np.copyto(values, self._values.numpy())
-        self._spare = None if self._snapshot.readers else self._snapshot.values
-        self._snapshot = Snapshot(version=self.version, values=values)
+    def _leave_to_readers(self) -> None:
+        """If somebody still reads the values, go on with a copy; the optimiser keeps its hold on the tensor."""
+        if self._snapshot.readers:
+            self._values.data = self._values.clone()
+
+
+def _tensor(memory: memoryview) -> torch.Tensor:
+    return torch.frombuffer(memory, dtype=torch.float32)

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import socket
 import threading
+from collections.abc import Callable
 
 from workers.server.meter import Meter
 from workers.server.session import Session
@@ -20,10 +21,12 @@ PAUSE_S = 0.1
 
 
 class Listener:
-    """The server's socket; listens from creation until ``close``."""
+    """The server's socket; listens from creation until ``close``. ``on_failure`` is told what should never happen."""
 
-    def __init__(self, host: str, store: Store, meter: Meter, key_of: KeyOf) -> None:
-        self._store, self._meter, self._key_of = store, meter, key_of
+    def __init__(
+        self, host: str, store: Store, meter: Meter, key_of: KeyOf, on_failure: Callable[[Exception], None]
+    ) -> None:
+        self._store, self._meter, self._key_of, self._on_failure = store, meter, key_of, on_failure
         self._lock = threading.Lock()
         self._channels: dict[Channel, threading.Thread] = {}
         self._closed = threading.Event()
@@ -72,6 +75,8 @@ class Listener:
             log.debug("connection ended: %s", end)
         except TransportError as error:
             log.warning("connection ended: %s", error)
+        except Exception as error:  # a sum may be lost: nobody is to wait for this server for ever
+            self._on_failure(error)
         finally:
             with self._lock:
                 del self._channels[channel]

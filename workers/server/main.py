@@ -24,42 +24,44 @@ def serve(order: ProcessOrder, link: ServerLink, *, host: str, report_s: float =
         SpecError: if the job names a workload or optimiser that does not exist here.
         ValueError: if orders came that cannot be followed.
     """
-    torch.set_num_threads(1)
     workload = load_workload(order.spec.workload)
     # torch takes a second to import what its first optimiser needs: before the hello, not within an iteration.
     workload.rule(torch.zeros(1), order.spec.optimizer)
     make_rule = partial(workload.rule, optimizer=order.spec.optimizer)
     store, meter = Store(partial(workload.init, order.spec.seed), make_rule), Meter()
-    listener = Listener(host, store, meter, partial(keys.data_key, bytes.fromhex(order.key)))
-    follower = _Follower(store)
+    failure = _Failure()
+    listener = Listener(host, store, meter, partial(keys.data_key, bytes.fromhex(order.key)), failure.note)
     try:
         sizes = tensor_sizes(workload)
         link.say(lambda number: ServerHello(number=number, host=host, port=listener.port, tensor_sizes=sizes))
-        link.on_orders(follower.take)
+        link.on_orders(partial(_follow, store, failure))
         while not link.stopping.wait(report_s):
-            follower.check()
+            failure.check()
             _report(link, store, meter)
     finally:
         store.stop()
         listener.close()
 
 
-class _Follower:
-    """Takes orders on the link's thread and keeps what went wrong for the server's own."""
+class _Failure:
+    """What went wrong on any thread, for the server's own: it ends the process, which everybody notices."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self) -> None:
         self._error: Exception | None = None
 
-    def take(self, orders: ServerOrders) -> None:
-        try:
-            self._store.take(orders)
-        except Exception as error:
-            self._error = error
+    def note(self, error: Exception) -> None:
+        self._error = self._error or error
 
     def check(self) -> None:
         if self._error is not None:
             raise self._error
+
+
+def _follow(store: Store, failure: _Failure, orders: ServerOrders) -> None:
+    try:
+        store.take(orders)
+    except Exception as error:
+        failure.note(error)
 
 
 def _report(link: ServerLink, store: Store, meter: Meter) -> None:

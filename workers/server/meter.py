@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -17,7 +16,7 @@ class Reading:
 
 
 class Meter:
-    """Counts for all connections of a server."""
+    """Counts for all connections of a server; a context in which a request is handled."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -33,14 +32,12 @@ class Meter:
             self._bytes_in += bytes_in
             self._bytes_out += bytes_out
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """A request is being handled; not to be held while waiting for others."""
+    def __enter__(self) -> None:
+        """A request is being handled from here on; not to be held while waiting for others."""
         self._change(1)
-        try:
-            yield
-        finally:
-            self._change(-1)
+
+    def __exit__(self, *_: object) -> None:
+        self._change(-1)
 
     def take(self) -> Reading:
         """The figures since the last call."""

@@ -25,9 +25,14 @@ class Roster:
         """Generations compare by (incarnation, generation)."""
         return self.incarnation, self.generation
 
-    def counting(self, iteration: int) -> frozenset[Peer]:
+    def counting(self, iteration: int) -> set[Peer]:
         """Who owes a contribution to ``iteration``."""
-        return frozenset(member for member, first in self.members.items() if first <= iteration)
+        return {member for member, first in self.members.items() if first <= iteration}
+
+    def counts(self, peer: Peer, iteration: int) -> bool:
+        """Whether ``peer`` owes a contribution to ``iteration``."""
+        first = self.members.get(peer)
+        return first is not None and first <= iteration
 
 
 NOBODY = Roster(incarnation=-1, generation=-1, members={})
@@ -55,8 +60,12 @@ class Quorum:
 
     iteration: int = 0
     contributed: set[Peer] = field(default_factory=set)
+    owed: set[Peer] = field(default_factory=set)
+    """Who counts and has not contributed yet; the iteration closes when the last of them has."""
     expected: set[Peer] = field(default_factory=set)
+    """Everybody who counted at any time since the iteration was opened."""
     before: frozenset[Peer] = frozenset()
+    """Who contributed to the iteration before."""
 
     def judge(self, roster: Roster, term: tuple[int, int], peer: Peer, iteration: int) -> Verdict:
         """What is to happen to ``peer``'s contribution to ``iteration``, sent under ``term``."""
@@ -66,20 +75,28 @@ class Quorum:
             return Verdict.STALE
         if term > roster.term or iteration > self.iteration:
             return Verdict.EARLY
-        return Verdict.COUNT if peer in roster.counting(iteration) else Verdict.STALE
+        return Verdict.COUNT if roster.counts(peer, iteration) else Verdict.STALE
 
-    def complete(self, roster: Roster) -> bool:
-        """Whether everybody who counts has contributed; notes whom this roster expected."""
+    def appoint(self, roster: Roster) -> bool:
+        """Expect who counts in ``roster``; True if that completes the open iteration."""
         counting = roster.counting(self.iteration)
+        self.owed = counting - self.contributed
         self.expected |= counting
-        return bool(counting) and counting <= self.contributed
+        return bool(counting) and not self.owed
 
-    def close(self) -> frozenset[Peer]:
+    def count(self, peer: Peer) -> bool:
+        """``peer`` has contributed; True if that completes the open iteration."""
+        self.contributed.add(peer)
+        self.owed.discard(peer)
+        return not self.owed
+
+    def close(self, roster: Roster) -> frozenset[Peer]:
         """Open the next iteration; the answer is who had been expected and left without contributing."""
         missing = frozenset(self.expected - self.contributed)
         self.before = frozenset(self.contributed)
-        self.contributed, self.expected = set(), set()
         self.iteration += 1
+        self.contributed, self.expected = set(), set()
+        self.appoint(roster)
         return missing
 
     def _makers(self, iteration: int) -> set[Peer] | frozenset[Peer]:

@@ -18,7 +18,7 @@ class Session:
     def __init__(self, channel: Channel, peer: Peer, store: Store, meter: Meter) -> None:
         self._channel, self._peer = channel, peer
         self._store, self._meter = store, meter
-        self._buffer = memoryview(bytearray(0))
+        self._buffers: dict[int, memoryview] = {}
 
     def run(self) -> None:
         """Answer requests for ever.
@@ -46,7 +46,7 @@ class Session:
             raise BadHeader(f"{header.op.name} with {header.length} bytes is not a request; PUSH and PULL are")
 
     def _push(self, header: Header) -> None:
-        with self._meter.busy():
+        with self._meter:
             payload = self._room(header.length)
             self._channel.receive_payload(header, payload)
             self._meter.count(bytes_in=header.length)
@@ -58,8 +58,8 @@ class Session:
             raise Refused(f"push of block {header.block} has {header.length} bytes, the block {block.block_bytes}")
         contribution = self._contribution(header, payload)
         held_s = block.await_term(contribution)
-        with self._meter.busy():
-            verdict = block.contribute(contribution)
+        with self._meter:
+            verdict, self._buffers[header.length] = block.contribute(contribution)
             self._channel.send(Header(op=_ANSWERS[verdict], block=header.block, held_s=held_s))
 
     def _pull(self, header: Header) -> None:
@@ -69,10 +69,10 @@ class Session:
             return
         snapshot, held_s = block.borrow(header.iteration)
         try:
-            with self._meter.busy():
+            with self._meter:
                 reply = Header(op=Op.VALUES, block=header.block, iteration=snapshot.version, held_s=held_s)
-                self._channel.send(reply, snapshot.values.data.cast("B"))
                 self._meter.count(bytes_out=snapshot.values.nbytes)
+                self._channel.send(reply, snapshot.values.data.cast("B"))
         finally:
             block.give_back(snapshot)
 
@@ -91,7 +91,5 @@ class Session:
         )
 
     def _room(self, size: int) -> memoryview:
-        """The connection's own buffer, which grows to the largest block and is then used for every push."""
-        if size > len(self._buffer):
-            self._buffer = memoryview(bytearray(size))
-        return self._buffer[:size]
+        """The connection's own buffer for pushes of ``size`` bytes, used for all of them."""
+        return self._buffers.get(size) or self._buffers.setdefault(size, memoryview(bytearray(size)))

@@ -77,7 +77,8 @@ class Store:
             Stopped: if the server ends meanwhile.
         """
         with self._condition:
-            self._condition.wait_for(lambda: self._stopped or self._placement >= placement)
+            while self._placement < placement and not self._stopped:
+                self._condition.wait()
             if self._stopped:
                 raise Stopped("the server ends")
             if index not in self._blocks and placement >= self._placement:

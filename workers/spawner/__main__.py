@@ -41,9 +41,6 @@ def _warm_up(prepare: Prepare) -> Entry:
     """Import once what every fork would import, and keep the collector from copying those pages."""
     for module in prepare.modules:
         importlib.import_module(module)
-    if "torch" in sys.modules:
-        # Before any operation: a pool of threads would be lost in every fork.
-        sys.modules["torch"].set_num_threads(1)
     module, _, function = prepare.entry.partition(":")
     entry: Entry = getattr(importlib.import_module(module), function)
     threads = thread_count()

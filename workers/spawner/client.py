@@ -18,7 +18,7 @@ from workers.setup import Setup
 from workers.spawner.messages import Channel, FromSpawner, Prepare, Start, Stop
 
 ENTRY = "workers.processes:run_process"
-MODULES = ("torch", "workers.processes", "workers.trainer.loop", "workers.server.main")
+MODULES = ("workers.spawner.warmth",)
 EXIT_S = 5.0
 SECRETS = ("PACELINE_TOKEN",)
 """Environment variables that are the agent's own business."""
@@ -74,8 +74,9 @@ class Spawner:
         self._send(Stop(process=process, grace_s=grace_s))
 
     def close(self) -> None:
-        """End the spawner and whatever still runs in it."""
+        """End the spawner, also in the middle of its imports, and whatever still runs in it."""
         self._channel.close()
+        self._process.terminate()
         try:
             self._process.wait(EXIT_S)
         except subprocess.TimeoutExpired:

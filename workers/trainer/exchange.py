@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from controlplane.protocol.orders import Block, Placement, ServerAddress
 from workers.transport.client import Outcome, ServerConnection

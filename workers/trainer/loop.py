@@ -7,8 +7,6 @@ sum of gradients to iteration ``k``.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-import torch
-
 from controlplane.protocol.messages import IterationReport, WorkerFinished, WorkerHello
 from controlplane.protocol.orders import Orders, ProcessOrder
 from workers.emulation import Pace
@@ -35,7 +33,6 @@ def train(order: ProcessOrder, link: WorkerLink, save_model: SaveModel) -> None:
         SpecError: if the job names a workload that does not exist here.
         TransportError: if a server stays away, or refuses this worker.
     """
-    torch.set_num_threads(1)
     with suppress(Stopped), Exchange(Peer(order.index, order.instance), link.stopping) as servers:
         Trainer(order, link, servers, save_model).run()
 

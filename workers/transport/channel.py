@@ -3,17 +3,15 @@
 import contextlib
 import socket
 import zlib
-from dataclasses import replace
 
 from workers.transport.errors import BadPayload, ConnectionClosed, Oversized
 from workers.transport.frames import (
     HEADER_BYTES,
     MAX_PAYLOAD_BYTES,
     Buffer,
-    Flag,
     Header,
     decode_header,
-    encode_header,
+    encode_frame_header,
 )
 
 DRAIN_S = 1.0
@@ -34,13 +32,12 @@ class Channel:
         self._socket.settimeout(seconds)
 
     def send(self, header: Header, payload: Buffer = b"") -> None:
-        """Send one frame; fills in the payload's length, and its checksum where the flag asks for one.
+        """Send one frame; the header's length, and its payload's checksum if it is to be checked, are filled in.
 
         Raises:
             ConnectionClosed: if the peer is gone.
         """
-        checksum = zlib.crc32(payload) if header.flags & Flag.CHECKSUM else 0
-        front = encode_header(replace(header, length=len(payload), payload_checksum=checksum))
+        front = encode_frame_header(header, payload)
         try:
             sent = self._socket.sendmsg((front, payload))
             if sent < HEADER_BYTES:
@@ -72,7 +69,7 @@ class Channel:
             raise Oversized(f"{header.op.name} of block {header.block} has {header.length} bytes, room for {len(into)}")
         payload = into[: header.length]
         self._fill(payload)
-        if header.flags & Flag.CHECKSUM and zlib.crc32(payload) != header.payload_checksum:
+        if header.checked and zlib.crc32(payload) != header.payload_checksum:
             raise BadPayload(f"{header.op.name} of block {header.block} does not match its checksum")
 
     def receive_bytes(self, header: Header) -> bytes:

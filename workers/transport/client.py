@@ -6,12 +6,14 @@ that a retry on a new connection asks only for the rest.
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from controlplane.protocol.orders import ServerAddress
 from workers.transport.channel import Channel
 from workers.transport.errors import BadHeader, ConnectionClosed, Refused
-from workers.transport.frames import Flag, Header, Op
+from workers.transport.frames import Header, Op
 from workers.transport.handshake import HANDSHAKE_S, Peer, greet_server
 
 WINDOW = 16
@@ -31,14 +33,14 @@ class Outcome:
 class ServerConnection:
     """A connection to one server, made and authenticated on creation; used by one thread at a time."""
 
-    def __init__(self, address: ServerAddress, peer: Peer, *, checksum: bool = False) -> None:
-        """Connect and shake hands.
+    def __init__(self, address: ServerAddress, peer: Peer, *, checked: bool = False) -> None:
+        """Connect and shake hands. Pushes carry the checksum of their payload if they are to be ``checked``.
 
         Raises:
             Interrupted: if the server cannot be reached.
             Unauthorised: if either end does not hold the key.
         """
-        self._flags = Flag.CHECKSUM if checksum else Flag.NONE
+        self._checked = checked
         self._rank = peer.rank
         try:
             connected = socket.create_connection((address.host, address.port), timeout=HANDSHAKE_S)
@@ -80,7 +82,7 @@ class ServerConnection:
         """
 
         def offer(block: int) -> None:
-            self._channel.send(replace(stamp, op=Op.PUSH, flags=self._flags, block=block), pending[block])
+            self._channel.send(replace(stamp, op=Op.PUSH, checked=self._checked, block=block), pending[block])
 
         def take(reply: Header) -> None:
             if reply.op is Op.COUNTED:

@@ -6,9 +6,9 @@ only where its flag is set, since TCP has one and a second costs a third of the 
 
 import struct
 import zlib
-from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
+from controlplane.protocol.base import Value
 from workers.transport.errors import BadHeader, Oversized
 
 MAGIC = b"PACE"
@@ -45,26 +45,22 @@ class Op(IntEnum):
     """The payload says why, as text; the server ends the connection."""
 
 
-class Flag(IntFlag):
-    """Options of a frame."""
-
-    NONE = 0
-    CHECKSUM = 1
-    """The header carries the checksum of the payload."""
+_CHECKED = 1
+"""The flag of a frame whose header carries the checksum of its payload."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(Value, frozen=True, kw_only=True, gc=False):
     """The fixed part of a frame. Fields that an operation does not use are zero.
 
     ``placement`` is a placement's version. ``iteration`` is that of a pushed contribution, the version asked for in
     a pull, and the version given in its reply. ``samples`` is how many samples a pushed sum stands for; it travels in
     the frame of the sum, so that neither can arrive without the other. ``held_s`` is how long the server held a
-    reply back because it waited for others.
+    reply back because it waited for others. Where ``checked``, ``payload_checksum`` is that of the payload; it and
+    ``length`` are filled in when a frame is sent.
     """
 
     op: Op
-    flags: Flag = Flag.NONE
+    checked: bool = False
     incarnation: int = 0
     generation: int = 0
     placement: int = 0
@@ -77,13 +73,22 @@ class Header:
     payload_checksum: int = 0
 
 
+def encode_frame_header(header: Header, payload: Buffer) -> bytes:
+    """The header of a frame with ``payload``, as ``HEADER_BYTES`` bytes in network order, its own checksum last."""
+    return _encode(header, len(payload), zlib.crc32(payload) if header.checked else 0)
+
+
 def encode_header(header: Header) -> bytes:
-    """The header as ``HEADER_BYTES`` bytes in network order, its checksum last."""
+    """The header as it is, whatever payload follows it."""
+    return _encode(header, header.length, header.payload_checksum)
+
+
+def _encode(header: Header, length: int, payload_checksum: int) -> bytes:
     packed = _LAYOUT.pack(
         MAGIC,
         PROTOCOL,
         header.op,
-        header.flags,
+        _CHECKED if header.checked else 0,
         header.incarnation,
         header.generation,
         header.placement,
@@ -91,9 +96,9 @@ def encode_header(header: Header) -> bytes:
         header.block,
         header.rank,
         header.samples,
-        header.length,
+        length,
         header.held_s,
-        header.payload_checksum,
+        payload_checksum,
     )
     return packed + _CHECKSUM.pack(zlib.crc32(packed))
 
@@ -116,7 +121,7 @@ def decode_header(frame: Buffer, *, limit: int = MAX_PAYLOAD_BYTES) -> Header:
     incarnation, generation, placement, iteration, block, rank, samples = numbers
     return Header(
         op=_op(op),
-        flags=Flag(flags),
+        checked=bool(flags & _CHECKED),
         incarnation=incarnation,
         generation=generation,
         placement=placement,

@@ -7,7 +7,7 @@ path can still alter what follows.
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from controlplane.protocol import keys
 from workers.transport.channel import Channel
@@ -23,8 +23,7 @@ KeyOf = Callable[[int, str], bytes]
 """From a worker's rank and instance to the key that it shares with this server."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Peer:
+class Peer(NamedTuple):
     """One life of one worker."""
 
     rank: int

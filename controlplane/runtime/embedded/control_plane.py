@@ -14,7 +14,7 @@ import httpx
 
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.ground import check_port
-from controlplane.runtime.embedded.processes import start_service
+from controlplane.runtime.embedded.processes import Service, start_service
 from controlplane.runtime.embedded.redis_server import START_S as REDIS_START_S
 from controlplane.runtime.embedded.redis_server import answers, start_redis
 from controlplane.runtime.embedded.supervisor import Supervisor
@@ -81,19 +81,25 @@ def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[di
     environment["PACELINE_DATA_DIR"] = str(plane.folder)
     notices = _provide_redis(plane, supervisor, environment)
     _migrate(plane, supervisor, environment)
-    supervisor.add(
-        *(
-            start_service(name, command, log=plane.logs / f"{name}.log", environment=environment, folder=CHECKOUT)
-            for name, command in {
-                "web": web_command(plane.host, plane.port),
-                "decisions": DECISIONS,
-                "history": HISTORY,
-                "beat": BEAT,
-            }.items()
-        )
-    )
+    supervisor.add(*(start_part(plane, name, environment) for name in parts(plane)))
     supervisor.wait_until(lambda: is_ready(plane.url), what="The control plane's start", seconds=READY_S)
     return environment, notices
+
+
+def parts(plane: ControlPlane) -> dict[str, list[str]]:
+    """The services of the control plane itself and their commands; they start and end together."""
+    return {
+        "web": web_command(plane.host, plane.port),
+        "decisions": DECISIONS,
+        "history": HISTORY,
+        "beat": BEAT,
+    }
+
+
+def start_part(plane: ControlPlane, name: str, environment: Mapping[str, str]) -> Service:
+    """Start one of the ``parts``."""
+    log = plane.logs / f"{name}.log"
+    return start_service(name, parts(plane)[name], log=log, environment=environment, folder=CHECKOUT)
 
 
 def is_ready(url: str) -> bool:
@@ -109,7 +115,7 @@ def _provide_redis(plane: ControlPlane, supervisor: Supervisor, environment: dic
         if not answers(configured):
             raise CannotStart("REDIS_URL names a Redis that does not answer: start it, or unset REDIS_URL.")
         return []
-    redis = start_redis(plane.logs.parent)
+    redis = start_redis(plane.folder, log=plane.logs / "redis.log")
     supervisor.add(redis.service)
     supervisor.leftovers.callback(redis.clear)
     supervisor.wait_until(lambda: answers(redis.url), what="The start of Redis", seconds=REDIS_START_S)

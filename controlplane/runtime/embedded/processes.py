@@ -20,6 +20,7 @@ from controlplane.runtime.embedded.errors import CannotStart
 
 PR_SET_PDEATHSIG = 1
 TAIL_LINES = 12
+COMMAND_S = 60.0
 STOP_S = 8.0
 """How long a service may take to end by itself: Celery finishes its tasks, uvicorn its requests."""
 
@@ -101,6 +102,31 @@ def start_service(
         os.close(given_in)
         os.close(given_out)
     return Service(name=name, process=process, log=log)
+
+
+def run_command(
+    name: str, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, stdin: bytes = b""
+) -> str:
+    """Run a short command to its end; what it printed, which no log keeps.
+
+    Raises:
+        CannotStart: if it fails, with what it said.
+    """
+    done = subprocess.run(
+        command,
+        input=stdin,
+        capture_output=True,
+        env=dict(environment),
+        cwd=folder,
+        start_new_session=True,
+        preexec_fn=_dies_with(os.getpid()),
+        timeout=COMMAND_S,
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip() or "it said nothing"
+        raise CannotStart(f"{name} ended with exit code {done.returncode}: {said}")
+    return done.stdout.decode()
 
 
 def stop_services(services: Sequence[Service], *, seconds: float = STOP_S) -> None:

@@ -74,14 +74,14 @@ def redis_binary() -> Path | None:
     return bundled if bundled and bundled.is_file() else None
 
 
-def start_redis(folder: Path, *, binary: Path | None = None) -> EmbeddedRedis:
+def start_redis(folder: Path, *, log: Path, binary: Path | None = None) -> EmbeddedRedis:
     """Start one with its files in ``folder``; the caller waits for it with ``answers``.
 
     Raises:
         CannotStart: if there is no Redis of any kind, or it cannot be run.
     """
     binary = binary or redis_binary()
-    return _start_real(binary, folder) if binary else _start_fake(folder)
+    return _start_real(binary, folder, log) if binary else _start_fake(log)
 
 
 def answers(url: str) -> bool:
@@ -93,7 +93,7 @@ def answers(url: str) -> bool:
             return False
 
 
-def _start_real(binary: Path, folder: Path) -> EmbeddedRedis:
+def _start_real(binary: Path, folder: Path, log: Path) -> EmbeddedRedis:
     private = folder / "redis"
     private.mkdir(mode=0o700, exist_ok=True)
     path = _socket_path(private)
@@ -101,7 +101,7 @@ def _start_real(binary: Path, folder: Path) -> EmbeddedRedis:
     config = private / "redis.conf"
     config.touch(mode=0o600)
     config.write_text(CONFIG.format(socket=_quoted(path), password=password, folder=_quoted(private)))
-    service = start_service("redis", [str(binary), str(config)], log=folder / "redis.log", folder=private)
+    service = start_service("redis", [str(binary), str(config)], log=log, folder=private)
     url = f"unix://:{password}@{path}?db=0"
     return EmbeddedRedis(service=service, url=url, notice=DEMO_NOTICE, folders=(private, path.parent))
 
@@ -120,10 +120,10 @@ def _quoted(path: Path) -> str:
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _start_fake(folder: Path) -> EmbeddedRedis:
+def _start_fake(log: Path) -> EmbeddedRedis:
     if find_spec("fakeredis") is None:
         raise CannotStart("No Redis: install redis-server 6.2 or newer, or set REDIS_URL to one that runs.")
     port = free_port()
     command = [sys.executable, "-m", "controlplane.runtime.embedded.fake_redis", str(port)]
-    service = start_service("fakeredis", command, log=folder / "redis.log")
+    service = start_service("fakeredis", command, log=log)
     return EmbeddedRedis(service=service, url=f"redis://127.0.0.1:{port}/0", notice=FAKE_WARNING)

@@ -31,9 +31,11 @@ class Supervisor:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def add(self, *services: Service) -> None:
-        """Watch over services that may end together, before those that were added earlier."""
-        self._levels.append(list(services))
+    def add(self, *services: Service, beside_the_last: bool = False) -> None:
+        """Watch over services that may end together: before those that were added earlier, or with the last of them."""
+        if not (beside_the_last and self._levels):
+            self._levels.append([])
+        self._levels[-1] += services
 
     @property
     def services(self) -> Sequence[Service]:

@@ -27,7 +27,7 @@ needs_any = pytest.mark.skipif(redis_binary() is None, reason="install redis-ser
 
 @contextmanager
 def running(folder: Path, binary: Path | None = None) -> Iterator[EmbeddedRedis]:
-    server = start_redis(folder, binary=binary)
+    server = start_redis(folder, log=folder / "redis.log", binary=binary)
     try:
         eventually(lambda: answers(server.url), what="the start of Redis")
         yield server

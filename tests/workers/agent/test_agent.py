@@ -18,6 +18,7 @@ from tests.workers.agent.test_spawner import gone
 from tests.workers.agent.values import agent_orders, behaving, process_order
 from workers.table import name_of
 
+pytestmark = pytest.mark.integration
 PATH = "/ws/agent"
 
 
@@ -166,7 +167,7 @@ def test_processes_go_on_while_the_control_plane_is_away_and_what_happened_is_to
         assert ended(again, name_of(ending)) == (-9, "")
         hello = again.heard[0]
         assert isinstance(hello, AgentHello)
-        assert name_of(lasting) in hello.running
+        assert hello.running == [name_of(lasting), name_of(ending)]  # its end is told next: it has not vanished
         assert not gone(pids[0])
 
 

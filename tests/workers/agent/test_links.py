@@ -25,7 +25,7 @@ from tests.workers.agent.values import (
 from workers.addresses import control_plane
 from workers.backoff import Backoff
 from workers.control.links import ServerControl, WorkerControl
-from workers.control.socket import JOB_OVER, REPLACED, UNAUTHORISED, Ending
+from workers.control.socket import FAILED, JOB_OVER, REPLACED, UNAUTHORISED, Ending
 from workers.processes import route_of
 from workers.resources import Machine
 
@@ -208,11 +208,20 @@ def test_a_failing_handshake_is_tried_again() -> None:
         assert not link.stopping.is_set()
 
 
-@pytest.mark.parametrize("code", ["stale", "unauthorised"])
-def test_a_rejection_of_this_life_ends_the_process(peer: ControlPeer, link: WorkerControl, code: Any) -> None:
-    peer.await_session(PATH).send(Rejection(code=code, detail="instance w0.0.2 has taken over", number=1))
-    ending = until_stopping(link)
-    assert ending == Ending(code=UNAUTHORISED, reason="instance w0.0.2 has taken over")
+@pytest.mark.parametrize(("rejected", "code"), [("stale", REPLACED), ("unauthorised", UNAUTHORISED)])
+def test_a_rejection_of_this_life_ends_the_process(
+    peer: ControlPeer, link: WorkerControl, rejected: Any, code: int
+) -> None:
+    peer.await_session(PATH).send(Rejection(code=rejected, detail="instance w0.0.2 has taken over", number=1))
+    assert until_stopping(link) == Ending(code=code, reason="instance w0.0.2 has taken over")
+
+
+def test_a_rejection_of_one_message_ends_nothing(peer: ControlPeer, link: WorkerControl) -> None:
+    session = peer.await_session(PATH)
+    session.send(Rejection(code="unexpected", detail="iteration 9 was not released", number=2))
+    session.send(orders(1))
+    assert link.await_orders(lambda _: True, 20.0) == orders(1)
+    assert not link.stopping.is_set()
 
 
 def test_a_gap_is_filled_by_sending_again(peer: ControlPeer, link: WorkerControl) -> None:
@@ -230,6 +239,20 @@ def test_a_frame_that_is_no_message_is_ignored(peer: ControlPeer, link: WorkerCo
     session.send_raw(b"\xc1 nonsense")
     session.send(orders(1))
     assert link.await_orders(lambda _: True, 20.0) == orders(1)
+
+
+def test_a_control_socket_that_fails_ends_its_process(peer: ControlPeer, link: WorkerControl) -> None:
+    def no_number(number: int) -> Any:
+        if number > 1:
+            raise ValueError("no second hello")
+        return hello(number)
+
+    link.say(no_number)
+    session = peer.await_session(PATH)
+    session.await_heard(1)
+    session.close()
+    ending = until_stopping(link)
+    assert ending == Ending(code=FAILED, reason="the control socket failed: ValueError('no second hello')")
 
 
 def test_a_process_that_is_done_waits_until_its_words_are_durable(peer: ControlPeer, link: WorkerControl) -> None:

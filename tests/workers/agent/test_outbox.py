@@ -90,3 +90,21 @@ def test_everything_that_is_kept_can_be_sent_again_on_demand() -> None:
 
 def test_nobody_is_kept_waiting_for_a_connection_that_is_over() -> None:
     assert opened(hello).take(60.0, wanted=lambda: False) is None
+
+
+def test_an_agents_hello_sees_what_is_told_behind_it() -> None:
+    seen: list[list[int]] = []
+    outbox: Outbox[Any] = Outbox(renumber=True)
+
+    def looking_hello(number: int) -> Any:
+        seen.append([message.number for message in outbox.pending])
+        return hello(number)
+
+    outbox.say(looking_hello)
+    outbox.reopen()
+    taken(outbox)
+    outbox.acknowledge(1)
+    outbox.say(report)
+    outbox.reopen()
+    assert seen[-1] == [2]
+    assert taken(outbox) == [("WorkerHello", 2), ("IterationReport", 3)]

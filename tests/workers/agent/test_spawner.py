@@ -19,6 +19,7 @@ from workers.spawner.client import MODULES, Kit, Lost, Spawner
 from workers.spawner.messages import Ended, Started, Warm
 from workers.table import name_of
 
+pytestmark = pytest.mark.integration
 ENTRY = "tests.workers.agent.entries:act"
 
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.core.management.base import BaseCommand
 from knox.models import AuthToken
 
-from controlplane.api.login_links import issue_login_link
+from controlplane.jobs.login_links import issue_login_link
 from controlplane.jobs.roles import Role
 
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, name: str, role: str, password_stdin: bool, as_json: bool, **options: Any) -> None:
         """Nothing that it prints can be shown again."""
-        user, _ = User.objects.get_or_create(username=name)
+        user = User.objects.filter(username=name).first() or User.objects.create_user(name)  # without a password
         user.groups.add(Group.objects.get(name=role))
         if password_stdin:
             user.set_password(sys.stdin.readline().rstrip("\n"))

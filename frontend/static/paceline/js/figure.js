@@ -162,8 +162,9 @@ class PlotlyFigure extends HTMLElement {
   /** @param {any[]} data @param {any} layout */
   async mount(data, layout) {
     const library = await plotly(this.getAttribute("plotly") ?? "");
+    // The figure's own height is the least it takes; the page may give it more.
     this.plot?.style.setProperty("min-height", layout.height ? `${layout.height}px` : "");
-    await library.react(this.plot, data, { ...layout, autosize: true }, { responsive: true, displayModeBar: false, displaylogo: false });
+    await library.react(this.plot, data, { ...layout, height: undefined, autosize: true }, { responsive: true, displayModeBar: false, displaylogo: false });
     this.drawn = true;
   }
 

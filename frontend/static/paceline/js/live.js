@@ -17,9 +17,9 @@ class Page {
     this.moved = new Set();
     this.paused = false;
     this.open = false;
-    this.everOpen = false;
     this.attempts = 0;
-    this.seq = 0;
+    /** The number of the last tick; -1 before the first of a connection. */
+    this.seq = -1;
     this.atMs = 0;
     this.lastData = Date.now();
     this.lostAt = 0;
@@ -42,10 +42,10 @@ class Page {
   opened() {
     this.open = true;
     this.attempts = 0;
-    this.seq = 0;
+    this.seq = -1;
     this.lastData = Date.now();
-    if (this.everOpen) this.mark(ALL);
-    this.everOpen = true;
+    // Whatever moved while nobody listened: since the connection was lost, or since this page was rendered.
+    this.mark(ALL);
     this.show();
   }
 
@@ -54,7 +54,7 @@ class Page {
     /** @type {Tick} */
     const tick = JSON.parse(text);
     if (tick.type !== "tick") return;
-    const expected = this.seq === 0 || tick.seq === this.seq + 1;
+    const expected = this.seq === -1 || tick.seq === this.seq + 1;
     // A number that is not new is a repetition, unless its time is: then the numbers have begun again.
     if (!expected && tick.seq <= this.seq && tick.at_ms <= this.atMs) return;
     this.seq = tick.seq;

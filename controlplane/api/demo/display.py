@@ -1,0 +1,108 @@
+"""Shows the runs while they go on: bars on a terminal, lines elsewhere."""
+
+import time
+from contextlib import ExitStack
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Column, Table
+
+from controlplane.api.demo.record import Record
+from controlplane.api.demo.verdict import Bar, Summary
+
+LINE_EVERY_S = 5.0
+"""How often a run says where it is, where there is no terminal."""
+
+
+class Display:
+    """One bar per run; ``announce`` says what stands for itself."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live = console.is_terminal
+        self._progress = Progress(
+            TextColumn("[bold]{task.description:6}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),  # what the numbers leave of the line
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True)),
+            console=console,
+            expand=True,
+        )
+        self._stack = ExitStack()
+        self._task: TaskID | None = None
+        self._label, self._total = "", 0
+        self._said, self._said_at = -1, 0.0
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._stack.enter_context(self._progress)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def announce(self, text: str) -> None:
+        """A line of its own."""
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def begin(self, label: str, total: int) -> None:
+        """A run of ``total`` iterations begins."""
+        self._label, self._total = label, total
+        self._said, self._said_at = -1, time.monotonic()
+        if self._live:
+            self._task = self._progress.add_task(label, total=total, numbers="")
+
+    def show(self, iteration: int, numbers: str, *, last: bool = False) -> None:
+        """Where the run is."""
+        if self._task is not None:
+            self._progress.update(self._task, completed=iteration, numbers=numbers)
+            if last:
+                self._progress.stop_task(self._task)
+        elif self._said != iteration and (last or time.monotonic() - self._said_at >= LINE_EVERY_S):
+            self._said, self._said_at = iteration, time.monotonic()
+            self.announce(f"{self._label:8} {iteration}/{self._total}  {numbers}")
+
+
+def numbers(job: dict[str, object], record: Record) -> str:
+    """What there is to say about a run, in one line."""
+    if not record.iterations:
+        waiting = job["waiting"]
+        return str(waiting["sentence"] if isinstance(waiting, dict) else job["awaited"] or job["state"])
+    parts = [f"loss {record.recent('loss'):.3f}"]
+    if record.accuracy:
+        parts.append(f"accuracy {record.final_accuracy():.3f}")
+    parts.append(f"{1000 * (record.recent('iteration_s') or 0.0):.0f} ms/iteration")
+    parts.append(f"{record.recent_waiting_share():.0%} waiting")
+    return "  ".join(parts)
+
+
+def closing_table(summaries: list[Summary], target: float, factor: float) -> Table:
+    """Both runs side by side, and the speed-up."""
+    table = Table(title=f"LB-BSP runs an iteration {factor:.2f} times as fast as BSP", title_justify="left")
+    table.add_column("")
+    for heading in (
+        f"time to {target:.0%} accuracy",
+        "mean iteration",
+        "lost to waiting",
+        "final accuracy",
+        "speed-up",
+    ):
+        table.add_column(heading, justify="right")
+    base = summaries[0].mean_iteration_s
+    for row in summaries:
+        reached = "not reached" if row.seconds_to_target is None else f"{row.seconds_to_target:.1f} s"
+        table.add_row(
+            row.label,
+            reached,
+            f"{1000 * row.mean_iteration_s:.0f} ms",
+            f"{row.waiting_share:.0%}",
+            f"{row.final_accuracy:.4f}",
+            f"{base / row.mean_iteration_s:.2f}x",
+        )
+    return table
+
+
+def verdict_line(bar: Bar) -> str:
+    """One bar, with a mark that is a word as well."""
+    return f"{'[green]holds[/] ' if bar.holds else '[bold red]FAILS[/] '} {bar.sentence}"

@@ -1,0 +1,82 @@
+"""What was measured of one run, as REST told it, and the figures that follow from it. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+SETTLED_FROM = 30
+"""Iterations before this one are LB-BSP finding its shares."""
+
+LAST = 20
+METRICS = ("iteration_s", "waiting_s", "samples", "loss", "accuracy")
+
+Series = dict[int, dict[int, float]]
+"""Per iteration, what each worker reported."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One run's measurements by metric, iteration and rank; grows while the run goes on."""
+
+    series: dict[str, Series] = field(default_factory=lambda: {metric: defaultdict(dict) for metric in METRICS})
+    accuracy: dict[int, float] = field(default_factory=dict)
+    """By the number of updates after which it was measured."""
+
+    def absorb(self, reply: Mapping[str, Any]) -> None:
+        """Add an answer of ``/jobs/{id}/metrics``; what is known already is written again."""
+        for row in reply["series"]:
+            for iteration, value in zip(row["iterations"], row["values"], strict=True):
+                if row["metric"] == "accuracy":
+                    self.accuracy[iteration] = value
+                else:
+                    self.series[row["metric"]][iteration][row["worker"]] = value
+
+    @property
+    def iterations(self) -> list[int]:
+        """Those of which anything was reported, in order."""
+        return sorted(self.series["iteration_s"])
+
+    def mean_iteration_s(self, since: int = SETTLED_FROM) -> float:
+        """Over workers and iterations from ``since`` on."""
+        return _mean(self.series["iteration_s"], (k for k in self.iterations if k >= since))
+
+    def waiting_share(self, since: int = 0) -> float:
+        """Waiting as a share of all workers' time."""
+        kept = [k for k in self.iterations if k >= since]
+        whole = sum(sum(self.series["iteration_s"][k].values()) for k in kept)
+        return sum(sum(self.series["waiting_s"][k].values()) for k in kept) / whole if whole else 0.0
+
+    def seconds_to(self, target: float) -> float | None:
+        """Training time until an evaluation reached ``target``; None if none did."""
+        reached = min((k for k, accuracy in self.accuracy.items() if accuracy >= target), default=None)
+        if reached is None:
+            return None
+        return sum(fmean(self.series["iteration_s"][k].values()) for k in self.iterations if k < reached)
+
+    def final_accuracy(self) -> float:
+        """Of the last evaluation; 0 if there was none."""
+        return self.accuracy[max(self.accuracy)] if self.accuracy else 0.0
+
+    def settled_shares(self) -> dict[int, float]:
+        """Each worker's mean share over the last iterations."""
+        shares = self.series["samples"]
+        ranks = sorted({rank for row in shares.values() for rank in row})
+        last = sorted(shares)[-LAST:]
+        return {rank: fmean(shares[k][rank] for k in last if rank in shares[k]) for rank in ranks}
+
+    def recent(self, metric: str) -> float | None:
+        """The mean over the last few iterations, for a display."""
+        last = self.iterations[-10:]
+        return _mean(self.series[metric], last) if last else None
+
+    def recent_waiting_share(self) -> float | None:
+        """As ``waiting_share``, over the last few iterations."""
+        last = self.iterations[-10:]
+        return self.waiting_share(last[0]) if last else None
+
+
+def _mean(series: Series, iterations: Iterable[int]) -> float:
+    values = [value for k in iterations for value in series[k].values()]
+    return fmean(values) if values else float("nan")

@@ -1,0 +1,110 @@
+"""Whether the demo showed what it promises: each bar with what was found. Pure."""
+
+import math
+from dataclasses import dataclass
+
+from controlplane.api.demo.record import SETTLED_FROM, Record
+from controlplane.api.demo.scenarios import Scenario
+
+RATIO = 0.45
+"""LB-BSP's mean iteration time over BSP's may be at most this; the emulated machines allow 0.36."""
+
+ACCURACY_POINTS = 0.5
+SHARE_SAMPLES = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One promise: what was expected, what was found, and whether it holds."""
+
+    name: str
+    expected: str
+    found: str
+    holds: bool
+
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        return f"{self.name}: {self.found}, expected {self.expected}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """One row of the closing table."""
+
+    label: str
+    seconds_to_target: float | None
+    mean_iteration_s: float
+    waiting_share: float
+    final_accuracy: float
+
+
+def summarise(label: str, record: Record, scenario: Scenario) -> Summary:
+    """The figures of one run."""
+    return Summary(
+        label=label,
+        seconds_to_target=record.seconds_to(scenario.target),
+        mean_iteration_s=record.mean_iteration_s(),
+        waiting_share=record.waiting_share(),
+        final_accuracy=record.final_accuracy(),
+    )
+
+
+def speed_up(baseline: Record, challenger: Record) -> float:
+    """How many times as fast iterations are once the shares have settled."""
+    return baseline.mean_iteration_s() / challenger.mean_iteration_s()
+
+
+def judge(scenario: Scenario, baseline: Record, challenger: Record) -> list[Bar]:
+    """Every bar, in the order in which they are shown."""
+    return [
+        _time_bar(baseline, challenger),
+        _accuracy_bar(baseline, challenger),
+        _end_bar(scenario, baseline, challenger),
+        _share_bar(scenario, challenger),
+    ]
+
+
+def _time_bar(baseline: Record, challenger: Record) -> Bar:
+    ratio = challenger.mean_iteration_s() / baseline.mean_iteration_s()
+    return Bar(
+        name=f"mean iteration time after {SETTLED_FROM} iterations, LB-BSP to BSP",
+        expected=f"at most {RATIO}",
+        found=f"{ratio:.3f}",
+        holds=ratio <= RATIO,
+    )
+
+
+def _accuracy_bar(baseline: Record, challenger: Record) -> Bar:
+    common = sorted(baseline.accuracy.keys() & challenger.accuracy.keys())
+    points = max((100 * abs(baseline.accuracy[k] - challenger.accuracy[k]) for k in common), default=math.inf)
+    return Bar(
+        name="largest difference in accuracy at the same iteration",
+        expected=f"at most {ACCURACY_POINTS} points",
+        found=f"{points:.2f} points over {len(common)} evaluations",
+        holds=points <= ACCURACY_POINTS,
+    )
+
+
+def _end_bar(scenario: Scenario, baseline: Record, challenger: Record) -> Bar:
+    lowest = min(baseline.final_accuracy(), challenger.final_accuracy())
+    return Bar(
+        name="accuracy at the end of both runs",
+        expected=f"at least {scenario.least}",
+        found=f"{lowest:.4f}",
+        holds=lowest >= scenario.least,
+    )
+
+
+def _share_bar(scenario: Scenario, challenger: Record) -> Bar:
+    settled = challenger.settled_shares()
+    wanted = dict(enumerate(scenario.proportional_shares()))
+    distance = max((abs(settled.get(rank, math.inf) - share) for rank, share in wanted.items()), default=math.inf)
+    shares = ", ".join(f"{settled.get(rank, math.nan):.1f}" for rank in wanted)
+    ideal = ", ".join(f"{share:.1f}" for share in wanted.values())
+    return Bar(
+        name="settled shares",
+        expected=f"within {SHARE_SAMPLES:.0f} samples of proportional to speed ({ideal})",
+        found=f"{shares}, off by at most {distance:.1f}",
+        holds=distance <= SHARE_SAMPLES,
+    )

@@ -1,0 +1,175 @@
+"""``manage.py demo``: one job under BSP and under LB-BSP on uneven machines, judged, on a control plane of its own."""
+
+import sys
+import tempfile
+from argparse import ArgumentParser, ArgumentTypeError
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from django.core.management.base import BaseCommand
+from rich.console import Console
+
+from controlplane.api.client import Client, Refused, Unreachable
+from controlplane.api.demo.display import Display, closing_table, verdict_line
+from controlplane.api.demo.driving import agent_is_online, drive, problem_sentence
+from controlplane.api.demo.scenarios import BASELINE, CHALLENGER, SCENARIOS, Scenario
+from controlplane.api.demo.verdict import Bar, Summary, judge, speed_up, summarise
+from controlplane.runtime.embedded.control_plane import ControlPlane, start_control_plane
+from controlplane.runtime.embedded.errors import CannotStart, Interrupted
+from controlplane.runtime.embedded.ground import free_port
+from controlplane.runtime.embedded.interruption import Interruption
+from controlplane.runtime.embedded.joining import Access, let_in, start_agent
+from controlplane.runtime.embedded.supervisor import Supervisor
+
+MACHINES = "demo-machines"
+JOIN_S = 60.0
+INTERRUPTED = 130
+WIDTH = 110
+"""Columns where there is no terminal to ask."""
+
+PRIVATE = {"REDIS_URL": "", "DATABASE_URL": "", "SECRET_KEY": "", "PACELINE_STATIC_ROOT": ""}
+"""Settings of this machine's own control plane that are none of the demo's business."""
+
+
+class Command(BaseCommand):
+    help = (
+        "Train on emulated machines of 1000, 1000, 500 and 250 samples/s, first under BSP, then under LB-BSP, and "
+        "compare. Exit code 0: every bar held; 1: one failed, or something could not be started; 130: interrupted."
+    )
+    requires_system_checks = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        names = "; ".join(f"{scenario.name}: {scenario.summary}" for scenario in SCENARIOS.values())
+        parser.add_argument("--scenario", choices=SCENARIOS, default="digits", help=names)
+        parser.add_argument("--iterations", type=enough, help="iterations of each run (default: the scenario's)")
+        parser.add_argument("--exit", action="store_true", dest="leave", help="end after the table, not at Ctrl-C")
+        parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as one line of JSON")
+        parser.add_argument("--host", default="127.0.0.1", help="address of the dashboard (default: %(default)s)")
+        parser.add_argument("--port", type=int, default=8000, help="its port; 0: any free one (default: %(default)s)")
+
+    def handle(self, *args: Any, scenario: str, iterations: int | None, **options: Any) -> None:
+        console = Console(stderr=options["as_json"])
+        if not console.is_terminal:
+            console.width = WIDTH
+        demo = Demo(SCENARIOS[scenario], iterations, console, host=options["host"], port=options["port"] or free_port())
+        try:
+            held = demo.run(leave=options["leave"], as_json=options["as_json"])
+        except CannotStart as error:
+            sys.exit(str(error))
+        except Refused as refusal:
+            sys.exit(f"The control plane refused the demo's request: {problem_sentence(refusal.problem)}")
+        except Unreachable as error:
+            sys.exit(str(error))
+        except Interrupted:
+            console.print("Interrupted. Nothing is left running.")
+            sys.exit(INTERRUPTED)
+        sys.exit(0 if held else 1)
+
+
+class Demo:
+    """One demo, from an empty folder to nothing left."""
+
+    def __init__(self, scenario: Scenario, iterations: int | None, console: Console, *, host: str, port: int) -> None:
+        self.scenario, self.console = scenario, console
+        self.iterations = iterations or scenario.iterations
+        self.host, self.port = host, port
+
+    def run(self, *, leave: bool, as_json: bool) -> bool:
+        """Show it all; whether every bar held."""
+        with ExitStack() as stack:
+            interruption = stack.enter_context(Interruption())
+            folder = Path(stack.enter_context(private_folder()))
+            supervisor = stack.enter_context(Supervisor(interruption))
+            plane = ControlPlane(folder=folder, host=self.host, port=self.port, settings=PRIVATE)
+            access, environment = self._start(plane, supervisor)
+            client = stack.enter_context(Client(plane.url, access.token))
+            self._join(plane, client, supervisor)
+            summaries, bars = self._compare(client, supervisor)
+            held = self._close(summaries, bars, as_json=as_json)
+            if not leave:
+                link = let_in("demo", role="admin", environment=environment).login_link
+                self.console.print(f"The dashboard stays up at {link}\nCtrl-C ends it.", soft_wrap=True)
+                self._stay(supervisor)
+        if not leave:
+            self.console.print("Ended. Nothing is left running.")
+        return held
+
+    def _start(self, plane: ControlPlane, supervisor: Supervisor) -> tuple[Access, dict[str, str]]:
+        self.console.print(f"Starting a control plane in {plane.folder} ...", soft_wrap=True)
+        environment, notices = start_control_plane(plane, supervisor)
+        for notice in notices:
+            self.console.print(notice, soft_wrap=True)
+        access = let_in("demo", role="admin", environment=environment)
+        self.console.print(
+            f"Dashboard: {plane.url}\nSign in with this link, once and within five minutes: {access.login_link}",
+            soft_wrap=True,
+        )
+        return access, environment
+
+    def _join(self, plane: ControlPlane, client: Client, supervisor: Supervisor) -> None:
+        speeds = ", ".join(f"{speed:g}" for speed in self.scenario.speeds)
+        self.console.print(f"Machines of {speeds} samples/s join; the job: {self.scenario.summary}.", soft_wrap=True)
+        agent = start_agent(
+            plane.url,
+            client.invite()["token"],
+            name=MACHINES,
+            folder=plane.folder / "agent",
+            speeds=self.scenario.speeds,
+            server_slots=self.scenario.servers,
+            log=plane.logs / "agent.log",
+        )
+        supervisor.add(agent)
+        supervisor.wait_until(lambda: agent_is_online(client, MACHINES), what="The machines' joining", seconds=JOIN_S)
+
+    def _compare(self, client: Client, supervisor: Supervisor) -> tuple[list[Summary], list[Bar]]:
+        with Display(self.console) as display:
+            baseline, challenger = (
+                drive(client, run, self.scenario, self.iterations, display, supervisor)
+                for run in (BASELINE, CHALLENGER)
+            )
+        self.factor = speed_up(baseline, challenger)
+        summaries = [
+            summarise(run.label, record, self.scenario)
+            for run, record in ((BASELINE, baseline), (CHALLENGER, challenger))
+        ]
+        return summaries, judge(self.scenario, baseline, challenger)
+
+    def _close(self, summaries: list[Summary], bars: list[Bar], *, as_json: bool) -> bool:
+        self.console.print(closing_table(summaries, self.scenario.target, self.factor))
+        for bar in bars:
+            self.console.print(verdict_line(bar), highlight=False, soft_wrap=True)
+        held = all(bar.holds for bar in bars)
+        if as_json:
+            result = {"scenario": self.scenario.name, "held": held, "speed_up": self.factor}
+            sys.stdout.write(msgspec.json.encode({**result, "runs": summaries, "bars": bars}).decode() + "\n")
+            sys.stdout.flush()
+        return held
+
+    def _stay(self, supervisor: Supervisor) -> None:
+        try:
+            supervisor.watch()
+        except Interrupted:
+            return
+
+
+def private_folder() -> tempfile.TemporaryDirectory[str]:
+    """A data folder that goes with the demo.
+
+    Raises:
+        CannotStart: if there is no place for one.
+    """
+    try:
+        return tempfile.TemporaryDirectory(prefix="paceline-demo-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise CannotStart(
+            f"No temporary folder can be made ({error.strerror or error}): name one that you may write with TMPDIR."
+        ) from None
+
+
+def enough(text: str) -> int:
+    """A number of iterations after which shares have settled."""
+    if not text.isdecimal() or int(text) < 60:
+        raise ArgumentTypeError(f"found {text!r}, expected a number from 60 on: shares settle in the first 30")
+    return int(text)

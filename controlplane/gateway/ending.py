@@ -1,0 +1,19 @@
+"""The end of tasks: asked for until it comes."""
+
+import asyncio
+from typing import Any, Final
+
+AGAIN_S: Final = 0.05
+
+
+async def end(*tasks: asyncio.Task[Any]) -> list[Any]:
+    """Cancel tasks and wait for them; what each returned or raised.
+
+    Before Python 3.12 ``asyncio.wait_for`` loses a cancellation that comes just as its wait ends, and redis-py sends
+    through it. So one cancellation is not always enough.
+    """
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=AGAIN_S)
+    return await asyncio.gather(*tasks, return_exceptions=True)

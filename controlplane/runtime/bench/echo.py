@@ -1,0 +1,16 @@
+"""The bare minimum that the full path is compared to: a websocket that sends back what it gets."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+
+async def application(
+    scope: dict[str, Any],
+    receive: Callable[[], Awaitable[dict[str, Any]]],
+    send: Callable[[dict[str, Any]], Awaitable[None]],
+) -> None:
+    """Serve one connection."""
+    await receive()
+    await send({"type": "websocket.accept", "subprotocol": scope["subprotocols"][0]})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "bytes": message["bytes"]})

@@ -1,0 +1,46 @@
+"""Lets a user and a machine into a control plane that was just started, by the commands that anybody would use."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.runtime.embedded.control_plane import CHECKOUT, MANAGE
+from controlplane.runtime.embedded.processes import Service, run_command, start_service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What a user comes in with. ``login_link`` works once."""
+
+    token: str
+    login_link: str
+
+
+def let_in(name: str, *, role: str, environment: Mapping[str, str], password: str = "") -> Access:
+    """Make a user, with a password if one is given.
+
+    Raises:
+        CannotStart: if the command fails.
+    """
+    command = [*MANAGE, "access", name, "--role", role, "--json", *(["--password-stdin"] if password else [])]
+    answer = run_command("manage.py access", command, environment=environment, folder=CHECKOUT, stdin=password.encode())
+    document = json.loads(answer)
+    return Access(token=document["token"], login_link=document["login_link"])
+
+
+def start_agent(
+    url: str, token: str, *, name: str, folder: Path, speeds: Sequence[float], server_slots: int, log: Path
+) -> Service:
+    """Start an agent that offers one emulated machine per speed, in samples per second."""
+    command = [
+        *(sys.executable, "-m", "workers", "join", url, "-", "--name", name, "--host", "127.0.0.1"),
+        *("--slots", str(len(speeds)), "--emulate", ",".join(f"{speed:g}" for speed in speeds)),
+        *("--server-slots", str(server_slots), "--state-dir", str(folder)),
+    ]
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch")}  # else it leaves one in /tmp
+    return start_service(
+        f"agent {name}", command, log=log, environment=environment, folder=CHECKOUT, stdin=token.encode() + b"\n"
+    )

@@ -1,0 +1,78 @@
+"""Machines over REST: invited by an admin, enrolled by themselves."""
+
+import pytest
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from controlplane.fleet.models import Agent, EnrolmentToken
+from controlplane.fleet.selectors import agent_by_credential
+from controlplane.fleet.services import reserve_slots, token_create
+from controlplane.jobs.models import AuditEntry
+from tests.api.conftest import problem, refused
+from tests.support.rows import emulated, online_agent
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_machine_is_invited_and_joins(admin: APIClient, anybody: APIClient) -> None:
+    invitation = admin.post("/api/v1/agents/enrolment-tokens", {"labels": {"gpu": "a100"}}, format="json")
+    token = invitation.json()["token"]
+    row = EnrolmentToken.objects.get()
+    assert (invitation.status_code, invitation.json()["command"], row.created_by, row.labels) == (
+        201,
+        f"python -m workers join http://127.0.0.1:8000 {token} --slots 1",
+        User.objects.get(username="admin"),
+        {"gpu": "a100"},
+    )
+    reply = anybody.post("/api/v1/agents/enrol", {"token": token, "name": "m1"}, format="json")
+    agent = Agent.objects.get()
+    assert (reply.status_code, reply.json()["agent"], agent_by_credential(reply.json()["credential"])) == (
+        201,
+        agent.pk,
+        agent,
+    )
+    assert list(AuditEntry.objects.values_list("actor", "action")) == [
+        ("admin", "agent-invite"),
+        ("agent m1", "agent-enrol"),
+    ]
+
+
+def test_a_token_that_is_used_up_is_refused_with_the_cure(anybody: APIClient) -> None:
+    token, _ = token_create(labels={})
+    anybody.post("/api/v1/agents/enrol", {"token": token, "name": "m1"}, format="json")
+    found = refused(anybody.post("/api/v1/agents/enrol", {"token": token, "name": "m2"}, format="json"))
+    assert found["status"] == 403
+    assert found["detail"].endswith("and works once; make another with: python manage.py enroll")
+
+
+def test_the_name_of_an_online_machine_is_taken(anybody: APIClient) -> None:
+    online_agent("m1")
+    token, _ = token_create(labels={})
+    reply = anybody.post("/api/v1/agents/enrol", {"token": token, "name": "m1"}, format="json")
+    sentence = "agent 'm1' is online; stop it first, or join under another --name"
+    assert (reply.status_code, refused(reply)) == (409, problem(409, sentence))
+
+
+def test_a_machine_shows_its_slots_and_who_holds_them(viewer: APIClient) -> None:
+    agent = online_agent("m1", slots=emulated(250.0), labels={"zone": "b"})
+    reserve_slots(7, {}, workers=1, servers=1)
+    shown = viewer.get(f"/api/v1/agents/{agent.pk}").json()
+    assert {key: shown[key] for key in ("name", "state", "labels", "slots", "server_slots", "reserved")} == {
+        "name": "m1",
+        "state": "online",
+        "labels": {"zone": "b"},
+        "slots": [{"emulate": {"samples_per_second": 250.0}}],
+        "server_slots": 1,
+        "reserved": [
+            {"role": "server", "slot": 0, "job": 7, "index": 0},
+            {"role": "worker", "slot": 0, "job": 7, "index": 0},
+        ],
+    }
+    assert "credential_digest" not in shown
+
+
+def test_machines_can_be_filtered(viewer: APIClient) -> None:
+    online_agent("m1")
+    Agent.objects.create(name="m2", credential_digest="x")
+    found = viewer.get("/api/v1/agents?state=offline").json()
+    assert [agent["name"] for agent in found["results"]] == ["m2"]

@@ -1,0 +1,118 @@
+"""Who may call what: the whole table."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.urls import get_resolver
+from rest_framework.test import APIClient
+
+from controlplane.jobs.roles import Role
+from tests.api.conftest import Clients, problem, refused, user_of
+from tests.support.rows import online_agent, submitted_job
+
+READS = (
+    "jobs",
+    "jobs/{job}",
+    "jobs/{job}/processes",
+    "jobs/{job}/metrics?metric=loss",
+    "jobs/{job}/decisions",
+    "jobs/{job}/flags",
+    "jobs/{job}/events",
+    "jobs/{job}/placement",
+    "jobs/{job}/figures/batch-size",
+    "jobs/{job}/model",
+    "agents",
+    "agents/{agent}",
+    "workers",
+    "servers",
+    "policies",
+    "workloads",
+    "tokens",
+)
+WRITES = {
+    "POST jobs": Role.OPERATOR,
+    "POST jobs/{job}/actions/stop": Role.OPERATOR,
+    "POST agents/enrolment-tokens": Role.ADMIN,
+    "POST tokens": Role.VIEWER,
+    "DELETE tokens/nothere": Role.VIEWER,
+}
+OPEN = {"", "schema", "docs", "me", "agents/enrol"}
+"""For everybody; ``me`` for everybody who is somebody."""
+
+CHALLENGE = 'Bearer realm="paceline"'
+
+
+@pytest.fixture
+def there(db: None) -> dict[str, int]:
+    return {"job": submitted_job(User.objects.create_user("ada")).pk, "agent": online_agent("m1").pk}
+
+
+def call(client: APIClient, method: str, path: str, there: dict[str, int]) -> Any:
+    return client.generic(method, f"/api/v1/{path.format(**there)}", "{}", content_type="application/json")
+
+
+@pytest.mark.parametrize("path", READS)
+def test_reading_takes_a_viewer(path: str, client_of: Clients, anybody: APIClient, there: dict[str, int]) -> None:
+    stranger = call(anybody, "GET", path, there)
+    assert (refused(stranger)["status"], stranger["WWW-Authenticate"]) == (401, CHALLENGE)
+    sentence = "this takes the role viewer, and you have none; an admin can put you in that group"
+    assert refused(call(client_of(None), "GET", path, there)) == problem(403, sentence)
+    assert call(client_of(Role.VIEWER), "GET", path, there).status_code in {200, 404}
+
+
+@pytest.mark.parametrize(("operation", "needed"), WRITES.items())
+def test_writing_takes_the_role_that_is_named(
+    operation: str, needed: Role, client_of: Clients, anybody: APIClient, there: dict[str, int], redis_url: str
+) -> None:
+    method, path = operation.split()
+    assert refused(call(anybody, method, path, there))["status"] == 401
+    for role in Role:
+        reply = call(client_of(role), method, path, there)
+        enough = list(Role).index(role) >= list(Role).index(needed)
+        assert (reply.status_code != 403) == enough, (role, reply.content)
+        if not enough:
+            sentence = f"this takes the role {needed}, and you have {role}; an admin can put you in that group"
+            assert refused(reply) == problem(403, sentence)
+
+
+def test_every_address_of_the_api_is_in_these_tables() -> None:
+    known = {path.partition("?")[0] for path in READS} | {name.split()[1] for name in WRITES} | OPEN
+    patterns = {
+        str(entry.pattern).replace("<int:pk>", "{pk}")
+        for resolver in get_resolver().url_patterns
+        for part in getattr(resolver, "url_patterns", [])
+        if getattr(part, "namespace", None) == "api"
+        for entry in part.url_patterns
+    }
+    listed = {path.replace("{job}", "{pk}").replace("{agent}", "{pk}") for path in known}
+    listed = {
+        p.replace("figures/batch-size", "figures/<slug:name>").replace("tokens/nothere", "tokens/<slug:key>")
+        for p in listed
+    }
+    assert patterns == listed
+
+
+def test_a_session_may_write_only_with_its_csrf_token(there: dict[str, int]) -> None:
+    browser = APIClient(enforce_csrf_checks=True, raise_request_exception=False)
+    browser.force_login(user_of(Role.ADMIN))
+    assert browser.get("/api/v1/jobs").status_code == 200
+    reply = browser.post("/api/v1/agents/enrolment-tokens", {}, format="json")
+    assert refused(reply) == problem(403, "CSRF Failed: CSRF cookie not set.")
+
+
+def test_a_token_that_is_not_ours_is_refused(anybody: APIClient) -> None:
+    anybody.credentials(HTTP_AUTHORIZATION="Bearer made-up")
+    reply = anybody.get("/api/v1/jobs")
+    assert (refused(reply), reply["WWW-Authenticate"]) == (problem(401, "Invalid token."), CHALLENGE)
+
+
+def test_me_says_who_asks(client_of: Clients, anybody: APIClient) -> None:
+    found = [client_of(role).get("/api/v1/me").json() for role in (None, *Role)]
+    assert found == [
+        {"username": "nobody", "role": None},
+        {"username": "viewer", "role": "viewer"},
+        {"username": "operator", "role": "operator"},
+        {"username": "admin", "role": "admin"},
+    ]
+    assert refused(anybody.get("/api/v1/me"))["status"] == 401

@@ -1,0 +1,62 @@
+"""Every error has one shape."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from rest_framework.test import APIClient
+
+from controlplane.jobs import selectors
+from tests.api.conftest import problem, refused
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
+def test_nowhere_is_a_problem_whatever_the_method(anybody: APIClient, method: str) -> None:
+    reply = getattr(anybody, method)("/api/v1/nothing/here")
+    sentence = "there is nothing at /api/v1/nothing/here; /api/v1/ lists what there is"
+    assert (reply.status_code, refused(reply)) == (404, problem(404, sentence))
+
+
+def test_a_method_that_is_not_there(viewer: APIClient, admin: APIClient) -> None:
+    reply = admin.put("/api/v1/jobs", {}, format="json")
+    assert (refused(reply), reply["Allow"]) == (problem(405, 'Method "PUT" not allowed.'), "GET, POST, HEAD, OPTIONS")
+
+
+def test_what_breaks_here_says_so_and_nothing_more(viewer: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(selectors, "job_decisions", break_down)
+    monkeypatch.setattr("controlplane.api.views.history.DecisionsView.rows_of", staticmethod(break_down))
+    monkeypatch.setattr("controlplane.api.views.history._job", lambda pk: type("Row", (), {"pk": pk}))
+    sentence = "something went wrong here; the log of the web process says what"
+    assert refused(viewer.get("/api/v1/jobs/1/decisions")) == problem(500, sentence)
+
+
+def test_every_missing_field_of_a_small_document_is_named(anybody: APIClient) -> None:
+    reply = anybody.post("/api/v1/agents/enrol", {"name": ""}, format="json")
+    assert refused(reply) == problem(
+        400,
+        "token: This field is required.; name: This field may not be blank.",
+        ("token", None, "This field is required."),
+        ("name", "", "This field may not be blank."),
+    )
+
+
+@pytest.mark.parametrize("body", ["[]", "3", '"x"', "null", "true"])
+def test_a_body_that_is_no_object_is_a_problem(anybody: APIClient, body: str) -> None:
+    reply = anybody.post("/api/v1/agents/enrol", body, content_type="application/json")
+    assert (reply.status_code, refused(reply)["field"]) == (400, "")
+
+
+def test_a_host_that_is_not_ours_is_refused(settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["paceline.example.org"]
+    reply = Client(raise_request_exception=False).get("/api/v1/jobs", headers={"host": "elsewhere"})
+    assert (reply.status_code, refused(reply)["title"]) == (400, "Bad Request")
+
+
+def test_pages_keep_their_own_errors() -> None:
+    reply = Client(raise_request_exception=False).get("/nothing/here/")
+    assert (reply.status_code, reply["Content-Type"].partition(";")[0]) == (404, "text/html")

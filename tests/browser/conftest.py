@@ -1,0 +1,129 @@
+"""Real Chromium on real pages: the whole web process in a thread, and every console error a failure."""
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+INSTALL = "no Chromium: install it with apt-get install chromium"
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+WIDE, NARROW = 1440, 400
+PASSWORD = "pace-line-1"
+
+Look = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, for the tests of one module: while Playwright runs, its thread counts as one with an event loop."""
+    path = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip(INSTALL)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def _orm_beside_playwright(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django sees Playwright's event loop and would refuse the test's own queries; nothing here is concurrent."""
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+
+
+@pytest.fixture
+def site(_orm_beside_playwright: None, transactional_db: None, redis_url: str) -> Iterator[str]:
+    """The web process, over the test's database and Redis; its address."""
+    from controlplane.config.asgi import application
+    from controlplane.gateway.hub import close_hub
+
+    cache.clear()
+    config = uvicorn.Config(application, host="127.0.0.1", port=0, lifespan="off", log_level="warning")
+    server = uvicorn.Server(config)
+    started = threading.Event()
+
+    async def serve() -> None:
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        started.set()
+        await serving
+        await close_hub()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="web")
+    thread.start()
+    assert started.wait(20)
+    host, port = server.servers[0].sockets[0].getsockname()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture
+def ada(_orm_beside_playwright: None, transactional_db: None) -> User:
+    """An admin."""
+    return User.objects.create_user("ada", password=PASSWORD, is_superuser=True)
+
+
+@pytest.fixture
+def errors() -> Iterator[list[str]]:
+    """What the browser complains of; a test that expects a complaint takes it out."""
+    complaints: list[str] = []
+    yield complaints
+    assert complaints == []
+
+
+@pytest.fixture
+def look(browser: Browser, errors: list[str]) -> Iterator[Look]:
+    """Opens pages in contexts of their own, of a width and colour scheme, signed in as somebody or nobody."""
+    contexts = []
+
+    def opened(base: str, *, user: User | None = None, theme: str = "light", width: int = WIDE) -> Page:
+        context = browser.new_context(
+            base_url=base, color_scheme=theme, viewport={"width": width, "height": 900}, reduced_motion="reduce"
+        )
+        contexts.append(context)
+        if user is not None:
+            context.add_cookies([{"name": "sessionid", "value": _session(user), "url": base}])
+        context.set_default_timeout(15_000)
+        page = context.new_page()
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+def _session(user: User) -> str:
+    client = Client()
+    client.force_login(user)
+    value: str = client.cookies["sessionid"].value
+    return value
+
+
+def axe_findings(page: Page) -> list[str]:
+    """What axe finds serious or critical on the page, one line each."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found: list[dict[str, Any]] = Axe().run(page).response["violations"]
+    return [
+        f"{finding['id']}: {finding['help']} ({', '.join(str(node['target']) for node in finding['nodes'][:3])})"
+        for finding in found
+        if finding["impact"] in {"serious", "critical"}
+    ]

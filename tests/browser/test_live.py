@@ -1,0 +1,188 @@
+"""Pages move by themselves: ticks, gaps, lost connections, pausing. Where its faults matter, the test is the socket."""
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, Route, WebSocketRoute, expect
+
+from controlplane.jobs.models import Job
+from controlplane.runtime import ticks
+from controlplane.runtime.redis import connect
+from controlplane.telemetry.models import Cursor
+from tests.browser.conftest import Look
+from tests.frontend import factories
+from tests.frontend.factories import BALANCED, EVEN, Pace
+
+pytestmark = pytest.mark.browser
+
+SOCKET = "**/ws/pages"
+ITERATION = "#job-header .facts > div:nth-child(2) dd:first-of-type"
+
+
+class Sockets:
+    """The page's websockets, answered by the test."""
+
+    def __init__(self, page: Page) -> None:
+        self.opened: list[WebSocketRoute] = []
+        page.route_web_socket(SOCKET, lambda socket: self.opened.append(socket))
+
+    def tick(self, seq: int, *jobs: int) -> None:
+        """Say that these jobs moved."""
+        moved = dict.fromkeys(map(str, jobs), "running")
+        tick = {"type": "tick", "seq": seq, "at_ms": seq, "jobs": moved, "fleet": False}
+        self.opened[-1].send(json.dumps(tick))
+
+
+def count_of(page: Page, path: str) -> list[str]:
+    """Notes every request of that path from now on."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if request.url.split("?")[0].endswith(path) else None)
+    return asked
+
+
+def advance(job: Job) -> None:
+    """One more iteration, as ingest would have written it."""
+    Job.objects.filter(pk=job.pk).update(iteration=job.iteration + 1)
+    Cursor.objects.filter(job=job).update(position=f"{job.iteration + 1}-1")
+    job.refresh_from_db()
+
+
+def test_a_number_moves_without_a_reload(site: str, look: Look, ada: User) -> None:
+    job = factories.demo_job(user=ada)
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/")
+    expect(page.locator("#freshness-chip")).to_have_text("Live")
+    expect(page.locator(ITERATION)).to_have_text("60 of 400")
+    advance(job)
+    client = connect()
+    ticks.publish(client, jobs={job.pk: "running"})
+    client.close()
+    expect(page.locator(ITERATION)).to_have_text("61 of 400")
+
+
+def test_a_paused_page_stands_still_and_catches_up(site: str, look: Look, ada: User) -> None:
+    job = factories.demo_job(user=ada)
+    page = look(site, user=ada)
+    sockets, asked = Sockets(page), count_of(page, "/live/")
+    page.goto(f"/jobs/{job.pk}/")
+    expect(page.locator("#freshness-chip")).to_have_text("Live")
+    page.wait_for_function("document.querySelector('plotly-figure .main-svg')")
+    page.keyboard.press("Space")
+    expect(page.locator("#freshness-chip")).to_have_text("Paused")
+    before = len(asked)
+    advance(job)
+    sockets.tick(1, job.pk)
+    page.clock.install()
+    page.clock.run_for(5_000)
+    assert len(asked) == before
+    page.keyboard.press("Space")
+    page.clock.run_for(5_000)
+    expect(page.locator(ITERATION)).to_have_text("61 of 400")
+
+
+def test_other_jobs_do_not_move_this_page_but_a_gap_does(site: str, look: Look, ada: User) -> None:
+    job = factories.demo_job(user=ada)
+    page = look(site, user=ada)
+    sockets = Sockets(page)
+    with page.expect_response("**/live/"):
+        page.goto(f"/jobs/{job.pk}/")
+    asked = count_of(page, "/live/")
+    sockets.tick(1, job.pk + 1)
+    sockets.tick(2, job.pk + 1)
+    sockets.tick(2, job.pk)
+    with page.expect_response("**/live/"):
+        sockets.tick(4, job.pk + 1)
+    assert len(asked) == 1
+
+
+def test_a_lost_connection_is_said_and_comes_back(site: str, look: Look, ada: User) -> None:
+    job = factories.demo_job(user=ada)
+    page = look(site, user=ada)
+    sockets = Sockets(page)
+    page.goto(f"/jobs/{job.pk}/")
+    expect(page.locator("#freshness-chip")).to_have_text("Live")
+    advance(job)
+    sockets.opened[-1].close()
+    expect(page.locator("#freshness")).to_have_attribute("data-state", "reconnecting")
+    expect(page.locator("#freshness-chip")).to_have_text("Live")
+    expect(page.locator(ITERATION)).to_have_text("61 of 400")
+    expect(page.locator("#freshness-said")).to_have_text("Updates: Live")
+    assert len(sockets.opened) == 2
+
+
+def test_a_figure_that_has_not_changed_is_not_sent_again(site: str, look: Look, ada: User) -> None:
+    job = factories.demo_job(user=ada)
+    page = look(site, user=ada)
+    sockets = Sockets(page)
+    page.goto(f"/jobs/{job.pk}/")
+    page.wait_for_function("document.querySelector('#figure-batch-size .main-svg')")
+    sockets.tick(1, job.pk)
+    with page.expect_response(lambda response: "/figures/batch-size" in response.url and response.status == 304):
+        sockets.tick(2, job.pk)
+    expect(page.locator("#figure-batch-size .main-svg").first).to_be_visible()
+
+
+def test_zoom_survives_new_data(site: str, look: Look, ada: User) -> None:
+    job = factories.make_job(user=ada)
+    factories.make_reports(job, [Pace(shares=EVEN)] * 20)
+    page = look(site, user=ada)
+    sockets = Sockets(page)
+    page.goto(f"/jobs/{job.pk}/")
+    page.wait_for_function("document.querySelector('#figure-batch-size .main-svg')")
+    box = page.locator("#figure-batch-size .nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 40, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 140, box["y"] + 32, steps=4)
+    page.mouse.up()
+    plot = "document.querySelector('#figure-batch-size .plot')"
+    page.wait_for_function(f"{plot}.layout.xaxis.autorange !== true")
+    zoomed: list[Any] = page.evaluate(f"{plot}.layout.xaxis.range")
+    factories.make_reports(job, [Pace(shares=BALANCED)] * 20, first=20)
+    sockets.tick(1, job.pk)
+    page.wait_for_function(f"{plot}._fullData[0].y.length === 40")
+    assert page.evaluate(f"{plot}.layout.xaxis.range") == zoomed
+
+
+def test_what_did_not_change_keeps_its_focus(site: str, look: Look, ada: User) -> None:
+    job = factories.demo_job(user=ada)
+    page = look(site, user=ada)
+    sockets = Sockets(page)
+    with page.expect_response("**/live/"):
+        page.goto(f"/jobs/{job.pk}/")
+    page.locator("#stop").focus()
+    advance(job)
+    sockets.tick(1, job.pk)
+    expect(page.locator(ITERATION)).to_have_text("61 of 400")
+    expect(page.locator("#stop")).to_be_focused()
+
+
+def test_a_figure_that_cannot_be_fetched_says_so_and_keeps_what_it_shows(
+    site: str, look: Look, ada: User, errors: list[str]
+) -> None:
+    job = factories.demo_job(user=ada)
+    page = look(site, user=ada)
+    sockets = Sockets(page)
+    page.goto(f"/jobs/{job.pk}/")
+    figure = page.locator("#figure-batch-size")
+    expect(figure.locator(".main-svg").first).to_be_visible()
+
+    def refuse(route: Route) -> None:
+        route.fulfill(status=503, body="")
+
+    page.route("**/figures/batch-size*", refuse)
+    sockets.tick(1, job.pk)
+    expect(figure.locator(".figure-error")).to_contain_text("could not be fetched (503)")
+    expect(figure.locator(".main-svg").first).to_be_visible()
+    assert {"503" in error for error in errors} == {True}
+    errors.clear()
+
+
+def test_a_finished_job_is_called_finished(site: str, look: Look, ada: User) -> None:
+    job = factories.make_job(user=ada, state="succeeded", finished_at=factories.START)
+    page = look(site, user=ada)
+    Sockets(page)
+    page.goto(f"/jobs/{job.pk}/")
+    expect(page.locator("#freshness-chip")).to_have_text("Finished")

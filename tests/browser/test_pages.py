@@ -1,0 +1,136 @@
+"""Every page in both themes and on a narrow screen: readable by all, within its width, by keyboard as by mouse."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, expect
+
+from controlplane.jobs.models import Job
+from tests.browser.conftest import NARROW, PASSWORD, Look, axe_findings
+from tests.frontend import factories
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def job(ada: User) -> Job:
+    """A job with everything on its page, beside one that waits and one that failed."""
+    Job.objects.create(name="waits", spec=factories.spec(workers=8), submitted_by=ada)
+    Job.objects.create(name="failed", spec=factories.spec(), submitted_by=ada, state="failed", reason="w2 ended")
+    return factories.demo_job(user=ada)
+
+
+def paths(job: Job) -> list[str]:
+    first = job.pk - 2
+    return ["/", "/jobs/", "/workers/", "/jobs/new/", f"/jobs/{job.pk}/", f"/jobs/{first}/"]
+
+
+def visited(page: Page, job: Job) -> Iterator[str]:
+    """Each page, once its charts are drawn."""
+    for path in paths(job):
+        page.goto(path)
+        if path == f"/jobs/{job.pk}/":
+            draw_all(page)
+        yield path
+
+
+def draw_all(page: Page) -> None:
+    for figure in page.locator("plotly-figure").all():
+        figure.scroll_into_view_if_needed()
+        expect(figure.locator(".main-svg").first).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(site: str, look: Look, ada: User, job: Job, theme: str) -> None:
+    page = look(site, user=ada, theme=theme)
+    found = {path: findings for path in visited(page, job) if (findings := axe_findings(page))}
+    signed_out = look(site, theme=theme)
+    signed_out.goto("/login/")
+    assert found | {"/login/": axe_findings(signed_out)} == {"/login/": []}
+
+
+def test_nothing_is_wider_than_a_narrow_screen(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada, width=NARROW)
+    wide = {path: page.evaluate("document.documentElement.scrollWidth") for path in visited(page, job)}
+    assert wide == dict.fromkeys(paths(job), NARROW)
+
+
+def test_signing_in_by_the_form(site: str, look: Look, ada: User) -> None:
+    page = look(site)
+    page.goto("/jobs/")
+    page.get_by_label("User name").fill("ada")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(f"{site}/jobs/")
+    page.get_by_label("Settings and account").click()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(f"{site}/login/")
+
+
+def test_the_theme_is_kept_and_the_charts_follow_it(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/")
+    root = page.locator("html")
+    expect(root).to_have_attribute("data-theme", "light")
+    page.get_by_label("Settings and account").click()
+    with page.expect_response(lambda response: "batch-size?theme=dark" in response.url):
+        page.get_by_label("Dark").check()
+    expect(root).to_have_attribute("data-theme", "dark")
+    page.reload()
+    expect(root).to_have_attribute("data-theme", "dark")
+
+
+def test_the_keyboard_goes_everywhere(site: str, look: Look, ada: User) -> None:
+    page = look(site, user=ada)
+    page.goto("/")
+    for keys, path in (("gj", "/jobs/"), ("gw", "/workers/"), ("go", "/")):
+        for key in keys:
+            page.keyboard.press(key)
+        expect(page).to_have_url(f"{site}{path}")
+    page.keyboard.press("?")
+    expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_be_hidden()
+    page.keyboard.press("/")
+    expect(page.locator("#search")).to_be_focused()
+    page.keyboard.type("gw")
+    expect(page).to_have_url(f"{site}/jobs/?q=gw&state=")
+
+
+def test_a_search_narrows_the_list_as_one_types(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada)
+    page.goto("/jobs/")
+    expect(page.locator("#jobs-table tbody tr")).to_have_count(3)
+    page.locator("#search").fill("fail")
+    expect(page.locator("#jobs-table tbody tr")).to_have_count(1)
+    page.reload()
+    expect(page.locator("#jobs-table tbody tr")).to_have_count(1)
+
+
+def test_a_chart_is_also_a_table_and_its_axis_is_in_the_address(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/")
+    figure = page.locator("#figure-batch-size")
+    figure.get_by_label("Time").check()
+    expect(page).to_have_url(f"{site}/jobs/{job.pk}/?x-batch-size=time")
+    page.reload()
+    expect(figure.get_by_label("Time")).to_be_checked()
+    figure.get_by_label("Iteration").check()
+    figure.get_by_role("button", name="View as table").click()
+    expect(figure.locator("thead")).to_have_text("iterationw0w1w2w3")
+    expect(figure.locator("tbody tr").first).to_have_text("5993934723")
+
+
+def test_a_job_without_reports_shows_sentences_and_no_axes(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk - 2}/")
+    expect(page.get_by_text("Batch sizes appear with the first iteration that a worker reports.")).to_be_visible()
+    assert page.locator(".main-svg").count() == 0
+
+
+def test_an_enrolment_token_is_made_on_the_page(site: str, look: Look, ada: User) -> None:
+    page = look(site, user=ada)
+    page.goto("/workers/")
+    page.get_by_role("button", name="Make an enrolment token").click()
+    expect(page.locator("#enrol-command")).to_contain_text("python -m workers join")

@@ -1,0 +1,80 @@
+"""Submitting and stopping from pages: what the server says lands where it belongs, and nothing happens twice."""
+
+import json
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import expect
+
+from controlplane.jobs.models import AuditEntry, Job
+from tests.browser.conftest import Look
+from tests.frontend import factories
+
+pytestmark = pytest.mark.browser
+
+JOB_PAGE = re.compile(r"/jobs/\d+/$")
+
+
+def test_the_preview_is_what_is_sent(site: str, look: Look, ada: User) -> None:
+    page = look(site, user=ada)
+    page.goto("/jobs/new/")
+    page.get_by_label("Baseline: digits under plain BSP").check()
+    page.get_by_label("Workers", exact=True).fill("3")
+    shown = json.loads(page.locator("#preview").text_content() or "")
+    assert (shown["workers"], shown["synchronization"]["batching"]) == (3, {"name": "uniform"})
+    assert f"curl -X POST {site}/api/v1/jobs" in (page.locator("#curl").text_content() or "")
+    with page.expect_request("**/api/v1/jobs") as sent:
+        page.locator("#submit-button").click()
+    assert json.loads(sent.value.post_data or "") == shown
+    page.wait_for_url(JOB_PAGE)
+
+
+def test_a_double_click_submits_once(site: str, look: Look, ada: User) -> None:
+    page = look(site, user=ada)
+    page.goto("/jobs/new/")
+    page.locator("#submit-button").dblclick()
+    page.wait_for_url(JOB_PAGE)
+    job = Job.objects.get()
+    assert (job.name, page.url) == ("digits", f"{site}/jobs/{job.pk}/")
+
+
+def test_an_error_of_the_server_lands_on_its_field(site: str, look: Look, ada: User, errors: list[str]) -> None:
+    page = look(site, user=ada)
+    page.goto("/jobs/new/")
+    field = page.get_by_label("Batch size per worker")
+    field.fill("many")
+    page.locator("#submit-button").click()
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(field).to_be_focused()
+    expect(page.locator('[data-field="batch_size"] .field-error')).to_have_text("Expected `int`, got `str`")
+    field.fill("64")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    assert Job.objects.count() == 0
+    # The browser itself notes that a request was answered with 400.
+    assert len(errors) == 1
+    errors.clear()
+
+
+def test_a_duplicate_begins_with_the_same_spec(site: str, look: Look, ada: User) -> None:
+    job = factories.make_job(user=ada, spec=factories.spec(batch_size=32))
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/")
+    page.locator("#duplicate").click()
+    expect(page.get_by_label("Batch size per worker")).to_have_value("32")
+
+
+def test_stopping_asks_first_and_names_the_job(site: str, look: Look, ada: User) -> None:
+    job = Job.objects.create(name="digits", spec=factories.spec(), submitted_by=ada)
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/")
+    page.locator("#stop").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(f"Stop job #{job.pk}, digits?")
+    page.get_by_role("button", name="Keep it running").click()
+    expect(dialog).to_be_hidden()
+    assert AuditEntry.objects.count() == 0
+    page.locator("#stop").click()
+    page.get_by_role("button", name=f"Stop job #{job.pk}").click()
+    expect(page.locator("#toasts")).to_have_text(f"Job #{job.pk} was asked to stop.")
+    assert AuditEntry.objects.get().action == "job-stop"

@@ -1,0 +1,105 @@
+"""What the environment may say, and how it is refused."""
+
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from controlplane.config.environment import Environment, broker_url, read_environment
+
+
+def read(folder: Path, **variables: str) -> Environment:
+    return read_environment({"PACELINE_DATA_DIR": str(folder), **variables})
+
+
+def refusal(folder: Path, **variables: str) -> str:
+    with pytest.raises(ImproperlyConfigured) as caught:
+        read(folder, **variables)
+    return str(caught.value)
+
+
+def test_nothing_needs_to_be_configured(tmp_path: Path) -> None:
+    found = read(tmp_path / "var")
+    assert found == Environment(
+        data_dir=tmp_path / "var",
+        debug=False,
+        secret_key=(tmp_path / "var" / "secret_key").read_text(),
+        url="http://127.0.0.1:8000",
+        allowed_hosts=["localhost", "127.0.0.1", "[::1]"],
+        database=found.database,
+        redis_url="",
+        static_root=None,
+        log_format="plain",
+        log_level="INFO",
+    )
+    assert (found.database["ENGINE"], found.database["NAME"]) == (
+        "django.db.backends.sqlite3",
+        str(tmp_path / "var" / "paceline.sqlite3"),
+    )
+
+
+def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
+    assert read(tmp_path).secret_key == read(tmp_path).secret_key
+    assert [(path.name, path.stat().st_mode & 0o777) for path in tmp_path.iterdir()] == [("secret_key", 0o600)]
+
+
+def test_secrets_may_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s" * 60 + "\n")
+    assert read(tmp_path, SECRET_KEY_FILE=str(tmp_path / "secret")).secret_key == "s" * 60
+
+
+def test_postgresql_is_chosen_by_its_address(tmp_path: Path) -> None:
+    database = read(tmp_path, DATABASE_URL="postgres://ada:pw@db:5433/paceline").database
+    wanted = {"ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT"}
+    assert {key: database[key] for key in wanted} == {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": "paceline",
+        "USER": "ada",
+        "PASSWORD": "pw",
+        "HOST": "db",
+        "PORT": 5433,
+    }
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"DEBUG": "maybe"}, "DEBUG: found 'maybe', expected 1, true, yes, on, or 0, false, no, off"),
+        ({"REDIS_URL": "localhost:6379"}, "REDIS_URL: found 'localhost:6379', expected redis://host:port/db, "),
+        ({"DATABASE_URL": "mysql://root@db/x"}, "DATABASE_URL: found 'mysql://root', expected sqlite:///path or "),
+        ({"ALLOWED_HOSTS": "*"}, "ALLOWED_HOSTS: found '*', expected the names under which it is reached, or DEBUG=1"),
+        ({"ALLOWED_HOSTS": "http://x"}, "ALLOWED_HOSTS: found 'http://x', expected bare host names"),
+        ({"PACELINE_URL": "paceline.org"}, "PACELINE_URL: found 'paceline.org', expected an address such as https://"),
+        ({"SECRET_KEY": "short"}, "SECRET_KEY: found '5 characters', expected at least 50 characters; leave it out"),
+        ({"LOG_FORMAT": "xml"}, "LOG_FORMAT: found 'xml', expected one of plain, json"),
+        ({"LOG_LEVEL": "loud"}, "LOG_LEVEL: found 'loud', expected one of DEBUG, INFO, WARNING, ERROR"),
+        ({"SECRET_KEY_FILE": "/nowhere"}, "SECRET_KEY_FILE: found '/nowhere', expected a file that can be read"),
+    ],
+)
+def test_bad_values_are_refused_with_the_cure(tmp_path: Path, variables: dict[str, str], sentence: str) -> None:
+    assert refusal(tmp_path, **variables).startswith(sentence)
+
+
+def test_a_password_is_not_repeated_in_a_refusal(tmp_path: Path) -> None:
+    assert "hunter2" not in refusal(tmp_path, DATABASE_URL="mysql://root@hunter2/x")
+
+
+def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert refusal(tmp_path / "file" / "var") == (
+        f"PACELINE_DATA_DIR: found '{tmp_path}/file/var', expected a folder that can be made here (Not a directory)"
+    )
+
+
+def test_celery_spells_unix_sockets_its_own_way() -> None:
+    assert [
+        broker_url("redis://:pw@host:6379/1"),
+        broker_url("unix:///tmp/redis.sock"),
+        broker_url("unix:///tmp/redis.sock?db=2&password=a%2Fb"),
+        broker_url("unix://:secret@/tmp/redis.sock"),
+    ] == [
+        "redis://:pw@host:6379/1",
+        "redis+socket:///tmp/redis.sock?virtual_host=0",
+        "redis+socket://:a%2Fb@/tmp/redis.sock?virtual_host=2",
+        "redis+socket://:secret@/tmp/redis.sock?virtual_host=0",
+    ]

@@ -1,0 +1,147 @@
+"""As much of a container engine as docker-compose.yml needs, made of local processes.
+
+What differs inside containers is translated, and nothing else: host names become this machine, ports become private
+ones, and the paths of images and volumes become folders. ``depends_on`` is obeyed, and a service is well when its own
+health check says so.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controlplane.runtime.embedded.ground import free_port
+from controlplane.runtime.embedded.processes import start_service
+from controlplane.runtime.embedded.supervisor import Supervisor
+from deploy import make_env
+from tests.deploy.images import bare_environment, unpack
+from tests.deploy.reading import entrypoint, environment_of, interpolated, parse_env, services, start_order
+from tests.support.postgres import become, initialise, postgres_folder
+
+PORTS = (5432, 6379, 8000)
+HOSTS = ("postgres", "redis", "web")
+HEALTH_S = 90.0
+
+
+@dataclass(slots=True)
+class Engine:
+    """Runs the file's services below ``folder``; they end with the supervisor."""
+
+    folder: Path
+    supervisor: Supervisor
+    ports: dict[int, int] = field(default_factory=lambda: {port: free_port() for port in PORTS})
+
+    @property
+    def url(self) -> str:
+        """Where the published port is."""
+        return f"http://127.0.0.1:{self.ports[8000]}"
+
+    def up(self) -> None:
+        """Start everything, each after what it waits for, until all are well."""
+        make_env.main(self.folder / "env")
+        for stage in ("controlplane", "agent"):
+            unpack(stage, self.folder / "images" / stage)
+        self.execute("web", "python", "manage.py", "collectstatic", "--no-input", "--verbosity", "0")
+        for name in start_order():
+            for needed, how in services()[name].get("depends_on", {}).items():
+                if how["condition"] == "service_healthy":
+                    self.await_health(needed)
+            self._run(name)
+        for name, service in services().items():
+            if "healthcheck" in service:
+                self.await_health(name)
+
+    def execute(self, name: str, *command: str) -> str:
+        """What a command prints that runs in a service's surroundings, as ``docker compose exec`` does."""
+        done = subprocess.run(
+            self._words(name, command),
+            env=self.environment(name),
+            cwd=self._home(name),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{name}: {' '.join(command)} ended with {done.returncode}:\n{done.stderr}"
+        return done.stdout
+
+    def await_health(self, name: str) -> None:
+        """Wait until the service's own check passes."""
+        self.supervisor.wait_until(lambda: self.is_well(name), what=f"The health of {name}", seconds=HEALTH_S)
+
+    def is_well(self, name: str) -> bool:
+        """Run the service's health check once."""
+        kind, *command = services()[name]["healthcheck"]["test"]
+        words = self._words(name, ["sh", "-c", *command] if kind == "CMD-SHELL" else command)
+        done = subprocess.run(
+            words, env=self.environment(name), cwd=self._home(name), capture_output=True, timeout=60, check=False
+        )
+        return done.returncode == 0
+
+    def environment(self, name: str) -> dict[str, str]:
+        """What image, env files and compose file set, in this order."""
+        service = services()[name]
+        found = environment_of(service["build"]["target"]) if "build" in service else {}
+        for file in service.get("env_file", []):
+            found |= parse_env((self.folder / "env" / Path(file).name).read_text())
+        found |= {key: str(value) for key, value in service.get("environment", {}).items()}
+        local = {key: self._translated(name, value) for key, value in found.items()}
+        path = os.pathsep.join([str(postgres_folder()), os.environ["PATH"]])
+        return {**bare_environment(), "PATH": path, **local}
+
+    def _run(self, name: str) -> None:
+        """Start a service, or run it to its end if it has no health to wait for."""
+        service = services()[name]
+        for volume in service.get("volumes", []):
+            self._volume(volume).mkdir(parents=True, exist_ok=True)
+        if "healthcheck" not in service:
+            self.execute(name, *service["command"])
+            return
+        command = self._words(name, [*self._entry(service), *service["command"]])
+        if name == "postgres":
+            command = self._prepare_postgres(command)
+        log = self.folder / f"{name}.log"
+        started = start_service(name, command, log=log, environment=self.environment(name), folder=self._home(name))
+        self.supervisor.add(started, beside_the_last="build" in service and name != "web")
+
+    def _entry(self, service: dict[str, Any]) -> list[str]:
+        return entrypoint(service["build"]["target"]) if "build" in service else []
+
+    def _prepare_postgres(self, command: list[str]) -> list[str]:
+        """What the image's own entry point does first, and where it says that the data are."""
+        binaries, variables = postgres_folder(), self.environment("postgres")
+        assert binaries is not None
+        data = self._volume(services()["postgres"]["volumes"][0]) / "cluster"
+        initialise(
+            binaries,
+            data,
+            user=variables["POSTGRES_USER"],
+            password=variables["POSTGRES_PASSWORD"],
+            database=variables["POSTGRES_DB"],
+        )
+        return [*become(), str(binaries / command[0]), *command[1:], "-D", str(data)]
+
+    def _words(self, name: str, command: list[str] | tuple[str, ...]) -> list[str]:
+        words = [self._translated(name, interpolated(word, {})) for word in command]
+        return [sys.executable if words[0] == "python" else words[0], *words[1:]]
+
+    def _translated(self, name: str, text: str) -> str:
+        service = services()[name]
+        if text in {"0.0.0.0", service.get("hostname")}:
+            return "127.0.0.1"
+        text = re.sub(rf"(?<=[@/])({'|'.join(HOSTS)})(?=:)", "127.0.0.1", text)
+        text = re.sub(r"\b(5432|6379|8000)\b", lambda found: str(self.ports[int(found[0])]), text)
+        for volume in service.get("volumes", []):
+            text = re.sub(rf"(?<![\w./-]){volume.split(':')[1]}(?![\w-])", str(self._volume(volume)), text)
+        return re.sub(r"^/app(?=/|$)", str(self._home(name)), text)
+
+    def _volume(self, volume: str) -> Path:
+        return self.folder / "volumes" / volume.partition(":")[0]
+
+    def _home(self, name: str) -> Path:
+        """Where the service's image has its files."""
+        service = services()[name]
+        return self.folder / "images" / service["build"]["target"] if "build" in service else self.folder

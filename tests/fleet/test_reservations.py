@@ -1,0 +1,107 @@
+"""Who gets which slot."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection
+
+from controlplane.core.events import Assignment
+from controlplane.fleet.models import Reservation
+from controlplane.fleet.selectors import Capacity, capacity
+from controlplane.fleet.services import agent_disconnected, release_slots, reserve_slots
+from controlplane.protocol.orders import Role
+from controlplane.protocol.spec import Emulation
+from tests.support.rows import emulated, online_agent
+
+
+def assigned(role: Role, index: int, agent: int, slot: int, speed: float | None = None) -> Assignment:
+    emulate = Emulation(samples_per_second=speed) if speed else None
+    return Assignment(role=role, index=index, agent=agent, slot=slot, emulate=emulate)
+
+
+@pytest.mark.django_db
+def test_slots_are_given_by_agent_and_number() -> None:
+    first, second = online_agent("m1", slots=emulated(1000.0, 500.0)), online_agent("m2", slots=2, server_slots=2)
+    assert reserve_slots(7, {}, workers=3, servers=2) == [
+        assigned("worker", 0, first.pk, 0, 1000.0),
+        assigned("worker", 1, first.pk, 1, 500.0),
+        assigned("worker", 2, second.pk, 0),
+        assigned("server", 0, first.pk, 0),
+        assigned("server", 1, second.pk, 0),
+    ]
+
+
+@pytest.mark.django_db
+def test_all_or_nothing() -> None:
+    online_agent("m1", slots=4, server_slots=1)
+    assert (reserve_slots(7, {}, workers=2, servers=2), Reservation.objects.count()) == (None, 0)
+
+
+@pytest.mark.django_db
+def test_a_taken_slot_is_not_given_again_until_it_is_released() -> None:
+    agent = online_agent("m1", slots=3, server_slots=3)
+    reserve_slots(7, {}, workers=2, servers=1)
+    assert reserve_slots(8, {}, workers=2, servers=1) is None
+    assert (release_slots(7), release_slots(7)) == (3, 0)
+    assert reserve_slots(8, {}, workers=2, servers=1) == [
+        assigned("worker", 0, agent.pk, 0),
+        assigned("worker", 1, agent.pk, 1),
+        assigned("server", 0, agent.pk, 0),
+    ]
+
+
+@pytest.mark.django_db
+def test_only_online_agents_with_every_label_count() -> None:
+    online_agent("m1", labels={"gpu": "a100"})
+    offline = online_agent("m2", labels={"gpu": "a100", "zone": "b"})
+    agent_disconnected(offline.pk)
+    fits = online_agent("m3", labels={"gpu": "a100", "zone": "b", "more": "x"})
+    assert reserve_slots(7, {"gpu": "a100", "zone": "b"}, workers=1, servers=1) == [
+        assigned("worker", 0, fits.pk, 0),
+        assigned("server", 0, fits.pk, 0),
+    ]
+
+
+@pytest.mark.django_db
+def test_asking_twice_gives_the_same_slots() -> None:
+    online_agent("m1", slots=emulated(1000.0, 250.0, 500.0), server_slots=2)
+    first = reserve_slots(7, {}, workers=2, servers=1)
+    assert (reserve_slots(7, {}, workers=2, servers=1), Reservation.objects.count()) == (first, 3)
+
+
+@pytest.mark.django_db
+def test_what_is_left_of_a_deleted_agent_is_reserved_anew() -> None:
+    gone, stays = online_agent("m1", slots=1, server_slots=0), online_agent("m2", slots=2, server_slots=1)
+    reserve_slots(7, {}, workers=2, servers=1)
+    gone.delete()
+    assert reserve_slots(7, {}, workers=2, servers=1) == [
+        assigned("worker", 0, stays.pk, 0),
+        assigned("worker", 1, stays.pk, 1),
+        assigned("server", 0, stays.pk, 0),
+    ]
+
+
+@pytest.mark.django_db
+def test_capacity_counts_what_is_offered_and_what_is_free() -> None:
+    online_agent("m1", slots=3, server_slots=1, labels={"gpu": "a100"})
+    online_agent("m2", slots=5, server_slots=5)
+    reserve_slots(7, {"gpu": "a100"}, workers=2, servers=1)
+    assert capacity({"gpu": "a100"}) == Capacity(
+        online=2, matching=1, workers=3, servers=1, free_workers=1, free_servers=0
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_jobs_that_ask_at_once_never_share_a_slot() -> None:
+    online_agent("m1", slots=5, server_slots=8)
+
+    def ask(job: int) -> list[Assignment] | None:
+        try:
+            return reserve_slots(job, {}, workers=2, servers=1)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(6) as threads:
+        given = [found for found in threads.map(ask, range(1, 7)) if found]
+    slots = [(found.role, found.slot) for assignments in given for found in assignments]
+    assert (len(given), len(set(slots)), Reservation.objects.count()) == (2, 6, 6)

@@ -1,0 +1,108 @@
+"""What holds for figures whatever is in them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frontend.figures import FIGURES
+from frontend.figures.convergence import convergence
+from frontend.figures.points import MAX_POINTS, budget, extremes, numbers, plain, sampling_note
+from frontend.figures.rows import Traces, View
+from frontend.figures.theme import DARK, LIGHT
+from frontend.figures.workers import batch_sizes, iteration_times
+from tests.frontend.rows import learning, no_workers, nothing_learned, two_workers, worker
+
+EMPTY = {"traces": no_workers, "convergence": nothing_learned}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_without_data_there_is_a_sentence_and_no_picture(name: str) -> None:
+    kind = FIGURES[name]
+    figure = kind.draw(EMPTY[kind.rows](), View(x=kind.x[0]))
+    assert figure["data"] == []
+    assert figure["layout"]["meta"]["empty"].endswith(".")
+
+
+def test_a_worker_keeps_its_colour_whoever_else_is_shown() -> None:
+    alone = Traces(workers=two_workers().workers[1:], roster=2, width=1, reports=3)
+    figure = batch_sizes(alone, View(x="iteration"))
+    assert figure["data"][0]["line"]["color"] == LIGHT.category(1)
+
+
+def test_workers_whose_colours_repeat_differ_by_their_dashes() -> None:
+    styles = {(DARK.category(rank), DARK.dash(rank)) for rank in range(32)}
+    assert len(styles) == 32
+
+
+def test_waiting_alone_is_hatched() -> None:
+    figure = iteration_times(two_workers(), View(x="iteration"))
+    hatched = {trace["name"] for trace in figure["data"] if "fillpattern" in trace}
+    solid = {trace["name"] for trace in figure["data"] if "fillcolor" in trace}
+    assert (hatched, solid) == ({"Waiting"}, {"Compute", "Communication", "Coordination"})
+
+
+def test_phases_of_a_strip_add_up_to_the_iteration() -> None:
+    traces = two_workers()
+    figure = iteration_times(traces, View(x="iteration"))
+    strip = [plain(trace["y"]) for trace in figure["data"] if trace["stackgroup"] == "w0"]
+    fast = traces.workers[0]
+    whole = fast.compute_s + fast.communication_s + fast.waiting_s + fast.coordination_s
+    assert np.sum(strip, axis=0) == pytest.approx(whole * 1000)
+
+
+def test_strips_share_one_scale() -> None:
+    layout = iteration_times(two_workers(), View(x="iteration"))["layout"]
+    assert layout["yaxis"]["range"] == layout["yaxis2"]["range"] == [0, pytest.approx(261)]
+
+
+def test_a_lone_stall_does_not_flatten_the_rest() -> None:
+    stalled = worker(0, [64] * 6, [0.2, 0.2, 5.0, 0.1, 0.1, 0.1], [0.0] * 6)
+    figure = iteration_times(Traces(workers=(stalled,), roster=1, width=1, reports=6), View(x="iteration"))
+    assert figure["layout"]["yaxis"]["range"] == [0, pytest.approx(205 * 1.1)]
+    assert figure["layout"]["meta"]["caption"].endswith("Lone spikes, of up to 5005 ms, go beyond the scale.")
+
+
+def test_merged_iterations_show_their_lowest_and_highest_share() -> None:
+    trace = worker(0, [64, 90], [0.1, 0.1], [0.0, 0.0])
+    merged = type(trace)(**{name: getattr(trace, name) for name in trace.__slots__} | {"lowest": np.array([60, 80])})
+    figure = batch_sizes(Traces(workers=(merged,), roster=1, width=5, reports=10), View(x="iteration"))
+    assert plain(figure["data"][0]["y"]) == [60, 64, 80, 90]
+
+
+def test_some_of_many_workers_are_said_to_be_some() -> None:
+    traces = Traces(workers=two_workers().workers, roster=96, width=1, reports=6)
+    caption = batch_sizes(traces, View(x="iteration"))["layout"]["meta"]["caption"]
+    assert "2 of 96 workers" in caption
+
+
+def test_down_sampling_is_said() -> None:
+    figure = convergence(learning(48_000), View(x="iteration"))
+    assert figure["layout"]["meta"]["sampling"] == "min\N{EN DASH}max of 48,000 points"
+    assert sampling_note(10, 10) == ""
+    assert sampling_note(2_000, 2_000, means=10) == "mean of every 10 iterations, from 2,000 reports"
+
+
+def test_the_target_is_drawn_where_the_job_has_one() -> None:
+    figure = convergence(learning(), View(x="time"))
+    assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [0.95]
+
+
+@given(st.integers(1, 200))
+def test_all_traces_together_stay_within_what_a_browser_redraws(traces: int) -> None:
+    assert budget(traces) * traces <= MAX_POINTS
+    assert budget(traces) % 2 == 0
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=500), st.integers(1, 20))
+def test_the_lowest_and_highest_points_survive_down_sampling(values: list[float], half: int) -> None:
+    y = np.array(values)
+    x, kept = extremes(np.arange(len(y)), y, 4 * half)
+    assert len(kept) <= 4 * half
+    assert (kept.min(), kept.max()) == (y.min(), y.max())
+    assert list(x) == sorted(x)
+
+
+@given(st.lists(st.integers(-(2**40), 2**40), max_size=20) | st.lists(st.floats(allow_nan=False), max_size=20))
+def test_typed_arrays_carry_the_numbers(values: list[float]) -> None:
+    assert plain(numbers(np.array(values))) == values

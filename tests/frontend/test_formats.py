@@ -1,0 +1,56 @@
+"""Values as people read them."""
+
+from datetime import timedelta
+
+import pytest
+
+from frontend import formats
+from tests.frontend.factories import START
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, formats.NONE),
+        (0, "0"),
+        (0.045678, "0.0457"),
+        (878.4, "878"),
+        (1234, "1234"),
+        (12_345, "12.3k"),
+        (2.5e6, "2.5M"),
+    ],
+)
+def test_numbers_have_few_digits(value: float | None, text: str) -> None:
+    assert formats.significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59.9, "59 s"), (61, "1 min 01 s"), (3_720, "1 h 02 min"), (90_000, "1 d 1 h")]
+)
+def test_durations_have_two_units(seconds: float, text: str) -> None:
+    assert formats.duration(seconds) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.10756, "108 ms"), (0.0042, "4.2 ms"), (75, "1 min 15 s")])
+def test_short_times_are_in_milliseconds(seconds: float, text: str) -> None:
+    assert formats.milliseconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(2, "just now"), (42, "42 s ago"), (130, "2 min ago"), (90_000, "1 d ago")]
+)
+def test_moments_are_told_by_their_distance(seconds: float, text: str) -> None:
+    assert formats.ago(START, START + timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(12, "12 B"), (5400, "5.27 KiB"), (8 * 2**30, "8 GiB")])
+def test_sizes_are_binary(count: int, text: str) -> None:
+    assert formats.size(count) == text
+
+
+def test_shares_are_per_cents() -> None:
+    assert (formats.percent(0.1234), formats.percent(0.9123, 1), formats.percent(None)) == (
+        "12%",
+        "91.2%",
+        formats.NONE,
+    )

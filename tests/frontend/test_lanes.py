@@ -1,0 +1,71 @@
+"""The sentence above the lanes: who sets the pace, who waits, and what balancing was worth."""
+
+from frontend.figures.lanes import Lane, Lanes, Phases, Verdict, verdict
+
+
+def phases(compute_s: float, waiting_s: float) -> Phases:
+    return Phases(compute_s=compute_s, communication_s=0.0, waiting_s=waiting_s, coordination_s=0.0)
+
+
+def lane(rank: int, share: int, now: Phases, even: Phases | None = None) -> Lane:
+    return Lane(rank=rank, machine=f"m{rank}", share=share, now=now, even_share=64, even=even)
+
+
+def lanes(*rows: Lane, adaptive: bool = True, over: bool = False) -> Lanes:
+    return Lanes(rows=rows, roster=len(rows), iterations=10, adaptive=adaptive, over=over)
+
+
+UNEVEN = (lane(0, 64, phases(0.1, 0.3)), lane(1, 64, phases(0.4, 0.0)))
+BALANCED = (
+    lane(0, 102, phases(0.16, 0.0), phases(0.08, 0.32)),
+    lane(1, 26, phases(0.16, 0.0), phases(0.4, 0.0)),
+)
+
+
+def test_before_the_first_report_nothing_is_claimed() -> None:
+    assert verdict(lanes()) == Verdict(tone="calm", headline="No worker has reported an iteration yet")
+
+
+def test_a_single_worker_waits_for_nobody() -> None:
+    assert verdict(lanes(UNEVEN[0])).headline == "One worker: nobody to wait for"
+
+
+def test_the_slowest_worker_is_named_with_what_it_costs_the_others() -> None:
+    assert verdict(lanes(*UNEVEN, adaptive=False)) == Verdict(
+        tone="watch",
+        headline="w1 sets the pace: the others spend 75% of their time waiting for it",
+        detail="Uniform batching gives every worker the same share, so this will not change by itself.",
+    )
+
+
+def test_of_a_job_that_is_over_it_speaks_in_the_past() -> None:
+    assert verdict(lanes(*UNEVEN, adaptive=False, over=True)) == Verdict(
+        tone="watch",
+        headline="w1 set the pace: the others spent 75% of their time waiting for it",
+        detail="Uniform batching gave every worker the same share.",
+    )
+
+
+def test_a_balanced_job_says_what_that_was_worth() -> None:
+    assert verdict(lanes(*BALANCED)) == Verdict(
+        tone="good",
+        headline="Balanced: all workers finish together",
+        detail="Since the even split, waiting went from 40% to 0%, and an iteration from 400 to 160 ms:"
+        " 2.5 times as fast.",
+    )
+
+
+def test_the_even_split_is_shown_only_once_shares_have_moved() -> None:
+    same = tuple(lane(each.rank, 64, each.now, each.now) for each in UNEVEN)
+    assert (lanes(*same).has_even, lanes(*BALANCED).has_even) == (False, True)
+
+
+def test_all_bars_share_the_scale_of_the_longest_iteration() -> None:
+    assert lanes(*BALANCED).scale_s == 0.4
+
+
+def test_what_waiting_for_orders_costs_is_not_hidden() -> None:
+    slow = Phases(compute_s=0.08, communication_s=0.0, waiting_s=0.0, coordination_s=0.02)
+    assert (
+        verdict(lanes(lane(0, 64, slow), lane(1, 64, slow))).detail == "Waiting for orders takes 20% of an iteration."
+    )

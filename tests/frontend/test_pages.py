@@ -1,0 +1,227 @@
+"""Pages by Django's client: who sees them, what stands on them, and what they say when there is nothing."""
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.staticfiles import finders
+from django.template.loader import get_template
+from django.test import Client
+from django.urls import reverse
+
+from controlplane.core.states import JobState
+from controlplane.fleet.models import EnrolmentToken
+from controlplane.jobs.login_links import issue_login_link
+from controlplane.jobs.models import AuditEntry, Job
+from frontend.presets import PRESETS
+from tests.frontend import factories
+from tests.frontend.conftest import signed_in
+
+pytestmark = pytest.mark.django_db
+
+FRONTEND = Path(__file__).parents[2] / "frontend"
+PAGES = ["/", "/live/", "/jobs/", "/workers/", "/workers/live/"]
+
+
+def text_of(client: Client, path: str, status: int = 200) -> str:
+    """The words of a page, without its tags."""
+    response = client.get(path)
+    assert response.status_code == status
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", response.content.decode())).split())
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/jobs/new/", "/jobs/1/", "/jobs/1/live/"])
+def test_nobody_sees_a_page_without_signing_in(client: Client, path: str) -> None:
+    response = client.get(path)
+    assert (response.status_code, response.headers["Location"]) == (302, f"/login/?next={path}")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_whoever_has_no_role_is_told_what_is_missing(path: str) -> None:
+    assert "nobody is not viewer: ask an admin" in text_of(signed_in(""), path, 403)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_viewer_sees_every_page(viewer: Client, path: str) -> None:
+    factories.demo_job()
+    assert viewer.get(path).status_code == 200
+
+
+def test_submitting_takes_an_operator(viewer: Client, operator: Client) -> None:
+    assert (viewer.get("/jobs/new/").status_code, operator.get("/jobs/new/").status_code) == (403, 200)
+
+
+def test_a_viewer_is_offered_nothing_that_is_refused(viewer: Client, operator: Client) -> None:
+    job = factories.demo_job()
+    path = f"/jobs/{job.pk}/"
+    assert "Stop job" not in text_of(viewer, path)
+    assert f"Stop job #{job.pk}, digits? Its 4 workers and 2 servers end at once" in text_of(operator, path)
+
+
+def test_a_job_page_says_who_is_slow_who_waits_and_what_shares_became(viewer: Client) -> None:
+    page = text_of(viewer, f"/jobs/{factories.demo_job().pk}/")
+    assert "Balanced: all workers finish together" in page
+    assert "waiting went from 48% to 1%, and an iteration from 264 to 102 ms: 2.6 times as fast" in page
+    assert "w3 computes 3.9 times as long per sample as the median worker" in page
+    assert "64 \N{RIGHTWARDS ARROW} 23" in page
+    assert "91.2% target 95%" in page
+
+
+def test_the_live_part_of_a_job_holds_all_that_moves(viewer: Client) -> None:
+    job = factories.demo_job()
+    body = viewer.get(f"/jobs/{job.pk}/live/").content.decode()
+    parts = re.findall(r'<section id="([\w-]+)"[^>]* hx-swap-oob="true"', body)
+    assert parts == ["job-header", "job-lanes", "job-flags", "job-decisions", "job-processes"]
+
+
+def test_live_parts_are_what_the_page_shows(viewer: Client) -> None:
+    job = factories.demo_job()
+    page, live = (viewer.get(f"/jobs/{job.pk}/{part}").content.decode() for part in ("", "live/"))
+    assert live.replace(' hx-swap-oob="true"', "").split("</section>")[1] in page
+
+
+def test_a_job_that_waits_says_for_what(viewer: Client) -> None:
+    job = Job.objects.create(name="digits", spec=factories.spec())
+    page = text_of(viewer, f"/jobs/{job.pk}/")
+    assert "Not started: needs 4 worker slots and 2 server slots, and no machine is online" in page
+    assert "No worker has reported an iteration yet" in page
+
+
+def test_a_job_that_failed_says_why(viewer: Client) -> None:
+    job = Job.objects.create(
+        name="digits", spec=factories.spec(), state=JobState.FAILED, reason="w2 ended with status 1"
+    )
+    assert "Failed: w2 ended with status 1" in text_of(viewer, f"/jobs/{job.pk}/")
+
+
+def test_an_empty_control_plane_says_what_to_do_next(admin: Client) -> None:
+    overview, jobs, machines = (text_of(admin, path) for path in ("/", "/jobs/", "/workers/"))
+    assert "No machine has joined yet." in overview
+    assert "Let a machine join" in overview
+    assert "Submit the first job" in overview
+    assert "No job yet." in jobs
+    assert "Make an enrolment token" in machines
+
+
+def test_a_search_without_a_match_says_so(viewer: Client) -> None:
+    factories.make_job()
+    assert "No job matches. Nothing is called \N{LEFT DOUBLE QUOTATION MARK}vision" in text_of(
+        viewer, "/jobs/?q=vision"
+    )
+    assert "No job matches. None is queued now." in text_of(viewer, "/jobs/?state=queued")
+
+
+def test_a_script_in_a_name_stays_text(viewer: Client) -> None:
+    job = Job.objects.create(name="<script>alert(1)</script>", spec=factories.spec() | {"name": "</script><script>x"})
+    for path in ("/", "/jobs/", f"/jobs/{job.pk}/"):
+        body = viewer.get(path).content.decode()
+        assert "<script>alert" not in body
+        assert "<script>x" not in body
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("decisions=best", "decisions: found 'best', expected one of key, shares, flags, processes, all"),
+        ("before=x", "before: found 'x', expected the number of a decision"),
+    ],
+)
+def test_a_query_that_cannot_be_followed_is_refused(viewer: Client, query: str, message: str) -> None:
+    assert text_of(viewer, f"/jobs/{factories.make_job().pk}/?{query}", 400) == message
+
+
+def test_an_unknown_state_is_refused(viewer: Client) -> None:
+    assert (
+        text_of(viewer, "/jobs/?state=lost", 400)
+        == "state: found 'lost', expected one of running, queued, paused, over"
+    )
+
+
+@pytest.mark.parametrize("path", ["/jobs/99/", "/jobs/99/live/", "/nowhere/"])
+def test_what_does_not_exist_is_not_found(viewer: Client, path: str) -> None:
+    assert "There is nothing here" in text_of(viewer, path, 404)
+
+
+def test_a_page_of_jobs_is_one_of_several(viewer: Client) -> None:
+    Job.objects.bulk_create(Job(name=f"job-{number}", spec=factories.spec()) for number in range(30))
+    first, second = text_of(viewer, "/jobs/"), text_of(viewer, "/jobs/?page=2")
+    assert "Page 1 of 2 \N{MIDDLE DOT} 30 jobs" in first
+    assert ("job-29" in first, "job-29" in second, "job-4 " in second) == (True, False, True)
+
+
+def test_only_an_admin_makes_enrolment_tokens(admin: Client, operator: Client) -> None:
+    assert operator.post("/workers/enrolment/").status_code == 403
+    page = html.unescape(admin.post("/workers/enrolment/").content.decode())
+    assert re.search(r"python -m workers join http://127.0.0.1:8000 - --slots 1 <<< '[\w-]{40,}'", page)
+    assert EnrolmentToken.objects.count() == 1
+    assert AuditEntry.objects.get().action == "token-create"
+
+
+def test_a_job_can_be_duplicated(operator: Client) -> None:
+    job = factories.make_job()
+    body = operator.get(f"/jobs/new/?copy={job.pk}").content.decode()
+    assert "The job that you duplicate" in body
+    assert operator.get("/jobs/new/?copy=x").status_code == 404
+
+
+def test_every_preset_is_a_spec_that_is_accepted() -> None:
+    from controlplane.jobs.validation import validated_spec
+
+    assert [validated_spec(document).global_batch for document in PRESETS.values()] == [256] * len(PRESETS)
+
+
+def test_signing_in_and_out(client: Client) -> None:
+    User.objects.create_user("ada", password="pace-line-1", is_superuser=True)
+    refused = client.post("/login/", {"username": "ada", "password": "wrong"})
+    assert "do not go together" in refused.content.decode()
+    assert client.post("/login/", {"username": "ada", "password": "pace-line-1"}).headers["Location"] == "/"
+    assert client.get("/").status_code == 200
+    client.post("/logout/")
+    assert client.get("/").status_code == 302
+
+
+def test_a_login_link_signs_in_once(client: Client) -> None:
+    path = issue_login_link(User.objects.create_user("ada", is_superuser=True))
+    assert client.get(path).headers["Location"] == "/"
+    assert client.get("/").status_code == 200
+    assert "This link does not sign you in" in text_of(Client(), path, 403)
+
+
+def test_a_login_link_works_on_this_machine_only(client: Client) -> None:
+    path = issue_login_link(User.objects.create_user("ada", is_superuser=True))
+    response = client.get(path, REMOTE_ADDR="192.0.2.7")
+    assert response.status_code == 403
+    assert "only in a browser on the machine that printed them" in response.content.decode()
+    assert client.get(path).status_code == 302
+
+
+def test_plotly_comes_from_its_wheel() -> None:
+    found = finders.find("vendor/plotly.min.js")
+    assert isinstance(found, str)
+    assert Path(found).parts[-3:] == ("plotly", "package_data", "plotly.min.js")
+    assert finders.find("vendor/other.js") is None
+
+
+def test_nothing_is_fetched_from_elsewhere() -> None:
+    """No template, script or style sheet names another host."""
+    names = [path for ending in ("html", "js", "css") for path in FRONTEND.rglob(f"*.{ending}")]
+    found = {str(name): re.findall(r"https?://(?!www\.w3\.org)[\w.]+", name.read_text()) for name in names}
+    assert {name: hosts for name, hosts in found.items() if hosts} == {}
+
+
+def test_every_template_compiles() -> None:
+    root = FRONTEND / "templates"
+    for path in root.rglob("*.html"):
+        get_template(str(path.relative_to(root)))
+
+
+def test_addresses_are_as_promised() -> None:
+    assert [reverse("overview"), reverse("jobs"), reverse("submit"), reverse("machines"), reverse("job", args=[7])] == [
+        "/",
+        "/jobs/",
+        "/jobs/new/",
+        "/workers/",
+        "/jobs/7/",
+    ]

@@ -1,0 +1,193 @@
+"""What is read from the database, and how much of it."""
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from controlplane.core.states import JobState
+from controlplane.jobs.models import Job
+from controlplane.telemetry.models import Report
+from frontend.figures.rows import View
+from frontend.queries import figures as queries
+from frontend.queries import fleet, lanes, overview
+from frontend.queries import job as job_queries
+from frontend.queries import jobs as job_list
+from tests.frontend import factories
+from tests.frontend.factories import BALANCED, EVEN, START, Pace
+
+pytestmark = pytest.mark.django_db
+
+
+def test_traces_hold_every_report_of_a_small_job() -> None:
+    job = factories.make_job()
+    factories.make_reports(job, [Pace(shares=EVEN), Pace(shares=BALANCED)])
+    traces = queries.traces(job, View(x="iteration"))
+    assert (traces.width, traces.reports, traces.roster) == (1, 8, 4)
+    assert [list(worker.highest) for worker in traces.workers] == [[64, 93], [64, 93], [64, 47], [64, 23]]
+    slow = traces.workers[3]
+    assert list(slow.iteration) == [0, 1]
+    assert slow.compute_s == pytest.approx([0.256, 0.092])
+    assert slow.communication_s == pytest.approx([0.007, 0.007])
+    assert slow.waiting_s == pytest.approx([0.0, 0.002])
+    assert slow.elapsed_s == pytest.approx([0.264, 0.366])
+
+
+def test_no_figure_fetches_more_rows_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MAX_ROWS", 40)
+    job = factories.make_job()
+    factories.make_reports(job, [Pace(shares=EVEN)] * 95 + [Pace(shares=BALANCED)] * 5)
+    fetched: list[int] = []
+    columns = queries._columns
+
+    def counting(rows: Any, count: int) -> Any:
+        found = list(rows)
+        fetched.append(len(found))
+        return columns(found, count)
+
+    monkeypatch.setattr(queries, "_columns", counting)
+    traces = queries.traces(job, View(x="iteration"))
+    learned = queries.convergence(job, View(x="time"))
+    assert max(fetched) <= 40
+    assert (traces.width, traces.reports, learned.reports) == (10, 400, 400)
+    assert [int(worker.lowest.min()) for worker in traces.workers] == [64, 64, 47, 23]
+    assert learned.samples[-1] == 100 * 256
+
+
+def test_of_many_workers_the_slowest_and_the_fastest_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MAX_WORKERS", 2)
+    job = factories.make_job()
+    factories.make_reports(job, [Pace(shares=EVEN)] * 3)
+    assert [worker.rank for worker in queries.traces(job, View(x="iteration")).workers] == [0, 3]
+
+
+def test_workers_can_be_picked() -> None:
+    job = factories.make_job()
+    factories.make_reports(job, [Pace(shares=EVEN)])
+    assert [worker.rank for worker in queries.traces(job, View(ranks=(1, 2, 9))).workers] == [1, 2]
+
+
+def test_a_loss_that_is_not_finite_is_a_gap() -> None:
+    job = factories.make_job()
+    factories.make_reports(job, [Pace(shares=EVEN)] * 2)
+    Report.objects.filter(job=job, iteration=1).update(loss=None)
+    loss = queries.convergence(job, View(x="time")).loss
+    assert (loss[0], bool(np.isnan(loss[1]))) == (pytest.approx(2.33), True)
+
+
+def test_scores_stand_at_the_samples_that_made_their_version() -> None:
+    job = factories.make_job()
+    factories.make_reports(job, [Pace(shares=EVEN)] * 4)
+    factories.make_scores(job, every=2, until=4)
+    assert list(queries.convergence(job, View(x="samples")).scored_samples) == [0, 512, 1024]
+
+
+def test_lanes_compare_now_with_the_even_split() -> None:
+    job = factories.demo_job()
+    found = lanes.lanes(job)
+    slow = found.rows[3]
+    assert (slow.machine, slow.share, slow.even_share, slow.flagged) == ("machine-3", 23, 64, True)
+    assert slow.even is not None
+    assert (slow.even.whole_s, slow.now.whole_s) == (pytest.approx(0.264), pytest.approx(0.102))
+    assert found.rows[0].even.waiting_share == pytest.approx(0.727, abs=0.001)
+    assert (found.iterations, found.roster, found.adaptive, found.has_even) == (10, 4, True, True)
+
+
+def test_lanes_read_few_rows_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MAX_ROWS", 8)
+    found = lanes.lanes(factories.demo_job())
+    assert (found.iterations, len(found.rows)) == (2, 4)
+
+
+def test_a_running_job_is_as_fast_as_its_last_reports() -> None:
+    job = factories.make_job()
+    ended = factories.make_reports(job, [Pace(shares=EVEN)] * 5)
+    now = ended + timedelta(seconds=1)
+    assert job_list.samples_per_second(job, now) == pytest.approx(256 / 0.264)
+    assert job_list.samples_per_second(job, now + timedelta(seconds=30)) == 0.0
+
+
+def test_a_job_that_is_over_is_as_fast_as_it_was_on_average() -> None:
+    job = factories.make_job(state=JobState.SUCCEEDED, samples=5_000, finished_at=START + timedelta(seconds=10))
+    assert job_list.samples_per_second(job, START + timedelta(days=1)) == 500.0
+
+
+def test_jobs_are_found_by_name_number_and_person() -> None:
+    first = factories.make_job()
+    other = Job.objects.create(name="vision", spec=factories.spec())
+    by = {
+        text: [line.id for line in job_list.job_page(now=START, search=text)[1]] for text in ("VIS", str(first.pk), "x")
+    }
+    assert by == {"VIS": [other.pk], str(first.pk): [first.pk], "x": []}
+
+
+def test_a_page_of_many_jobs_takes_the_queries_of_a_page_of_few() -> None:
+    def queries_of_page() -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as captured:
+            job_list.job_page(now=START)
+        return len(captured)
+
+    factories.make_job(state=JobState.SUCCEEDED, finished_at=START)
+    few = queries_of_page()
+    for _ in range(10):
+        factories.make_job(state=JobState.SUCCEEDED, finished_at=START)
+    assert queries_of_page() == few
+
+
+def test_a_share_decision_says_what_it_changed() -> None:
+    job = factories.make_job()
+    factories.make_decisions(job, count=2)
+    lines = job_queries.decisions(job, kinds="shares")
+    assert [line.what for line in lines] == [
+        "shares stay as they are",
+        "w0 64 \N{RIGHTWARDS ARROW} 93, w1 64 \N{RIGHTWARDS ARROW} 93, w2 64 \N{RIGHTWARDS ARROW} 47,"
+        " w3 64 \N{RIGHTWARDS ARROW} 23",
+        "w0 64, w1 64, w2 64, w3 64",
+    ]
+
+
+def test_the_key_decisions_leave_shares_out() -> None:
+    job = factories.make_job()
+    factories.make_decisions(job, count=2)
+    assert [line.kind for line in job_queries.decisions(job)] == ["raise-flag", "set-roster", "move-job"]
+    assert [line.sequence for line in job_queries.decisions(job, kinds="all", before=2)] == [1, 0]
+
+
+def test_a_machine_shows_its_load_and_its_part_of_the_job() -> None:
+    factories.demo_job()
+    cards = fleet.machines()
+    assert [round(card.part, 3) for card in cards] == [0.363, 0.363, 0.184, 0.09]
+    assert [(card.cpu, len(card.history), card.taken, card.flagged) for card in cards] == [
+        (pytest.approx(0.3), 6, 1, False),
+        (pytest.approx(0.5), 6, 1, False),
+        (pytest.approx(0.7), 6, 1, False),
+        (pytest.approx(0.9), 6, 1, True),
+    ]
+
+
+def test_tiles_sum_up_what_runs() -> None:
+    job = factories.demo_job()
+    machines, lines = fleet.machines(), overview.overview_jobs(START + timedelta(seconds=9))
+    tiles = overview.tiles(machines, lines)
+    assert (tiles.machines_online, tiles.machines, tiles.slots_taken, tiles.slots) == (4, 4, 4, 4)
+    assert (tiles.jobs_running, tiles.jobs_queued, tiles.flags) == (1, 0, 1)
+    assert tiles.waiting_share == pytest.approx(job.waiting_share)
+    assert tiles.samples_per_second == pytest.approx(256 / 0.102, rel=1e-3)
+
+
+def test_a_job_that_stays_in_a_state_is_news_once() -> None:
+    job = factories.make_job()
+    for sequence, (state, awaited) in enumerate(
+        [("starting", "hello of 2"), ("starting", "hello of 1"), ("running", "")]
+    ):
+        payload = {"state": state, "awaited": awaited}
+        factories.make_decision(job, sequence, "move-job", payload)
+    lines = [line.what for line in job_queries.decisions(job)]
+    assert lines == ["job is running", "job is starting, awaits hello of 2"]
+    assert [event.what for event in overview.events()] == lines
+    assert len(job_queries.decisions(job, kinds="all")) == 3

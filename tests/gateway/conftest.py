@@ -1,0 +1,85 @@
+"""The gateway behind a real uvicorn, over a real Redis; whatever it would enqueue is only noted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import uvicorn
+import uvloop
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.contrib.auth.models import User
+from django.test import Client as Browser
+
+from controlplane.fleet.models import Agent
+from controlplane.fleet.selectors import digest
+from controlplane.gateway.hub import close_hub
+from controlplane.gateway.routing import websocket_urlpatterns
+from controlplane.jobs.models import Job
+from controlplane.protocol.spec import spec_document
+from controlplane.runtime import queue
+from controlplane.runtime.redis import Client, connect
+from tests.runtime.support import SPEC, submit
+
+CREDENTIAL = "c" * 43
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Any]:
+    """The loop that uvicorn chooses in production: its transports are others than asyncio's."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+def client(redis_url: str) -> Any:
+    client = connect()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def enqueued(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    noted: list[int] = []
+    monkeypatch.setattr(queue, "enqueue", noted.append)
+    monkeypatch.setattr(queue, "request_schedule", lambda: noted.append(0))
+    return noted
+
+
+@pytest.fixture
+def job(transactional_db: None, client: Client, enqueued: list[int]) -> Job:
+    """A submitted job with a log, and with a key that tests know."""
+    user = User.objects.create(username="ann")
+    row = Job.objects.create(name="digits", spec=spec_document(SPEC), submitted_by=user, key=b"k" * 32)
+    submit(client, row.pk)
+    return row
+
+
+@pytest.fixture
+def agent(transactional_db: None) -> int:
+    """A machine that has joined."""
+    return Agent.objects.create(name="m1", credential_digest=digest(CREDENTIAL)).pk
+
+
+@pytest.fixture
+def session(transactional_db: None) -> str:
+    """The cookie of somebody who has signed in."""
+    browser = Browser()
+    browser.force_login(User.objects.create(username="eve"))
+    return browser.cookies["sessionid"].value
+
+
+@pytest.fixture
+async def gateway(transactional_db: None, client: Client, enqueued: list[int]) -> AsyncIterator[str]:
+    """Where it listens, as ``ws://host:port``."""
+    application = ProtocolTypeRouter({"websocket": URLRouter(websocket_urlpatterns)})
+    config = uvicorn.Config(application, host="127.0.0.1", port=0, lifespan="off", log_level="warning")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server._serve())
+    while not server.started:
+        await asyncio.sleep(0)
+    host, port = server.servers[0].sockets[0].getsockname()
+    try:
+        yield f"ws://{host}:{port}"
+    finally:
+        server.should_exit = True
+        await serving
+        await close_hub()

@@ -1,0 +1,167 @@
+"""Sockets of agents: what they are told to run, and what their news leads to."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+
+from controlplane.core.events import ProcessDied
+from controlplane.fleet.models import Agent
+from controlplane.jobs.models import Job
+from controlplane.protocol.codec import encode, to_agent
+from controlplane.protocol.messages import (
+    AgentHeartbeat,
+    AgentHello,
+    ProcessEnded,
+    ProcessName,
+    ProcessStarted,
+    SlotOffer,
+)
+from controlplane.protocol.orders import AgentOrders, ProcessOrder, Rejection
+from controlplane.runtime import names, presence
+from controlplane.runtime.redis import Client
+from tests.gateway.conftest import CREDENTIAL
+from tests.gateway.test_processes import close_code, eventually
+from tests.runtime.support import SPEC, logged
+
+W0 = {"role": "worker", "index": 0, "instance": "w0.0.1"}
+
+
+def knock(gateway: str, credential: str = CREDENTIAL) -> Any:
+    headers = {"Authorization": f"Bearer {credential}"}
+    return connect(f"{gateway}/ws/agent", additional_headers=headers, subprotocols=["paceline.v1"], compression=None)
+
+
+def hello(*running: ProcessName) -> bytes:
+    return encode(
+        AgentHello(
+            number=1,
+            name="m1",
+            version="0.1.0",
+            host="127.0.0.1",
+            slots=[SlotOffer()],
+            server_slots=1,
+            labels={"zone": "a"},
+            cpu_count=4,
+            memory_bytes=2**30,
+            running=list(running),
+        )
+    )
+
+
+def order_process(client: Client, agent: int, job: int) -> ProcessOrder:
+    """As a commit of ``StartProcess`` would."""
+    order = ProcessOrder(job=job, slot=0, key="00" * 32, spec=SPEC, **W0)
+    client.hset(names.agent_processes(agent), f"{job}:worker:0", b"w0.0.1\0" + encode(order))
+    client.publish(names.agent_moved(agent), b"")
+    return order
+
+
+async def orders(socket: ClientConnection) -> AgentOrders:
+    async with asyncio.timeout(5):
+        answer = to_agent.decode(await socket.recv(decode=False))
+    assert isinstance(answer, AgentOrders)
+    return answer
+
+
+def deaths(client: Client, job: int) -> list[ProcessDied]:
+    return [entry.event for entry in logged(client, job) if isinstance(entry.event, ProcessDied)]
+
+
+async def state_of(agent: int) -> str:
+    return await Agent.objects.values_list("state", flat=True).aget(pk=agent)
+
+
+async def test_an_agent_is_told_all_that_it_should_run(gateway: str, client: Client, job: Job, agent: int) -> None:
+    async with knock(gateway) as socket:
+        await socket.send(hello())
+        first = await orders(socket)
+        order = order_process(client, agent, job.pk)
+        second = await orders(socket)
+    assert (first.processes, second.processes) == ([], [order])
+    assert second.sequence > first.sequence
+
+
+async def test_an_agent_is_online_from_its_hello_to_the_end_of_its_socket(
+    gateway: str, client: Client, agent: int, enqueued: list[int]
+) -> None:
+    async with knock(gateway) as socket:
+        assert await state_of(agent) == "offline"
+        await socket.send(hello())
+        await orders(socket)
+        assert await state_of(agent) == "online"
+        await eventually(lambda: enqueued == [0])  # the scheduler was asked to look
+    async with asyncio.timeout(5):
+        while await state_of(agent) != "offline":
+            await asyncio.sleep(0.01)
+    row = await Agent.objects.aget(pk=agent)
+    assert (row.labels, row.server_slots, len(row.slots)) == ({"zone": "a"}, 1, 1)
+
+
+async def test_a_process_that_ended_has_died_and_is_ordered_no_longer(
+    gateway: str, client: Client, job: Job, agent: int
+) -> None:
+    order_process(client, agent, job.pk)
+    name = ProcessName(job=job.pk, **W0)
+    async with knock(gateway) as socket:
+        await socket.send(hello())
+        await orders(socket)
+        await socket.send(encode(ProcessStarted(number=2, process=name, pid=17)))
+        assert (await orders(socket)).durable == 2
+        for _ in range(2):  # said again, as after a reconnect
+            await socket.send(encode(ProcessEnded(number=3, process=name, status=-9, tail="killed")))
+        last = await orders(socket)
+    assert (last.durable, last.processes) == (3, [])
+    assert deaths(client, job.pk) == [ProcessDied(status=-9, detail="killed", **W0)]
+
+
+async def test_what_an_agent_lost_by_restarting_has_died(gateway: str, client: Client, job: Job, agent: int) -> None:
+    order_process(client, agent, job.pk)
+    name = ProcessName(job=job.pk, **W0)
+    async with knock(gateway) as socket:
+        await socket.send(hello())
+        await orders(socket)
+        await socket.send(encode(ProcessStarted(number=2, process=name, pid=17)))
+        await orders(socket)
+    async with knock(gateway) as socket:
+        await socket.send(hello(name))
+        assert len((await orders(socket)).processes) == 1, "it still runs it"
+    async with knock(gateway) as socket:
+        await socket.send(hello())
+        assert (await orders(socket)).processes == []
+    assert deaths(client, job.pk) == [ProcessDied(status=-1, detail="its agent restarted without it", **W0)]
+
+
+async def test_the_load_of_a_machine_is_in_redis(gateway: str, client: Client, agent: int) -> None:
+    async with knock(gateway) as socket:
+        await socket.send(hello())
+        await socket.send(encode(AgentHeartbeat(cpu=0.5, memory=0.25, bytes_sent=10, bytes_received=20)))
+        found = await eventually(lambda: presence.agents_now(client))
+    load = presence.Load(cpu=0.5, memory=0.25, bytes_sent=10, bytes_received=20)
+    assert {number: sign.load for number, sign in found.items()} == {agent: load}
+
+
+async def test_news_before_hello_is_refused(gateway: str, client: Client, job: Job, agent: int) -> None:
+    async with knock(gateway) as socket:
+        await socket.send(encode(ProcessEnded(number=2, process=ProcessName(job=job.pk, **W0), status=0)))
+        answer = to_agent.decode(await socket.recv(decode=False))
+    assert answer == Rejection(code="unexpected", detail="the first message of a connection is hello", number=2)
+    assert deaths(client, job.pk) == []
+
+
+async def test_a_newer_connection_of_an_agent_replaces_the_older(gateway: str, client: Client, agent: int) -> None:
+    async with knock(gateway) as first:
+        await first.send(hello())
+        await orders(first)
+        async with knock(gateway) as second:
+            await second.send(hello())
+            await orders(second)
+            assert await close_code(first) == 4409
+            assert await state_of(agent) == "online"
+
+
+@pytest.mark.parametrize("credential", ["", "x" * 43])
+async def test_a_stranger_is_not_let_in(gateway: str, client: Client, agent: int, credential: str) -> None:
+    async with knock(gateway, credential) as socket:
+        assert await close_code(socket) == 4401

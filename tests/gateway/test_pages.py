@@ -1,0 +1,81 @@
+"""Sockets of pages: who may listen, and how often and in what order they are told."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from controlplane.runtime import names, ticks
+from controlplane.runtime.redis import Client
+from tests.gateway.test_processes import close_code, eventually
+
+
+def knock(gateway: str, session: str = "", origin: str | None = "http://127.0.0.1:8000") -> Any:
+    headers = {"Cookie": f"sessionid={session}"} if session else {}
+    return connect(
+        f"{gateway}/ws/pages", additional_headers=headers, subprotocols=["paceline.v1"], origin=origin, compression=None
+    )
+
+
+async def tick(socket: ClientConnection) -> dict[str, Any]:
+    async with asyncio.timeout(5):
+        return json.loads(await socket.recv())
+
+
+async def test_ticks_are_merged_and_numbered_without_gaps(gateway: str, client: Client, session: str) -> None:
+    async with knock(gateway, session) as socket:
+        first = await tick(socket)
+        began = asyncio.get_running_loop().time()
+        for number in range(40):
+            ticks.publish(client, jobs={number % 3: "running"}, fleet=number == 39)
+        told: list[dict[str, Any]] = []
+        while len({job for t in told for job in t["jobs"]}) < 3 or not told[-1]["fleet"]:
+            told.append(await tick(socket))
+        took = asyncio.get_running_loop().time() - began
+    assert [t["seq"] for t in told] == [first["seq"] + n for n in range(1, len(told) + 1)]
+    assert len(told) <= 2 + took * 2, "at most two a second"
+
+
+async def test_a_page_that_missed_something_is_told_everything_that_moved(
+    gateway: str, client: Client, session: str
+) -> None:
+    async with knock(gateway, session) as listener:
+        await tick(listener)
+        ticks.publish(client, jobs={7: "running"})
+        moved = await tick(listener)
+        async with knock(gateway, session) as socket:
+            assert (await tick(socket))["seq"] == moved["seq"]
+            await socket.send(json.dumps({"type": "refresh", "since": 0}))
+            answer = await tick(socket)
+    assert (answer["seq"], answer["jobs"], answer["fleet"]) == (moved["seq"], {"7": "running"}, True)
+
+
+async def test_whoever_is_not_signed_in_hears_nothing(gateway: str, client: Client, session: str) -> None:
+    async with knock(gateway) as socket:
+        assert await close_code(socket) == 4401
+
+
+@pytest.mark.parametrize("origin", ["http://elsewhere.example", None])
+async def test_a_page_of_another_site_is_refused(
+    gateway: str, client: Client, session: str, origin: str | None
+) -> None:
+    with pytest.raises(InvalidStatus, match="403"):
+        async with knock(gateway, session, origin):
+            pass
+
+
+@pytest.mark.parametrize(("said", "code"), [("{", 4400), ("x" * 2000, 4413)])
+async def test_nonsense_ends_the_socket(gateway: str, client: Client, session: str, said: str, code: int) -> None:
+    async with knock(gateway, session) as socket:
+        await socket.send(said)
+        assert await close_code(socket) == code
+
+
+async def test_a_gateway_subscribes_once_however_many_listen(gateway: str, client: Client, session: str) -> None:
+    async with knock(gateway, session) as first, knock(gateway, session) as second:
+        await tick(first)
+        await tick(second)
+        assert await eventually(lambda: client.pubsub_numsub(names.PAGES)) == [(b"pages", 1)]

@@ -1,0 +1,1 @@
+"""Everything at once, from the outside: real processes, real sockets."""

@@ -1,0 +1,79 @@
+"""``manage.py demo``: what it promises it shows, and whenever it ends it leaves nothing behind."""
+
+import json
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from controlplane.runtime.embedded.ground import free_port
+from tests.support.commands import Running, run, running
+
+pytestmark = pytest.mark.integration
+
+MOMENTS = ["Starting a control plane", "Dashboard:", "samples/s join", "ms/iteration"]
+"""What it says on its way, in this order."""
+
+
+def assert_nothing_left(command: Running, folder: Path, port: int) -> None:
+    command.assert_gone(port)
+    assert list((folder / "tmp").iterdir()) == []
+
+
+@pytest.mark.timeout(240)
+def test_it_holds_every_bar_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    port = free_port()
+    with running(tmp_path, "demo", "--exit", "--json", "--iterations", "60", "--port", str(port)) as command:
+        assert command.process.wait(timeout=200) == 0, command.said()
+        assert_nothing_left(command, tmp_path, port)
+    said = command.said()
+    result = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    assert [bar["holds"] for bar in result["bars"]] == [True] * 4
+    assert [run["label"] for run in result["runs"]] == ["BSP", "LB-BSP"]
+    assert result["speed_up"] > 2
+    assert all(moment in said for moment in MOMENTS)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_at_any_moment_ends_it_in_order(tmp_path: Path, moment: str) -> None:
+    port = free_port()
+    with running(tmp_path, "demo", "--port", str(port)) as command:
+        command.await_word(moment)
+        assert command.interrupt() == 130
+        assert command.said().endswith("Interrupted. Nothing is left running.\n")
+        assert_nothing_left(command, tmp_path, port)
+
+
+def test_killing_it_takes_everything_with_it(tmp_path: Path) -> None:
+    port = free_port()
+    with running(tmp_path, "demo", "--port", str(port)) as command:
+        command.await_word("ms/iteration")
+        command.interrupt(signal.SIGKILL)
+        command.assert_gone(port)
+
+
+def test_a_busy_port_is_one_sentence_and_so_is_a_second_demo(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code, said = run(tmp_path, "demo", "--port", str(port))
+    assert code == 1
+    assert said.splitlines()[-1] == (
+        f"Port {port} on 127.0.0.1 cannot be used (Address already in use): "
+        "stop what listens there, or choose another with --port."
+    )
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_no_place_for_its_files_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, said = run(tmp_path, "demo", environment={"PACELINE_DATA_DIR": str(tmp_path / "file" / "var")})
+    assert (code, said.count("\n")) == (1, 1)
+    assert "expected a folder that can be made here" in said
+
+
+def test_too_few_iterations_are_refused(tmp_path: Path) -> None:
+    code, said = run(tmp_path, "demo", "--iterations", "10")
+    assert code == 2
+    assert "found '10', expected a number from 60 on: shares settle in the first 30" in said

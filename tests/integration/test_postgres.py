@@ -1,0 +1,30 @@
+"""Everything that speaks to the database does so on PostgreSQL as well."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+FOLDERS = ["tests/fleet", "tests/jobs", "tests/telemetry", "tests/api", "tests/runtime", "tests/frontend"]
+LEFT_OUT = ["--ignore=tests/api/test_contract.py", "--ignore=tests/runtime/embedded"]
+"""Slow, and of no interest here."""
+
+FAST = "not integration and not browser"
+
+
+def test_what_speaks_to_the_database_passes_on_postgresql(postgres_url: str) -> None:
+    present = [folder for folder in FOLDERS if (ROOT / folder).is_dir()]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", FAST, "-p", "no:cacheprovider", *LEFT_OUT, *present],
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": postgres_url},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8000:]

@@ -1,0 +1,71 @@
+"""``manage.py up``: starts everything or says why not, and leaves nothing behind."""
+
+import signal
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from controlplane.runtime.embedded.ground import free_port
+from tests.support.commands import run, running
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_asked_to_end(tmp_path: Path, number: signal.Signals) -> None:
+    port = free_port()
+    with running(tmp_path, "up", "--port", str(port)) as command:
+        command.await_word(f"Paceline runs at http://127.0.0.1:{port}")
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+        assert len(command.family()) == 6
+        assert command.interrupt(number) == 0
+        assert command.said().endswith("Stopped. Nothing is left running.\n")
+        command.assert_gone(port)
+    assert not (tmp_path / "var" / "redis").exists()
+
+
+def test_killing_it_takes_everything_with_it(tmp_path: Path) -> None:
+    port = free_port()
+    with running(tmp_path, "up", "--port", str(port)) as command:
+        command.await_word("Paceline runs at")
+        command.interrupt(signal.SIGKILL)
+        command.assert_gone(port)
+
+
+def test_a_second_one_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    with running(tmp_path, "up", "--port", str(free_port())) as first:
+        first.await_word("Paceline runs at")
+        code, said = run(tmp_path, "up", "--port", str(free_port()))
+        assert first.process.poll() is None
+    assert code == 1
+    assert said == (
+        f"The data folder {tmp_path / 'var'} is in use by a control plane that runs already "
+        f"(process {first.process.pid}): stop that one, or name another folder with PACELINE_DATA_DIR.\n"
+    )
+
+
+def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code, said = run(tmp_path, "up", "--port", str(port))
+    assert (code, said) == (
+        1,
+        f"Port {port} on 127.0.0.1 cannot be used (Address already in use): "
+        "stop what listens there, or choose another with --port.\n",
+    )
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, said = run(tmp_path, "up", environment={"PACELINE_DATA_DIR": str(tmp_path / "file" / "var")})
+    assert code == 1
+    assert said.startswith(f"PACELINE_DATA_DIR: found '{tmp_path}/file/var', expected a folder that can be made here")
+    assert said.count("\n") == 1
+
+
+def test_a_redis_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
+    nowhere = f"redis://127.0.0.1:{free_port()}/0"
+    code, said = run(tmp_path, "up", "--port", str(free_port()), environment={"REDIS_URL": nowhere})
+    assert (code, said) == (1, "REDIS_URL names a Redis that does not answer: start it, or unset REDIS_URL.\n")

@@ -1,0 +1,188 @@
+"""One job from its log to its command stream: once each, whatever dies, and by the holder of the token alone."""
+
+import pytest
+
+from controlplane.core.events import StopRequested, TimePassed
+from controlplane.runtime import log, names
+from controlplane.runtime.coordinator import coordinate
+from controlplane.runtime.executor import Effects, frames_decoder
+from controlplane.runtime.faults import POINTS, armed
+from controlplane.runtime.lease import Lease, LeaseLost, Position
+from controlplane.runtime.redis import Client
+from tests.runtime.support import JOB, CountingEngine, Died, Driver, State, answered, die, logged, report, submit
+
+IN_COORDINATOR = [point for point in POINTS if point.startswith("coordinator.")]
+
+
+def say(client: Client, *numbers: int) -> list[str]:
+    return [log.append_event(JOB, report(number), client=client) for number in numbers]
+
+
+def test_every_report_is_answered_once_in_order(client: Client, driver: Driver) -> None:
+    submit(client)
+    ids = say(client, 2, 3, 4)
+    coordinate(JOB, driver.around())
+    assert [(sequence, cause) for sequence, cause, _ in answered(client)] == list(enumerate(ids, start=1))
+
+
+def test_orders_that_were_overtaken_are_logged_but_not_sent(client: Client, driver: Driver) -> None:
+    submit(client)
+    say(client, 2, 3, 4)
+    heard = client.pubsub()
+    heard.subscribe(names.frames(JOB))
+    coordinate(JOB, driver.around())
+    messages = [m["data"] for m in iter(lambda: heard.get_message(timeout=0.2), None) if m["type"] == "message"]
+    heard.close()
+    sent = [frame for message in messages for frame in frames_decoder.decode(message)]
+    assert [(frame.role, frame.index, frame.instance, frame.slot) for frame in sent] == [
+        ("worker", 0, "w0.0.1", "orders")
+    ]
+    assert len(answered(client)) == 3
+
+
+def test_a_stale_token_changes_nothing(client: Client, driver: Driver) -> None:
+    submit(client)
+    old = Lease.take(client, JOB)
+    assert old is not None
+    client.delete(names.state(JOB))  # as when "held" expires
+    new = Lease.take(client, JOB)
+    assert new is not None
+    assert new.token == old.token + 1
+    before = {key: client.dump(key) for key in client.keys("*")}
+    effects = Effects(count=1, commands=b"\x90", digest="d", frames=b"\x90")
+    with pytest.raises(LeaseLost, match=f"job 7: token {old.token} is stale"):
+        old.commit(
+            effects, Position(cursor="9-9", deadline_ms=None, over=True), first="1-1", version="1", snapshot=b"s"
+        )
+    with pytest.raises(LeaseLost):
+        old.tick(0, log.encode_event(TimePassed()))
+    for to in ("idle", "queued"):
+        with pytest.raises(LeaseLost):
+            old.release(to)
+    assert {key: client.dump(key) for key in client.keys("*")} == before
+
+
+def test_a_job_that_is_held_is_left_alone(client: Client, driver: Driver) -> None:
+    submit(client)
+    assert Lease.take(client, JOB) is not None
+    say(client, 2)
+    coordinate(JOB, driver.around())
+    assert answered(client) == []
+
+
+def test_an_engine_in_memory_is_used_again(client: Client, driver: Driver) -> None:
+    submit(client)
+    for number in (2, 3, 4):
+        say(client, number)
+        coordinate(JOB, driver.around())
+    assert (driver.kind.made, len(answered(client))) == (1, 3)
+
+
+@pytest.mark.parametrize("snapshot_after", [None, 1, 3])
+def test_snapshot_and_tail_give_the_same_commands_as_memory(
+    client: Client, driver: Driver, snapshot_after: int | None
+) -> None:
+    submit(client)
+    say(client, 2, 3, 4)
+    coordinate(JOB, driver.around())
+    if snapshot_after is not None:
+        twin = CountingEngine(State())
+        for entry in logged(client)[:snapshot_after]:
+            twin.handle(entry)
+        client.hset(names.engine(JOB), mapping={"snapshot": twin.snapshot(), "snapshot_cursor": twin.cursor})
+    driver.engines = driver.fresh_engines()
+    say(client, 5, 6)
+    coordinate(JOB, driver.around())
+    twin = CountingEngine(State())
+    expected = [command for entry in logged(client) for command in twin.handle(entry)]
+    assert [command for _, _, command in answered(client)] == expected
+
+
+@pytest.mark.parametrize("point", IN_COORDINATOR)
+def test_nothing_is_lost_or_doubled_where_a_coordinator_dies(client: Client, driver: Driver, point: str) -> None:
+    driver.kind = _with_a_deadline(driver.kind)
+    driver.engines = driver.fresh_engines()
+    submit(client)
+    say(client, 2, 3)
+    with armed(point, die), pytest.raises(Died):
+        coordinate(JOB, driver.around())
+    say(client, 4)
+    client.delete(names.state(JOB))  # as when "held" expires
+    driver.engines = driver.fresh_engines()
+    coordinate(JOB, driver.around())
+    log_now = logged(client)
+    twin = driver.kind.new(JOB)
+    expected = [command for entry in log_now for command in twin.handle(entry)]
+    found = answered(client)
+    assert [command for _, _, command in found] == expected
+    assert [sequence for sequence, _, _ in found] == list(range(1, len(expected) + 1))
+    assert sum(isinstance(entry.event, TimePassed) for entry in log_now) == 1
+    assert client.get(names.state(JOB)) is None
+
+
+def test_a_deadline_that_has_come_is_told_with_the_signs_of_life(client: Client, driver: Driver) -> None:
+    driver.kind = _with_a_deadline(driver.kind)
+    driver.engines = driver.fresh_engines()
+    client.hset(names.presence(JOB), "worker:0:w0.0.1", "1234 0.5 0.25 0 0")
+    submit(client)
+    coordinate(JOB, driver.around())
+    assert [entry.event for entry in logged(client)][1:] == [TimePassed(seen={"worker:0:w0.0.1": 1234})]
+
+
+def test_a_deadline_that_has_not_come_is_not_told(client: Client, driver: Driver) -> None:
+    submit(client)
+    lease = Lease.take(client, JOB)
+    assert lease is not None
+    lease.tick(int(lease.now_ms) + 60_000, log.encode_event(TimePassed()))
+    assert len(logged(client)) == 1
+
+
+def test_a_busy_job_makes_room_for_others(client: Client, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.runtime.coordinator.TURN_S", 0.0)
+    driver.others_wait = True
+    submit(client)
+    driver.enqueued.clear()
+    coordinate(JOB, driver.around())
+    assert (driver.enqueued, client.get(names.state(JOB))) == ([JOB], b"queued")
+
+
+def test_shutdown_ends_a_linger_at_once(client: Client, driver: Driver) -> None:
+    driver.linger_s = 3600.0
+    driver.stopping.set()
+    submit(client)
+    coordinate(JOB, driver.around())
+    assert client.get(names.state(JOB)) == b"queued"
+
+
+def test_the_end_of_a_job_is_remembered_with_its_last_snapshot(client: Client, driver: Driver) -> None:
+    submit(client)
+    last = log.append_event(JOB, StopRequested(actor="ann"), client=client)
+    coordinate(JOB, driver.around())
+    known = client.hgetall(names.engine(JOB))
+    assert (known[b"over"], known[b"cursor"], known[b"snapshot_cursor"]) == (b"1", last.encode(), last.encode())
+
+
+class _Deadlines:
+    """Engines whose first deadline has passed long ago, until they are told that time passed."""
+
+    def __init__(self, kind: object) -> None:
+        self.kind = kind
+
+    def new(self, job: int) -> CountingEngine:
+        return _DeadlineEngine(State(deadline_ms=1))
+
+    def restore(self, snapshot: bytes) -> CountingEngine:
+        import msgspec
+
+        return _DeadlineEngine(msgspec.msgpack.decode(snapshot, type=State))
+
+
+class _DeadlineEngine(CountingEngine):
+    def handle(self, entry):  # type: ignore[no-untyped-def]
+        if isinstance(entry.event, TimePassed):
+            self._state.deadline_ms = None
+        return super().handle(entry)
+
+
+def _with_a_deadline(kind: object) -> _Deadlines:
+    return _Deadlines(kind)

@@ -1,0 +1,233 @@
+"""Streams to rows: all of them, once each, wherever ingest dies."""
+
+from threading import Event
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from controlplane.core.commands import MoveJob, MoveProcess, RaiseFlag, ReleaseSlots, SetRoster, SetShares
+from controlplane.core.events import StopRequested, WorkerHeard
+from controlplane.core.states import JobState, ProcessState
+from controlplane.fleet.models import Agent, Reservation
+from controlplane.jobs.models import Decision, Flag, Job, Process
+from controlplane.protocol.messages import Evaluation as EvaluationMessage
+from controlplane.protocol.spec import spec_document
+from controlplane.runtime import log, names
+from controlplane.runtime.coordinator import coordinate
+from controlplane.runtime.executor import effects_of
+from controlplane.runtime.faults import POINTS, armed
+from controlplane.runtime.ingest import Ingest, StaleCursor, copied_so_far, write_batch
+from controlplane.runtime.lease import Lease, Position
+from controlplane.runtime.redis import Client
+from controlplane.runtime.streams import trim
+from controlplane.telemetry.models import Cursor, Evaluation, RawEvent, Report
+from tests.runtime.support import SPEC, CountingEngine, Died, Driver, State, die, facts, report, submit
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+IN_INGEST = [point for point in POINTS if point.startswith("ingest.")]
+
+
+@pytest.fixture
+def job(client: Client, enqueued: list[int]) -> int:
+    user = User.objects.create(username="ann")
+    row = Job.objects.create(name="digits", spec=spec_document(SPEC), submitted_by=user)
+    submit(client, row.pk)
+    return row.pk
+
+
+@pytest.fixture
+def agent() -> int:
+    return Agent.objects.create(name="m1", credential_digest="d").pk
+
+
+def new_ingest(client: Client) -> Ingest:
+    return Ingest(client, Event(), wait_s=0.001)
+
+
+def copy_all(client: Client) -> None:
+    ingest = new_ingest(client)
+    while ingest.step():
+        pass
+
+
+def command(client: Client, job: int, *commands: Any) -> None:
+    """Commit commands as a coordinator would."""
+    client.delete(names.state(job))
+    lease = Lease.take(client, job)
+    assert lease is not None
+    last = client.xrevrange(names.events(job), count=1)[0][0].decode()
+    lease.commit(
+        effects_of(facts(job), commands), Position(cursor=last, deadline_ms=None, over=False), first=last, version="1"
+    )
+    assert lease.release("idle")
+
+
+def ready(job: int, agent: int, rank: int) -> MoveProcess:
+    return MoveProcess(
+        cause="1700000000000-0",
+        reason="it said hello",
+        role="worker",
+        index=rank,
+        instance=f"w{rank}.0.1",
+        state=ProcessState.READY,
+        agent=agent,
+        slot=rank,
+    )
+
+
+def test_reports_become_rows_and_sums(client: Client, job: int, agent: int) -> None:
+    command(client, job, ready(job, agent, 0), ready(job, agent, 1))
+    for rank in (0, 1):
+        for number in range(2, 5 - rank):
+            log.append_event(job, report(number, rank=rank, instance=f"w{rank}.0.1"), client=client)
+    copy_all(client)
+    rows = Report.objects.order_by("rank", "iteration").values_list("rank", "instance", "iteration", "samples", "loss")
+    assert list(rows) == [
+        *((0, "w0.0.1", iteration, 8, 0.5) for iteration in range(3)),
+        *((1, "w1.0.1", iteration, 8, 0.5) for iteration in range(2)),
+    ]
+    row = Job.objects.get(pk=job)
+    assert (row.samples, row.iteration) == (40, 2)
+    assert (row.busy_s, row.waiting_s, row.coordination_s) == pytest.approx((5 * 0.13, 5 * 0.3, 5 * 0.001))
+    assert list(Process.objects.order_by("index").values_list("iteration", flat=True)) == [2, 1]
+    kinds = list(RawEvent.objects.order_by("id").values_list("kind", flat=True))
+    assert kinds == ["job-submitted", *["report"] * 5]
+
+
+def test_a_report_said_twice_is_one_row_and_counts_once(client: Client, job: int, agent: int) -> None:
+    command(client, job, ready(job, agent, 0))
+    for number in (2, 3, 2, 3):
+        log.append_event(job, report(number), client=client)
+    copy_all(client)
+    log.append_event(job, report(3), client=client)
+    copy_all(client)
+    assert (Report.objects.count(), RawEvent.objects.filter(kind="report").count()) == (2, 5)
+    assert Job.objects.get(pk=job).samples == 16
+    assert Process.objects.get(job=job).iteration == 1
+
+
+def test_values_that_are_not_finite_are_stored_as_none(client: Client, job: int) -> None:
+    log.append_event(job, report(2, loss=float("nan")), client=client)
+    copy_all(client)
+    assert Report.objects.get().loss is None
+
+
+def test_an_evaluation_is_a_row_and_the_jobs_last_score(client: Client, job: int) -> None:
+    score = EvaluationMessage(number=3, iteration=20, loss=0.25, accuracy=0.9, samples=360, seconds=0.01)
+    for _ in range(2):
+        log.append_event(job, WorkerHeard(rank=0, instance="w0.0.1", message=score), client=client)
+    copy_all(client)
+    assert list(Evaluation.objects.values_list("iteration", "loss", "accuracy", "samples")) == [(20, 0.25, 0.9, 360)]
+    assert list(Job.objects.values_list("loss", "accuracy")) == [(0.25, 0.9)]
+
+
+def test_commands_move_job_processes_flags_and_slots(client: Client, job: int, agent: int) -> None:
+    Reservation.objects.create(agent_id=agent, role="worker", slot=0, job_id=job, index=0)
+    at = "1700000000000-0"
+    command(
+        client,
+        job,
+        ready(job, agent, 0),
+        MoveJob(cause=at, reason="all are ready", state=JobState.RUNNING, awaited=""),
+        SetRoster(cause=at, reason="first", generation=1, first_iteration=0, ranks=[0]),
+        SetShares(cause=at, reason="even", generation=1, iteration=0, policy="uniform", shares={0: 8}),
+        RaiseFlag(
+            cause=at,
+            reason="w0 is slow",
+            flag="f1",
+            rank=0,
+            kind="compute",
+            persistence="lasting",
+            evidence={"ratio": 2.5},
+        ),
+    )
+    copy_all(client)
+    row = Job.objects.get(pk=job)
+    assert (row.state, row.reason, row.generation) == (JobState.RUNNING, "all are ready", 1)
+    assert row.started_at is not None
+    assert row.started_at.timestamp() == 1_700_000_000
+    process = Process.objects.get(job=job)
+    assert (process.state, process.agent_id, process.share, process.ended_at) == ("ready", agent, 8, None)
+    assert list(Flag.objects.values_list("key", "sentence", "evidence")) == [("f1", "w0 is slow", {"ratio": 2.5})]
+    assert list(Decision.objects.order_by("sequence").values_list("sequence", "kind", "iteration")) == [
+        (1, "move-process", None),
+        (2, "move-job", None),
+        (3, "set-roster", 0),
+        (4, "set-shares", 0),
+        (5, "raise-flag", None),
+    ]
+    assert Decision.objects.get(sequence=4).payload["shares"] == {"0": 8}
+    command(client, job, ReleaseSlots(cause=at, reason="over"))
+    copy_all(client)
+    assert not Reservation.objects.exists()
+
+
+@pytest.mark.parametrize("point", IN_INGEST)
+def test_nothing_is_lost_or_doubled_where_ingest_dies(
+    client: Client, driver: Driver, job: int, agent: int, point: str
+) -> None:
+    command(client, job, ready(job, agent, 0))
+    for number in (2, 3, 4):
+        log.append_event(job, report(number), client=client)
+    coordinate(job, driver.around())
+    with armed(point, die), pytest.raises(Died):
+        copy_all(client)
+    log.append_event(job, report(5), client=client)
+    copy_all(client)
+    assert list(Report.objects.order_by("iteration").values_list("iteration", flat=True)) == [0, 1, 2, 3]
+    assert RawEvent.objects.count() == 5
+    assert list(Decision.objects.values_list("sequence", flat=True)) == [1]
+    assert Job.objects.get(pk=job).samples == 32
+
+
+def test_a_second_writer_changes_nothing(client: Client, job: int) -> None:
+    log.append_event(job, report(2), client=client)
+    behind = copied_so_far(job)
+    copy_all(client)
+    entries = client.xrange(names.events(job))
+    with pytest.raises(StaleCursor, match=f"job {job}: cursor of events"):
+        write_batch(job, behind, [], entries)
+    assert (Report.objects.count(), RawEvent.objects.count()) == (1, 2)
+
+
+def test_streams_are_trimmed_to_the_lower_of_database_and_snapshot(client: Client, job: int) -> None:
+    ids = [log.append_event(job, report(number), client=client) for number in range(2, 1002)]
+    copy_all(client)
+    copied = copied_so_far(job).position
+    trim(client, job, copied)
+    assert client.xlen(names.events(job)) == 1001, "no snapshot covers anything yet"
+    twin = CountingEngine(State(cursor=ids[499]))
+    known = {"snapshot": twin.snapshot(), "snapshot_cursor": ids[499], "snapshot_commands": "0-0"}
+    client.hset(names.engine(job), mapping=known)
+    trim(client, job, copied)
+    left = [stream_id.decode() for stream_id, _ in client.xrange(names.events(job))]
+    assert len(left) < 700
+    assert left[left.index(ids[500]) :] == ids[500:]
+
+
+def test_a_job_that_is_over_is_forgotten_once_it_is_copied(client: Client, driver: Driver, job: int) -> None:
+    log.append_event(job, StopRequested(actor="ann"), client=client)
+    coordinate(job, driver.around())
+    command_over = MoveJob(cause="1700000000000-0", reason="stopped", state=JobState.CANCELLED)
+    client.xadd(names.commands(job), {"c": effects_of(facts(job), [command_over]).commands, "sequence": 1})
+    copy_all(client)
+    assert client.scard(names.LIVE_JOBS) == 1, "it is copied, and forgotten at the next look"
+    copy_all(client)
+    assert sorted(client.keys(f"job:{job}:*")) == [names.engine(job).encode()]
+    assert client.scard(names.LIVE_JOBS) == 0
+    with pytest.raises(log.LogClosed, match="is over"):
+        log.append_event(job, report(2), client=client)
+
+
+def test_pages_are_told_after_the_commit(client: Client, job: int) -> None:
+    heard = client.pubsub()
+    heard.subscribe(names.PAGES)
+    heard.get_message(timeout=1.0)
+    copy_all(client)
+    message = heard.get_message(timeout=1.0)
+    heard.close()
+    assert message is not None
+    assert f'"jobs":{{"{job}":"submitted"}}'.encode() in message["data"]
+    assert Cursor.objects.get(stream="events").position != "0-0"

@@ -1,0 +1,100 @@
+"""Idle, queued, held: who enqueues, who may go idle, and what is found again."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from controlplane.core.events import StopRequested
+from controlplane.runtime import log, names
+from controlplane.runtime.coordinator import coordinate
+from controlplane.runtime.lease import Lease
+from controlplane.runtime.redis import Client, connect
+from controlplane.runtime.scripts import RESCUE
+from tests.runtime.support import JOB, SPEC, Driver, logged, report, submit
+
+
+def test_64_appends_at_once_enqueue_one_task(client: Client, enqueued: list[int]) -> None:
+    submit(client)
+    client.delete(names.state(JOB))
+    enqueued.clear()
+    together = Barrier(16)
+
+    def append(worker: int) -> None:
+        own = connect()
+        together.wait()
+        for number in range(4):
+            log.append_event(JOB, report(number + 2, instance=f"w{worker}"), client=own)
+        own.close()
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(append, range(16)))
+    assert (enqueued, len(logged(client))) == ([JOB], 65)
+
+
+def test_a_log_begins_once(client: Client, enqueued: list[int]) -> None:
+    assert [log.start_log(JOB, SPEC, client=client) for _ in range(3)] == [True, False, False]
+    assert (enqueued, len(logged(client))) == ([JOB], 1)
+
+
+def test_a_job_without_a_log_takes_no_events(client: Client, enqueued: list[int]) -> None:
+    with pytest.raises(log.LogClosed, match="job 7: has no log"):
+        log.append_event(JOB, report(2), client=client)
+    assert client.keys("*") == []
+
+
+def test_a_job_that_is_over_takes_no_events(client: Client, driver: Driver) -> None:
+    submit(client)
+    log.append_event(JOB, StopRequested(actor="ann"), client=client)
+    coordinate(JOB, driver.around())
+    with pytest.raises(log.LogClosed, match="job 7: is over"):
+        log.append_event(JOB, report(2), client=client)
+    assert client.get(names.state(JOB)) is None
+
+
+def test_an_append_that_races_with_going_idle_is_never_stranded(client: Client, driver: Driver) -> None:
+    """Thousands of interleavings: each append comes while the holder of the last one is about to go idle."""
+    submit(client)
+    appends = 3_000
+
+    def coordinate_whenever_enqueued() -> int:
+        driver.client, ran = connect(), 0
+        while not driver.stopping.is_set():
+            if ran < len(driver.enqueued):
+                coordinate(JOB, driver.around())
+                ran += 1
+        driver.client.close()
+        return ran
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(coordinate_whenever_enqueued)
+        try:
+            answered = (_append_and_see_it_answered(client, number + 2) for number in range(appends))
+            stranded = not all(answered)
+        finally:
+            driver.stopping.set()
+    assert not stranded
+    assert running.result() > appends // 20, "hardly any race: the job seldom went idle"
+
+
+def _append_and_see_it_answered(client: Client, number: int) -> bool:
+    cursor = log.append_event(JOB, report(number), client=client).encode()
+    looks = (client.hget(names.engine(JOB), "cursor") == cursor for _ in range(20_000))
+    return any(looks)
+
+
+def test_a_task_that_was_lost_is_found_again(client: Client, driver: Driver) -> None:
+    submit(client)
+    assert RESCUE.run(client, [names.LIVE_JOBS], 5_000) == []
+    client.delete(names.state(JOB))  # as when "queued" expires
+    assert RESCUE.run(client, [names.LIVE_JOBS], 5_000) == [b"7"]
+    assert client.get(names.state(JOB)) == b"queued"
+    coordinate(JOB, driver.around())
+    assert RESCUE.run(client, [names.LIVE_JOBS], 5_000) == []
+
+
+def test_queued_and_held_expire(client: Client, driver: Driver) -> None:
+    submit(client)
+    assert 0 < client.pttl(names.state(JOB)) <= 5_000
+    assert Lease.take(client, JOB) is not None
+    assert 0 < client.pttl(names.state(JOB)) <= 5_000

@@ -1,0 +1,17 @@
+"""Imported by the spawner for what it brings along: whatever would cost every worker and server a second of its own.
+
+The libraries and the loops themselves; scikit-learn, which reads data sets; and what torch imports only with its
+first optimiser. Not more: what is imported here is in the memory of every process, shared until it is written to.
+"""
+
+import sklearn.datasets
+import torch
+
+import workers.processes
+import workers.server.main
+import workers.trainer.loop
+
+BROUGHT = (sklearn.datasets, workers.processes, workers.server.main, workers.trainer.loop)
+
+torch.set_num_threads(1)  # before any operation: a pool of threads would be lost in every fork
+torch.optim.SGD([torch.zeros(1)], lr=1.0)
