@@ -36,6 +36,8 @@ class Registration(Value, frozen=True, kw_only=True):
     paper: str
     parts: dict[str, str] = {}
     """Parameters that choose a policy themselves, or several in a list, and the question that they answer."""
+    live: bool = True
+    """Whether workers and servers carry it out; the others decide in the simulator only, so far."""
 
 
 class CatalogueEntry(Value, frozen=True, kw_only=True):
@@ -49,6 +51,8 @@ class CatalogueEntry(Value, frozen=True, kw_only=True):
     schema: dict[str, Any]
     """JSON schema of the parameters."""
     parts: dict[str, str]
+    live: bool
+    """Whether a job can be submitted with it."""
 
 
 REGISTRATIONS = (
@@ -84,6 +88,7 @@ REGISTRATIONS = (
         path="controlplane.policies.batching.lb_bsp_federated:LbBspFederated",
         explanation="Clients' batch sizes follow their smoothed speeds; local steps and learning rate stay.",
         paper="LB-BSP 3.5",
+        live=False,
     ),
     Registration(
         question="batching",
@@ -101,6 +106,7 @@ REGISTRATIONS = (
         explanation="A common time budget in which each worker processes what fits; for work that can be cut.",
         paper="our own",
         parts={"predictor": "prediction"},
+        live=False,
     ),
     Registration(
         question="prediction",
@@ -173,6 +179,7 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.asp:Asp",
         explanation="Nobody waits; updates are applied as they arrive.",
         paper="the baseline; PSP 2.2",
+        live=False,
     ),
     Registration(
         question="barrier",
@@ -181,6 +188,7 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.ssp:Ssp",
         explanation="A worker may be a few iterations ahead of the slowest.",
         paper="the baseline; PSP 2.2",
+        live=False,
     ),
     Registration(
         question="barrier",
@@ -189,6 +197,7 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.psp:Pbsp",
         explanation="A worker goes on when none of a sample of the others is behind it.",
         paper="PSP 3, Alg. 1",
+        live=False,
     ),
     Registration(
         question="barrier",
@@ -197,6 +206,7 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.psp:Pssp",
         explanation="A worker goes on when none of a sample of the others is more than a few iterations behind it.",
         paper="PSP 3, Alg. 1",
+        live=False,
     ),
     Registration(
         question="barrier",
@@ -205,6 +215,7 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.aggressive:Aggressive",
         explanation="When the fastest has finished and enough is processed, all stop and synchronise what they have.",
         paper="A-BSP 3.2, Alg. 1",
+        live=False,
     ),
     Registration(
         question="barrier",
@@ -213,6 +224,7 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.backup:Backup",
         explanation="The first n of n + b workers make an iteration; the others drop it.",
         paper="redundant execution",
+        live=False,
     ),
     Registration(
         question="placement",
@@ -229,6 +241,7 @@ REGISTRATIONS = (
         path="controlplane.policies.placement.mxnet:Mxnet",
         explanation="Large tensors are split evenly over all servers, the others scattered by their position.",
         paper="PSLD 2.2, Table 2",
+        live=False,
     ),
     Registration(
         question="placement",
@@ -237,6 +250,7 @@ REGISTRATIONS = (
         path="controlplane.policies.placement.proportional:Proportional",
         explanation="Bytes in proportion to each server's measured speed, when one straggles.",
         paper="PSLD 6.1, the strawman",
+        live=False,
     ),
     Registration(
         question="placement",
@@ -245,14 +259,16 @@ REGISTRATIONS = (
         path="controlplane.policies.placement.psld:Psld",
         explanation="Blocks go to a superior set of servers, a few explore; servers are added and left when it helps.",
         paper="PSLD 4, Alg. 1-3",
+        live=False,
     ),
     Registration(
         question="placement",
         name="psld-lpt",
         parameters=parameters.PsldLptParameters,
         path="controlplane.policies.placement.psld_lpt:PsldLpt",
-        explanation="The largest block first to the server that is predicted to finish it first, when that gains enough.",
+        explanation="The largest block first to the server predicted to finish it first, when that gains enough.",
         paper="our own",
+        live=False,
     ),
     Registration(
         question="data",
@@ -269,6 +285,7 @@ REGISTRATIONS = (
         path="controlplane.policies.data.rotation:Rotation",
         explanation="Every worker has splits of its own and goes on in them where it stopped.",
         paper="A-BSP 3.3.1",
+        live=False,
     ),
     Registration(
         question="data",
@@ -277,6 +294,7 @@ REGISTRATIONS = (
         path="controlplane.policies.data.exchange:Exchange",
         explanation="As rotation; the least and most processed splits swap places, or move to where they are needed.",
         paper="A-BSP 3.3.2, Alg. 2; LB-BSP 7",
+        live=False,
     ),
     Registration(
         question="stragglers",
@@ -320,6 +338,17 @@ def check(synchronization: Synchronization) -> None:
     """Raise ``SpecError``, naming the field, unless every choice is registered and its parameters are allowed."""
     for field in synchronization.__struct_fields__:
         _validate(field, getattr(synchronization, field), field=_field_of(field))
+
+
+def check_live(synchronization: Synchronization) -> None:
+    """Raise ``SpecError`` as ``check`` does, and for policies that workers and servers do not carry out yet."""
+    check(synchronization)
+    for question in synchronization.__struct_fields__:
+        name = getattr(synchronization, question).name
+        if not _TABLE[question, name].live:
+            possible = ", ".join(one for one in names(question) if _TABLE[question, one].live)
+            expected = f"one of {possible} in a job; {name} is decided in the simulator only, so far"
+            raise SpecError(f"{_field_of(question)}.name", name, expected)
 
 
 def catalogue() -> list[CatalogueEntry]:
@@ -414,4 +443,5 @@ def _describe(entry: Registration) -> CatalogueEntry:
         defaults=msgspec.to_builtins(entry.parameters()),
         schema=components[entry.parameters.__name__],
         parts=entry.parts,
+        live=entry.live,
     )

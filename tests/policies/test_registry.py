@@ -188,3 +188,16 @@ def test_every_parameter_is_described_and_every_entry_is_json(entry: registry.Ca
     assert all(parameter["description"] for parameter in entry.schema["properties"].values())
     assert entry.explanation.endswith(".")
     assert entry.paper
+
+
+def test_policy_that_only_the_simulator_carries_out_is_refused_in_a_job() -> None:
+    chosen = Synchronization(barrier=Choice(name="pssp"))
+    registry.check(chosen)
+    with pytest.raises(SpecError) as caught:
+        registry.check_live(chosen)
+    assert (caught.value.field, caught.value.found) == ("synchronization.barrier.name", "pssp")
+    assert caught.value.expected == "one of bsp in a job; pssp is decided in the simulator only, so far"
+
+
+def test_the_default_of_every_question_can_be_submitted() -> None:
+    registry.check_live(Synchronization())
