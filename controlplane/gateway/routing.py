@@ -1,5 +1,7 @@
 """Which websocket address is served by whom."""
 
+from typing import Any, cast
+
 from channels.auth import AuthMiddlewareStack
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.urls import path
@@ -9,7 +11,7 @@ from controlplane.gateway.pages import page_socket
 from controlplane.gateway.processes import ServerSocket, WorkerSocket
 
 websocket_urlpatterns = [
-    path("ws/agent", agent_socket),
+    path("ws/agent", cast(Any, agent_socket)),  # django-stubs knows views only
     path("ws/worker/<int:job>/<int:index>", WorkerSocket.as_asgi()),
     path("ws/server/<int:job>/<int:index>", ServerSocket.as_asgi()),
     path("ws/pages", AllowedHostsOriginValidator(AuthMiddlewareStack(page_socket))),

@@ -13,7 +13,7 @@ _decoder: msgspec.msgpack.Decoder[ProcessOrder] = msgspec.msgpack.Decoder(Proces
 
 def ordered_processes(client: Client, agent: int) -> list[ProcessName]:
     """The processes that the agent is to run."""
-    return [_name(order) for order in _orders(client.hvals(names.agent_processes(agent)))]
+    return [_name(order) for order in _orders(client.execute_command("HVALS", names.agent_processes(agent)))]
 
 
 def forget_process(client: Client, agent: int, name: ProcessName) -> None:
@@ -38,8 +38,8 @@ async def note_started(client: AsyncClient, agent: int, name: ProcessName) -> No
 
 async def vanished(client: AsyncClient, agent: int, running: list[ProcessName]) -> list[ProcessName]:
     """Processes that the agent had started, should run, and does not: it restarted without them."""
-    held = await client.hvals(names.agent_processes(agent))
-    started = await client.smembers(names.agent_started(agent))
+    held = await client.execute_command("HVALS", names.agent_processes(agent))
+    started = await client.execute_command("SMEMBERS", names.agent_started(agent))
     lost = {title.decode() for title in started} - {_title(name) for name in running}
     return [name for name in map(_name, _orders(held)) if _title(name) in lost]
 

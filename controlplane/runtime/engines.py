@@ -129,7 +129,7 @@ class Engines:
         return running
 
     def _restore(self, client: Client, job: int) -> AnyEngine:
-        snapshot = client.hget(names.engine(job), "snapshot")
+        snapshot = client.execute_command("HGET", names.engine(job), "snapshot")
         if snapshot is None:
             return self._kind.new(job)
         try:

@@ -41,13 +41,13 @@ class Heard:
 
 def agents_now(client: Client | None = None) -> dict[int, Sign]:
     """Every agent that was ever heard of, by id."""
-    found = (client or shared()).hgetall(names.AGENTS)
+    found = (client or shared()).execute_command("HGETALL", names.AGENTS)
     return {int(agent): _sign(value) for agent, value in found.items()}
 
 
 def processes_now(job: int, client: Client | None = None) -> dict[str, Sign]:
     """Every process of the job that was heard of, by ``role:index:instance``."""
-    found = (client or shared()).hgetall(names.presence(job))
+    found = (client or shared()).execute_command("HGETALL", names.presence(job))
     return {name.decode(): _sign(value) for name, value in found.items()}
 
 

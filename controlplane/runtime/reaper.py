@@ -76,7 +76,7 @@ def _missing_since(client: Client, now_ms: int) -> dict[int, int]:
     missing = {agent: before.get(agent, now_ms) for agent in silent}
     client.delete(names.MISSING_AGENTS)
     if missing:
-        client.hset(names.MISSING_AGENTS, mapping=missing)
+        client.hset(names.MISSING_AGENTS, items=[part for item in missing.items() for part in item])
     marked = [agent for agent in missing if agent not in before and agent_disconnected(agent)]
     if marked:
         ticks.publish(client, fleet=True)

@@ -55,8 +55,14 @@ def ask(client: Client, *parts: Part) -> Any:
     """
     connection = client.connection
     assert connection is not None, "a client made by connect()"
-    connection.send_packed_command([hiredis.pack_command(parts)], check_health=False)
+    connection.send_packed_command([pack(*parts)], check_health=False)
     return connection.read_response()
+
+
+def pack(*parts: Part) -> bytes:
+    """One command as it goes over the wire."""
+    packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]  # its stub allows one part only
+    return packed
 
 
 def block_ms(seconds: float) -> int:

@@ -20,8 +20,8 @@ def trim(client: Client, job: int, copied: Position) -> None:
 
     Cuts by whole nodes only (``~``), which costs nearly nothing; the entry at the cursor itself stays.
     """
-    known = client.hmget(names.engine(job), "snapshot_cursor", "snapshot_commands")
-    if known[0] is None or known[1] is None:
+    known = client.execute_command("HMGET", names.engine(job), "snapshot_cursor", "snapshot_commands")
+    if None in known:
         return
     _cut(client, names.events(job), min(copied.events, known[0].decode(), key=stream_order))
     _cut(client, names.commands(job), min(copied.commands, known[1].decode(), key=stream_order))

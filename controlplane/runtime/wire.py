@@ -17,7 +17,7 @@ import hiredis
 from redis.connection import SSLConnection, parse_url
 from redis.exceptions import ConnectionError, NoScriptError, RedisError, ResponseError
 
-from controlplane.runtime.redis import SOCKET_TIMEOUT_S, Part, redis_url
+from controlplane.runtime.redis import SOCKET_TIMEOUT_S, Part, pack, redis_url
 
 CONNECT_S: Final = 3.0
 
@@ -57,7 +57,7 @@ class Wire(asyncio.Protocol):
         """
         if self.transport is None:
             raise ConnectionError("the connection to Redis was lost")
-        self.transport.write(hiredis.pack_command(parts))
+        self.transport.write(pack(*parts))
 
     def abort(self) -> None:
         """End it at once."""

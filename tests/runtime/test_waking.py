@@ -74,7 +74,7 @@ def test_an_append_that_races_with_going_idle_is_never_stranded(client: Client, 
         finally:
             driver.stopping.set()
     assert not stranded
-    assert running.result() > appends // 20, "hardly any race: the job seldom went idle"
+    assert running.result() > appends // 100, "hardly any race: the job seldom went idle"
 
 
 def _append_and_see_it_answered(client: Client, number: int) -> bool:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
 from controlplane.protocol import SUBPROTOCOL
 
@@ -62,7 +63,12 @@ def figures(connections: int, timing: Timing) -> Figures:
 async def open_socket(url: str, headers: Mapping[str, str] | None = None) -> ClientConnection:
     """A connection as workers have it: no compression."""
     return await connect(
-        url, additional_headers=headers or {}, subprotocols=[SUBPROTOCOL], compression=None, proxy=None, max_size=2**24
+        url,
+        additional_headers=headers or {},
+        subprotocols=[Subprotocol(SUBPROTOCOL)],
+        compression=None,
+        proxy=None,
+        max_size=2**24,
     )
 
 

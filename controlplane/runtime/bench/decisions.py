@@ -123,7 +123,7 @@ async def _measure_path(base: str, *, workers: int, seconds: float) -> Path:
     rows, decisions = await _rows_once_copied(job)
     return Path(
         figures=figures(workers, timing),
-        reports_sent=sum(machine.reports.values()),
+        reports_sent=sum(machine.reports_sent.values()),
         report_rows=rows,
         decision_rows=decisions,
         copied_after_s=time.perf_counter() - stopped,

@@ -40,8 +40,8 @@ class Machine:
         self._running: dict[tuple[Role, int], asyncio.Task[None]] = {}
         self._names: dict[tuple[Role, int], ProcessName] = {}
         self._said = 1
-        self.reports: dict[int, int] = {}
-        """How many reports each worker has sent."""
+        self.reports_sent: dict[int, int] = {}
+        """How many reports each worker has sent, once it has sent its last."""
 
     async def run(self) -> None:
         """Until every process that was started has been ordered to end, and that is known to have happened."""
@@ -101,39 +101,29 @@ class Machine:
                 beating.cancel()
 
     async def _train(self, socket: ClientConnection, order: ProcessOrder) -> None:
-        worker = Worker(socket, order, self._timing)
-        try:
-            await worker.train()
-        finally:
-            self.reports[order.index] = worker.iteration
-
-
-class Worker:
-    """One simulated worker: its messages, and what it waits for between them."""
-
-    def __init__(self, socket: ClientConnection, order: ProcessOrder, timing: Timing) -> None:
-        self._socket, self._order, self._timing = socket, order, timing
-        self.iteration = 0
-
-    async def train(self) -> None:
-        """Report iterations as fast as orders come, until time is over; then only stay."""
-        await self._socket.send(encode(WorkerHello(number=1, parameter_count=650, sample_count=1437)))
-        orders = await self._orders_for(0)
-        while not self._timing.over:
-            sent = time.perf_counter()
-            await self._socket.send(encode(report(self.iteration + 2, self.iteration, orders)))
-            self.iteration += 1
-            orders = await self._orders_for(self.iteration)
-            self._timing.note(sent)
-        async for _ in self._socket:
+        self.reports_sent[order.index] = await train(socket, self._timing)
+        async for _ in socket:
             pass
 
-    async def _orders_for(self, iteration: int) -> Orders:
-        while True:
-            frame = await self._socket.recv(decode=False)
-            orders = to_worker.decode(frame)
-            if isinstance(orders, Orders) and orders.watermark >= iteration and orders.share_until >= iteration:
-                return orders
+
+async def train(socket: ClientConnection, timing: Timing) -> int:
+    """Report iterations as fast as orders come, until time is over; how many."""
+    await socket.send(encode(WorkerHello(number=1, parameter_count=650, sample_count=1437)))
+    iteration, orders = 0, await _orders_for(socket, 0)
+    while not timing.over:
+        sent = time.perf_counter()
+        await socket.send(encode(report(iteration + 2, iteration, orders)))
+        iteration += 1
+        orders = await _orders_for(socket, iteration)
+        timing.note(sent)
+    return iteration
+
+
+async def _orders_for(socket: ClientConnection, iteration: int) -> Orders:
+    while True:
+        orders = to_worker.decode(await socket.recv(decode=False))
+        if isinstance(orders, Orders) and orders.watermark >= iteration and orders.share_until >= iteration:
+            return orders
 
 
 async def serve(socket: ClientConnection) -> None:

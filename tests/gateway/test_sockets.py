@@ -1,0 +1,97 @@
+"""One socket's sending side: newest orders only, and no patience with readers that do not read."""
+
+import asyncio
+import time
+from typing import Any
+
+from controlplane.gateway import sockets
+from controlplane.gateway.sockets import Message, Socket
+
+
+class Peer:
+    """The other side of a socket, by hand."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.ended = asyncio.Event()
+        self.asked = asyncio.Event()
+        """Something is on its way."""
+
+    async def receive(self) -> Message:
+        await self.ended.wait()
+        return {"type": "websocket.disconnect", "code": 1000}
+
+    async def send(self, message: Message) -> None:
+        self.asked.set()
+        await self.reads.wait()
+        self.sent.append(message)
+
+
+async def nobody(message: Message) -> None:
+    raise AssertionError(message)
+
+
+def running(peer: Peer) -> tuple[Socket, "asyncio.Task[None]"]:
+    socket = Socket(peer.receive, peer.send)
+    return socket, asyncio.create_task(socket.run(nobody))
+
+
+def sent(*frames: bytes) -> list[dict[str, Any]]:
+    return [{"type": "websocket.send", "bytes": frame} for frame in frames]
+
+
+async def test_newer_orders_replace_older_ones_that_wait() -> None:
+    peer = Peer()
+    peer.reads.clear()
+    socket, task = running(peer)
+    socket.put(b"orders 1", "orders")
+    await peer.asked.wait()
+    for frame, slot in (
+        (b"orders 2", "orders"),
+        (b"refusal", ""),
+        (b"orders 3", "orders"),
+        (b"placement", "placement"),
+    ):
+        socket.put(frame, slot)
+    peer.reads.set()
+    while len(peer.sent) < 4:
+        await asyncio.sleep(0)
+    peer.ended.set()
+    await task
+    assert peer.sent == sent(b"orders 1", b"orders 3", b"refusal", b"placement")
+
+
+async def test_what_was_put_before_the_end_is_sent_before_it() -> None:
+    peer = Peer()
+    socket, task = running(peer)
+    socket.put(b"refusal")
+    socket.close(4413)
+    await task
+    assert peer.sent == [*sent(b"refusal"), {"type": "websocket.close", "code": 4413}]
+
+
+async def test_a_reader_that_takes_nothing_is_told_that_it_was_too_slow() -> None:
+    peer = Peer()
+    peer.reads.clear()
+    socket, task = running(peer)
+    socket.put(b"orders", "orders")
+    await peer.asked.wait()
+    assert not socket.close_if_slow(time.monotonic())
+    assert socket.close_if_slow(time.monotonic() + sockets.SLOW_S)
+    peer.reads.set()  # it wakes up at last
+    await task
+    assert peer.sent == [{"type": "websocket.close", "code": 4408}]
+
+
+async def test_a_reader_that_is_gone_keeps_nobody_waiting(monkeypatch: Any) -> None:
+    monkeypatch.setattr(sockets, "CLOSE_S", 0.01)
+    peer = Peer()
+    peer.reads.clear()
+    socket, task = running(peer)
+    socket.put(b"orders", "orders")
+    await peer.asked.wait()
+    socket.close_if_slow(time.monotonic() + sockets.SLOW_S)
+    await asyncio.wait_for(task, 5)
+    assert peer.sent == []

@@ -1,0 +1,112 @@
+"""A job under fire, with simulated trainers that report as fast as they may, while Celery is killed again and again.
+
+What the database then holds is judged by a replay: the events that it has, given to a fresh engine, lead to exactly
+the decisions that it has.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import Any
+
+import msgspec
+import pytest
+
+from controlplane.core.commands import AnyCommand
+from controlplane.core.engine import Engine
+from controlplane.core.events import Entry
+from controlplane.core.handling import EventRefused
+from controlplane.jobs.projections import CARRIERS
+from controlplane.policies.registry import resolve
+from controlplane.runtime.bench.clients import Timing
+from controlplane.runtime.bench.fleet import Machine
+from tests.integration.test_jobs import pages
+from tests.support.stack import Stack
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+
+LABELS = {"machines": "simulated"}
+KILLS = ["decisions", "history", "decisions"]
+
+
+@contextmanager
+def simulated_machine(stack: Stack, slots: int) -> Iterator[tuple[Machine, Timing]]:
+    """An agent whose workers report as fast as orders come, from a thread of its own."""
+    token = stack.ask("POST", "/api/v1/agents/enrolment-tokens", json={"labels": LABELS})["token"]
+    credential = stack.ask("POST", "/api/v1/agents/enrol", json={"token": token, "name": "simulated"})["credential"]
+    timing = Timing(seconds=0.0, begin=float("inf"))
+    machine = Machine(stack.url.replace("http", "ws"), credential, slots=slots, timing=timing)
+    thread = Thread(target=lambda: asyncio.run(machine.run()), name="simulated machine")
+    thread.start()
+    try:
+        yield machine, timing
+    finally:
+        timing.begin = 0.0
+        thread.join(timeout=30)
+    assert not thread.is_alive()
+
+
+def test_events_in_the_database_lead_to_the_decisions_in_the_database(stack: Stack) -> None:
+    with simulated_machine(stack, slots=4) as (machine, timing):
+        job = stack.submit(
+            stop={"iterations": 1_000_000},
+            servers=1,
+            labels=LABELS,
+            synchronization={"batching": {"name": "lb-bsp-cpu", "predictor": "memoryless"}},
+        )["id"]
+        iteration = 20
+        for part in KILLS:
+            stack.await_iteration(job, iteration)
+            stack.kill(part)
+            stack.restart(part)
+            iteration = stack.job(job)["iteration"] + 100
+        stack.await_iteration(job, iteration)
+        timing.begin = 0.0  # reporting ends; then the log holds still
+        eventually(lambda: len(machine.reports_sent) == 4, what="the last reports")
+        sent = sum(machine.reports_sent.values())
+        eventually(lambda: stack.job(job)["samples"] >= sent * 16, what="the last report's row", seconds=30)
+        stack.ask("POST", f"/api/v1/jobs/{job}/actions/stop")
+        stack.await_job(job, "cancelled")
+        eventually(lambda: not reserved(stack), what="the slots' release")
+    rows = eventually(lambda: rows_that_end_with(stack, job, "release-slots"), what="the last decision", seconds=30)
+    reports = Counter((row["event"]["rank"], row["event"]["message"]["iteration"]) for row in rows if said_report(row))
+    assert reports == Counter({(rank, k): 1 for rank, count in machine.reports_sent.items() for k in range(count)})
+    assert replayed(job, rows) == decided(stack, job)
+
+
+def rows_that_end_with(stack: Stack, job: int, kind: str) -> list[dict[str, Any]]:
+    """All events, once the decision that ends everything is there too."""
+    if not stack.ask("GET", f"/api/v1/jobs/{job}/decisions?kind={kind}")["results"]:
+        return []
+    return pages(stack, f"/api/v1/jobs/{job}/events?page_size=500")
+
+
+def replayed(job: int, rows: list[dict[str, Any]]) -> list[tuple[int, str, str, str]]:
+    """What a fresh engine decides about the same events: sequence, kind, cause and reason."""
+    engine = Engine(job=job, resolve=resolve)
+    commands: list[AnyCommand] = []
+    for row in sorted(rows, key=lambda row: [int(part) for part in row["stream_id"].split("-")]):
+        with suppress(EventRefused):
+            entry = msgspec.convert({"id": row["stream_id"], "event": row["event"]}, Entry, strict=False)
+            commands += engine.handle(entry)
+    return [
+        (sequence, str(command.__struct_config__.tag), command.cause, command.reason)
+        for sequence, command in enumerate(commands, start=1)
+        if not isinstance(command, CARRIERS)
+    ]
+
+
+def decided(stack: Stack, job: int) -> list[tuple[int, str, str, str]]:
+    rows = pages(stack, f"/api/v1/jobs/{job}/decisions?page_size=500")
+    return sorted((row["sequence"], row["kind"], row["cause"], row["reason"]) for row in rows)
+
+
+def said_report(row: dict[str, Any]) -> bool:
+    return bool(row["kind"] == "report")
+
+
+def reserved(stack: Stack) -> bool:
+    return any(agent["reserved"] for agent in stack.ask("GET", "/api/v1/agents")["results"])
