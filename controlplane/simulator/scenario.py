@@ -6,6 +6,7 @@ A scenario is values only; ``check`` refuses an impossible one with the field an
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
@@ -89,6 +90,7 @@ class Scenario(Part, frozen=True, kw_only=True):
 
 def check(scenario: Scenario) -> None:
     """Raise ``ScenarioError`` unless the scenario is possible."""
+    _check_ranges(scenario)
     workers, machines = scenario.spec.workers, sum(group.count for group in scenario.groups)
     if machines != workers:
         raise ScenarioError("groups", f"{machines} machines", f"one for each of the {workers} workers of the spec")
@@ -105,6 +107,7 @@ def check(scenario: Scenario) -> None:
             raise ScenarioError("paper.policy", figure.policy, f"one of {', '.join(scenario.policies)}")
     _check_processes(scenario)
     _check_memory(scenario)
+    _check_numerics(scenario)
     stop = scenario.spec.stop
     if stop.iterations is None and stop.seconds is None and (stop.accuracy is None or scenario.numerics is None):
         raise ScenarioError("spec.stop", stop, "iterations or seconds, or an accuracy with numerics")
@@ -129,6 +132,27 @@ def chosen(scenario: Scenario, name: str) -> Synchronization:
     return found
 
 
+def _check_ranges(scenario: Scenario) -> None:
+    """Structs that are made in Python are not checked when they are made."""
+    try:
+        msgspec.convert(msgspec.to_builtins(scenario), Scenario)
+    except msgspec.ValidationError as error:
+        sentence, _, path = str(error).partition(" - at `$")
+        field = path.rstrip("`").lstrip(".") or "scenario"
+        raise ScenarioError(field, "a value out of range", sentence.removeprefix("Expected ")) from None
+
+
+def _check_numerics(scenario: Scenario) -> None:
+    numerics = scenario.numerics
+    if numerics is None:
+        return
+    optimizer = numerics.optimizer
+    if numerics.problem == "lasso" and (optimizer.name != "sgd" or optimizer.momentum):
+        raise ScenarioError("numerics.optimizer", optimizer, "sgd without momentum, which the lasso's shrinkage is for")
+    if numerics.partition != "shared" and numerics.samples < 2 * scenario.spec.workers:
+        raise ScenarioError("numerics.samples", numerics.samples, "at least two for each worker")
+
+
 def _check_policies(field: str, chosen: Synchronization) -> None:
     try:
         registry.check(chosen)
@@ -151,9 +175,8 @@ def _check_processes(scenario: Scenario) -> None:
 def _check_memory(scenario: Scenario) -> None:
     for rank, machine in _gpus(scenario):
         if scenario.spec.batch_size > machine.memory_samples:
-            raise ScenarioError(
-                f"machine of w{rank}", f"{machine.memory_samples} samples of memory", f"{scenario.spec.batch_size}"
-            )
+            found, cure = f"{machine.memory_samples} samples of memory", f"{scenario.spec.batch_size}, the batch size"
+            raise ScenarioError(f"machine of w{rank}", found, f"at least {cure}")
 
 
 def _gpus(scenario: Scenario) -> Iterator[tuple[int, GpuMachine]]:
