@@ -288,6 +288,7 @@ class PolicyRow(serializers.Serializer[Any]):
     name = serializers.CharField()
     explanation = serializers.CharField()
     paper = serializers.CharField()
+    live = serializers.BooleanField()
     defaults = serializers.DictField()
     schema = serializers.DictField(help_text="JSON schema of its parameters.")
     parts = serializers.DictField(child=serializers.CharField())

@@ -5,16 +5,17 @@ gives back, a msgspec struct of its own ``state_type``, so that the engine can p
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
+from controlplane.core.events import PredictorPromoted, PredictorTrained
 from controlplane.protocol.base import Value
 from controlplane.protocol.orders import Block
 from controlplane.protocol.spec import Choice
 
 
-class Observation(Value, frozen=True, kw_only=True):
+class Observation(Value, frozen=True, kw_only=True, gc=False):
     """What one worker did in one iteration, past its warm-up. ``busy_s`` is t of LB-BSP Alg. 1."""
 
     rank: int
@@ -43,6 +44,43 @@ class ShareRequest(Value, frozen=True, kw_only=True):
     """Lowest and highest share of each rank."""
 
 
+class Finding(Value, frozen=True, kw_only=True):
+    """Something about a worker that the operator should know, or that holds no longer (``open`` False).
+
+    A straggler, one that cannot be helped by smaller shares, one whose speed cannot be predicted: ``kind`` says which.
+    """
+
+    rank: int
+    kind: str
+    open: bool
+    sentence: str
+    persistence: str = "lasting"
+    evidence: dict[str, Any] = {}
+    subject: str = "worker"
+    """worker, server, or job; ``rank`` is that of the worker, the server's index, or 0."""
+
+
+class Lesson(Value, frozen=True, kw_only=True):
+    """What a predictor wants to be fitted to, outside of the engine. The answer comes as an event."""
+
+    predictor: Choice
+    round: int
+    data: bytes
+    reason: str
+
+
+class PredictorScore(Value, frozen=True, kw_only=True):
+    """How well one predictor did over ``iterations``."""
+
+    iterations: int
+    rmse: float
+    """Root mean square error, in samples per second."""
+    relative: float
+    """Root mean square of the error over the speed, which the fast workers do not dominate."""
+    slowdown: float
+    """Mean of the iteration time that its shares lead to over the least possible one (ruling 8)."""
+
+
 class ShareDecision(Value, frozen=True, kw_only=True):
     """Shares that sum to the total and respect every limit, with the sentence for the operator."""
 
@@ -52,6 +90,18 @@ class ShareDecision(Value, frozen=True, kw_only=True):
     """Predicted samples per second, where the policy predicts."""
     predicted_s: float | None = None
     """Predicted busy time of the slowest worker, in seconds."""
+    budget_s: float | None = None
+    """For work that can be cut: stop after so long, with what is done."""
+    ceilings: dict[int, int] = {}
+    """With a budget: how many samples each worker may process at most, its share or more."""
+    findings: list[Finding] = []
+    """What the operator should be told besides."""
+    lessons: list[Lesson] = []
+    """What is to be fitted outside of the engine."""
+    acting: str = ""
+    """The predictor that the speeds are from."""
+    scores: dict[str, PredictorScore] = {}
+    """Of all predictors that run side by side, where it is time to say so."""
 
 
 class Batching(Protocol):
@@ -72,6 +122,26 @@ class Batching(Protocol):
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:
         """The shares for ``request.iteration``, given one iteration's observations (fewer than ranks in warm-up)."""
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A batching policy that can be told things while it works: weights, and which predictor to act upon."""
+
+    def learn(self, state: Any, news: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
+        """The state with what is new, the predictor that is acted upon, and the sentence for the operator.
+
+        Raises:
+            ValueError: where it has no such predictor, or cannot use what came.
+        """
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """A predictor that is fitted outside of the engine."""
+
+    def fit(self, data: bytes, seed: int) -> tuple[bytes, float]:
+        """Weights from a lesson's data, and their error on samples held back, in samples per second."""
 
 
 class Progress(Value, frozen=True, kw_only=True):
@@ -110,6 +180,77 @@ class PlacementPolicy(Protocol):
         """Assign the slices ``[start, stop)`` to the indices of ``servers``; with the sentence for the operator."""
 
 
+@runtime_checkable
+class TensorPlacement(Protocol):
+    """A placement that cuts the parameters itself, since it goes by tensors, or by blocks of a size of its own."""
+
+    def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """Cut tensors of so many elements and assign them to the indices of ``servers``, with the sentence."""
+
+
+class Transfer(Value, frozen=True, kw_only=True):
+    """How long one worker's exchange with one server took: push and pull, without what the server held back."""
+
+    rank: int
+    server: int
+    iteration: int
+    bytes: int
+    """Parameters that it was about, each pushed and pulled once."""
+    seconds: float
+    is_probe: bool = False
+    """A small transfer made only to be timed."""
+
+
+class PlacementRequest(Value, frozen=True, kw_only=True):
+    """Where the blocks are, and where they could be."""
+
+    iteration: int
+    blocks: list[Block]
+    servers: list[int]
+    """Indices of the servers that can hold blocks."""
+    initial: int
+    """How many there were when the job began."""
+    spare: int = 0
+    """How many more could be started now."""
+    starting: int = 0
+    """How many were ordered and cannot hold blocks yet."""
+    seed: int = 0
+    """For this decision alone: all its chance comes from here."""
+
+
+class PlacementDecision(Value, frozen=True, kw_only=True):
+    """What is to change about the servers, with the sentence for the operator."""
+
+    reason: str
+    blocks: list[Block] | None = None
+    """Every block with its server from now on; None: they stay where they are."""
+    now_s: float | None = None
+    """Predicted time of one worker's exchange with all servers, side by side, as the blocks are."""
+    predicted_s: float | None = None
+    """The same under ``blocks``."""
+    probes: dict[int, int] = {}
+    """Servers to be timed in the coming iteration by a transfer of so many bytes, since they hold little or nothing."""
+    add: int = 0
+    """So many more servers should be started."""
+    retire: list[int] = []
+    """Servers that are no longer needed: they hold nothing."""
+
+
+@runtime_checkable
+class Rebalancing(Protocol):
+    """A placement policy that goes on deciding while the job runs."""
+
+    state_type: ClassVar[type[msgspec.Struct]]
+
+    def begin(self) -> Any:
+        """The state before anything was measured."""
+
+    def decide(
+        self, request: PlacementRequest, transfers: Sequence[Transfer], state: Any
+    ) -> tuple[Any, PlacementDecision]:
+        """Given what one iteration's transfers add; mostly nothing changes."""
+
+
 class DataPolicy(Protocol):
     """Which samples a worker may draw."""
 
@@ -119,15 +260,55 @@ class DataPolicy(Protocol):
         """Where each rank's samples begin within an iteration's global batch."""
 
 
-class Finding(Value, frozen=True, kw_only=True):
-    """A worker that straggles, or does so no longer (``open`` False closes the flag of that rank and kind)."""
+class Piece(Value, frozen=True, kw_only=True):
+    """Samples at the positions ``[start, stop)`` of the job's one seeded permutation, all of one split."""
 
-    rank: int
-    kind: str
-    open: bool
-    sentence: str
-    persistence: str = "lasting"
-    evidence: dict[str, Any] = {}
+    split: int
+    start: int
+    stop: int
+
+
+class SplitMove(Value, frozen=True, kw_only=True):
+    """A split that must get from one machine to another before its new worker can draw from it."""
+
+    split: int
+    giver: int
+    taker: int
+    start: int
+    stop: int
+
+
+class DataDecision(Value, frozen=True, kw_only=True):
+    """Which splits change hands, with the sentence for the operator; mostly none."""
+
+    moves: list[SplitMove]
+    reason: str
+
+
+@runtime_checkable
+class Partitioned(Protocol):
+    """A data policy under which a worker draws from splits of its own.
+
+    Synchronous order of calls: ``pieces`` when shares are set, ``advance`` with what was really processed when the
+    iteration is complete, ``rebalance`` after it, ``adopt`` on a new roster.
+    """
+
+    state_type: ClassVar[type[msgspec.Struct]]
+
+    def partition(self, samples: int, ranks: Sequence[int]) -> tuple[Any, str]:
+        """Cut the data set among the workers; with the sentence for the operator."""
+
+    def pieces(self, shares: Mapping[int, int], state: Any) -> dict[int, list[Piece]]:
+        """What each worker processes for its share, in order."""
+
+    def advance(self, processed: Mapping[int, int], state: Any) -> Any:
+        """The state when each worker has processed so many of its pieces' samples, from their beginning."""
+
+    def rebalance(self, speeds: Mapping[int, float], state: Any) -> tuple[Any, DataDecision]:
+        """Exchange splits if the counts call for it, given each worker's samples per second."""
+
+    def adopt(self, ranks: Sequence[int], state: Any) -> tuple[Any, DataDecision]:
+        """Splits of those who left go to others, and those who came get some."""
 
 
 class Detector(Protocol):
@@ -140,6 +321,14 @@ class Detector(Protocol):
 
     def observe(self, observations: Sequence[Observation], state: Any) -> tuple[Any, list[Finding]]:
         """What one finished iteration adds: only changes are returned, an open finding is not repeated."""
+
+
+@runtime_checkable
+class ServerDetector(Protocol):
+    """A detector that also finds servers which straggle, from the workers' exchanges with them."""
+
+    def observe_servers(self, transfers: Sequence[Transfer], state: Any) -> tuple[Any, list[Finding]]:
+        """What one finished iteration adds; called after ``observe`` of the same iteration."""
 
 
 Resolve = Callable[[str, Choice], Any]

@@ -6,10 +6,11 @@ executor adds keys and addresses.
 
 from typing import Any
 
+from controlplane.core.choices import PredictorScore
 from controlplane.core.states import JobState, ProcessState
 from controlplane.protocol.base import Count, Name, Positive, Value
 from controlplane.protocol.orders import Block, Orders, Rejection, Role, ServerOrders
-from controlplane.protocol.spec import Emulation
+from controlplane.protocol.spec import Choice, Emulation
 
 
 class Command(Value, frozen=True, kw_only=True):
@@ -81,6 +82,39 @@ class SetShares(Command, frozen=True, kw_only=True, tag="set-shares"):
     """Predicted samples per second that led to it; empty where the policy uses none."""
     predicted_s: float | None = None
     """Predicted busy time of the slowest worker under these shares."""
+    budget_s: float | None = None
+    """Stop after so long, with what is done; None: process the whole share."""
+    ceilings: dict[int, int] = {}
+    """With a budget: the most samples that each worker may process if it has time left."""
+
+
+class TrainPredictor(Command, frozen=True, kw_only=True, tag="train-predictor"):
+    """Fit a predictor outside of the engine, and append ``PredictorTrained`` with what came out.
+
+    It carries all that the fit needs, so that any driver can do it anywhere and at any time: see
+    ``core.training.fit``. 12 bytes per worker and iteration looked at, once in hundreds of iterations: about a tenth of
+    what the reports themselves take.
+    """
+
+    predictor: Choice
+    round: Positive
+    seed: Count
+    data: bytes
+
+
+class ScorePredictors(Command, frozen=True, kw_only=True, tag="score-predictors"):
+    """Take note of how well the predictors that run side by side did since the last time."""
+
+    iteration: Count
+    acting: Name
+    scores: dict[str, PredictorScore]
+
+
+class AdoptPredictor(Command, frozen=True, kw_only=True, tag="adopt-predictor"):
+    """Predict with newly trained weights, or act upon another predictor from now on."""
+
+    acting: Name
+    """The predictor that shares are decided with."""
 
 
 class SetPlacement(Command, frozen=True, kw_only=True, tag="set-placement"):
@@ -146,6 +180,39 @@ class CloseFlag(Command, frozen=True, kw_only=True, tag="close-flag"):
     flag: Name
 
 
+class ChangePolicies(Command, frozen=True, kw_only=True, tag="change-policies"):
+    """From ``first_iteration`` on, in this generation, the job runs with these choices."""
+
+    generation: Count
+    first_iteration: Count
+    choices: dict[str, Choice]
+    """Those that changed, by question."""
+
+
+class HoldWorker(Command, frozen=True, kw_only=True, tag="hold-worker"):
+    """A barrier decision: this worker waits before ``iteration`` for others."""
+
+    rank: Count
+    iteration: Count
+    waits_for: list[int]
+
+
+class CutIteration(Command, frozen=True, kw_only=True, tag="cut-iteration"):
+    """A barrier decision: everybody stops processing ``iteration`` and synchronises what there is (A-BSP)."""
+
+    iteration: Count
+    processed: Count
+    """Samples known to be processed, of ``total``."""
+    total: Positive
+
+
+class NameQuorum(Command, frozen=True, kw_only=True, tag="name-quorum"):
+    """A barrier decision: exactly these workers' updates make ``iteration``."""
+
+    iteration: Count
+    ranks: list[int]
+
+
 AnyCommand = (
     MoveJob
     | MoveProcess
@@ -154,6 +221,9 @@ AnyCommand = (
     | ReleaseSlots
     | SetRoster
     | SetShares
+    | TrainPredictor
+    | ScorePredictors
+    | AdoptPredictor
     | SetPlacement
     | IssueOrders
     | IssuePlacement
@@ -161,4 +231,8 @@ AnyCommand = (
     | RejectMessage
     | RaiseFlag
     | CloseFlag
+    | ChangePolicies
+    | HoldWorker
+    | CutIteration
+    | NameQuorum
 )

@@ -2,15 +2,18 @@
 
 from typing import Literal
 
-from controlplane.core import ending, iterations, releases, roster
+from controlplane.core import changes, ending, iterations, partial, releases, roster
 from controlplane.core.commands import RejectMessage
 from controlplane.core.events import ConnectionLost, ServerHeard, WorkerHeard
 from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Process, Server, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState, in_words
 from controlplane.protocol.messages import (
+    Computed,
     Evaluation,
+    Held,
     IterationReport,
+    ProgressReport,
     ServerHello,
     WorkerFinished,
     WorkerHello,
@@ -29,17 +32,18 @@ def on_worker_heard(handling: Handling, event: WorkerHeard) -> None:
     if worker is None or not _may_speak(handling, worker, "worker", event.rank, event.instance, event.message.number):
         return
     message = event.message
-    if isinstance(message, WorkerHello):
-        if _is_next(handling, worker, message.number, again=True):
-            _greet_worker(handling, worker, message)
-    elif not _is_next(handling, worker, message.number):
+    if not _is_next(handling, worker, message.number, again=isinstance(message, WorkerHello)):
         return
-    elif isinstance(message, IterationReport):
+    if isinstance(message, IterationReport):
         _take_report(handling, worker, message)
+    elif isinstance(message, WorkerHello):
+        _greet_worker(handling, worker, message)
     elif isinstance(message, Evaluation):
         iterations.on_evaluation(handling, message)
-    else:
+    elif isinstance(message, WorkerFinished):
         _take_finished(handling, worker, message)
+    else:
+        _take_word(handling, worker, message)
 
 
 def on_server_heard(handling: Handling, event: ServerHeard) -> None:
@@ -97,12 +101,26 @@ def _take_report(handling: Handling, worker: Worker, report: IterationReport) ->
     job = handling.job
     if report.iteration <= worker.done:
         return
-    if worker.index not in job.roster or report.generation > job.generation or report.iteration > worker.watermark:
-        leave = f"generation {job.generation}, iterations up to {worker.watermark}"
+    if worker.index not in job.roster or report.generation > job.generation or report.iteration > worker.granted:
+        leave = f"generation {job.generation}, iterations up to {worker.granted}"
         said = f"a report of iteration {report.iteration} in generation {report.generation}"
         _reject(handling, worker, "unexpected", f"{said}, but {worker.title} has leave for {leave}", report.number)
         return
     iterations.on_report(handling, worker, report)
+
+
+def _take_word(handling: Handling, worker: Worker, message: ProgressReport | Computed | Held) -> None:
+    """What a worker says within or between iterations."""
+    job = handling.job
+    if isinstance(message, Held):
+        changes.on_held(handling, worker, message)
+    elif worker.index not in job.roster or message.iteration > worker.granted:
+        said = f"word of iteration {message.iteration}, but {worker.title} has leave for iterations up to"
+        _reject(handling, worker, "unexpected", f"{said} {worker.granted}", message.number)
+    elif isinstance(message, ProgressReport):
+        partial.on_progress(handling, worker, message)
+    else:
+        partial.on_computed(handling, worker, message)
 
 
 def _take_finished(handling: Handling, worker: Worker, message: WorkerFinished) -> None:
@@ -112,6 +130,8 @@ def _take_finished(handling: Handling, worker: Worker, message: WorkerFinished) 
         return
     saved = ", the parameters are saved" if message.model_saved else ""
     handling.move_process(worker, ProcessState.FINISHED, f"it reached iteration {message.iteration}{saved}")
+    if job.state is JobState.PAUSED:
+        changes.resume(handling, f"{worker.title} has reached the end")
     releases.issue(handling, worker, "its end is noted")
     releases.worker_finished(handling, worker)
 

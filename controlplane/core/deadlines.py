@@ -4,7 +4,7 @@
 ``GRACE_MS`` more nobody is. The engine names its next deadline; a driver that reaches it says ``TimePassed``.
 """
 
-from controlplane.core import ending, lifecycle, releases
+from controlplane.core import asynchrony, ending, lifecycle, releases
 from controlplane.core.events import ControlPlaneResumed, TimePassed
 from controlplane.core.handling import Handling
 from controlplane.core.state import Job, Process
@@ -26,8 +26,8 @@ def next_deadline(job: Job) -> int | None:
         return job.since_ms + ending.SLOTS_RETURN_MS if job.holds_slots else None
     times = [_dead_at(job, process) for process in job.live_processes if process.state is not ProcessState.FINISHED]
     if job.running_ms is not None and job.spec is not None and job.spec.stop.seconds is not None:
-        limit = job.running_ms + int(job.spec.stop.seconds * 1000)
-        times += [limit] if job.stop_at is None else []
+        limit = job.running_ms + job.paused_ms + int(job.spec.stop.seconds * 1000)
+        times += [limit] if job.stop_at is None and job.state is not JobState.PAUSED else []
     return min(times, default=None)
 
 
@@ -43,6 +43,8 @@ def on_time_passed(handling: Handling, event: TimePassed) -> None:
         return
     _declare_dead(handling)
     _end_after_seconds(handling)
+    if job.state not in JOB_OVER:
+        asynchrony.on_time_passed(handling)
 
 
 def on_resumed(handling: Handling, event: ControlPlaneResumed) -> None:
@@ -68,7 +70,7 @@ def _end_after_seconds(handling: Handling) -> None:
     job, asked_s = handling.job, handling.spec.stop.seconds
     if job.state is not JobState.RUNNING or job.running_ms is None or asked_s is None or job.stop_at is not None:
         return
-    ran_s = (handling.now_ms - job.running_ms) / 1000
+    ran_s = (handling.now_ms - job.running_ms - job.paused_ms) / 1000
     if ran_s >= asked_s:
         releases.stop_soon(handling, f"it ran for {ran_s:.1f} s, {asked_s:g} s were asked for")
 

@@ -10,16 +10,21 @@ from typing import Any
 
 import msgspec
 
-from controlplane.core import conversation, deadlines, invariants, lifecycle
+from controlplane.core import asynchrony, changes, conversation, deadlines, invariants, learning, lifecycle
 from controlplane.core.choices import Resolve
 from controlplane.core.commands import AnyCommand
 from controlplane.core.events import (
+    ChangeRequested,
     ConnectionLost,
     ControlPlaneResumed,
     Entry,
     Event,
     JobSubmitted,
+    PauseRequested,
+    PredictorPromoted,
+    PredictorTrained,
     ProcessDied,
+    ResumeRequested,
     ServerHeard,
     SlotsAssigned,
     StopRequested,
@@ -29,9 +34,9 @@ from controlplane.core.events import (
 from controlplane.core.handling import EventRefused, Handling, Policies
 from controlplane.core.state import Job, Snapshot, read_snapshot
 from controlplane.core.states import JOB_OVER
-from controlplane.protocol.messages import IterationReport
+from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
 
-ENGINE_VERSION = "1"
+ENGINE_VERSION = "2"
 """Changes whenever the same entries would lead to other commands."""
 
 HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
@@ -44,6 +49,11 @@ HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
     TimePassed: deadlines.on_time_passed,
     ControlPlaneResumed: deadlines.on_resumed,
     StopRequested: lifecycle.on_stop_requested,
+    PredictorTrained: learning.on_news,
+    PredictorPromoted: learning.on_news,
+    ChangeRequested: changes.on_change_requested,
+    PauseRequested: changes.on_pause_requested,
+    ResumeRequested: changes.on_resume_requested,
 }
 
 
@@ -75,12 +85,16 @@ class Engine:
         if self._job.spec is None and not isinstance(event, JobSubmitted):
             raise EventRefused(f"job {self._job.number}: {type(event).__name__} before its submission")
         if self._policies is None and isinstance(event, JobSubmitted):
-            self._policies = Policies(event.spec, self._resolve)
+            self._policies = Policies(event.spec.synchronization, self._resolve)
         handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
         HANDLERS[type(event)](handling, event)
-        # A sign of life only pushes deadlines away, and an early deadline does no harm: reports need not look for one.
-        if not _is_report(event) or self._job.state in JOB_OVER:
+        # A sign of life only pushes deadlines away, and an early deadline does no harm: it need not be looked for.
+        if not _is_daily(event) or self._job.state in JOB_OVER:
             self.deadline_ms = deadlines.next_deadline(self._job)
+        if self._policies is not None and self._policies.gate is not None:
+            look_ms = asynchrony.next_look_ms(self._job, self._policies)
+            if look_ms is not None:
+                self.deadline_ms = look_ms if self.deadline_ms is None else min(self.deadline_ms, look_ms)
         return handling.commands
 
     def snapshot(self) -> bytes:
@@ -102,7 +116,7 @@ class Engine:
         engine.cursor = snapshot.cursor
         engine.deadline_ms = snapshot.deadline_ms
         if snapshot.job.spec is not None:
-            engine._policies = Policies(snapshot.job.spec, resolve)
+            engine._policies = Policies(snapshot.job.synchronization, resolve)
             engine._policies.load(snapshot.policies)
         return engine
 
@@ -111,5 +125,5 @@ class Engine:
         invariants.check(self._job)
 
 
-def _is_report(event: Event) -> bool:
-    return isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport)
+def _is_daily(event: Event) -> bool:
+    return isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport | ProgressReport | Computed)

@@ -2,17 +2,20 @@
 
 from controlplane.protocol.base import Count, Name, Value
 from controlplane.protocol.messages import (
+    Computed,
     Evaluation,
+    Held,
     IterationReport,
+    ProgressReport,
     ServerHello,
     ServerReport,
     WorkerFinished,
     WorkerHello,
 )
 from controlplane.protocol.orders import Role
-from controlplane.protocol.spec import Emulation, JobSpec
+from controlplane.protocol.spec import Choice, Emulation, JobSpec
 
-WorkerSaid = WorkerHello | IterationReport | Evaluation | WorkerFinished
+WorkerSaid = WorkerHello | IterationReport | ProgressReport | Computed | Held | Evaluation | WorkerFinished
 ServerSaid = ServerHello | ServerReport
 
 
@@ -94,6 +97,45 @@ class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
     actor: str
 
 
+class PredictorTrained(Value, frozen=True, kw_only=True, tag="predictor-trained"):
+    """A fit is done: what ``TrainPredictor`` asked for, or a model that an earlier job left behind."""
+
+    predictor: Name
+    round: Count
+    """That of the question; 0: nobody asked, the weights come from another job."""
+    weights: bytes
+    error: float | None = None
+    """Root mean square error on the samples that were held back, in samples per second."""
+    source: str = ""
+    """Whose model it is, where it is not this job's own."""
+
+
+class PredictorPromoted(Value, frozen=True, kw_only=True, tag="predictor-promoted"):
+    """Somebody decided which of the predictors that run side by side is acted upon."""
+
+    predictor: Name
+    actor: str
+
+
+class ChangeRequested(Value, frozen=True, kw_only=True, tag="change-requested"):
+    """Somebody asked for other policies: the new choice for each question that changes."""
+
+    actor: str
+    choices: dict[str, Choice]
+
+
+class PauseRequested(Value, frozen=True, kw_only=True, tag="pause-requested"):
+    """Somebody asked that every worker stands at its next boundary."""
+
+    actor: str
+
+
+class ResumeRequested(Value, frozen=True, kw_only=True, tag="resume-requested"):
+    """Somebody asked that a paused job goes on."""
+
+    actor: str
+
+
 Event = (
     JobSubmitted
     | SlotsAssigned
@@ -104,6 +146,11 @@ Event = (
     | TimePassed
     | ControlPlaneResumed
     | StopRequested
+    | PredictorTrained
+    | PredictorPromoted
+    | ChangeRequested
+    | PauseRequested
+    | ResumeRequested
 )
 
 

@@ -1,14 +1,19 @@
 """The handling of one entry: what the handlers read and where they put their commands."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
 from controlplane.core.choices import Barrier, Batching, DataPolicy, Detector, PlacementPolicy, Resolve
 from controlplane.core.commands import AnyCommand, MoveJob, MoveProcess
+from controlplane.core.gates import Cutter, Gate, Namer
 from controlplane.core.state import Job, Process
 from controlplane.core.states import JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, move
-from controlplane.protocol.spec import Choice, JobSpec
+from controlplane.protocol.spec import Choice, JobSpec, Synchronization
+
+QUESTIONS: Final = ("batching", "barrier", "placement", "data")
+"""The four choices of a job."""
 
 
 class EventRefused(ValueError):
@@ -18,26 +23,44 @@ class EventRefused(ValueError):
 class Policies:
     """The policies of one job and the states that they are handed."""
 
-    def __init__(self, spec: JobSpec, resolve: Resolve) -> None:
-        chosen = spec.synchronization
-        self.batching: Batching = resolve("batching", chosen.batching)
-        self.barrier: Barrier = resolve("barrier", chosen.barrier)
-        self.placement: PlacementPolicy = resolve("placement", chosen.placement)
-        self.data: DataPolicy = resolve("data", chosen.data)
+    batching: Batching
+    barrier: Barrier
+    placement: PlacementPolicy
+    data: DataPolicy
+
+    def __init__(self, chosen: Synchronization, resolve: Resolve) -> None:
+        self.resolve = resolve
         self.detector: Detector = resolve("stragglers", Choice(name="relative"))
         self.batching_state: Any = None
+        self.barrier_state: Any = None
         self.detector_state: Any = self.detector.start()
+        self.adopt({question: resolve(question, getattr(chosen, question)) for question in QUESTIONS})
+
+    def adopt(self, policies: Mapping[str, Any]) -> None:
+        """Answer these questions by these policies from now on. States stay: a policy knows its own, and no other."""
+        for question, policy in policies.items():
+            setattr(self, question, policy)
+        barrier: Any = self.barrier
+        self.gate = barrier if isinstance(barrier, Gate) else None
+        self.cutter = barrier if isinstance(barrier, Cutter) else None
+        self.namer = barrier if isinstance(barrier, Namer) else None
+        deciding = self.gate or self.cutter or self.namer
+        self._barrier_state_type = deciding.state_type if deciding is not None else type(None)
+        if not isinstance(self.barrier_state, self._barrier_state_type):
+            self.barrier_state = None
 
     def dump(self) -> dict[str, msgspec.Raw]:
         """Their states, encoded."""
         return {
             "batching": msgspec.Raw(msgspec.msgpack.encode(self.batching_state)),
+            "barrier": msgspec.Raw(msgspec.msgpack.encode(self.barrier_state)),
             "stragglers": msgspec.Raw(msgspec.msgpack.encode(self.detector_state)),
         }
 
     def load(self, states: dict[str, msgspec.Raw]) -> None:
         """Take their states from what ``dump`` gave."""
         self.batching_state = msgspec.msgpack.decode(states["batching"], type=self.batching.state_type | None)
+        self.barrier_state = msgspec.msgpack.decode(states["barrier"], type=self._barrier_state_type | None)
         self.detector_state = msgspec.msgpack.decode(states["stragglers"], type=self.detector.state_type)
 
 

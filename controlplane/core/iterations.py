@@ -1,6 +1,6 @@
 """What reports of iterations lead to: observations, completed iterations, shares and releases."""
 
-from controlplane.core import flags, releases
+from controlplane.core import asynchrony, changes, flags, partial, releases, standing
 from controlplane.core.choices import Observation
 from controlplane.core.handling import Handling
 from controlplane.core.state import Worker
@@ -16,21 +16,31 @@ SMOOTHING = 0.2
 def on_report(handling: Handling, worker: Worker, report: IterationReport) -> None:
     """A worker has finished an iteration."""
     job = handling.job
-    worker.done = report.iteration
+    free = handling.chosen.gate is not None
+    standing.advance(job, worker, report.iteration)
+    # Leave that was taken back may have been used before the worker heard of it.
+    worker.watermark = max(worker.watermark, report.iteration)
     worker.done_ms = handling.now_ms
     worker.reports += 1
     if worker.reports > WARM_UP_REPORTS and report.samples > 0:
-        job.observed.setdefault(report.iteration, {})[worker.index] = _observation(worker, report)
+        seen = job.recent if free else job.observed.setdefault(report.iteration, {})
+        seen[worker.index] = _observation(worker, report)
+    (asynchrony if free else partial).on_report(handling, worker, report)
     complete(handling)
+    changes.settle(handling)
 
 
 def complete(handling: Handling) -> None:
     """Take in the iterations that every counting worker has now reported, and let the workers go on."""
     job = handling.job
-    if not job.roster:
+    if not job.roster or job.behind > 0:
         return
-    reached = min(job.workers[rank].done for rank in job.roster)
+    reached = standing.recount(job)
     if reached <= job.completed:
+        return
+    if handling.chosen.gate is not None:
+        job.completed = reached
+        standing.recount(job)
         return
     _measure(handling, reached)
     changed = False
@@ -43,6 +53,8 @@ def complete(handling: Handling) -> None:
         handling.chosen.detector_state, findings = detector.observe(observations, handling.chosen.detector_state)
         flags.record(handling, findings)
     job.completed = reached
+    standing.recount(job)
+    partial.close(handling)
     _release(handling, changed=changed)
 
 

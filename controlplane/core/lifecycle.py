@@ -1,6 +1,6 @@
 """A job from submission to slots to running processes, and what follows when one of them is gone."""
 
-from controlplane.core import ending, iterations, roster
+from controlplane.core import changes, ending, iterations, roster
 from controlplane.core.commands import MoveJob, ReleaseSlots, StartProcess, StopProcess
 from controlplane.core.events import Assignment, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
 from controlplane.core.handling import EventRefused, Handling
@@ -14,6 +14,7 @@ def on_submitted(handling: Handling, event: JobSubmitted) -> None:
     if job.spec is not None:
         raise EventRefused(f"job {job.number}: submitted twice")
     job.spec = spec
+    job.synchronization = spec.synchronization
     job.since_ms = handling.now_ms
     awaited = f"{spec.workers} worker slots and {spec.servers} server slots"
     handling.give(MoveJob, "submitted", state=JobState.SUBMITTED, awaited=awaited)
@@ -73,6 +74,7 @@ def lose(handling: Handling, process: Process, why: str) -> None:
     elif isinstance(process, Worker):
         roster.depart(handling, process, why)
         iterations.complete(handling)
+        changes.settle(handling)
         ending.finish_if_all_have(handling)
 
 

@@ -10,10 +10,10 @@ import msgspec
 
 from controlplane.core.choices import Observation
 from controlplane.core.states import PROCESS_OVER, JobState, ProcessState
-from controlplane.protocol.orders import Block, Orders, Role
-from controlplane.protocol.spec import Emulation, JobSpec
+from controlplane.protocol.orders import Block, Orders, Range, Role
+from controlplane.protocol.spec import Choice, Emulation, JobSpec, Synchronization
 
-SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 2
 
 
 class SnapshotVersionError(ValueError):
@@ -58,6 +58,18 @@ class Worker(Process, kw_only=True):
     """The first iteration that it counts in."""
     watermark: int = -1
     """May start iterations up to this one."""
+    granted: int = -1
+    """The highest watermark that it was ever told: it may have gone so far before it heard of a lower one."""
+    skip_to: int = 0
+    """It owes no iteration before this one."""
+    leases: list[Range] = []
+    """Asynchronous modes: the samples of the iterations that it has leave for and has not reported."""
+    stop_at: int | None = None
+    """Asynchronous modes: where this worker ends."""
+    pace_s: float = 0.0
+    """Asynchronous modes: smoothed length of its iterations."""
+    is_held: bool = False
+    """It said that it stands, by orders with hold."""
     orders: Orders | None = None
 
 
@@ -74,6 +86,8 @@ class Job(msgspec.Struct, kw_only=True):
 
     number: int
     spec: JobSpec | None = None
+    synchronization: Synchronization = Synchronization()
+    """The choices that hold now: those of the spec, until somebody changes them."""
     state: JobState = JobState.SUBMITTED
     since_ms: int = 0
     workers: dict[int, Worker] = {}
@@ -95,11 +109,41 @@ class Job(msgspec.Struct, kw_only=True):
     origin_position: int = 0
     completed: int = -1
     """The last iteration that every counting worker has reported."""
+    behind: int = 0
+    """How many counting workers have not reported the iteration after that one."""
     completed_ms: int = 0
     iteration_s: float = 0.0
     """Smoothed length of an iteration."""
     observed: dict[int, dict[int, Observation]] = {}
     """Observations of iterations that are not completed, by iteration and rank."""
+
+    cursor: int = 0
+    """Asynchronous modes: the first position of the permutations that was not handed out."""
+    dropped: int = 0
+    """Samples that were handed out and will not be used: their worker died, or policies changed."""
+    recent: dict[int, Observation] = {}
+    """Asynchronous modes: the latest observation of each worker in this round."""
+    speed: float = 0.0
+    """Asynchronous modes: samples per second of all workers together, as of the last round."""
+    round_reports: int = 0
+    """Reports since the last round, which takes as many as there are workers."""
+    apply_from: int = 0
+    """The first iteration under the present barrier."""
+    passed: dict[int, int] = {}
+    """PSP by the letter: by rank, up to which iteration servers may apply its updates."""
+    cut: int | None = None
+    """A-BSP: the last iteration that was cut short."""
+    quorums: dict[int, list[int]] = {}
+    """Backup workers: who makes the iterations that are not complete, as far as they were named."""
+
+    pending: dict[str, Choice] = {}
+    """Choices that hold once every worker stands."""
+    hold_sequence: int | None = None
+    """Every worker is to stand at its next boundary, by orders from this sequence on; None: they go on."""
+    all_stand: bool = False
+    """While they are to stand: they do, and it was said."""
+    paused_ms: int = 0
+    """How long the job was paused so far."""
 
     placement_version: int = 0
     blocks: list[Block] = []

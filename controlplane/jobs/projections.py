@@ -22,6 +22,7 @@ from controlplane.core.commands import (
     ReleaseSlots,
     SetRoster,
     SetShares,
+    TrainPredictor,
 )
 from controlplane.core.states import JOB_OVER, PROCESS_OVER, JobState, ProcessState
 from controlplane.fleet.models import Agent
@@ -104,9 +105,14 @@ def _decision_rows(job_id: int, incarnation: int, answers: Sequence[Answer]) -> 
             if isinstance(command, CARRIERS):
                 continue
             kind = str(command.__struct_config__.tag)
-            payload = msgspec.json.encode(command).decode()
+            payload = msgspec.json.encode(_without_data(command)).decode()
             at = time_of(command.cause)
             yield job_id, incarnation, sequence, at, kind, command.cause, command.reason, _iteration(command), payload
+
+
+def _without_data(command: AnyCommand) -> AnyCommand:
+    """What a fit was given stands in the log; a person who reads decisions has no use for it."""
+    return msgspec.structs.replace(command, data=b"") if isinstance(command, TrainPredictor) else command
 
 
 def _iteration(command: AnyCommand) -> int | None:

@@ -16,5 +16,5 @@ def validated_spec(document: object) -> JobSpec:
     spec = parse_spec(document)
     check_workload(spec.workload)
     check_optimizer(spec.optimizer)
-    registry.check(spec.synchronization)
+    registry.check_live(spec.synchronization)
     return spec

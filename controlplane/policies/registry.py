@@ -35,7 +35,9 @@ class Registration(Value, frozen=True, kw_only=True):
     explanation: str
     paper: str
     parts: dict[str, str] = {}
-    """Parameters that choose a policy themselves, and the question that they answer."""
+    """Parameters that choose a policy themselves, or several in a list, and the question that they answer."""
+    live: bool = True
+    """Whether workers and servers carry it out; the others decide in the simulator only, so far."""
 
 
 class CatalogueEntry(Value, frozen=True, kw_only=True):
@@ -49,6 +51,8 @@ class CatalogueEntry(Value, frozen=True, kw_only=True):
     schema: dict[str, Any]
     """JSON schema of the parameters."""
     parts: dict[str, str]
+    live: bool
+    """Whether a job can be submitted with it."""
 
 
 REGISTRATIONS = (
@@ -67,7 +71,42 @@ REGISTRATIONS = (
         path="controlplane.policies.batching.lb_bsp_cpu:LbBspCpu",
         explanation="Shares in proportion to predicted speed, decided anew for each iteration.",
         paper="LB-BSP 3.2, Alg. 1",
+        parts={"predictor": "prediction", "shadows": "prediction"},
+    ),
+    Registration(
+        question="batching",
+        name="lb-bsp-gpu",
+        parameters=parameters.LbBspGpuParameters,
+        path="controlplane.policies.batching.lb_bsp_gpu:LbBspGpu",
+        explanation="The fastest worker takes a step from the slowest, whatever their times depend on.",
+        paper="LB-BSP 3.3, Alg. 2",
+    ),
+    Registration(
+        question="batching",
+        name="lb-bsp-federated",
+        parameters=parameters.LbBspFederatedParameters,
+        path="controlplane.policies.batching.lb_bsp_federated:LbBspFederated",
+        explanation="Clients' batch sizes follow their smoothed speeds; local steps and learning rate stay.",
+        paper="LB-BSP 3.5",
+        live=False,
+    ),
+    Registration(
+        question="batching",
+        name="lb-bsp-linear",
+        parameters=parameters.LbBspLinearParameters,
+        path="controlplane.policies.batching.lb_bsp_linear:LbBspLinear",
+        explanation="A line of time over share for each worker, and the shares with the least longest time.",
+        paper="our own",
+    ),
+    Registration(
+        question="batching",
+        name="deadline",
+        parameters=parameters.DeadlineParameters,
+        path="controlplane.policies.batching.deadline:Deadline",
+        explanation="A common time budget in which each worker processes what fits; for work that can be cut.",
+        paper="our own",
         parts={"predictor": "prediction"},
+        live=False,
     ),
     Registration(
         question="prediction",
@@ -86,6 +125,46 @@ REGISTRATIONS = (
         paper="LB-BSP 3.2.2, Table 3",
     ),
     Registration(
+        question="prediction",
+        name="arima",
+        parameters=parameters.ArimaParameters,
+        path="controlplane.policies.prediction.arima:Arima",
+        explanation="Extrapolates each worker's past speeds (p, d, q), fitted by recursive least squares.",
+        paper="LB-BSP 3.2.2, Table 3",
+    ),
+    Registration(
+        question="prediction",
+        name="rnn",
+        parameters=parameters.RecurrentParameters,
+        path="controlplane.policies.prediction.rnn:Rnn",
+        explanation="Plain recurrent network over past speeds, trained online.",
+        paper="LB-BSP 3.2.2, Table 3",
+    ),
+    Registration(
+        question="prediction",
+        name="lstm",
+        parameters=parameters.RecurrentParameters,
+        path="controlplane.policies.prediction.lstm:Lstm",
+        explanation="Long short-term memory network over past speeds, trained online.",
+        paper="LB-BSP 3.2.2, Table 3",
+    ),
+    Registration(
+        question="prediction",
+        name="narx",
+        parameters=parameters.RecurrentParameters,
+        path="controlplane.policies.prediction.narx:Narx",
+        explanation="Network over past speeds and past and coming CPU and memory, trained online.",
+        paper="LB-BSP 3.2.2, Eq. 4",
+    ),
+    Registration(
+        question="prediction",
+        name="regression",
+        parameters=parameters.RegressionParameters,
+        path="controlplane.policies.prediction.regression:Regression",
+        explanation="Log-linear in CPU and memory, learnt from all workers, with each one's own level: no warm-up.",
+        paper="our own",
+    ),
+    Registration(
         question="barrier",
         name="bsp",
         parameters=parameters.NoParameters,
@@ -94,12 +173,102 @@ REGISTRATIONS = (
         paper="the baseline",
     ),
     Registration(
+        question="barrier",
+        name="asp",
+        parameters=parameters.NoParameters,
+        path="controlplane.policies.barriers.asp:Asp",
+        explanation="Nobody waits; updates are applied as they arrive.",
+        paper="the baseline; PSP 2.2",
+        live=False,
+    ),
+    Registration(
+        question="barrier",
+        name="ssp",
+        parameters=parameters.SspParameters,
+        path="controlplane.policies.barriers.ssp:Ssp",
+        explanation="A worker may be a few iterations ahead of the slowest.",
+        paper="the baseline; PSP 2.2",
+        live=False,
+    ),
+    Registration(
+        question="barrier",
+        name="pbsp",
+        parameters=parameters.PbspParameters,
+        path="controlplane.policies.barriers.psp:Pbsp",
+        explanation="A worker goes on when none of a sample of the others is behind it.",
+        paper="PSP 3, Alg. 1",
+        live=False,
+    ),
+    Registration(
+        question="barrier",
+        name="pssp",
+        parameters=parameters.PsspParameters,
+        path="controlplane.policies.barriers.psp:Pssp",
+        explanation="A worker goes on when none of a sample of the others is more than a few iterations behind it.",
+        paper="PSP 3, Alg. 1",
+        live=False,
+    ),
+    Registration(
+        question="barrier",
+        name="aggressive",
+        parameters=parameters.AggressiveParameters,
+        path="controlplane.policies.barriers.aggressive:Aggressive",
+        explanation="When the fastest has finished and enough is processed, all stop and synchronise what they have.",
+        paper="A-BSP 3.2, Alg. 1",
+        live=False,
+    ),
+    Registration(
+        question="barrier",
+        name="backup",
+        parameters=parameters.BackupParameters,
+        path="controlplane.policies.barriers.backup:Backup",
+        explanation="The first n of n + b workers make an iteration; the others drop it.",
+        paper="redundant execution",
+        live=False,
+    ),
+    Registration(
         question="placement",
         name="round-robin",
-        parameters=parameters.NoParameters,
+        parameters=parameters.RoundRobinParameters,
         path="controlplane.policies.placement.round_robin:RoundRobin",
-        explanation="Servers take blocks in turn, as in TensorFlow.",
-        paper="PSLD 2.2",
+        explanation="Servers take blocks in turn, the one with the fewest bytes first; to the letter: tensors in turn.",
+        paper="PSLD 2.2, Table 1",
+    ),
+    Registration(
+        question="placement",
+        name="mxnet",
+        parameters=parameters.MxnetParameters,
+        path="controlplane.policies.placement.mxnet:Mxnet",
+        explanation="Large tensors are split evenly over all servers, the others scattered by their position.",
+        paper="PSLD 2.2, Table 2",
+        live=False,
+    ),
+    Registration(
+        question="placement",
+        name="proportional",
+        parameters=parameters.ProportionalParameters,
+        path="controlplane.policies.placement.proportional:Proportional",
+        explanation="Bytes in proportion to each server's measured speed, when one straggles.",
+        paper="PSLD 6.1, the strawman",
+        live=False,
+    ),
+    Registration(
+        question="placement",
+        name="psld",
+        parameters=parameters.PsldParameters,
+        path="controlplane.policies.placement.psld:Psld",
+        explanation="Blocks go to a superior set of servers, a few explore; servers are added and left when it helps.",
+        paper="PSLD 4, Alg. 1-3",
+        live=False,
+    ),
+    Registration(
+        question="placement",
+        name="psld-lpt",
+        parameters=parameters.PsldLptParameters,
+        path="controlplane.policies.placement.psld_lpt:PsldLpt",
+        explanation="The largest block first to the server predicted to finish it first, when that gains enough.",
+        paper="our own",
+        live=False,
     ),
     Registration(
         question="data",
@@ -110,6 +279,24 @@ REGISTRATIONS = (
         paper="LB-BSP",
     ),
     Registration(
+        question="data",
+        name="rotation",
+        parameters=parameters.RotationParameters,
+        path="controlplane.policies.data.rotation:Rotation",
+        explanation="Every worker has splits of its own and goes on in them where it stopped.",
+        paper="A-BSP 3.3.1",
+        live=False,
+    ),
+    Registration(
+        question="data",
+        name="exchange",
+        parameters=parameters.ExchangeParameters,
+        path="controlplane.policies.data.exchange:Exchange",
+        explanation="As rotation; the least and most processed splits swap places, or move to where they are needed.",
+        paper="A-BSP 3.3.2, Alg. 2; LB-BSP 7",
+        live=False,
+    ),
+    Registration(
         question="stragglers",
         name="relative",
         parameters=parameters.RelativeParameters,
@@ -117,7 +304,18 @@ REGISTRATIONS = (
         explanation="Flags a worker whose compute or communication is lastingly slower than the others'.",
         paper="our own",
     ),
+    Registration(
+        question="stragglers",
+        name="evidence",
+        parameters=parameters.EvidenceParameters,
+        path="controlplane.policies.stragglers.evidence:Evidence",
+        explanation="Flags workers and servers that are slow by the others' measure or their own, with cause and cost.",
+        paper="our own",
+    ),
 )
+
+Chosen = Choice | tuple[Choice, ...]
+"""What a part of a policy is to be: one policy, or several."""
 
 _TABLE = {(entry.question, entry.name): entry for entry in REGISTRATIONS}
 
@@ -142,6 +340,17 @@ def check(synchronization: Synchronization) -> None:
         _validate(field, getattr(synchronization, field), field=_field_of(field))
 
 
+def check_live(synchronization: Synchronization) -> None:
+    """Raise ``SpecError`` as ``check`` does, and for policies that workers and servers do not carry out yet."""
+    check(synchronization)
+    for question in synchronization.__struct_fields__:
+        name = getattr(synchronization, question).name
+        if not _TABLE[question, name].live:
+            possible = ", ".join(one for one in names(question) if _TABLE[question, one].live)
+            expected = f"one of {possible} in a job; {name} is decided in the simulator only, so far"
+            raise SpecError(f"{_field_of(question)}.name", name, expected)
+
+
 def catalogue() -> list[CatalogueEntry]:
     """Every policy, by question in the order of ``QUESTIONS``, then by name."""
     order = list(QUESTIONS)
@@ -156,22 +365,26 @@ def _build(question: str, choice: Choice, *, field: str) -> Any:
     entry, settings, parts = _validate(question, choice, field=field)
     module, _, name = entry.path.partition(":")
     policy = getattr(importlib.import_module(module), name)
-    built = {part: _build(entry.parts[part], chosen, field=f"{field}.{part}") for part, chosen in parts.items()}
+    built = {part: _built(entry.parts[part], chosen, field=f"{field}.{part}") for part, chosen in parts.items()}
     own = {"parameters": settings} if set(settings.__struct_fields__) - parts.keys() else {}
     return policy(**own, **built)
 
 
-def _validate(question: str, choice: Choice, *, field: str) -> tuple[Registration, Part, dict[str, Choice]]:
+def _built(question: str, chosen: Chosen, *, field: str) -> Any:
+    if isinstance(chosen, Choice):
+        return _build(question, chosen, field=field)
+    return tuple(_build(question, one, field=f"{field}[{place}]") for place, one in enumerate(chosen))
+
+
+def _validate(question: str, choice: Choice, *, field: str) -> tuple[Registration, Part, dict[str, Chosen]]:
     """The entry that ``choice`` names, its parameters as a value, and the choices among them."""
     entry = _TABLE.get((question, choice.name))
     if entry is None:
         raise SpecError(f"{field}.name", choice.name, f"one of {', '.join(names(question))}")
     settings = _settings(entry, choice.parameters, field=field)
     parts = {
-        part: _part(asked, getattr(settings, part), field=f"{field}.{part}") for part, asked in entry.parts.items()
+        part: _parts(asked, getattr(settings, part), field=f"{field}.{part}") for part, asked in entry.parts.items()
     }
-    for part, chosen in parts.items():
-        _validate(entry.parts[part], chosen, field=f"{field}.{part}")
     return entry, settings, parts
 
 
@@ -198,6 +411,13 @@ def _convert(value: object, type_: Any, *, field: str) -> Any:
         raise SpecError(field, value, expected) from None
 
 
+def _parts(question: str, value: str | Mapping[str, Any] | list[Any], *, field: str) -> Chosen:
+    """The choice or choices within a choice, checked."""
+    if isinstance(value, list):
+        return tuple(_part(question, one, field=f"{field}[{place}]") for place, one in enumerate(value))
+    return _part(question, value, field=field)
+
+
 def _part(question: str, value: str | Mapping[str, Any], *, field: str) -> Choice:
     """A choice within a choice: a bare name, or written flat like the four choices themselves."""
     allowed = f"one of {', '.join(names(question))}"
@@ -208,7 +428,9 @@ def _part(question: str, value: str | Mapping[str, Any], *, field: str) -> Choic
     name = value.get("name")
     if not isinstance(name, str):
         raise SpecError(f"{field}.name", name, allowed)
-    return Choice(name=name, parameters={key: given for key, given in value.items() if key != "name"})
+    choice = Choice(name=name, parameters={key: given for key, given in value.items() if key != "name"})
+    _validate(question, choice, field=field)
+    return choice
 
 
 def _describe(entry: Registration) -> CatalogueEntry:
@@ -221,4 +443,5 @@ def _describe(entry: Registration) -> CatalogueEntry:
         defaults=msgspec.to_builtins(entry.parameters()),
         schema=components[entry.parameters.__name__],
         parts=entry.parts,
+        live=entry.live,
     )

@@ -28,3 +28,15 @@ def number(value: float) -> str:
 def seconds(value: float) -> str:
     """A duration in the unit that reads best: ``1.25 s``, ``94 ms``, ``0.42 ms``."""
     return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
+
+
+def iterations(count: int) -> str:
+    """``1 iteration``, ``12 iterations``."""
+    return f"{count:,} iteration{'' if count == 1 else 's'}"
+
+
+def workers(ranks: Iterable[int], *, hidden: int = 0) -> str:
+    """``w1 w4 w7``, as a sentence names a sample; ``hidden`` more are only counted."""
+    names = [f"w{rank}" for rank in ranks]
+    more = max(0, len(names) - SHOWN) + hidden
+    return " ".join(names[:SHOWN]) + (f" and {more} more" if more else "")

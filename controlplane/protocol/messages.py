@@ -20,7 +20,7 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     """Samples of the training split that the worker can draw from."""
 
 
-class IterationReport(Value, frozen=True, kw_only=True, tag="report"):
+class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
     """What one worker measured over one iteration.
 
     ``compute_s + push_s + pull_s + waiting_s + coordination_s`` is the iteration's length: from the
@@ -75,6 +75,36 @@ class WorkerFinished(Value, frozen=True, kw_only=True, tag="worker-finished"):
     number: Positive
     iteration: Count
     model_saved: bool = False
+
+
+class ProgressReport(Value, frozen=True, kw_only=True, tag="progress"):
+    """How many samples of an iteration are processed so far; sent each ``Orders.progress_s`` while computing.
+
+    With ``samples_done`` equal to the share it is the synchronisation request of A-BSP Alg. 1.
+    """
+
+    number: Positive
+    generation: Count
+    iteration: Count
+    samples_done: Count
+
+
+class Computed(Value, frozen=True, kw_only=True, tag="computed"):
+    """An update is ready to be pushed; said before the push where ``Orders.announce`` asks for it."""
+
+    number: Positive
+    generation: Count
+    iteration: Count
+    samples: Count
+
+
+class Held(Value, frozen=True, kw_only=True, tag="held"):
+    """The worker stands before ``iteration`` by orders with ``hold``, whose ``sequence`` it names."""
+
+    number: Positive
+    generation: Count
+    iteration: Count
+    sequence: Count
 
 
 class Heartbeat(Value, frozen=True, kw_only=True, tag="heartbeat"):
@@ -169,7 +199,9 @@ class Refresh(Value, frozen=True, kw_only=True, tag="refresh"):
     since: Count = 0
 
 
-WorkerMessage = WorkerHello | IterationReport | Evaluation | WorkerFinished | Heartbeat
+WorkerMessage = (
+    WorkerHello | IterationReport | ProgressReport | Computed | Held | Evaluation | WorkerFinished | Heartbeat
+)
 ServerMessage = ServerHello | ServerReport | Heartbeat
 AgentMessage = AgentHello | ProcessStarted | ProcessEnded | AgentHeartbeat
 

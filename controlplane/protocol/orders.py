@@ -11,6 +11,21 @@ from controlplane.protocol.spec import Emulation, JobSpec
 
 Role = Literal["worker", "server"]
 
+Apply = Literal["quorum", "arrival", "release"]
+"""When a server applies a contribution: with those of everybody who counts; at once; when its sender was let pass."""
+
+
+class Range(Value, frozen=True, kw_only=True):
+    """Samples that were handed out with leave for the iterations ``first`` to ``last``.
+
+    Iteration ``k`` takes the ``share`` positions from ``position + (k - first) * share`` on.
+    """
+
+    first: Count
+    last: Count
+    position: Count
+    share: Count
+
 
 class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """What one worker may do next.
@@ -43,6 +58,19 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """The highest message number of this worker that need not be sent again."""
     held_s: float = 0.0
     """How long the control plane itself held the answer back, waiting for others."""
+    ranges: list[Range] = []
+    """Asynchronous modes hand out samples in order of release: those of every iteration that this worker has leave
+    for and has not reported. Where there are any, they replace share, offset and origin; those speak of the last."""
+    skip_to: Count = 0
+    """Iterations before this one are not owed: leave the one that is under way, report none, go on with this one."""
+    hold: bool = False
+    """Start no further iteration, whatever the watermark, and say ``Held``, until newer orders come without it."""
+    cut: Count | None = None
+    """Stop processing samples of this iteration and push what there is (A-BSP); ignored when it is over."""
+    progress_s: float | None = None
+    """How often to say ``ProgressReport`` while computing; None: never."""
+    announce: bool = False
+    """Say ``Computed`` before each push."""
 
     @property
     def rank_in_time(self) -> tuple[int, int, int]:
@@ -97,6 +125,16 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     blocks: list[Block]
     """Only those of this server."""
     durable: Count = 0
+    apply: Apply = "quorum"
+    apply_from: Count = 0
+    """From which iteration on ``apply`` holds; those before it are finished as the orders before had it."""
+    quorums: dict[int, list[int]] = {}
+    """Backup workers: an iteration that stands here closes with the contributions of exactly these ranks."""
+    named_from: Count | None = None
+    """From this iteration on none closes before it stands in ``quorums``; any other takes every member's."""
+    passed: dict[int, int] = {}
+    """With ``apply`` "release": by rank, up to which iteration its contributions may be applied. Those that newer
+    orders let pass together are applied as one sum (PSP Alg. 1)."""
 
     @property
     def rank_in_time(self) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ import structlog
 
 from controlplane.core.engine import ENGINE_VERSION
 from controlplane.core.events import Entry, TimePassed
-from controlplane.runtime import log, names, presence
+from controlplane.runtime import log, names, presence, training
 from controlplane.runtime.engines import READ_COUNT, Engines
 from controlplane.runtime.executor import effects_of
 from controlplane.runtime.faults import reach
@@ -105,6 +105,7 @@ class Holding:
             snapshot=snapshot,
         )
         reach("coordinator.committed")
+        training.request_fits(self._lease.job, commands)
 
     def _tick(self) -> bool:
         """Append that time has passed, if the engine's deadline has come."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
-from controlplane.runtime import coordinator, names, queue, reaper, scheduler
+from controlplane.runtime import coordinator, names, queue, reaper, scheduler, training
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.pulse import start_pulse
@@ -46,6 +46,12 @@ def ingest() -> None:
     with closing(connect()) as client, _the_only_one(client, names.INGEST_LEASE) as renew:
         if renew is not None:
             run_ingest(client, stopping, renew)
+
+
+@shared_task(name=training.TRAIN)
+def train_predictor(job: int, lesson: str) -> None:
+    """Fit a predictor to what its job has seen."""
+    training.fit(job, lesson)
 
 
 @shared_task(name="controlplane.runtime.tasks.schedule")

@@ -171,6 +171,8 @@ def test_a_bad_figure_query_is_named(viewer: APIClient, job: Job) -> None:
 def test_catalogues_say_what_can_be_chosen_and_set(viewer: APIClient) -> None:
     policies = {(row["question"], row["name"]): row for row in viewer.get("/api/v1/policies").json()}
     chosen = policies["batching", "lb-bsp-cpu"]
-    assert (chosen["defaults"], chosen["parts"]) == ({"predictor": "ema"}, {"predictor": "prediction"})
+    assert chosen["defaults"] == {"predictor": "narx", "shadows": [], "score_every": 50}
+    assert chosen["parts"] == {"predictor": "prediction", "shadows": "prediction"}
+    assert [name for (question, name), row in policies.items() if question == "barrier" and row["live"]] == ["bsp"]
     workloads = {row["name"]: row["datasets"] for row in viewer.get("/api/v1/workloads").json()}
     assert workloads == {"cnn": ["digits"], "softmax-regression": ["digits"]}

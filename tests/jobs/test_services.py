@@ -96,7 +96,7 @@ def test_of_many_submissions_under_one_key_one_makes_a_job() -> None:
             {"synchronization": {"batching": "psychic"}},
             "synchronization.batching.name",
             "psychic",
-            "one of lb-bsp-cpu, uniform",
+            "one of deadline, lb-bsp-cpu, lb-bsp-federated, lb-bsp-gpu, lb-bsp-linear, uniform",
         ),
         ({"workers": 0}, "workers", 0, "`int` >= 1"),
         ({"seed": 2**70}, "seed", "an integer of 71 bits", "an integer of at most 64 bits"),

@@ -3,8 +3,8 @@ import pytest
 from controlplane.core.choices import Progress, Release
 from controlplane.policies.barriers.bsp import Bsp
 from controlplane.policies.data.shared import Shared
-from controlplane.policies.placement.round_robin import RoundRobin
 from controlplane.protocol.orders import Block
+from tests.policies.cluster import resolve
 
 
 def test_bsp_grants_its_lead_from_the_slowest_worker_on() -> None:
@@ -33,7 +33,7 @@ def test_bsp_releases_nobody_where_nobody_counts() -> None:
 
 def test_blocks_go_to_servers_in_turn() -> None:
     slices = [(0, 2**20), (2**20, 2**21), (2**21, 2**21 + 2**18)]
-    blocks, reason = RoundRobin().place(slices, [4, 2])
+    blocks, reason = resolve("placement", "round-robin").place(slices, [4, 2])
     assert blocks == [
         Block(index=0, start=0, stop=2**20, server=2),
         Block(index=1, start=2**20, stop=2**21, server=4),
@@ -44,7 +44,7 @@ def test_blocks_go_to_servers_in_turn() -> None:
 
 def test_blocks_without_a_server_are_an_error() -> None:
     with pytest.raises(ValueError, match="1 blocks cannot be placed: found no server, expected at least one"):
-        RoundRobin().place([(0, 8)], [])
+        resolve("placement", "round-robin").place([(0, 8)], [])
 
 
 def test_shared_data_are_ranges_without_gap_or_overlap_in_order_of_rank() -> None:

@@ -5,9 +5,9 @@ import msgspec
 import pytest
 
 from controlplane.core.choices import Barrier, Batching, DataPolicy, Detector, PlacementPolicy
+from controlplane.core.gates import Gate
 from controlplane.policies import registry
-from controlplane.policies.batching.lb_bsp_cpu import LbBspCpu
-from controlplane.policies.parameters import EmaParameters, RelativeParameters
+from controlplane.policies.parameters import ArimaParameters, EmaParameters, RelativeParameters
 from controlplane.policies.prediction.ema import Ema
 from controlplane.policies.prediction.interface import Predictor
 from controlplane.policies.stragglers.relative import Relative
@@ -23,6 +23,10 @@ INTERFACES = {
     "stragglers": Detector,
 }
 HEAVY = "torch django celery channels redis numpy asyncio"
+
+
+def one_of(question: str) -> str:
+    return f"one of {', '.join(registry.names(question))}"
 
 
 def batching(name: str, **parameters: object) -> Synchronization:
@@ -43,15 +47,24 @@ def test_importing_the_registry_loads_no_policy_and_no_framework() -> None:
 @pytest.mark.parametrize("entry", registry.REGISTRATIONS, ids=lambda entry: f"{entry.question}-{entry.name}")
 def test_every_entry_resolves_by_its_bare_name_to_a_policy_of_that_name(entry: registry.Registration) -> None:
     policy = resolve(entry.question, entry.name)
-    interface = INTERFACES[entry.question]
+    interface = INTERFACES[entry.question] if getattr(policy, "synchronous", True) else Gate
     members = {name for name in {**vars(interface), **interface.__annotations__} if not name.startswith("_")}
     assert (policy.name, members - set(dir(policy))) == (entry.name, set())
 
 
 def test_a_choice_within_a_choice_is_a_name_or_a_name_with_parameters() -> None:
-    assert resolve("batching", "lb-bsp-cpu") == LbBspCpu(predictor=Ema(parameters=EmaParameters(alpha=0.2)))
+    by_name = resolve("batching", "lb-bsp-cpu", predictor="ema", shadows=["memoryless", {"name": "arima", "d": 1}])
+    assert by_name.predictor == Ema(parameters=EmaParameters(alpha=0.2))
+    assert [shadow.name for shadow in by_name.shadows] == ["memoryless", "arima"]
+    assert by_name.shadows[1].parameters == ArimaParameters(d=1)
     chosen = resolve("batching", "lb-bsp-cpu", predictor={"name": "ema", "alpha": 0.5})
-    assert chosen == LbBspCpu(predictor=Ema(parameters=EmaParameters(alpha=0.5)))
+    assert chosen.predictor == Ema(parameters=EmaParameters(alpha=0.5))
+
+
+def test_a_predictor_cannot_be_its_own_shadow() -> None:
+    with pytest.raises(SpecError) as raised:
+        resolve("batching", "lb-bsp-cpu", predictor="ema", shadows=[{"name": "ema", "alpha": 0.5}])
+    assert raised.value.expected == "each predictor once (found ema, ema)"
 
 
 def test_parameters_that_are_given_replace_their_defaults_only() -> None:
@@ -71,20 +84,25 @@ def test_a_choice_from_a_document_is_checked_as_it_was_written() -> None:
         "workers": 4,
         "batch_size": 64,
         "stop": {"iterations": 9},
-        "synchronization": {"batching": {"name": "lb-bsp-cpu", "predictor": "narx"}},
+        "synchronization": {"batching": {"name": "lb-bsp-cpu", "predictor": "oracle"}},
     }
     with pytest.raises(SpecError) as raised:
         registry.check(parse_spec(document).synchronization)
-    assert str(raised.value) == "synchronization.batching.predictor: found 'narx', expected one of ema, memoryless"
+    assert str(raised.value) == f"synchronization.batching.predictor: found 'oracle', expected {one_of('prediction')}"
 
 
 @pytest.mark.parametrize(
     ("synchronization", "field", "found", "expected"),
     [
-        (batching("lb-bsp"), "batching.name", "lb-bsp", "one of lb-bsp-cpu, uniform"),
-        (Synchronization(barrier=Choice(name="ssp")), "barrier.name", "ssp", "one of bsp"),
+        (batching("lb-bsp"), "batching.name", "lb-bsp", one_of("batching")),
+        (Synchronization(barrier=Choice(name="tsp")), "barrier.name", "tsp", one_of("barrier")),
         (batching("uniform", size=3), "batching.size", "size", "none: uniform takes none"),
-        (batching("lb-bsp-cpu", alpha=3), "batching.alpha", "alpha", "a parameter of lb-bsp-cpu: predictor"),
+        (
+            batching("lb-bsp-cpu", alpha=3),
+            "batching.alpha",
+            "alpha",
+            "a parameter of lb-bsp-cpu: predictor, shadows, score_every",
+        ),
         (
             batching("lb-bsp-cpu", predictor=3),
             "batching.predictor",
@@ -95,13 +113,13 @@ def test_a_choice_from_a_document_is_checked_as_it_was_written() -> None:
             batching("lb-bsp-cpu", predictor={"alpha": 0.5}),
             "batching.predictor.name",
             None,
-            "one of ema, memoryless",
+            one_of("prediction"),
         ),
         (
             batching("lb-bsp-cpu", predictor={"name": "sma"}),
             "batching.predictor.name",
             "sma",
-            "one of ema, memoryless",
+            one_of("prediction"),
         ),
         (
             batching("lb-bsp-cpu", predictor={"name": "ema", "alpha": 1.5}),
@@ -144,16 +162,9 @@ def test_parameters_that_do_not_go_together_are_refused_with_the_cure(
 
 def test_the_catalogue_lists_every_policy_with_schema_and_defaults() -> None:
     entries = {(entry.question, entry.name): entry for entry in registry.catalogue()}
-    assert list(entries) == [
-        ("batching", "lb-bsp-cpu"),
-        ("batching", "uniform"),
-        ("prediction", "ema"),
-        ("prediction", "memoryless"),
-        ("barrier", "bsp"),
-        ("placement", "round-robin"),
-        ("data", "shared"),
-        ("stragglers", "relative"),
-    ]
+    questions = list(registry.QUESTIONS)
+    assert list(entries) == sorted(entries, key=lambda entry: (questions.index(entry[0]), entry[1]))
+    assert set(entries) == {(question, name) for question in questions for name in registry.names(question)}
     ema = entries["prediction", "ema"]
     assert (ema.defaults, ema.schema["properties"]) == (
         {"alpha": 0.2},
@@ -167,7 +178,7 @@ def test_the_catalogue_lists_every_policy_with_schema_and_defaults() -> None:
             }
         },
     )
-    assert entries["batching", "lb-bsp-cpu"].parts == {"predictor": "prediction"}
+    assert entries["batching", "lb-bsp-cpu"].parts == {"predictor": "prediction", "shadows": "prediction"}
 
 
 @pytest.mark.parametrize("entry", registry.catalogue(), ids=lambda entry: f"{entry.question}-{entry.name}")
@@ -177,3 +188,16 @@ def test_every_parameter_is_described_and_every_entry_is_json(entry: registry.Ca
     assert all(parameter["description"] for parameter in entry.schema["properties"].values())
     assert entry.explanation.endswith(".")
     assert entry.paper
+
+
+def test_policy_that_only_the_simulator_carries_out_is_refused_in_a_job() -> None:
+    chosen = Synchronization(barrier=Choice(name="pssp"))
+    registry.check(chosen)
+    with pytest.raises(SpecError) as caught:
+        registry.check_live(chosen)
+    assert (caught.value.field, caught.value.found) == ("synchronization.barrier.name", "pssp")
+    assert caught.value.expected == "one of bsp in a job; pssp is decided in the simulator only, so far"
+
+
+def test_the_default_of_every_question_can_be_submitted() -> None:
+    registry.check_live(Synchronization())

@@ -6,23 +6,39 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from controlplane.core.commands import IssueOrders, MoveJob, ReleaseSlots, SetShares
 from controlplane.core.engine import Engine
-from controlplane.core.events import ConnectionLost, ControlPlaneResumed, ProcessDied, StopRequested
+from controlplane.core.events import (
+    ChangeRequested,
+    ConnectionLost,
+    ControlPlaneResumed,
+    PauseRequested,
+    ProcessDied,
+    ResumeRequested,
+    StopRequested,
+)
 from controlplane.core.handling import EventRefused
 from controlplane.core.states import JOB_OVER
-from controlplane.policies.registry import resolve
-from controlplane.protocol.messages import Evaluation
+from controlplane.policies.registry import names, resolve
+from controlplane.protocol.messages import Computed, Evaluation, Held, ProgressReport
+from controlplane.protocol.spec import Choice
 from tests.core.story import LB_BSP, Story
 
 ranks = st.integers(0, 3)
 speeds = st.sampled_from([1.0, 250.0, 1000.0])
+barriers = st.sampled_from(names("barrier"))
 
 
 class AnyStory(RuleBasedStateMachine):
     """Tells an engine anything, and a copy that lives from snapshots the same."""
 
-    @initialize(policy=st.sampled_from([LB_BSP, {}]), iterations=st.sampled_from([3, 400]), begun=st.booleans())
-    def submit(self, policy, iterations, begun):
-        self.story = Story(synchronization=policy, stop={"iterations": iterations, "accuracy": 0.9})
+    @initialize(
+        policy=st.sampled_from([LB_BSP, {}]),
+        barrier=barriers,
+        iterations=st.sampled_from([3, 400]),
+        begun=st.booleans(),
+    )
+    def submit(self, policy, barrier, iterations, begun):
+        chosen = policy | {"barrier": barrier}
+        self.story = Story(synchronization=chosen, stop={"iterations": iterations, "accuracy": 0.9})
         self.told: list[tuple[int, int, int]] = []
         self.watermarks: dict[tuple[int, int], int] = {}
         (self.story.running if begun else self.story.starting)()
@@ -92,6 +108,41 @@ class AnyStory(RuleBasedStateMachine):
     @rule(rank=ranks)
     def finish(self, rank):
         self.tell(self.story.finish, rank, self.story.engine._job.completed + 1)
+
+    @precondition(lambda self: self.story.orders)
+    @rule(rank=ranks, ahead=st.integers(0, 2), samples=st.sampled_from([0, 10, 64]), ready=st.booleans())
+    def say_how_far(self, rank, ahead, samples, ready):
+        fields = {"iteration": self.story.engine._job.workers[rank].done + ahead, "generation": 1}
+        if fields["iteration"] < 0:
+            return
+        number = self.story.next_number(rank)
+        if ready:
+            self.tell(self.story.say, rank, Computed(number=number, samples=samples, **fields))
+        else:
+            self.tell(self.story.say, rank, ProgressReport(number=number, samples_done=samples, **fields))
+
+    @precondition(lambda self: self.story.orders)
+    @rule(rank=ranks, back=st.integers(0, 6))
+    def stand(self, rank, back):
+        job = self.story.engine._job
+        sequence = max(0, self.story.orders[rank].sequence - back)
+        held = Held(
+            number=self.story.next_number(rank),
+            generation=1,
+            iteration=job.workers[rank].done + 1,
+            sequence=sequence,
+        )
+        self.tell(self.story.say, rank, held)
+
+    @precondition(lambda self: len(self.story.entries) > 10)
+    @rule(barrier=barriers, batching=st.sampled_from(["uniform", "lb-bsp-cpu"]))
+    def change(self, barrier, batching):
+        choices = {"barrier": Choice(name=barrier), "batching": Choice(name=batching)}
+        self.tell(self.story.see, ChangeRequested(actor="ada", choices=choices))
+
+    @rule(goes_on=st.booleans())
+    def pause_or_resume(self, goes_on):
+        self.tell(self.story.see, ResumeRequested(actor="ada") if goes_on else PauseRequested(actor="ada"))
 
     @rule(rank=ranks, status=st.sampled_from([0, 1, -9]))
     def kill(self, rank, status):

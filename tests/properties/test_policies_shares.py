@@ -2,15 +2,12 @@
 
 from fractions import Fraction
 
-import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from controlplane.core.choices import Observation
 from controlplane.policies.batching.apportion import ImpossibleShares, apportion, is_possible
 from controlplane.policies.data.shared import Shared
-from tests.policies.cluster import request, resolve
 
 weights = st.one_of(st.integers(0, 1000), st.floats(0.0, 1e6, allow_subnormal=True), st.floats(0.0, 1.7e308))
 speeds = st.one_of(st.integers(1, 1000), st.floats(1e-3, 1e6))
@@ -122,35 +119,3 @@ def test_shared_ranges_cover_the_global_batch_once(shares):
     offsets = Shared().offsets(shares)
     taken = [position for rank in sorted(shares) for position in range(offsets[rank], offsets[rank] + shares[rank])]
     assert taken == list(range(sum(shares.values())))
-
-
-reports = st.lists(
-    st.builds(
-        Observation,
-        rank=st.integers(0, 5),
-        iteration=st.just(0),
-        samples=st.integers(0, 200),
-        compute_s=st.floats(0.0) | st.just(float("nan")),
-        communication_s=st.floats(0.0, 10.0),
-        waiting_s=st.floats(0.0, 10.0),
-    ),
-    max_size=6,
-    unique_by=lambda seen: seen.rank,
-)
-
-
-@pytest.mark.parametrize("predictor", ["ema", "memoryless"])
-@given(rounds=st.lists(reports, max_size=6), low=st.integers(0, 40), room=st.integers(0, 200))
-def test_any_reports_lead_to_shares_that_sum_to_the_total_within_the_limits(predictor, rounds, low, room):
-    policy = resolve("batching", "lb-bsp-cpu", predictor=predictor)
-    shares = dict.fromkeys(range(4), 64)
-    high = 64 + room
-    state, decision = policy.start(request(shares, low=low, high=high), None)
-    for seen in rounds:
-        kept = msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=policy.state_type)
-        asked = request(decision.shares, low=low, high=high)
-        state, decision = policy.decide(asked, seen, kept)
-        assert policy.decide(asked, seen, kept) == (state, decision)
-        assert sum(decision.shares.values()) == 256
-        assert all(max(1, low) <= share <= high for share in decision.shares.values())
-        assert decision.reason

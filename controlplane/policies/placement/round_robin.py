@@ -1,33 +1,49 @@
-"""TensorFlow's placement: servers in turn, whatever the size (PSLD section 2.2; ruling 15)."""
+"""Servers in turn (PSLD section 2.2): TensorFlow's placement to the letter, and with bytes balanced (ruling 15).
+
+TensorFlow goes by whole tensors, whatever their size: with 3 or 6 servers the period of a network's layers meets the
+number of servers, and one of them holds more than twice its part (Table 1). Taking blocks of 4 MiB in turn instead is
+hardly better. So by default the largest come first and the server with the fewest bytes takes each: equal blocks go
+to servers in turn.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
-from controlplane.core.blocks import ELEMENT_BYTES
-from controlplane.policies.wording import listing
+from controlplane.policies.parameters import RoundRobinParameters
+from controlplane.policies.placement.loads import Slice, balanced, cut_tensors, hand_out, loads_of, told
 from controlplane.protocol.orders import Block
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRobin:
-    """Block ``i`` goes to server ``i mod n``. Counts blocks, not bytes: unequal blocks give unequal servers."""
+    """Looks at sizes only; servers are taken to be alike."""
 
     name: ClassVar[str] = "round-robin"
 
-    def place(self, blocks: Sequence[tuple[int, int]], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """Servers take blocks in ascending order of their index."""
-        if not servers:
-            raise ValueError(f"{len(blocks)} blocks cannot be placed: found no server, expected at least one")
+    parameters: RoundRobinParameters
+
+    def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """Servers take blocks in ascending order of their index; to the letter, each slice is a tensor."""
+        if not self.parameters.literal:
+            placed = balanced(blocks, servers)
+            return placed, self._reason(placed, servers, "in turn")
+        return self._tensors_in_turn([[piece] for piece in blocks], servers)
+
+    def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """Cut into blocks; to the letter all blocks of tensor ``i`` go to server ``i mod n``."""
+        tensors = cut_tensors(tensor_sizes, self.parameters.block_bytes)
+        if not self.parameters.literal:
+            return self.place([piece for tensor in tensors for piece in tensor], servers)
+        return self._tensors_in_turn(tensors, servers)
+
+    def _tensors_in_turn(self, tensors: Sequence[Sequence[Slice]], servers: Sequence[int]) -> tuple[list[Block], str]:
         order = sorted(servers)
-        placed = [
-            Block(index=index, start=start, stop=stop, server=order[index % len(order)])
-            for index, (start, stop) in enumerate(blocks)
-        ]
-        return placed, _reason(placed, order)
+        slices = [piece for tensor in tensors for piece in tensor]
+        owner = [number for number, tensor in enumerate(tensors) for _ in tensor]
+        placed = hand_out(slices, range(len(slices)), servers, lambda index, _: order[owner[index] % len(order)])
+        return placed, self._reason(placed, servers, f"by {len(tensors)} tensors in turn")
 
-
-def _reason(placed: Sequence[Block], servers: Sequence[int]) -> str:
-    mebibytes = dict.fromkeys(servers, 0.0)
-    for block in placed:
-        mebibytes[block.server] += (block.stop - block.start) * ELEMENT_BYTES / 2**20
-    loads = listing(f"s{server} {mebibytes[server]:.3g} MiB" for server in servers)
-    return f"{len(placed)} blocks over {len(servers)} servers in turn: {loads}"
+    @staticmethod
+    def _reason(placed: Sequence[Block], servers: Sequence[int], how: str) -> str:
+        return f"{len(placed)} blocks over {len(servers)} servers {how}: {told(loads_of(placed, servers))}"

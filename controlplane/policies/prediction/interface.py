@@ -12,6 +12,9 @@ import msgspec
 from controlplane.core.choices import Observation
 from controlplane.protocol.base import Value
 
+SLOWEST, FASTEST = 1e-6, 1e12
+"""Samples per second beyond which a clock has jumped: no machine takes eleven days for a sample."""
+
 
 class Measured(Value, frozen=True, kw_only=True):
     """One worker's last iteration, as Eq. 4 of LB-BSP wants it.
@@ -54,4 +57,4 @@ def _speed(seen: Observation) -> float:
     if seen.samples <= 0 or not (math.isfinite(seen.busy_s) and seen.busy_s > 0):
         return 0.0
     speed = seen.samples / seen.busy_s
-    return speed if math.isfinite(speed) else 0.0
+    return speed if SLOWEST <= speed <= FASTEST else 0.0

@@ -6,7 +6,6 @@ synchronous job the workers that wait are the fast ones.
 """
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -66,8 +65,8 @@ def medians_of_others(values: Mapping[int, float]) -> dict[int, float]:
     medians = {}
     for place, rank in enumerate(ordered):
         # Without this rank the list is one shorter: whatever stood behind it moves up by one.
-        wanted = [middle] if odd else [middle - 1, middle]
-        medians[rank] = statistics.fmean(values[ordered[at + (at >= place)]] for at in wanted)
+        lower, upper = middle if odd else middle - 1, middle
+        medians[rank] = (values[ordered[lower + (lower >= place)]] + values[ordered[upper + (upper >= place)]]) / 2
     return medians
 
 

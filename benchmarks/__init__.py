@@ -1,0 +1,1 @@
+"""What is measured: each module prints one figure, and the settings that it was measured under."""

@@ -1,0 +1,243 @@
+"""Changes to a running job: other policies, a pause, and the end of one. Each takes effect at an iteration boundary.
+
+Other policies come with a generation of their own. Where the present barrier is synchronous it begins with the
+iteration after the open one. From one asynchronous barrier to another it begins at once, each worker at its own next
+boundary. From asynchronous to synchronous every worker is held at its next boundary first; the change is *pending*
+until all stand, and then the generation begins past the furthest of them: nobody owes the numbers that are skipped.
+No update is lost in any of them: what a worker has pushed was applied or stays in its open iteration.
+"""
+
+from typing import Any
+
+import msgspec
+
+from controlplane.core import asynchrony, leases, releases, roster, standing
+from controlplane.core.commands import ChangePolicies, MoveJob
+from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
+from controlplane.core.handling import QUESTIONS, EventRefused, Handling
+from controlplane.core.state import Job, Worker
+from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.protocol.messages import Held
+from controlplane.protocol.spec import Choice
+
+
+def on_change_requested(handling: Handling, event: ChangeRequested) -> None:
+    """Adopt other policies, now or once every worker stands."""
+    job = handling.job
+    asked = f"job {job.number}: change by {event.actor}"
+    if job.state in JOB_OVER or job.state is JobState.FINISHING or _is_ending(handling):
+        raise EventRefused(f"{asked}, but it is {job.state} and starts no further iteration")
+    choices = {**job.pending, **event.choices}
+    choices = {question: choice for question, choice in choices.items() if _current(job, question, asked) != choice}
+    if not choices and not job.pending:
+        raise EventRefused(f"{asked}, but it runs with these policies already")
+    if "placement" in choices and job.generation:
+        raise EventRefused(f"{asked}: placement cannot change while blocks cannot be moved between servers")
+    policies = _resolve(handling, choices, asked)
+    barrier = policies.get("barrier", handling.chosen.barrier)
+    if job.generation and handling.chosen.gate is not None and barrier.synchronous:
+        job.pending = choices
+        hold(handling, f"{_told(choices)}, asked for by {event.actor}: every worker stands first")
+        settle(handling)
+        return
+    job.pending = {}
+    if not choices:
+        release(handling, f"{event.actor} withdrew the change")
+        return
+    first = _first_iteration(handling)
+    if job.stop_at is not None and handling.chosen.gate is None and first >= job.stop_at:
+        raise EventRefused(f"{asked} would begin with iteration {first}, but it ends before iteration {job.stop_at}")
+    _install(handling, choices, policies, first, f"{_told(choices)}, asked for by {event.actor}")
+
+
+def on_pause_requested(handling: Handling, event: PauseRequested) -> None:
+    """Every worker stands at its next boundary, until somebody resumes the job."""
+    job = handling.job
+    if job.state is not JobState.RUNNING:
+        raise EventRefused(f"job {job.number}: pause by {event.actor}, but it is {job.state}")
+    reason = f"paused by {event.actor}"
+    handling.move_job(JobState.PAUSED, reason, awaited="every worker's next boundary")
+    hold(handling, reason)
+    settle(handling)
+
+
+def on_resume_requested(handling: Handling, event: ResumeRequested) -> None:
+    """The workers go on."""
+    job = handling.job
+    if job.state is not JobState.PAUSED:
+        raise EventRefused(f"job {job.number}: resumption by {event.actor}, but it is {job.state}")
+    resume(handling, f"resumed by {event.actor}")
+
+
+def resume(handling: Handling, reason: str) -> None:
+    """From paused to running; a change that waits for every worker keeps holding them."""
+    job = handling.job
+    job.paused_ms += handling.now_ms - job.since_ms
+    handling.move_job(JobState.RUNNING, reason, awaited="every worker's next boundary" if job.pending else "")
+    if not job.pending:
+        release(handling, reason)
+
+
+def on_held(handling: Handling, worker: Worker, held: Held) -> None:
+    """A worker stands, by orders of this hold and not of one before it."""
+    job = handling.job
+    if job.hold_sequence is None or held.sequence < job.hold_sequence or held.iteration != worker.done + 1:
+        return
+    worker.is_held = True
+    settle(handling)
+
+
+def hold(handling: Handling, reason: str) -> None:
+    """Let every worker stand at its next boundary."""
+    job = handling.job
+    if job.hold_sequence is None:
+        job.hold_sequence = job.sequence + 1
+        job.all_stand = False
+    if job.pending and job.state is JobState.RUNNING:
+        handling.give(MoveJob, reason, state=job.state, awaited="every worker's next boundary")
+    releases.issue_all(handling, reason)
+
+
+def release(handling: Handling, reason: str) -> None:
+    """Nobody needs to stand any longer."""
+    job = handling.job
+    if job.hold_sequence is None or job.state is JobState.PAUSED:
+        return
+    _let_go(job)
+    releases.raise_watermarks(handling)
+    asynchrony.begin(handling)
+    releases.issue_all(handling, reason)
+
+
+def settle(handling: Handling) -> None:
+    """Once every worker stands, start what waits for it, or say so."""
+    job = handling.job
+    if job.hold_sequence is None or (job.all_stand and not job.pending):
+        return
+    if not all(_stands(worker) for worker in _counting(job)):
+        return
+    if job.pending:
+        choices, job.pending = job.pending, {}
+        policies = _resolve(handling, choices, f"job {job.number}")
+        first = max(standing.stand(job.workers[rank]) for rank in job.roster) + 1
+        if job.state is not JobState.PAUSED:
+            _let_go(job)
+        _install(handling, choices, policies, first, f"{_told(choices)}: every worker stands")
+        handling.give(MoveJob, "the change has taken effect", state=job.state, awaited=_awaited(job))
+    elif job.state is JobState.PAUSED:
+        job.all_stand = True
+        handling.give(MoveJob, "every worker stands", state=job.state, awaited=_awaited(job))
+
+
+def _install(handling: Handling, choices: dict[str, Choice], policies: dict[str, Any], first: int, reason: str) -> None:
+    job = handling.job
+    was_free = handling.chosen.gate is not None
+    handling.chosen.adopt(policies)
+    job.synchronization = msgspec.structs.replace(job.synchronization, **choices)
+    is_free = handling.chosen.gate is not None
+    handling.give(
+        ChangePolicies,
+        reason,
+        generation=job.generation + 1 if job.generation else 0,
+        first_iteration=first,
+        choices=choices,
+    )
+    if not job.generation:
+        return
+    if "barrier" in choices:
+        job.apply_from = first
+        job.cut, job.passed = None, {}
+        job.quorums = {iteration: ranks for iteration, ranks in job.quorums.items() if iteration < first}
+    if was_free and is_free:
+        _shorten_leases(job)
+    elif is_free:
+        _become_asynchronous(job, first)
+    elif was_free:
+        _become_synchronous(job, first)
+    roster.begin_generation(handling, job.roster, first_iteration=first, reason=reason)
+
+
+def _shorten_leases(job: Job) -> None:
+    """Leave only for the iteration that each is in: the next one is under the new barrier."""
+    for worker in _counting(job):
+        worker.watermark = min(worker.watermark, standing.stand(worker) + 1)
+        leases.drop_after(job, worker, worker.watermark)
+
+
+def _become_asynchronous(job: Job, first: int) -> None:
+    """Iterations before ``first`` are finished together; from there on samples are handed out one by one."""
+    assert job.spec is not None
+    for worker in _counting(job):
+        worker.watermark = max(standing.stand(worker), first - 1)
+        worker.leases = []
+    job.cursor = job.origin_position + (first - job.origin_iteration) * job.spec.global_batch
+    job.stop_at, job.stop_reason = None, ""
+    job.observed, job.recent, job.round_reports = {}, {}, 0
+
+
+def _become_synchronous(job: Job, first: int) -> None:
+    """Everybody goes on with ``first``, whatever number it had come to."""
+    assert job.spec is not None
+    for worker in _counting(job):
+        leases.drop_after(job, worker, worker.done)
+        worker.done = worker.watermark = worker.granted = first - 1
+        worker.skip_to = first
+    job.completed = first - 1
+    job.origin_iteration, job.origin_position = first, job.cursor
+    job.observed, job.recent, job.round_reports = {}, {}, 0
+    job.stop_at = None
+    left = leases.left_over(job)
+    if left is not None:
+        job.stop_at = first + max(1, -(-left // job.spec.global_batch))
+        job.stop_reason = f"samples for {job.spec.stop.iterations} iterations were asked for"
+
+
+def _first_iteration(handling: Handling) -> int:
+    """Where the new generation begins: nobody has leave by its rules for an earlier iteration."""
+    job = handling.job
+    if not job.generation:
+        return 0
+    if handling.chosen.gate is not None:
+        return min(standing.stand(worker) for worker in _counting(job)) + 1
+    return job.completed + 2
+
+
+def _current(job: Job, question: str, asked: str) -> Choice:
+    if question not in QUESTIONS:
+        raise EventRefused(f"{asked}: there is no question {question}, only {', '.join(QUESTIONS)}")
+    choice: Choice = getattr(job.synchronization, question)
+    return choice
+
+
+def _resolve(handling: Handling, choices: dict[str, Choice], asked: str) -> dict[str, Any]:
+    try:
+        return {question: handling.chosen.resolve(question, choice) for question, choice in choices.items()}
+    except ValueError as error:
+        raise EventRefused(f"{asked}: {error}") from None
+
+
+def _is_ending(handling: Handling) -> bool:
+    """Whether the end is near: an asynchronous job has one only when nothing more is handed out."""
+    return handling.chosen.gate is not None and handling.job.stop_at is not None
+
+
+def _stands(worker: Worker) -> bool:
+    return worker.is_held or worker.state is ProcessState.FINISHED or standing.stand(worker) >= worker.granted
+
+
+def _let_go(job: Job) -> None:
+    job.hold_sequence, job.all_stand = None, False
+    for worker in _counting(job):
+        worker.is_held = False
+
+
+def _counting(job: Job) -> list[Worker]:
+    return [job.workers[rank] for rank in job.roster]
+
+
+def _awaited(job: Job) -> str:
+    return "somebody to resume it" if job.state is JobState.PAUSED else ""
+
+
+def _told(choices: dict[str, Choice]) -> str:
+    return ", ".join(f"{question} becomes {choice.name}" for question, choice in choices.items())

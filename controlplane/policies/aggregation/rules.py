@@ -1,0 +1,147 @@
+"""The rules of aggregation: what each contribution weighs, and what a client of a federation may do in a round.
+
+A server adds up contributions times their weight; weights sum to 1 over those who count. So a rule is a function from
+samples to weights, the same on every server, and travels by name in the roster. What a contribution *is* belongs to
+the workload: gradients (a mean over the samples), parameters after local steps, or sums with their counts (k-means,
+matrix factorisation), for which ``weighted by samples`` of the means is exactly sum over count (Eq. 7, ruling 7).
+
+In a federation (LB-BSP section 3.5, Fig. 13) three ways scale a client's load by its speed. LB-BSP scales the batch and
+leaves the learning rate and the number of local steps tau alone, so that every client's data have the same say; scaling
+tau, or the rate along with the batch, are the baselines that lose accuracy there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from controlplane.protocol.base import Value
+
+Weights = dict[int, float]
+
+
+class LocalWork(Value, frozen=True, kw_only=True):
+    """What one client does in one round."""
+
+    steps: int
+    """tau: local iterations between two synchronisations."""
+    batch: int
+    rate: float
+    """Learning rate of its local steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One registered rule."""
+
+    name: str
+    explanation: str
+    paper: str
+    weigh: Callable[[Mapping[int, int]], Weights]
+    """From the samples that each contribution stands for to its weight."""
+    federated: bool = False
+    scale: Callable[[LocalWork, float], LocalWork] | None = None
+    """From the usual local work and a client's speed, in times of the mean, to its own local work."""
+
+
+def by_samples(samples: Mapping[int, int]) -> Weights:
+    """Every sample counts the same (LB-BSP Eq. 7); a contribution of none weighs nothing.
+
+    Raises:
+        ValueError: where nobody has a sample, or a count is negative.
+    """
+    total = _total(samples)
+    return {rank: samples[rank] / total for rank in sorted(samples)}
+
+
+def equally(samples: Mapping[int, int]) -> Weights:
+    """Every contribution that stands for samples counts the same, however many they are.
+
+    Raises:
+        ValueError: where nobody has a sample, or a count is negative.
+    """
+    _total(samples)
+    some = sum(count > 0 for count in samples.values())
+    return {rank: (1 / some if samples[rank] else 0.0) for rank in sorted(samples)}
+
+
+def scale_batch(usual: LocalWork, speed: float) -> LocalWork:
+    """LB-BSP: the batch follows the speed, tau and the rate stay."""
+    return LocalWork(steps=usual.steps, batch=_scaled(usual.batch, speed), rate=usual.rate)
+
+
+def scale_steps(usual: LocalWork, speed: float) -> LocalWork:
+    """The baseline that tunes tau: a fast client walks further in its own direction."""
+    return LocalWork(steps=_scaled(usual.steps, speed), batch=usual.batch, rate=usual.rate)
+
+
+def scale_rate(usual: LocalWork, speed: float) -> LocalWork:
+    """The baseline that tunes the rate in proportion to the batch: a fast client's data have a bigger say."""
+    batch = _scaled(usual.batch, speed)
+    return LocalWork(steps=usual.steps, batch=batch, rate=usual.rate * batch / usual.batch)
+
+
+RULES: Mapping[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        Rule(
+            name="sample-weighted",
+            explanation="Each contribution weighs as many samples as it stands for.",
+            paper="LB-BSP 3.4, Eq. 7",
+            weigh=by_samples,
+        ),
+        Rule(
+            name="naive",
+            explanation="Each contribution weighs the same: biased as soon as shares differ, for comparison.",
+            paper="LB-BSP 3.4",
+            weigh=equally,
+        ),
+        Rule(
+            name="fedavg",
+            explanation="Each client weighs the same, and its batch follows its speed.",
+            paper="LB-BSP 3.5",
+            weigh=equally,
+            federated=True,
+            scale=scale_batch,
+        ),
+        Rule(
+            name="fedavg-scaled-steps",
+            explanation="A baseline: the number of local steps follows the client's speed.",
+            paper="LB-BSP 3.5, Fig. 13",
+            weigh=equally,
+            federated=True,
+            scale=scale_steps,
+        ),
+        Rule(
+            name="fedavg-scaled-rate",
+            explanation="A baseline: the learning rate grows with the batch.",
+            paper="LB-BSP 3.5, Fig. 13",
+            weigh=equally,
+            federated=True,
+            scale=scale_rate,
+        ),
+    )
+}
+"""By name, as the roster carries it."""
+
+
+def rule(name: str) -> Rule:
+    """The rule of that name.
+
+    Raises:
+        ValueError: where there is none.
+    """
+    if name not in RULES:
+        raise ValueError(f"aggregation: found {name!r}, expected one of {', '.join(sorted(RULES))}")
+    return RULES[name]
+
+
+def _total(samples: Mapping[int, int]) -> int:
+    if negative := [rank for rank, count in sorted(samples.items()) if count < 0]:
+        raise ValueError(f"w{negative[0]}: found {samples[negative[0]]} samples, expected at least 0")
+    total = sum(samples.values())
+    if total == 0:
+        raise ValueError(f"{len(samples)} contributions: found no sample in any of them, expected at least one")
+    return total
+
+
+def _scaled(amount: int, speed: float) -> int:
+    return max(1, round(amount * speed))

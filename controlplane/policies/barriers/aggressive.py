@@ -1,0 +1,115 @@
+"""A-BSP (section 3.2, Alg. 1): once the fastest has finished and enough is processed, all synchronise what they have.
+
+A worker that has nothing left to process requests the synchronisation. From then on the decision is taken anew with
+every word of progress until the ratio is reached (ruling 17): the samples known to be processed, over the sum of the
+iteration's shares; equality signals. The signal is given once per iteration. Who hears it late has finished by itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from controlplane.core.choices import Progress, Release
+from controlplane.core.gates import Cut, Processed
+from controlplane.policies.barriers.adaptive import Noise, note_loss, ratio_by_noise
+from controlplane.policies.barriers.bsp import Bsp
+from controlplane.policies.parameters import AggressiveParameters
+from controlplane.policies.wording import number
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """What is known of one iteration that is not complete."""
+
+    total: int
+    samples: dict[int, int] = {}
+    processed: int = 0
+    """Sum of ``samples``."""
+    fastest: int | None = None
+    """Who requested the synchronisation first."""
+    is_cut: bool = False
+
+
+class AggressiveState(msgspec.Struct, kw_only=True):
+    """Iterations that are under way, and how noisy the loss is."""
+
+    tallies: dict[int, Tally] = {}
+    closed: int = -1
+    noise: Noise = msgspec.field(default_factory=Noise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggressive:
+    """A synchronous barrier with partial processing."""
+
+    name: ClassVar[str] = "aggressive"
+    synchronous: ClassVar[bool] = True
+    state_type: ClassVar[type[msgspec.Struct]] = AggressiveState
+
+    parameters: AggressiveParameters
+
+    @property
+    def report_s(self) -> float:
+        """The paper's heartbeat interval, by default."""
+        return self.parameters.report_s
+
+    def release(self, progress: Progress) -> dict[int, Release]:
+        """As BSP: what is cut short is the work, not the barrier."""
+        return Bsp().release(progress)
+
+    def begin(self, left: Mapping[int, int], state: Any | None) -> tuple[AggressiveState, list[Cut]]:
+        """Without those who left: neither their progress nor their shares count, unless they had finished."""
+        kept = state if isinstance(state, AggressiveState) else AggressiveState()
+        cuts: list[Cut] = []
+        for iteration, tally in sorted(kept.tallies.items()):
+            for rank, share in left.items():
+                if tally.samples.get(rank, 0) < share:
+                    tally.processed -= tally.samples.pop(rank, 0)
+                    tally.total -= share
+            if (cut := self._decide(iteration, tally, kept.noise)) is not None:
+                cuts.append(cut)
+        return kept, cuts
+
+    def observe(self, processed: Processed, state: AggressiveState) -> tuple[AggressiveState, Cut | None]:
+        """Alg. 1, lines 3 to 8."""
+        if processed.iteration <= state.closed:
+            return state, None
+        tally = state.tallies.get(processed.iteration)
+        if tally is None:
+            tally = state.tallies[processed.iteration] = Tally(total=processed.total)
+        known = tally.samples.get(processed.rank, 0)
+        # Words of one worker come in order, but one that computes an iteration again begins at zero.
+        tally.samples[processed.rank] = max(known, processed.samples)
+        tally.processed += tally.samples[processed.rank] - known
+        if processed.requests and tally.fastest is None:
+            tally.fastest = processed.rank
+        if processed.loss is not None:
+            note_loss(state.noise, processed.iteration, processed.loss, processed.samples)
+        return state, self._decide(processed.iteration, tally, state.noise)
+
+    def close(self, iteration: int, state: AggressiveState) -> AggressiveState:
+        """Nothing more is decided about iterations that are complete."""
+        state.closed = iteration
+        state.tallies = {number: tally for number, tally in state.tallies.items() if number > iteration}
+        return state
+
+    def _decide(self, iteration: int, tally: Tally, noise: Noise) -> Cut | None:
+        if tally.is_cut or tally.fastest is None or tally.total <= 0:
+            return None
+        asked = self.parameters.ratio
+        needed = ratio_by_noise(noise) if asked == "adaptive" else asked
+        ratio = tally.processed / tally.total
+        if ratio < needed or tally.processed >= tally.total:
+            return None
+        tally.is_cut = True
+        amount = f"{number(tally.processed)} of {number(tally.total)} samples are processed"
+        reason = (
+            f"w{tally.fastest} has finished iteration {iteration} and {amount} ({ratio:.2f}, asked for {needed:.2f})"
+        )
+        return Cut(
+            iteration=iteration,
+            processed=tally.processed,
+            total=tally.total,
+            reason=f"{reason}: all stop and synchronise what they have",
+        )

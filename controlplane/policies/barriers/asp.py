@@ -1,0 +1,39 @@
+"""Asynchronous parallel: nobody waits for anybody, and updates may be as stale as they come (PSP section 2.2)."""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from controlplane.core.choices import Release
+from controlplane.core.gates import NO_LIMIT, NOTHING, Arrival, Members, Passage
+
+FREE = Release(watermark=NO_LIMIT, reason="nobody waits for anybody: each worker goes on as it finishes")
+
+
+class AspState(msgspec.Struct, kw_only=True):
+    """Nothing to remember."""
+
+
+class Asp:
+    """Lets everybody pass at once."""
+
+    name: ClassVar[str] = "asp"
+    synchronous: ClassVar[bool] = False
+    state_type: ClassVar[type[msgspec.Struct]] = AspState
+    holds_updates: ClassVar[bool] = False
+
+    def start(self, members: Members, state: Any | None) -> tuple[AspState, Passage]:
+        """Everybody may go on."""
+        return AspState(), Passage(releases=dict.fromkeys(sorted(members.done), FREE))
+
+    def arrive(self, arrival: Arrival, state: AspState) -> tuple[AspState, Passage]:
+        """It may go on."""
+        return state, Passage(releases={arrival.rank: FREE})
+
+    def recheck_at_ms(self, state: AspState) -> int | None:
+        """Never: nobody waits."""
+        return None
+
+    def recheck(self, at_ms: int, state: AspState) -> tuple[AspState, Passage]:
+        """Nobody waits."""
+        return state, NOTHING

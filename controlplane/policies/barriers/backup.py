@@ -1,0 +1,81 @@
+"""Backup workers: all n + b compute every iteration, and the first n whose updates are ready make it.
+
+The engine names them, since servers that chose by themselves would disagree; servers commit exactly the named ones.
+The others drop the iteration and go on with the next. A dead worker takes the place of a backup.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from controlplane.core.choices import Progress, Release
+from controlplane.core.gates import Quorum
+from controlplane.policies.barriers.bsp import Bsp
+from controlplane.policies.parameters import BackupParameters
+from controlplane.policies.wording import workers
+
+
+class BackupState(msgspec.Struct, kw_only=True):
+    """Who has an update ready, for iterations that are not complete."""
+
+    ranks: list[int]
+    needed: int
+    """n: set by the first roster, lower only where fewer are left."""
+    full: int
+    """n of the first roster."""
+    ready: dict[int, dict[int, bool]] = {}
+    """By iteration, who said so; the values mean nothing. None of them again once it is named."""
+    named: int = -1
+    """Iterations up to this one have their quorum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """A synchronous barrier with redundant workers."""
+
+    name: ClassVar[str] = "backup"
+    synchronous: ClassVar[bool] = True
+    state_type: ClassVar[type[msgspec.Struct]] = BackupState
+
+    parameters: BackupParameters
+
+    def release(self, progress: Progress) -> dict[int, Release]:
+        """As BSP: the servers hold each iteration until those who were named have contributed."""
+        return Bsp().release(progress)
+
+    def appoint(self, ranks: list[int], completed: int, state: Any | None) -> tuple[BackupState, list[Quorum]]:
+        """The first roster sets n: all but b, and at least one. It stays while as many are left."""
+        if isinstance(state, BackupState):
+            full, ready, named = state.full, state.ready, state.named
+        else:
+            full, ready, named = max(1, len(ranks) - self.parameters.backups), {}, completed
+        counting = set(ranks)
+        left = {iteration: {rank: True for rank in ready[iteration] if rank in counting} for iteration in sorted(ready)}
+        begun = BackupState(ranks=ranks, needed=min(full, len(ranks)), full=full, ready=left, named=named)
+        quorums = [self._name(iteration, begun) for iteration in sorted(left)]
+        return begun, [quorum for quorum in quorums if quorum is not None]
+
+    def computed(self, rank: int, iteration: int, state: BackupState) -> tuple[BackupState, Quorum | None]:
+        """The n-th to be ready makes the quorum."""
+        if iteration <= state.named:
+            return state, None
+        state.ready.setdefault(iteration, {})[rank] = True
+        return state, self._name(iteration, state)
+
+    def close(self, iteration: int, state: BackupState) -> BackupState:
+        """Nothing more is decided about iterations that are complete."""
+        state.named = max(state.named, iteration)
+        state.ready = {number: ready for number, ready in state.ready.items() if number > state.named}
+        return state
+
+    def _name(self, iteration: int, state: BackupState) -> Quorum | None:
+        ready = state.ready[iteration]
+        if len(ready) < state.needed:
+            return None
+        del state.ready[iteration]
+        state.named = max(state.named, iteration)
+        late = sorted(set(state.ranks) - set(ready))
+        sentence = f"the first {len(ready)} of {len(state.ranks)} workers are ready with iteration {iteration}"
+        without = f"; it goes on without {workers(late)}" if late else ""
+        return Quorum(iteration=iteration, ranks=sorted(ready), reason=sentence + without)

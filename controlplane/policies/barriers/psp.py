@@ -1,0 +1,159 @@
+"""Probabilistic synchronous parallel (PSP section 3): the barrier looks at a sample of the other workers.
+
+If one of the sampled lags more than s iterations behind the worker, the worker waits: pBSP with s = 0, pSSP with s > 0
+(section 3.2). What the paper leaves open is ruling 22's: ``redrawn``, a waiting worker is looked at with a new sample
+whenever one of those that it waits for reports, and after a part of its own iteration time (``recheck``); ``held``,
+it waits until everybody in its first sample has passed.
+
+A waiting worker is found through those that it waits for, so that a report costs the same at any number of workers.
+The slowest worker never waits, whatever is sampled: somebody always goes on.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from controlplane.core.choices import Release
+from controlplane.core.gates import Arrival, Members, Passage, Wait
+from controlplane.policies.barriers.sampling import Population, measure, populate, sample
+from controlplane.policies.parameters import PbspParameters, PsspParameters
+from controlplane.policies.wording import iterations, workers
+
+LEAST_RECHECK_MS = 10
+"""A waiting worker is not looked at more often, however short its iterations are."""
+
+
+class Waiting(msgspec.Struct, kw_only=True):
+    """A worker that waits, and the sample that it waits by."""
+
+    sampled: list[int]
+    behind: list[int]
+    attempt: int
+    due_ms: int | None
+    """When it is looked at again, if nobody of ``behind`` reports before."""
+
+
+class PspState(msgspec.Struct, kw_only=True):
+    """How far everybody is, who can be sampled, and who waits for whom."""
+
+    population: Population
+    done: dict[int, int]
+    waiting: dict[int, Waiting] = {}
+    watched: dict[int, dict[int, bool]] = {}
+    """By worker, the ranks that may wait for it; the values mean nothing."""
+    recheck_ms: int | None = None
+    """At or before the first ``due_ms``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pssp:
+    """Grants the next iteration to a worker if the sampled ones are not too far behind it."""
+
+    name: ClassVar[str] = "pssp"
+    synchronous: ClassVar[bool] = False
+    state_type: ClassVar[type[msgspec.Struct]] = PspState
+
+    parameters: PbspParameters
+
+    @property
+    def holds_updates(self) -> bool:
+        """By the letter of Alg. 1."""
+        return self.parameters.literal
+
+    @property
+    def staleness(self) -> int:
+        """How far the sampled ones may be behind."""
+        return self.parameters.staleness if isinstance(self.parameters, PsspParameters) else 0
+
+    def start(self, members: Members, state: Any | None) -> tuple[PspState, Passage]:
+        """Look at everybody who stands; times per iteration are kept from the generation before."""
+        before = state.population if isinstance(state, PspState) else None
+        population = populate(list(members.done), members.seed, self.parameters, before)
+        begun = PspState(population=population, done=dict(members.done))
+        passage = Passage(releases={}, waits={})
+        for rank in sorted(members.done):
+            if members.watermark[rank] <= members.done[rank]:
+                self._examine(begun, rank, 0, members.at_ms, passage)
+        return begun, passage
+
+    def arrive(self, arrival: Arrival, state: PspState) -> tuple[PspState, Passage]:
+        """Look at it, unless it has leave already, and at those who waited for it."""
+        state.done[arrival.rank] = arrival.done
+        measure(state.population, arrival.rank, arrival.busy_s, self.parameters)
+        passage = Passage(releases={}, waits={})
+        if arrival.watermark <= arrival.done:
+            self._examine(state, arrival.rank, 0, arrival.at_ms, passage)
+        if arrival.rank in state.watched:
+            for rank in sorted(state.watched.pop(arrival.rank)):
+                waiting = state.waiting.get(rank)
+                if waiting is not None and arrival.rank in waiting.behind:
+                    self._examine(state, rank, waiting.attempt + 1, arrival.at_ms, passage)
+        return state, passage
+
+    def recheck_at_ms(self, state: PspState) -> int | None:
+        """When the first of those who wait may try another sample."""
+        return state.recheck_ms
+
+    def recheck(self, at_ms: int, state: PspState) -> tuple[PspState, Passage]:
+        """Those who have waited long enough try another sample."""
+        passage = Passage(releases={}, waits={})
+        due = [rank for rank, waiting in state.waiting.items() if waiting.due_ms is not None]
+        for rank in sorted(due, key=lambda rank: (state.waiting[rank].due_ms, rank)):
+            if (state.waiting[rank].due_ms or 0) <= at_ms:
+                self._examine(state, rank, state.waiting[rank].attempt + 1, at_ms, passage)
+        left = [waiting.due_ms for waiting in state.waiting.values() if waiting.due_ms is not None]
+        state.recheck_ms = min(left, default=None)
+        return state, passage
+
+    def _examine(self, state: PspState, rank: int, attempt: int, at_ms: int, passage: Passage) -> None:
+        """Let ``rank`` go on, or wait for those of its sample who are too far behind."""
+        done = state.done[rank]
+        sampled = sample(state.population, self.parameters, rank, done + 1, attempt)
+        behind = [other for other in sampled if done - state.done[other] > self.staleness]
+        if not behind:
+            state.waiting.pop(rank, None)
+            passage.releases[rank] = Release(watermark=done + 1, reason=self._reason(sampled))
+            return
+        passage.waits[rank] = self._wait(state, rank, sampled, behind)
+        due_ms = self._due_ms(state, rank, at_ms)
+        state.waiting[rank] = Waiting(sampled=sampled, behind=behind, attempt=attempt, due_ms=due_ms)
+        for other in behind:
+            state.watched.setdefault(other, {})[rank] = True
+        if due_ms is not None:
+            state.recheck_ms = due_ms if state.recheck_ms is None else min(state.recheck_ms, due_ms)
+
+    def _due_ms(self, state: PspState, rank: int, at_ms: int) -> int | None:
+        parameters = self.parameters
+        redrawn = parameters.resample == "redrawn" and parameters.strategy != "fixed"
+        if not redrawn or not parameters.recheck or parameters.sample >= state.population.others:
+            return None
+        after_ms = max(LEAST_RECHECK_MS, int(parameters.recheck * state.population.busy_s.get(rank, 0.0) * 1000))
+        # On a common grid, so that a thousand waiting workers do not make a thousand looks per second.
+        grid_ms = 1 << (after_ms.bit_length() - 1)
+        return -(-(at_ms + after_ms) // grid_ms) * grid_ms
+
+    def _reason(self, sampled: list[int]) -> str:
+        if not sampled:
+            return "nobody is sampled: it goes on as it finishes"
+        allowed = f"more than {iterations(self.staleness)} behind" if self.staleness else "behind"
+        return f"none of the sampled {workers(sampled)} is {allowed}{self._clamped(sampled)}"
+
+    def _wait(self, state: PspState, rank: int, sampled: list[int], behind: list[int]) -> Wait:
+        last = min(behind, key=lambda other: (state.done[other], other))
+        far = iterations(state.done[rank] - state.done[last])
+        more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
+        reason = f"waits for w{last}, {far} behind,{more} among the sampled {workers(sampled)}{self._clamped(sampled)}"
+        return Wait(waits_for=behind, reason=reason)
+
+    def _clamped(self, sampled: list[int]) -> str:
+        if self.parameters.sample <= len(sampled):
+            return ""
+        return f" (a sample of {self.parameters.sample} was asked for, there are {len(sampled)} others)"
+
+
+class Pbsp(Pssp):
+    """The same with s = 0."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "pbsp"

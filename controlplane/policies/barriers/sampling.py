@@ -1,0 +1,143 @@
+"""Whom a worker looks at before it goes on (PSP section 3.3): a sample of the *other* workers (ruling 22).
+
+- ``dynamic``: drawn anew at each barrier, every other worker equally likely;
+- ``fixed``: one subset of the job, drawn once (section 6.5: the basic strategy); a worker of the subset looks at one
+  more instead of itself;
+- ``grouped``: as ``dynamic``, but half from the slow and half from the fast, by K-means on the workers' times per
+  iteration, or by a given threshold.
+
+What is drawn depends on the job's seed, the worker, its iteration and the number of the try, and on nothing else.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from controlplane.policies.chance import draw, key
+from controlplane.policies.parameters import SampleParameters
+
+_FIXED, _DYNAMIC, _FAST, _SLOW = range(4)
+"""What a draw is for, so that no two of them share their chance."""
+
+SMOOTHING = 0.2
+"""Weight of the newest iteration in a worker's time per iteration."""
+
+
+class Population(msgspec.Struct, kw_only=True):
+    """The workers that can be sampled."""
+
+    seed: int
+    ranks: list[int]
+    """Sorted; for the strategy ``fixed`` in the order in which they are looked at."""
+    place: dict[int, int]
+    """Where each rank stands in its list: of ``ranks``, or of its group."""
+    busy_s: dict[int, float] = {}
+    """Smoothed busy time per iteration."""
+    fast: list[int] = []
+    slow: list[int] = []
+    slow_from_s: float | None = None
+    """The groups are split at this time; None: there are no groups yet."""
+    ungrouped: int = 0
+    """Reports since the workers were last grouped."""
+
+    @property
+    def others(self) -> int:
+        """How many a worker can look at."""
+        return len(self.ranks) - 1
+
+
+def populate(ranks: Sequence[int], seed: int, parameters: SampleParameters, before: Population | None) -> Population:
+    """The population of a generation; times per iteration are kept from the one ``before``."""
+    listed = sorted(ranks)
+    if parameters.strategy == "fixed":
+        listed.sort(key=lambda rank: (key(seed, _FIXED, rank), rank))
+    known = before.busy_s if before is not None else {}
+    population = Population(
+        seed=seed,
+        ranks=listed,
+        place={rank: at for at, rank in enumerate(listed)},
+        busy_s={rank: known[rank] for rank in listed if rank in known},
+    )
+    if parameters.strategy == "grouped":
+        _group(population, parameters)
+    return population
+
+
+def measure(population: Population, rank: int, busy_s: float, parameters: SampleParameters) -> None:
+    """Take in how long an iteration took; workers are grouped anew once per round, so that a report stays cheap."""
+    known = population.busy_s.get(rank)
+    population.busy_s[rank] = busy_s if known is None else known + (busy_s - known) * SMOOTHING
+    if parameters.strategy != "grouped":
+        return
+    population.ungrouped += 1
+    if population.ungrouped >= len(population.ranks):
+        _group(population, parameters)
+
+
+def sample(population: Population, parameters: SampleParameters, rank: int, iteration: int, attempt: int) -> list[int]:
+    """The workers that ``rank`` looks at before it starts ``iteration``, for the given try; sorted."""
+    count = min(parameters.sample, population.others)
+    if count == population.others:
+        return sorted(other for other in population.ranks if other != rank)
+    if parameters.strategy == "fixed":
+        looked_at = population.ranks[: count + 1]
+        return sorted([other for other in looked_at if other != rank][:count])
+    attempt = attempt if parameters.resample == "redrawn" else 0
+    chance = key(population.seed, rank, iteration, attempt)
+    if parameters.strategy == "grouped" and population.slow_from_s is not None:
+        return sorted(_from_groups(population, rank, count, chance))
+    return _others(population.ranks, population.place[rank], count, key(chance, _DYNAMIC))
+
+
+def split_by_means(times: Sequence[float]) -> float | None:
+    """Where K-means with two clusters splits ``times``: the least of the upper cluster; None if all are equal.
+
+    In one dimension the clusters are two runs of the sorted times, so that the best split of all can be found in one
+    pass, without a random start (the sum of squares is least where n m (mean - mean')^2 / (n + m) is greatest).
+    """
+    ordered = sorted(times)
+    if not ordered or ordered[0] == ordered[-1]:
+        return None
+    total, size = sum(ordered), len(ordered)
+    best, split = -1.0, ordered[-1]
+    for below, lower in enumerate(itertools.accumulate(ordered[:-1]), start=1):
+        above = size - below
+        apart = (total - lower) / above - lower / below
+        between = below * above * apart * apart
+        if between > best and ordered[below] > ordered[below - 1]:
+            best, split = between, ordered[below]
+    return split
+
+
+def _group(population: Population, parameters: SampleParameters) -> None:
+    population.ungrouped = 0
+    times = population.busy_s
+    split = parameters.threshold_s if parameters.threshold_s is not None else split_by_means(list(times.values()))
+    population.slow_from_s = split
+    if split is None:
+        population.place = {rank: at for at, rank in enumerate(population.ranks)}
+        return
+    # A worker that has not reported yet counts as fast: that it is slow is not known.
+    population.slow = [rank for rank in population.ranks if times.get(rank, 0.0) >= split]
+    population.fast = [rank for rank in population.ranks if times.get(rank, 0.0) < split]
+    population.place = {rank: at for group in (population.slow, population.fast) for at, rank in enumerate(group)}
+
+
+def _from_groups(population: Population, rank: int, count: int, chance: int) -> list[int]:
+    """Equal numbers from both; where one has too few, the other gives the rest."""
+    slow, fast, at = population.slow, population.fast, population.place[rank]
+    own = slow if at < len(slow) and slow[at] == rank else fast
+    at_slow, at_fast = (at, None) if own is slow else (None, at)
+    free_slow, free_fast = len(slow) - (own is slow), len(fast) - (own is fast)
+    from_slow = min(max(count // 2, count - free_fast), free_slow)
+    return _others(slow, at_slow, from_slow, key(chance, _SLOW)) + _others(
+        fast, at_fast, count - from_slow, key(chance, _FAST)
+    )
+
+
+def _others(ranks: Sequence[int], but: int | None, count: int, chance: int) -> list[int]:
+    """``count`` of ``ranks`` without the one at place ``but``."""
+    size = len(ranks) - (but is not None)
+    skip = size if but is None else but
+    return [ranks[place + (place >= skip)] for place in draw(chance, size, count)]

@@ -1,0 +1,103 @@
+"""Beyond the papers (ruling 21): a common time budget, and each worker processes what fits into it.
+
+The budget is the time in which all workers together should process the global batch. Shares are what each is expected
+to reach; who is faster than expected goes on up to its ceiling, who is slower stops with what it has. What an
+iteration processed too few or too many is added to the next one's aim, so that on average it is the global batch. The
+barrier no longer waits for a wrong prediction, only samples move; so an EMA will do. For work that can be cut.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import msgspec
+
+from controlplane.core.choices import Observation, ShareDecision, ShareRequest
+from controlplane.core.events import PredictorPromoted, PredictorTrained
+from controlplane.policies.batching.lb_bsp_cpu import decide_by
+from controlplane.policies.batching.limits import limits_of
+from controlplane.policies.batching.proportional import divide
+from controlplane.policies.parameters import DeadlineParameters
+from controlplane.policies.prediction.interface import Predictor
+from controlplane.policies.prediction.panel import Panel
+from controlplane.policies.wording import seconds
+
+SCORE_EVERY = 50
+
+MOST_OWED = 0.5
+"""At most this part of a global batch is made up for in one iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """Speeds count processing alone: the budget ends it, communication comes on top for everybody."""
+
+    name: ClassVar[str] = "deadline"
+    every_iteration: ClassVar[bool] = True
+
+    parameters: DeadlineParameters
+    predictor: Predictor
+
+    @property
+    def panel(self) -> Panel:
+        """The predictor alone."""
+        return Panel(predictors=(self.predictor,), score_every=SCORE_EVERY)
+
+    @property
+    def state_type(self) -> type[msgspec.Struct]:
+        """The panel's, and what is owed."""
+        return _state_type(self.panel.state_type)
+
+    def start(self, request: ShareRequest, state: Any | None) -> tuple[Any, ShareDecision]:
+        """By the speeds known from the generation before; nothing is owed."""
+        own: Any = state if isinstance(state, self.state_type) else None
+        known = own.panel if own is not None else self.panel.start()
+        kept = self.panel.keep(request.current.keys(), known)
+        return self._with_budget(request, kept, divide(request, self.panel.speeds(kept), kept.acting), 0)
+
+    def decide(
+        self, request: ShareRequest, observations: Sequence[Observation], state: Any
+    ) -> tuple[Any, ShareDecision]:
+        """What was processed tells the speeds, and what is owed."""
+        processing = [msgspec.structs.replace(seen, communication_s=0.0) for seen in observations]
+        learnt, decision = decide_by(self.panel, request, processing, state.panel)
+        done = {seen.rank: max(0, seen.samples) for seen in observations if seen.rank in request.current}
+        # Whoever is not measured yet is taken to have done its share.
+        processed = sum(done.get(rank, share) for rank, share in request.current.items())
+        most = int(MOST_OWED * request.total)
+        owed = min(max(state.owed + request.total - processed, -most), most)
+        return self._with_budget(request, learnt, decision, owed)
+
+    def learn(self, state: Any, news: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
+        """New weights for the predictor."""
+        panel, acting, sentence = self.panel.learn(state.panel, news)
+        return self.state_type(panel=panel, owed=state.owed), acting, sentence
+
+    def _with_budget(
+        self, request: ShareRequest, panel: Any, decision: ShareDecision, owed: int
+    ) -> tuple[Any, ShareDecision]:
+        state = self.state_type(panel=panel, owed=owed)
+        if decision.speeds.keys() != request.current.keys():
+            return state, decision
+        whole_s = (request.total + owed) / sum(decision.speeds.values())
+        # A worker looks at the clock after each piece: on average it stops half a piece late.
+        budget_s = whole_s * (1 - 0.5 / self.parameters.pieces)
+        limits = limits_of(request)
+        ceilings = {
+            rank: max(share, min(limits[rank][1], round(share * self.parameters.stretch)))
+            for rank, share in decision.shares.items()
+        }
+        made_up = f" to make up for {owed} samples" if owed > 0 else f" since {-owed} are ahead" if owed < 0 else ""
+        reason = (
+            f"everybody stops after {seconds(budget_s)}, in which all should process {request.total + owed}"
+            f" samples{made_up}; {decision.reason}"
+        )
+        return state, msgspec.structs.replace(
+            decision, reason=reason, budget_s=budget_s, ceilings=ceilings, predicted_s=whole_s
+        )
+
+
+@cache
+def _state_type(panel: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    return msgspec.defstruct("DeadlineState", [("panel", panel), ("owed", int, 0)], frozen=True, kw_only=True)

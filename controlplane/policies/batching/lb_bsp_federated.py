@@ -1,0 +1,54 @@
+"""LB-BSP for cross-silo federated learning (section 3.5): each client's batch size B follows its speed.
+
+The learning rate and the number tau of local steps stay what they are: a client that took more or larger steps would
+pull the model towards its own data. Clients are stable, so an EMA predicts them, and nobody waits for the decision.
+What each client's update weighs is the aggregation rule's affair (equal weights, ruling 10).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from controlplane.core.choices import Observation, ShareDecision, ShareRequest
+from controlplane.policies.batching.lb_bsp_cpu import decide_by
+from controlplane.policies.batching.proportional import divide
+from controlplane.policies.parameters import EmaParameters, LbBspFederatedParameters
+from controlplane.policies.prediction.ema import Ema
+from controlplane.policies.prediction.panel import Panel
+
+SCORE_EVERY = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LbBspFederated:
+    """A round counts as an iteration: a client that reports ``samples`` of tau steps has speed samples / busy time."""
+
+    name: ClassVar[str] = "lb-bsp-federated"
+    every_iteration: ClassVar[bool] = False
+
+    parameters: LbBspFederatedParameters
+
+    @property
+    def panel(self) -> Panel:
+        """An EMA alone."""
+        ema = Ema(parameters=EmaParameters(alpha=self.parameters.alpha))
+        return Panel(predictors=(ema,), score_every=SCORE_EVERY)
+
+    @property
+    def state_type(self) -> type[msgspec.Struct]:
+        """That of the panel."""
+        return self.panel.state_type
+
+    def start(self, request: ShareRequest, state: Any | None) -> tuple[Any, ShareDecision]:
+        """By the speeds known from the generation before."""
+        known = state if isinstance(state, self.state_type) else self.panel.start()
+        kept = self.panel.keep(request.current.keys(), known)
+        return kept, divide(request, self.panel.speeds(kept), kept.acting)
+
+    def decide(
+        self, request: ShareRequest, observations: Sequence[Observation], state: Any
+    ) -> tuple[Any, ShareDecision]:
+        """Batch sizes in proportion to smoothed speeds; their sum stays n times the batch size of the job."""
+        return decide_by(self.panel, request, observations, state)

@@ -1,0 +1,243 @@
+"""LB-BSP in GPU clusters (journal version, section 3.3, Alg. 2): the leader takes a step from the straggler.
+
+Two phases: large steps after a short observation (``fast``), then, once a former leader is seen as a straggler, small
+ones after a long observation (``fine``). By the rulings, unless ``literal``:
+
+2. nothing is decided on less than a full window, and leader and straggler have changed places only where the median
+   over the window says so (the paper: one noisy iteration of all history is enough);
+3. where the gap stays large over a whole window in the fine phase, or the roster changes, it is fast again (the paper:
+   the fine phase is for ever);
+4. a straggler with no more than a step left gives what it can, then the next slowest does, and the operator is told
+   that it is hopeless (the paper: everything stays as it is from then on);
+6. whoever would pass the memory limit *by the step* does not lead (the paper: whoever is above it already).
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from controlplane.core.choices import Finding, Observation, ShareDecision, ShareRequest
+from controlplane.policies.batching import history
+from controlplane.policies.batching.apportion import apportion
+from controlplane.policies.batching.limits import limits_of
+from controlplane.policies.batching.memory import Memory
+from controlplane.policies.parameters import LbBspGpuParameters
+from controlplane.policies.wording import number, seconds
+from controlplane.protocol.base import Value
+
+Times = dict[int, float]
+
+PART = 0.5
+"""How much of a time is taken to depend on the share where it is asked whether a large step would be too large."""
+
+
+class LbBspGpuState(Value, frozen=True, kw_only=True):
+    """What has been observed under this roster, and the phase."""
+
+    fine: bool = False
+    window: tuple[Times, ...] = ()
+    """Busy seconds of every rank, the latest iteration last."""
+    slower: dict[int, bytes] = {}
+    """Literal only: see ``history``."""
+    memory: dict[int, Memory] = {}
+    hopeless: list[int] = []
+    """Ranks that the operator was told about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LbBspGpu:
+    """Assumes nothing about how time depends on the share but that it does not fall with it."""
+
+    name: ClassVar[str] = "lb-bsp-gpu"
+    every_iteration: ClassVar[bool] = False
+    state_type: ClassVar[type[msgspec.Struct]] = LbBspGpuState
+
+    parameters: LbBspGpuParameters
+
+    def start(self, request: ShareRequest, state: Any | None) -> tuple[LbBspGpuState, ShareDecision]:
+        """A new roster begins where it is, in the fast phase; what is known about memory stays."""
+        known = state.memory if isinstance(state, LbBspGpuState) else {}
+        kept = LbBspGpuState(memory={rank: one for rank, one in known.items() if rank in request.current})
+        shares = _within(request)
+        reason = f"{request.total} samples over {len(shares)} workers to begin with, then in steps"
+        return kept, ShareDecision(shares=shares, reason=reason)
+
+    def decide(
+        self, request: ShareRequest, observations: Sequence[Observation], state: Any
+    ) -> tuple[LbBspGpuState, ShareDecision]:
+        """Alg. 2, one step at most."""
+        seen = {one.rank: one for one in observations if one.rank in request.current and history.is_sound(one)}
+        shares = _within(request)
+        if seen.keys() != shares.keys():
+            missing = len(shares) - len(seen)
+            return state, ShareDecision(shares=shares, reason=f"no step: {missing} workers are not measured")
+        state = self._noted(seen, state)
+        return self._literally(shares, state) if self.parameters.literal else self._step(request, shares, state)
+
+    def _noted(self, seen: Mapping[int, Observation], state: LbBspGpuState) -> LbBspGpuState:
+        times = {rank: seen[rank].busy_s for rank in sorted(seen)}
+        keep = max(self.parameters.window, self.parameters.fine_window)
+        literal = self.parameters.literal and not state.fine
+        return msgspec.structs.replace(
+            state,
+            window=(*state.window, times)[-keep:],
+            slower=history.noted(state.slower, times) if literal else {},
+            memory={rank: state.memory.get(rank, Memory()).seen(one) for rank, one in seen.items()},
+        )
+
+    def _phase(self, state: LbBspGpuState) -> tuple[str, int, int]:
+        """Its name, step and window."""
+        if state.fine:
+            return "fine-tune", self.parameters.fine_step, self.parameters.fine_window
+        return "fast approach", self.parameters.step, self.parameters.window
+
+    def _literally(self, shares: dict[int, int], state: LbBspGpuState) -> tuple[LbBspGpuState, ShareDecision]:
+        times, (phase, step, window) = state.window[-1], self._phase(state)
+        leaders = [rank for rank in times if state.memory[rank].now <= self.parameters.memory_limit]
+        if not leaders:
+            return state, ShareDecision(shares=shares, reason=self._no_leader())
+        leader = min(leaders, key=lambda rank: (times[rank], rank))
+        straggler = max(times, key=lambda rank: (times[rank], -rank))
+        if shares[straggler] <= step:
+            state, findings = self._warn(state, {straggler: shares[straggler]}, times)
+            reason = f"no step: w{straggler} has {shares[straggler]} samples, no more than a step of {step}"
+            return state, ShareDecision(shares=shares, reason=reason, findings=findings)
+        if leader != straggler and all(past[leader] < past[straggler] for past in state.window[-window:]):
+            moved = shares | {leader: shares[leader] + step, straggler: shares[straggler] - step}
+            return state, ShareDecision(shares=moved, reason=_told(phase, leader, straggler, step, times, moved))
+        if not state.fine and history.was_slower(state.slower, leader, straggler):
+            state = msgspec.structs.replace(state, fine=True, slower={})
+            return state, ShareDecision(shares=shares, reason=self._changed_places(leader, straggler))
+        return state, ShareDecision(shares=shares, reason=_nobody(phase, leader, straggler, window))
+
+    def _step(
+        self, request: ShareRequest, shares: dict[int, int], state: LbBspGpuState
+    ) -> tuple[LbBspGpuState, ShareDecision]:
+        times, (phase, step, window) = _expected(state, shares), self._phase(state)
+        limits = limits_of(request)
+        by_time = sorted(times, key=lambda rank: (-times[rank], rank))
+        slow = [rank for rank in by_time if shares[rank] > limits[rank][0]]
+        stuck = {rank: shares[rank] for rank in (by_time[: by_time.index(slow[0])] if slow else by_time[:1])}
+        straggler = slow[0] if slow else None
+        takers = [rank for rank in times if self._may_take(rank, step, shares, limits, state)]
+        leader = min(takers, key=lambda rank: (times[rank], rank), default=None)
+        state, findings = self._warn(state, stuck, times)
+        if straggler is None or leader is None or times[leader] >= times[straggler]:
+            reason = self._no_leader() if leader is None else "no step: nobody slower can give a sample to one faster"
+            return state, ShareDecision(shares=shares, reason=reason, findings=findings)
+        state = self._rearmed(state, shares, stuck)
+        phase, step, window = self._phase(state)
+        past = state.window[-window:]
+        if len(past) < window:
+            reason = f"{phase}: {len(past)} of {window} iterations are observed"
+            return state, ShareDecision(shares=shares, reason=reason, findings=findings)
+        if all(one[leader] < one[straggler] for one in past):
+            # Not below the lower limit, and not above the leader's upper one.
+            room = min(shares[straggler] - limits[straggler][0], limits[leader][1] - shares[leader])
+            moved, step = dict(shares), min(step, room)
+            moved[leader] += step
+            moved[straggler] -= step
+            reason = _told(phase, leader, straggler, step, times, moved)
+            return state, ShareDecision(shares=moved, reason=reason, findings=findings)
+        if not state.fine and _median(past, leader) > _median(past, straggler):
+            state = msgspec.structs.replace(state, fine=True)
+            reason = self._changed_places(leader, straggler)
+            return state, ShareDecision(shares=shares, reason=reason, findings=findings)
+        return state, ShareDecision(shares=shares, reason=_nobody(phase, leader, straggler, window), findings=findings)
+
+    def _may_take(
+        self,
+        rank: int,
+        step: int,
+        shares: Mapping[int, int],
+        limits: Mapping[int, tuple[int, int]],
+        state: LbBspGpuState,
+    ) -> bool:
+        return shares[rank] < limits[rank][1] and state.memory[rank].after(step) <= self.parameters.memory_limit
+
+    def _rearmed(self, state: LbBspGpuState, shares: Mapping[int, int], stuck: Mapping[int, int]) -> LbBspGpuState:
+        """Ruling 3: fast again, where the gap stayed large over a whole window, and a large step would not turn it."""
+        if not state.fine or len(state.window) < self.parameters.fine_window:
+            return state
+        gaps = [
+            self._gap({rank: time for rank, time in past.items() if rank not in stuck}, shares)
+            for past in state.window[-self.parameters.fine_window :]
+        ]
+        if statistics.median(gaps) <= self.parameters.rearm_gap:
+            return state
+        return msgspec.structs.replace(state, fine=False, window=state.window[-self.parameters.window :])
+
+    def _gap(self, times: Times, shares: Mapping[int, int]) -> float:
+        """Of fastest to slowest, relative; 0 where a large step would make the fastest the slowest."""
+        slow = max(times, key=lambda rank: (times[rank], -rank))
+        fast = min(times, key=lambda rank: (times[rank], rank))
+        step = self.parameters.step
+        if times[slow] * (1 - PART * step / shares[slow]) <= times[fast] * (1 + PART * step / shares[fast]):
+            return 0.0
+        return 1 - times[fast] / times[slow]
+
+    def _warn(
+        self, state: LbBspGpuState, stuck: Mapping[int, int], times: Times
+    ) -> tuple[LbBspGpuState, list[Finding]]:
+        """Tell of whoever is newly hopeless, and of whoever is not any longer."""
+        others = sorted((time for rank, time in times.items() if rank not in stuck), reverse=True)
+        instead = f"; without it the slowest would take {seconds(others[0])}" if others else ""
+        opened = [
+            Finding(
+                rank=rank,
+                kind="hopeless",
+                open=True,
+                sentence=f"remove w{rank}: with {stuck[rank]} samples it still takes {seconds(times[rank])}{instead}",
+                evidence={"share": stuck[rank], "seconds": times[rank]},
+            )
+            for rank in sorted(stuck)
+            if rank not in state.hopeless
+        ]
+        closed = [
+            Finding(rank=rank, kind="hopeless", open=False, sentence=f"w{rank} is not held up at its least share")
+            for rank in state.hopeless
+            if rank not in stuck
+        ]
+        return msgspec.structs.replace(state, hopeless=sorted(stuck)), opened + closed
+
+    def _no_leader(self) -> str:
+        limit = number(100 * self.parameters.memory_limit)
+        return f"no step: nobody can take more samples within its limit and {limit} % of its memory"
+
+    def _changed_places(self, leader: int, straggler: int) -> str:
+        return (
+            f"w{leader} and w{straggler} have changed places: from now on steps of {self.parameters.fine_step} after"
+            f" {self.parameters.fine_window} iterations"
+        )
+
+
+def _expected(state: LbBspGpuState, shares: Mapping[int, int]) -> Times:
+    """The last times, in proportion to the share where a decision is not in them yet: rather too much than too little.
+
+    Decisions take effect an iteration late; without this a step is taken twice before its effect is seen.
+    """
+    seen = state.memory
+    return {rank: time * shares[rank] / seen[rank].samples for rank, time in state.window[-1].items()}
+
+
+def _within(request: ShareRequest) -> dict[int, int]:
+    """The present shares, moved into the limits where those have changed."""
+    return apportion(request.total, request.current, limits_of(request))
+
+
+def _told(phase: str, leader: int, straggler: int, step: int, times: Times, shares: Mapping[int, int]) -> str:
+    return (
+        f"{phase}: w{leader} ({seconds(times[leader])}) takes {step} from w{straggler} ({seconds(times[straggler])}): "
+        f"{shares[leader]} and {shares[straggler]} samples"
+    )
+
+
+def _nobody(phase: str, leader: int, straggler: int, window: int) -> str:
+    return f"{phase}: w{leader} was not faster than w{straggler} in all of the last {window} iterations"
+
+
+def _median(past: Sequence[Times], rank: int) -> float:
+    return statistics.median(one[rank] for one in past)

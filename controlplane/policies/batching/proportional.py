@@ -1,0 +1,92 @@
+"""Shares in proportion to predicted speeds, with the sentence for the operator: LB-BSP Alg. 1 lines 4 to 6."""
+
+import math
+import statistics
+from collections.abc import Container, Mapping
+
+from controlplane.core.choices import ShareDecision, ShareRequest
+from controlplane.policies.batching.apportion import Limits, apportion, is_possible
+from controlplane.policies.batching.limits import limits_of
+from controlplane.policies.wording import listing, number, seconds
+
+
+def divide(request: ShareRequest, predicted: Mapping[int, float], predictor: str) -> ShareDecision:
+    """Shares by what ``predictor`` expects.
+
+    A worker without a predicted speed (in warm-up, or new in the roster) keeps its current share, and the others
+    divide the rest; where the limits do not let it, it counts as a worker of median speed.
+
+    Raises:
+        ImpossibleShares: where no shares respect the limits.
+    """
+    speeds = usable(predicted, request)
+    limits = limits_of(request)
+    shares = apportion(request.total, _weights(request, speeds), keep_unknown(request, speeds.keys(), limits))
+    return ShareDecision(
+        shares=shares,
+        reason=_reason(request, shares, speeds, limits, predictor),
+        speeds=speeds,
+        predicted_s=_slowest_s(shares, speeds),
+        acting=predictor,
+    )
+
+
+def usable(predicted: Mapping[int, float], request: ShareRequest) -> dict[int, float]:
+    """Predictions of the roster's workers that are speeds at all: a forecast may also fall to zero or below."""
+    return {
+        rank: predicted[rank]
+        for rank in sorted(request.current)
+        if rank in predicted and math.isfinite(predicted[rank]) and predicted[rank] > 0
+    }
+
+
+def keep_unknown(request: ShareRequest, known: Container[int], limits: Limits) -> Limits:
+    """Limits that hold every worker that is not ``known`` at its current share, where that is possible."""
+    kept = dict(limits)
+    for rank, (low, high) in limits.items():
+        if rank not in known:
+            share = min(max(request.current[rank], low), high)
+            kept[rank] = (share, share)
+    return kept if is_possible(request.total, kept) else limits
+
+
+def held(shares: Mapping[int, int], limits: Limits, total: int) -> str:
+    """The end of a sentence: whom the upper limit holds, if anybody."""
+    names = [f"w{rank} {shares[rank]}" for rank in shares if shares[rank] == limits[rank][1] < total]
+    return f"; held by the upper limit: {listing(names)}" if names else ""
+
+
+def change(before: int, after: int) -> str:
+    """``takes 23 (was 64)``."""
+    return f"keeps {after}" if before == after else f"takes {after} (was {before})"
+
+
+def _weights(request: ShareRequest, speeds: Mapping[int, float]) -> dict[int, float]:
+    typical = statistics.median(speeds.values()) if speeds else 1.0
+    return {rank: speeds.get(rank, typical) for rank in request.current}
+
+
+def _reason(
+    request: ShareRequest, shares: Mapping[int, int], speeds: Mapping[int, float], limits: Limits, predictor: str
+) -> str:
+    if not speeds:
+        return f"no speed is measured yet: {request.total} samples stay as they are over {len(shares)} workers"
+    ends = dict.fromkeys((min(speeds, key=lambda rank: (speeds[rank], rank)), max(speeds, key=lambda r: speeds[r])))
+    expected = " and ".join(f"{number(speeds[rank])} samples/s of w{rank}" for rank in ends)
+    moved = " and ".join(f"w{rank} {change(request.current[rank], shares[rank])}" for rank in ends)
+    sentence = f"{predictor} expects {expected}: {moved} of {request.total} samples"
+    after = _slowest_s(shares, speeds)
+    before = _slowest_s(request.current, speeds)
+    if after is not None and before is not None:
+        instead = f" instead of {seconds(before)}" if shares != request.current else ""
+        sentence += f"; the slowest should be busy {seconds(after)}{instead}"
+    if unknown := [f"w{rank} {shares[rank]}" for rank in shares if rank not in speeds]:
+        sentence += f"; not measured yet: {listing(unknown)}"
+    return sentence + held(shares, limits, request.total)
+
+
+def _slowest_s(shares: Mapping[int, int], speeds: Mapping[int, float]) -> float | None:
+    """Busy time of the slowest worker; None unless every worker's speed is predicted."""
+    if speeds.keys() != shares.keys():
+        return None
+    return max(shares[rank] / speeds[rank] for rank in shares)

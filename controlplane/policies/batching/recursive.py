@@ -1,0 +1,125 @@
+"""The line t = a + b x of one worker's compute time over its share, fitted recursively and robustly.
+
+Weighted means and moments, forgotten by 0.98 per iteration; the slope is drawn towards the last one, as much as the
+noise makes it uncertain, since shares that settle say nothing about it. One odd time counts little; a second one on the
+same side is a new speed: the line is scaled to it and learns afresh.
+"""
+
+import math
+
+from controlplane.core.choices import Observation
+from controlplane.policies.batching.min_max import Line
+from controlplane.protocol.base import Value
+
+SMOOTHING = 0.2
+"""Weight of the latest communication time, and of the latest error in the typical one."""
+
+FIRST_ERROR, LEAST_ERROR = 0.05, 0.01
+"""Typical relative error before one was seen, and at least: clocks and kernels are never steadier."""
+
+OUTLYING = 4.0
+"""An error of so many typical ones is odd."""
+
+LASTING = 2
+"""So many odd times in a row on one side are a new speed."""
+
+UNCERTAIN = 0.3
+"""Before it was measured, the slope may lie so far (standard deviation) from the last one, relative to t / x."""
+
+LEAST_SLOPE = 0.02
+"""Of t / x: no worker does samples for nothing."""
+
+
+class Fit(Value, frozen=True, kw_only=True):
+    """Weight, means and moments of past points, and what they led to."""
+
+    weight: float
+    share: float
+    compute_s: float
+    spread: float = 0.0
+    covariance: float = 0.0
+    slope: float
+    error: float = FIRST_ERROR
+    """Typical relative error."""
+    odd: int = 0
+    """How many times in a row were odd: above 0 too slow, below too fast."""
+    communication_s: float
+
+    @property
+    def line(self) -> Line:
+        """Busy seconds over the share: compute, and communication on top."""
+        begin = max(0.0, self.compute_s - self.slope * self.share)
+        return Line(begin=begin + self.communication_s, per_sample=self.slope)
+
+
+def is_sound(seen: Observation) -> bool:
+    """Whether the observation says anything about compute time."""
+    times = (seen.compute_s, seen.communication_s)
+    return seen.samples > 0 and all(math.isfinite(time) and 0 <= time < 1e9 for time in times) and seen.compute_s > 1e-9
+
+
+def observe(fit: Fit | None, seen: Observation, forgetting: float) -> Fit:
+    """The fit with one more point."""
+    if fit is None:
+        return Fit(
+            weight=1.0,
+            share=float(seen.samples),
+            compute_s=seen.compute_s,
+            slope=seen.compute_s / seen.samples,
+            communication_s=seen.communication_s,
+        )
+    expected = fit.compute_s + fit.slope * (seen.samples - fit.share)
+    error = seen.compute_s / expected - 1.0
+    communication_s = fit.communication_s + SMOOTHING * (seen.communication_s - fit.communication_s)
+    if abs(error) <= OUTLYING * fit.error:
+        typical = max(LEAST_ERROR, fit.error + SMOOTHING * (1.25 * abs(error) - fit.error))
+        return _add(fit, seen, 1.0, forgetting, error=typical, odd=0, communication_s=communication_s)
+    side = 1 if error > 0 else -1
+    odd = fit.odd + side if fit.odd * side >= 0 else side
+    if abs(odd) >= LASTING:
+        return _rescaled(fit, seen, seen.compute_s / expected, communication_s)
+    weight = OUTLYING * fit.error / abs(error)
+    return _add(fit, seen, weight, forgetting, error=fit.error, odd=odd, communication_s=communication_s)
+
+
+def _rescaled(fit: Fit, seen: Observation, ratio: float, communication_s: float) -> Fit:
+    """The same machine at another speed: both parts of the line change alike, until more is known."""
+    slope = _bounded(fit.slope * ratio, seen.compute_s / seen.samples)
+    return Fit(
+        weight=1.0,
+        share=float(seen.samples),
+        compute_s=seen.compute_s,
+        slope=slope,
+        error=max(fit.error, FIRST_ERROR),
+        communication_s=communication_s,
+    )
+
+
+def _add(
+    fit: Fit, seen: Observation, weight: float, forgetting: float, *, error: float, odd: int, communication_s: float
+) -> Fit:
+    old = fit.weight * forgetting
+    whole = old + weight
+    off, late = seen.samples - fit.share, seen.compute_s - fit.compute_s
+    share, compute_s = fit.share + off * weight / whole, fit.compute_s + late * weight / whole
+    spread = fit.spread * forgetting + weight * off * (seen.samples - share)
+    covariance = fit.covariance * forgetting + weight * off * (seen.compute_s - compute_s)
+    # Precision of the last slope in units of the points': (noise of t)^2 / (uncertainty of b)^2.
+    prior = (error / UNCERTAIN * share) ** 2
+    slope = _bounded((covariance + prior * fit.slope) / (spread + prior), compute_s / share)
+    return Fit(
+        weight=whole,
+        share=share,
+        compute_s=compute_s,
+        spread=spread,
+        covariance=covariance,
+        slope=slope,
+        error=error,
+        odd=odd,
+        communication_s=communication_s,
+    )
+
+
+def _bounded(slope: float, ratio: float) -> float:
+    """Above 0, and at most t / x: a line through the point with a >= 0."""
+    return min(max(slope, LEAST_SLOPE * ratio), ratio)

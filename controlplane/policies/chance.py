@@ -1,0 +1,39 @@
+"""Chance without a generator to carry along: a number is a function of a seed and of what it is drawn for.
+
+So a draw does not depend on what was drawn before it, or by whom, and a restored engine goes on alike. The mixing
+function is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014). Not for secrets.
+"""
+
+from typing import Final
+
+_MASK: Final = (1 << 64) - 1
+_STEP: Final = 0x9E3779B97F4A7C15
+
+
+def key(*numbers: int) -> int:
+    """64 bits that stand for ``numbers``, in their order."""
+    mixed = 0
+    for number in numbers:
+        mixed = _mix(mixed ^ (number & _MASK))
+    return mixed
+
+
+def draw(key: int, size: int, count: int) -> list[int]:
+    """``count`` different numbers below ``size``, sorted; every such set is equally likely (Floyd's algorithm).
+
+    Costs ``count`` draws, however large ``size`` is.
+    """
+    chosen: set[int] = set()
+    for top in range(size - min(count, size), size):
+        key = _mix(key)
+        # Multiply and shift instead of modulo: its bias is below size / 2**64.
+        number = (key * (top + 1)) >> 64
+        chosen.add(top if number in chosen else number)
+    return sorted(chosen)
+
+
+def _mix(number: int) -> int:
+    number = (number + _STEP) & _MASK
+    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _MASK
+    return number ^ (number >> 31)

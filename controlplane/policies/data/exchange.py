@@ -1,0 +1,112 @@
+"""Rotation, and splits change hands when some are processed more often than others.
+
+Two methods:
+
+- ``swap`` (A-BSP section 3.3.2, Alg. 2): the split with the fewest and the one with the most process times swap places
+  when they are more than ``gap`` apart. As written, two splits swap back as soon as they have swapped, since their
+  counts still differ; by ruling 19 they swap only while the less processed one sits on the slower machine.
+- ``migrate`` (LB-BSP section 7, the partition manager): when a worker has gone through its data more than ``gap``
+  times as often as another one, it takes splits from that one, as many as make the two go through their data equally
+  fast, and all counts begin anew. With steady speeds that is done once.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from controlplane.core.choices import DataDecision
+from controlplane.policies.data.rotation import Rotation
+from controlplane.policies.data.splits import SplitsState, count_anew, give
+from controlplane.policies.parameters import ExchangeParameters
+from controlplane.policies.wording import listing, number
+
+SWAP_GAP = 5
+MIGRATE_GAP = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange(Rotation):
+    """At most one pair of workers per look."""
+
+    name: ClassVar[str] = "exchange"
+
+    parameters: ExchangeParameters
+
+    @property
+    def gap(self) -> int:
+        """Differences up to this one are let be."""
+        usual = SWAP_GAP if self.parameters.method == "swap" else MIGRATE_GAP
+        return usual if self.parameters.gap is None else self.parameters.gap
+
+    def rebalance(self, speeds: Mapping[int, float], state: SplitsState) -> tuple[SplitsState, DataDecision]:
+        """One swap, or one migration, or none."""
+        return self._swap(speeds, state) if self.parameters.method == "swap" else self._migrate(state)
+
+    def _swap(self, speeds: Mapping[int, float], state: SplitsState) -> tuple[SplitsState, DataDecision]:
+        """Alg. 2, lines 5 to 11."""
+        counts = {index: split.count for index, split in enumerate(state.splits)}
+        least = min(counts, key=lambda index: (counts[index], index))
+        most = max(counts, key=lambda index: (counts[index], -index))
+        behind, ahead = state.splits[least].owner, state.splits[most].owner
+        facts = (
+            f"split {least} of w{behind} was processed {counts[least]} times, split {most} of w{ahead} {counts[most]}"
+        )
+        if counts[most] - counts[least] <= self.gap:
+            return state, _none(f"{facts}: at most {self.gap} apart")
+        if behind == ahead:
+            return state, _none(f"{facts}: both are on one machine")
+        if not self.parameters.literal and not _is_slower(behind, ahead, speeds):
+            return state, _none(f"{facts}: it is not known to be on the slower machine{_told(behind, ahead, speeds)}")
+        swapped, moves = give(state, {least: ahead, most: behind})
+        return swapped, DataDecision(moves=moves, reason=f"{facts}: more than {self.gap} apart, they swap places")
+
+    def _migrate(self, state: SplitsState) -> tuple[SplitsState, DataDecision]:
+        sizes: dict[int, int] = defaultdict(int)
+        done: dict[int, int] = defaultdict(int)
+        for split in state.splits:
+            sizes[split.owner] += split.size
+            done[split.owner] += split.processed - split.counted_from
+        passes = {rank: done[rank] / sizes[rank] for rank in sorted(sizes)}
+        behind = min(passes, key=lambda rank: (passes[rank], rank))
+        ahead = max(passes, key=lambda rank: (passes[rank], -rank))
+        facts = (
+            f"w{ahead} went {number(passes[ahead])} times through its data, w{behind} {number(passes[behind])} times"
+        )
+        if passes[ahead] - passes[behind] <= self.gap:
+            return state, _none(f"{facts}: at most {self.gap} apart")
+        # So many samples that done / size is the same for both afterwards.
+        wanted = (done[ahead] * sizes[behind] - done[behind] * sizes[ahead]) / (done[ahead] + done[behind])
+        chosen = _about(wanted, behind, state)
+        moved, moves = give(state, dict.fromkeys(chosen, ahead))
+        if not moves:
+            return count_anew(moved), _none(f"{facts}: w{behind} has a single split left; counts begin anew")
+        samples = sum(move.stop - move.start for move in moves)
+        names = listing(f"split {index}" for index in chosen)
+        reason = f"{facts}: w{ahead} takes {samples:,} samples from w{behind} ({names}), and counts begin anew"
+        return count_anew(moved), DataDecision(moves=moves, reason=reason)
+
+
+def _about(wanted: float, rank: int, state: SplitsState) -> list[int]:
+    """Least processed splits of a worker that make up about so many samples; it keeps one, and gives at least one."""
+    own = sorted(state.owned(rank), key=lambda index: (state.splits[index].processed, index))
+    chosen: list[int] = []
+    for index in own[:-1]:
+        if chosen and wanted < state.splits[index].size / 2:
+            break
+        chosen.append(index)
+        wanted -= state.splits[index].size
+    return sorted(chosen)
+
+
+def _is_slower(one: int, other: int, speeds: Mapping[int, float]) -> bool:
+    return one in speeds and other in speeds and speeds[one] < speeds[other]
+
+
+def _told(one: int, other: int, speeds: Mapping[int, float]) -> str:
+    known = [f"w{rank} {number(speeds[rank])} samples/s" for rank in (one, other) if rank in speeds]
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _none(reason: str) -> DataDecision:
+    return DataDecision(moves=[], reason=reason)

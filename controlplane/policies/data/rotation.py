@@ -1,0 +1,50 @@
+"""Every worker has splits of its own and goes on in them where it stopped (A-BSP section 3.3.1, task level)."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import msgspec
+
+from controlplane.core.choices import DataDecision, Piece
+from controlplane.policies.data import splits
+from controlplane.policies.data.splits import SplitsState
+from controlplane.policies.parameters import RotationParameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """Within a worker's data every sample is processed equally often, to within one; between workers nothing moves."""
+
+    name: ClassVar[str] = "rotation"
+    state_type: ClassVar[type[msgspec.Struct]] = SplitsState
+
+    parameters: RotationParameters
+
+    def offsets(self, shares: Mapping[int, int]) -> dict[int, int]:
+        """The prefix sums of the shares: where each worker's update stands in the iteration's global batch."""
+        ranks = sorted(shares)
+        sums = itertools.accumulate((shares[rank] for rank in ranks), initial=0)
+        return dict(zip(ranks, sums, strict=False))
+
+    def partition(self, samples: int, ranks: Sequence[int]) -> tuple[SplitsState, str]:
+        """Equal numbers of splits."""
+        state = splits.cut(samples, ranks, self.parameters.splits)
+        return state, f"{samples:,} samples in {len(state.splits)} splits, {self.parameters.splits} for each worker"
+
+    def pieces(self, shares: Mapping[int, int], state: SplitsState) -> dict[int, list[Piece]]:
+        """Where each worker stopped and onwards."""
+        return {rank: splits.draw(shares[rank], rank, state) for rank in sorted(shares)}
+
+    def advance(self, processed: Mapping[int, int], state: SplitsState) -> SplitsState:
+        """Samples that were not reached come first the next time."""
+        return splits.advance(processed, state)
+
+    def rebalance(self, speeds: Mapping[int, float], state: SplitsState) -> tuple[SplitsState, DataDecision]:
+        """Nothing ever moves."""
+        return state, DataDecision(moves=[], reason="splits stay with their workers under rotation")
+
+    def adopt(self, ranks: Sequence[int], state: SplitsState) -> tuple[SplitsState, DataDecision]:
+        """Somebody has to take the splits of those who left."""
+        return splits.take_over(ranks, state)

@@ -1,0 +1,167 @@
+"""How long an exchange with a server takes, by its size (PSLD section 4.1): Pred(r, s) = alpha_r s + beta_r.
+
+A line per server by least squares over all workers' measurements; older ones count less. What is kept of them is their
+moments, so a server costs the same to remember after ten measurements and after ten million. The standard error of a
+prediction is that of the line's mean at ``s``: it grows with the distance from the sizes that were measured.
+
+Where all measurements have one size they cannot tell latency from bandwidth, and where noise makes a line fall or
+start below zero they contradict what a line can be: then time is taken to be proportional to size.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controlplane.core.choices import Transfer
+from controlplane.policies.placement.loads import MEBIBYTE
+from controlplane.protocol.base import Value
+
+ENOUGH = 3
+"""A line has two unknowns: with fewer measurements there is no error of it to speak of."""
+
+
+class Moments(Value, frozen=True, kw_only=True, array_like=True):
+    """Weighted moments of sizes (in MiB) and seconds of the exchanges with one server."""
+
+    iteration: int = -1
+    """Of the latest measurement."""
+    weight: float = 0.0
+    squares: float = 0.0
+    """Sum of squared weights: how many measurements the weighted ones are worth."""
+    size: float = 0.0
+    seconds: float = 0.0
+    size_size: float = 0.0
+    size_seconds: float = 0.0
+    seconds_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The model of one server. ``alpha`` is in seconds per MiB, ``beta`` in seconds."""
+
+    alpha: float
+    beta: float
+    variance: float = 0.0
+    """Of a single measurement around the line; infinite where there are too few."""
+    measured: float = 0.0
+    """How many measurements it stands on."""
+    center: float = 0.0
+    """Their mean size in MiB."""
+    spread: float = 0.0
+    """Variance of their sizes; 0: proportional to size."""
+
+    def mean(self, size: float) -> float:
+        """Pred_mean for so many bytes, in seconds."""
+        return self.alpha * size / MEBIBYTE + self.beta
+
+    def error(self, size: float) -> float:
+        """Pred_SEM for so many bytes: the mean itself, where there are too few measurements."""
+        if not math.isfinite(self.variance):
+            return self.mean(size)
+        at = size / MEBIBYTE
+        if self.spread > 0:
+            return math.sqrt(self.variance / self.measured * (1 + (at - self.center) ** 2 / self.spread))
+        return math.sqrt(self.variance / self.measured) * at / self.center
+
+    def lower(self, size: float, z: float) -> float:
+        """Lower confidence bound."""
+        return self.mean(size) - z * self.error(size)
+
+    def upper(self, size: float, z: float) -> float:
+        """Upper confidence bound."""
+        return self.mean(size) + z * self.error(size)
+
+
+def remember(moments: Mapping[int, Moments], transfers: Iterable[Transfer], *, forgetting: float) -> dict[int, Moments]:
+    """The moments with what these transfers add. Times and sizes that cannot be are ignored."""
+    known = dict(moments)
+    usable = (seen for seen in transfers if seen.bytes > 0 and math.isfinite(seen.seconds) and seen.seconds > 0)
+    for seen in sorted(usable, key=lambda seen: (seen.iteration, seen.server, seen.rank, seen.bytes, seen.seconds)):
+        before = known.get(seen.server, Moments())
+        known[seen.server] = _add(_fade(before, seen.iteration, forgetting), seen)
+    return known
+
+
+def fit(moments: Moments) -> Line | None:
+    """The line through the measurements; None where there are none."""
+    if moments.weight <= 0:
+        return None
+    measured = moments.weight**2 / moments.squares
+    # Sizes that differ by less than a thousandth say nothing about a slope.
+    spread = moments.size_size / moments.weight
+    if spread > (1e-3 * moments.size) ** 2:
+        alpha = moments.size_seconds / moments.size_size
+        beta = moments.seconds - alpha * moments.size
+        if alpha > 0 and beta >= 0:
+            return _line(moments, alpha, beta, measured, spread)
+    return _line(moments, moments.seconds / moments.size, 0.0, measured, 0.0)
+
+
+def lines_of(moments: Mapping[int, Moments], servers: Sequence[int]) -> dict[int, Line]:
+    """A line for each server; one that was never measured is the average of the others (PSLD section 5.1).
+
+    Empty where none was measured.
+    """
+    fitted = {server: fit(moments.get(server, Moments())) for server in sorted(servers)}
+    known = [line for line in fitted.values() if line is not None]
+    if not known:
+        return {}
+    usual = average(known)
+    return {server: line if line is not None else usual for server, line in fitted.items()}
+
+
+def average(lines: Sequence[Line]) -> Line:
+    """What a new server is predicted to be like; nothing is sure about it."""
+    return Line(
+        alpha=sum(line.alpha for line in lines) / len(lines),
+        beta=sum(line.beta for line in lines) / len(lines),
+        variance=math.inf,
+    )
+
+
+def exchange_s(lines: Mapping[int, Line], loads: Mapping[int, int]) -> float:
+    """How long a worker's exchange with all servers takes, side by side: that of the slowest one with a load."""
+    return max((lines[server].mean(load) for server, load in loads.items() if load > 0), default=0.0)
+
+
+def _fade(moments: Moments, iteration: int, forgetting: float) -> Moments:
+    if moments.iteration < 0:
+        return Moments(iteration=iteration)
+    kept = forgetting ** max(0, iteration - moments.iteration)
+    return Moments(
+        iteration=max(iteration, moments.iteration),
+        weight=moments.weight * kept,
+        squares=moments.squares * kept**2,
+        size=moments.size,
+        seconds=moments.seconds,
+        size_size=moments.size_size * kept,
+        size_seconds=moments.size_seconds * kept,
+        seconds_seconds=moments.seconds_seconds * kept,
+    )
+
+
+def _add(moments: Moments, seen: Transfer) -> Moments:
+    """Welford's update with weights."""
+    weight = moments.weight + 1.0
+    size = seen.bytes / MEBIBYTE
+    away, late = size - moments.size, seen.seconds - moments.seconds
+    rest = moments.weight / weight
+    return Moments(
+        iteration=moments.iteration,
+        weight=weight,
+        squares=moments.squares + 1.0,
+        size=moments.size + away / weight,
+        seconds=moments.seconds + late / weight,
+        size_size=moments.size_size + away * away * rest,
+        size_seconds=moments.size_seconds + away * late * rest,
+        seconds_seconds=moments.seconds_seconds + late * late * rest,
+    )
+
+
+def _line(moments: Moments, alpha: float, beta: float, measured: float, spread: float) -> Line:
+    around = moments.seconds_seconds - 2 * alpha * moments.size_seconds + alpha**2 * moments.size_size
+    unknowns = 2 if spread > 0 else 1
+    variance = math.inf
+    if measured >= ENOUGH:
+        variance = max(0.0, around) / moments.weight * measured / (measured - unknowns)
+    return Line(alpha=alpha, beta=beta, variance=variance, measured=measured, center=moments.size, spread=spread)

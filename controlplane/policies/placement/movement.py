@@ -1,0 +1,82 @@
+"""Keeps blocks where they are, as far as moving them gains nothing.
+
+A wanted placement matters by how much each server holds, not by which of several equal blocks it is: every block that
+stays is one that need not be frozen, sent and committed.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from controlplane.policies.placement.communication import Line, exchange_s
+from controlplane.policies.placement.loads import bytes_of, loads_of
+from controlplane.protocol.orders import Block
+
+
+def moved(before: Sequence[Block], after: Sequence[Block]) -> list[Block]:
+    """The blocks of ``after`` that another server held before."""
+    held = {block.index: block.server for block in before}
+    return [block for block in after if held.get(block.index) != block.server]
+
+
+def settle(
+    before: Sequence[Block],
+    wanted: Sequence[Block],
+    lines: Mapping[int, Line],
+    *,
+    homes: Collection[int],
+    pinned: Collection[int] = (),
+) -> list[Block]:
+    """``wanted`` with fewest moves, not slower than it is.
+
+    First equal blocks trade places, which leaves every server with the same bytes; then a block stays with its server
+    where that would not make the exchange longer, if that server is one of ``homes``. ``pinned`` blocks are where they
+    are to be.
+    """
+    held = {block.index: block.server for block in before}
+    traded = _trade(held, wanted, pinned)
+    mobile = [block for block in traded if block.index not in pinned and held.get(block.index) in homes]
+    return _stay(held, traded, mobile, lines)
+
+
+def _trade(held: Mapping[int, int], wanted: Sequence[Block], pinned: Collection[int]) -> list[Block]:
+    """Blocks of one size are handed out again: as many as possible to where they are."""
+    groups: dict[int, list[Block]] = defaultdict(list)
+    for block in wanted:
+        if block.index not in pinned:
+            groups[bytes_of(block)].append(block)
+    chosen = {block.index: block.server for block in wanted}
+    for group in groups.values():
+        places = Counter(block.server for block in group)
+        homeless = []
+        for block in group:
+            home = held.get(block.index, -1)
+            if places[home] > 0:
+                places[home] -= 1
+                chosen[block.index] = home
+            else:
+                homeless.append(block)
+        for block, server in zip(homeless, sorted(places.elements()), strict=True):
+            chosen[block.index] = server
+    return [_at(block, chosen[block.index]) for block in wanted]
+
+
+def _stay(
+    held: Mapping[int, int], wanted: Sequence[Block], mobile: Sequence[Block], lines: Mapping[int, Line]
+) -> list[Block]:
+    """Mobile blocks go back home, largest first, while the slowest server gets no slower."""
+    loads = loads_of(wanted, lines)
+    limit = exchange_s(lines, loads)
+    chosen = {block.index: block.server for block in wanted}
+    for block in sorted(mobile, key=lambda block: (-bytes_of(block), block.index)):
+        home = held[block.index]
+        if home != block.server and lines[home].mean(loads[home] + bytes_of(block)) <= limit:
+            loads[home] += bytes_of(block)
+            loads[block.server] -= bytes_of(block)
+            chosen[block.index] = home
+    return [_at(block, chosen[block.index]) for block in wanted]
+
+
+def _at(block: Block, server: int) -> Block:
+    return block if block.server == server else msgspec.structs.replace(block, server=server)

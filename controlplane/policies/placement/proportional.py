@@ -1,0 +1,83 @@
+"""The strawman of PSLD section 6.1: bytes in proportion to each server's measured speed.
+
+Speed is what a server holds over how long an exchange with it takes. A server that was left with little is measured
+by little, mostly latency, and seldom gets more when it recovers: that is its weakness, and is left as it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import msgspec
+
+from controlplane.core.choices import PlacementDecision, PlacementRequest, Transfer
+from controlplane.policies.parameters import ProportionalParameters
+from controlplane.policies.placement.communication import Moments
+from controlplane.policies.placement.loads import Slice, bytes_of, hand_out, largest_first, loads_of, told
+from controlplane.policies.placement.movement import moved
+from controlplane.policies.placement.rebalancing import ServersState, is_due, place_even, start_even, stays, take_note
+from controlplane.policies.wording import number
+from controlplane.protocol.orders import Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proportional:
+    """Reassigns when servers' speeds differ by more than the variance that is allowed."""
+
+    name: ClassVar[str] = "proportional"
+    state_type: ClassVar[type[msgspec.Struct]] = ServersState
+
+    parameters: ProportionalParameters
+
+    def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """Evenly, before anything is measured."""
+        return place_even(blocks, servers)
+
+    def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """The same, cut into blocks."""
+        return start_even(tensor_sizes, servers, self.parameters.block_bytes)
+
+    def begin(self) -> ServersState:
+        """Nothing is measured."""
+        return ServersState()
+
+    def decide(
+        self, request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState
+    ) -> tuple[ServersState, PlacementDecision]:
+        """Look every few iterations."""
+        state = take_note(request, transfers, state, forgetting=self.parameters.forgetting)
+        speeds = _speeds(request.servers, state.moments)
+        if not is_due(request, state, every=self.parameters.every) or not speeds:
+            return state, stays("no look at the placement is due" if speeds else "no server is measured yet")
+        state = msgspec.structs.replace(state, looked=request.iteration)
+        variance = (max(speeds.values()) - min(speeds.values())) / min(speeds.values())
+        limit = self.parameters.variance
+        lost = any(block.server not in speeds for block in request.blocks)
+        if variance <= limit and not lost:
+            return state, stays(f"servers' speeds vary by {number(variance)}, at most {number(limit)} is let be")
+        blocks = _in_proportion(request.blocks, speeds)
+        reason = (
+            f"servers' speeds vary by {number(variance)}, above {number(limit)}: "
+            f"{len(moved(request.blocks, blocks))} blocks move; {told(loads_of(blocks, request.servers))}"
+        )
+        return state, PlacementDecision(reason=reason, blocks=blocks)
+
+
+def _speeds(servers: Sequence[int], moments: Mapping[int, Moments]) -> dict[int, float]:
+    """MiB per second as last measured; a server that never was counts as the average."""
+    measured = {
+        server: moments[server].size / moments[server].seconds for server in sorted(servers) if server in moments
+    }
+    usual = sum(measured.values()) / max(1, len(measured))
+    return {server: measured.get(server, usual) for server in sorted(servers)} if measured else {}
+
+
+def _in_proportion(blocks: Sequence[Block], speeds: Mapping[int, float]) -> list[Block]:
+    """Largest first to the server that is furthest below its part."""
+    slices = [(block.start, block.stop) for block in blocks]
+    per_speed = sum(map(bytes_of, slices)) / sum(speeds.values())
+
+    def choose(_: int, loads: dict[int, int]) -> int:
+        return max(loads, key=lambda server: (speeds[server] * per_speed - loads[server], -server))
+
+    return hand_out(slices, largest_first(slices), list(speeds), choose)

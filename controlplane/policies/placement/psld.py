@@ -1,0 +1,215 @@
+"""PSLD (section 4, Alg. 1-3): blocks go to a superior set of servers, by predicted time and load; a few explore.
+
+By rulings 12 to 14, and to the letter with ``literal``:
+
+- exploring: a block is put on a random server only as far as that server is predicted to take no longer than the
+  others will, and only epsilon of all bytes; servers with little or nothing are timed by probes instead. To the
+  letter a block goes anywhere: with two servers at a fiftieth of the speed, training is 2 to 3 times slower for it;
+- trigger: also when the predicted gain exceeds a margin, since the straggler test never fires when all have recovered;
+  and nothing moves for a placement that is not predicted to be faster;
+- the block being placed counts in what is assigned (else the first cost divides by zero), and is in the mean that
+  costs are normalised by.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import ClassVar
+
+import msgspec
+
+from controlplane.core.choices import PlacementDecision, PlacementRequest, Transfer
+from controlplane.policies.parameters import PsldParameters
+from controlplane.policies.placement import rebalancing
+from controlplane.policies.placement.communication import Line, average, exchange_s
+from controlplane.policies.placement.loads import Slice, bytes_of, hand_out, largest_first, loads_of
+from controlplane.policies.placement.movement import settle
+from controlplane.policies.placement.rebalancing import ServersState
+from controlplane.policies.placement.superior import Bounds, superior_servers
+from controlplane.policies.wording import listing, number, seconds
+from controlplane.protocol.orders import Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exploit:
+    """Alg. 2: the cheapest server of the superior set for one more block."""
+
+    superior: Sequence[int]
+    lines: Mapping[int, Line]
+    theta: float
+    """theta1 over theta0; theta0 is 1."""
+    literal: bool = False
+
+    def costs(self, size: int, loads: Mapping[int, int]) -> dict[int, float]:
+        """Line 8 for each server, given what each holds so far."""
+        assigned = sum(loads.values()) + (0 if self.literal else size)
+        usual = (self._usual(0, loads) if self.literal else 0.0) or self._usual(size, loads)
+        return {
+            server: self.lines[server].mean(loads[server] + size) / usual
+            + self.theta * (loads[server] + size) / (assigned or size)
+            for server in self.superior
+        }
+
+    def _usual(self, more: int, loads: Mapping[int, int]) -> float:
+        """Line 4, omega: the mean time over the superior set, each server with so many bytes more than it has."""
+        return sum(self.lines[server].mean(loads[server] + more) for server in self.superior) / len(self.superior)
+
+    def choose(self, size: int, loads: Mapping[int, int]) -> int:
+        """Lines 5 to 12; of equal ones the first, to the letter (``<=``) the last."""
+        costs = self.costs(size, loads)
+        return min(costs, key=lambda server: (costs[server], -server if self.literal else server))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Psld:
+    """Looks every few iterations; all chance comes from the request's seed."""
+
+    name: ClassVar[str] = "psld"
+    state_type: ClassVar[type[msgspec.Struct]] = ServersState
+
+    parameters: PsldParameters
+
+    def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """Evenly, before anything is measured."""
+        return rebalancing.place_even(blocks, servers)
+
+    def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """The same, cut into blocks."""
+        return rebalancing.start_even(tensor_sizes, servers, self.parameters.block_bytes)
+
+    def begin(self) -> ServersState:
+        """Nothing is measured."""
+        return ServersState()
+
+    def decide(
+        self, request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState
+    ) -> tuple[ServersState, PlacementDecision]:
+        """Take note of one iteration; look at the placement when it is time."""
+        parameters = self.parameters
+        state = rebalancing.take_note(request, transfers, state, forgetting=parameters.forgetting)
+        lines = rebalancing.reachable(request, state)
+        if not lines:
+            return state, rebalancing.stays("no server is measured yet")
+        probes = {} if parameters.literal else rebalancing.probes_of(request, state, lines, parameters)
+        retire = rebalancing.retired(request, state, parameters)
+        if not rebalancing.is_due(request, state, every=parameters.every):
+            return state, rebalancing.stays("no look at the placement is due", probes=probes, retire=retire)
+        state = msgspec.structs.replace(state, looked=request.iteration)
+        decision = self._look(request, lines)
+        return state, msgspec.structs.replace(decision, probes=probes, retire=retire if not decision.blocks else [])
+
+    def _look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
+        now_s = rebalancing.present_s(request, lines)
+        size = sum(map(bytes_of, request.blocks)) / len(lines)
+        superior = superior_servers(lines, size, self._bounds)
+        add, scaling = self._scale_out(request, lines, superior)
+        if self.parameters.literal and add:
+            return rebalancing.stays(scaling, now_s=now_s, add=add)
+        blocks = self._assign(request, lines, superior)
+        then_s = exchange_s(lines, loads_of(blocks, lines))
+        worth, why = self._is_worth_it(request, lines, now_s, then_s)
+        finding = f"superior: {listing(f's{server}' for server in superior)} of {len(lines)}; {why}{scaling}"
+        if not worth:
+            return rebalancing.stays(finding, now_s=now_s, add=add)
+        reason = f"{finding}; {rebalancing.change(request, blocks, now_s, then_s)}"
+        return PlacementDecision(reason=reason, blocks=blocks, now_s=now_s, predicted_s=then_s, add=add)
+
+    @property
+    def _bounds(self) -> Bounds:
+        z = NormalDist().inv_cdf((1 + self.parameters.bounds) / 2)
+        return Bounds(z=z, tolerance=self.parameters.tolerance, literal=self.parameters.literal)
+
+    def _is_worth_it(
+        self, request: PlacementRequest, lines: Mapping[int, Line], now_s: float, then_s: float
+    ) -> tuple[bool, str]:
+        """The straggler test, and by ruling 14 the gain; whether to reassign, and the numbers."""
+        parameters = self.parameters
+        variance = rebalancing.speed_variance(lines, loads_of(request.blocks, request.servers))
+        straggles = variance > parameters.variance
+        words = (
+            f"speeds vary by {number(variance)} ({'above' if straggles else 'at most'} {number(parameters.variance)})"
+        )
+        if parameters.literal:
+            return straggles or now_s == float("inf"), words
+        gain = 1 - then_s / now_s if now_s > 0 else 0.0
+        needed = 0.0 if straggles else parameters.margin
+        return gain > needed, f"{words}, predicted gain {gain:.1%} (needed: above {needed:.1%})"
+
+    def _assign(self, request: PlacementRequest, lines: Mapping[int, Line], superior: Sequence[int]) -> list[Block]:
+        """Alg. 3."""
+        slices = [(block.start, block.stop) for block in request.blocks]
+        exploit = Exploit(superior=superior, lines=lines, theta=self.parameters.theta, literal=self.parameters.literal)
+        chance = random.Random(request.seed)
+        if self.parameters.literal:
+            return self._explore_freely(slices, exploit, chance)
+        wanted = hand_out(
+            slices, largest_first(slices), list(lines), lambda i, loads: exploit.choose(bytes_of(slices[i]), loads)
+        )
+        explored = self._explore_within(wanted, lines, chance)
+        if not self.parameters.minimal_movement:
+            return explored
+        pinned = {b.index for a, b in zip(wanted, explored, strict=True) if a.server != b.server}
+        return settle(request.blocks, explored, lines, homes=superior, pinned=pinned)
+
+    def _explore_freely(self, slices: Sequence[Slice], exploit: Exploit, chance: random.Random) -> list[Block]:
+        """To the letter: each block with probability epsilon to any server."""
+        servers = sorted(exploit.lines)
+
+        def choose(index: int, loads: dict[int, int]) -> int:
+            if chance.random() <= 1 - self.parameters.epsilon:
+                return exploit.choose(bytes_of(slices[index]), loads)
+            return servers[int(chance.random() * len(servers))]
+
+        return hand_out(slices, range(len(slices)), servers, choose)
+
+    def _explore_within(self, wanted: Sequence[Block], lines: Mapping[int, Line], chance: random.Random) -> list[Block]:
+        """Some blocks go elsewhere: at most epsilon of the bytes, and nowhere that it would be felt."""
+        loads = loads_of(wanted, lines)
+        limit_s, left = exchange_s(lines, loads), self.parameters.epsilon * sum(loads.values())
+        servers = sorted(lines)
+        explored = []
+        for block in wanted:
+            size, there = bytes_of(block), servers[int(chance.random() * len(servers))]
+            explores = chance.random() < self.parameters.epsilon and size <= left and there != block.server
+            if explores and lines[there].mean(loads[there] + size) <= limit_s:
+                loads[there] += size
+                loads[block.server] -= size
+                left -= size
+                block = msgspec.structs.replace(block, server=there)
+            explored.append(block)
+        return explored
+
+    def _scale_out(
+        self, request: PlacementRequest, lines: Mapping[int, Line], superior: Sequence[int]
+    ) -> tuple[int, str]:
+        """Section 4.4: how many servers to ask for, and the words to it.
+
+        The threshold is a part of the initial number (ruling 12). A new server is predicted as the average of those
+        that there are (section 5.1), and is asked for only where it is predicted to help.
+        """
+        needed = self.parameters.scale_threshold * request.initial
+        if len(superior) >= needed or not request.spare or request.starting:
+            return 0, ""
+        slices = [(block.start, block.stop) for block in request.blocks]
+        with_new = dict(lines) | {max(lines) + 1: average(list(lines.values()))}
+        without_s, with_s = (_best_s(slices, known) for known in (lines, with_new))
+        few = f"{len(superior)} superior servers are fewer than {number(needed)}"
+        if self.parameters.literal:
+            return 1, f"{few}: one more is asked for"
+        if with_s > without_s * (1 - self.parameters.margin):
+            return 0, f"; {few}, but one more would take it from {seconds(without_s)} to {seconds(with_s)} only"
+        return 1, f"; {few}: one more is asked for, {seconds(with_s)} instead of {seconds(without_s)}"
+
+
+def finish_first(lines: Mapping[int, Line], size: int, loads: Mapping[int, int]) -> int:
+    """The server that is predicted to be done first with one more block of ``size``."""
+    return min(lines, key=lambda server: (lines[server].mean(loads[server] + size), loads[server], server))
+
+
+def _best_s(slices: Sequence[Slice], lines: Mapping[int, Line]) -> float:
+    """How long an exchange takes when each block, largest first, goes where it is done first."""
+    placed = hand_out(
+        slices, largest_first(slices), list(lines), lambda i, loads: finish_first(lines, bytes_of(slices[i]), loads)
+    )
+    return exchange_s(lines, loads_of(placed, lines))

@@ -1,0 +1,144 @@
+"""What every placement that goes on deciding has in common: what it remembers, when it looks, whom it probes."""
+
+from collections.abc import Mapping, Sequence
+
+from controlplane.core.choices import PlacementDecision, PlacementRequest, Transfer
+from controlplane.policies.parameters import ProbingParameters
+from controlplane.policies.placement.communication import Line, Moments, exchange_s, lines_of, remember
+from controlplane.policies.placement.loads import MEBIBYTE, Slice, balanced, cut_tensors, loads_of, told
+from controlplane.policies.placement.movement import moved
+from controlplane.policies.wording import listing, seconds
+from controlplane.protocol.base import Value
+from controlplane.protocol.orders import Block
+
+LITTLE = 0.25
+"""A server with less than this part of an even share tells little about larger exchanges: it is probed."""
+
+SMALLEST_PROBE = 4096
+
+
+class ServersState(Value, frozen=True, kw_only=True):
+    """What was measured of each server, and since when one holds nothing."""
+
+    moments: dict[int, Moments] = {}
+    looked: int | None = None
+    """The iteration of the last look at the placement."""
+    idle_since: dict[int, int] = {}
+
+
+def start_even(tensor_sizes: Sequence[int], servers: Sequence[int], block_bytes: int) -> tuple[list[Block], str]:
+    """The first placement, when nothing is measured: even bytes (ruling 15)."""
+    return place_even([piece for tensor in cut_tensors(tensor_sizes, block_bytes) for piece in tensor], servers)
+
+
+def place_even(slices: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
+    """The same, of blocks that are cut already."""
+    placed = balanced(slices, servers)
+    spread = told(loads_of(placed, servers))
+    return placed, f"{len(placed)} blocks over {len(servers)} servers, evenly until they are measured: {spread}"
+
+
+def take_note(
+    request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState, *, forgetting: float
+) -> ServersState:
+    """The state after one more iteration; servers that are gone are forgotten."""
+    known = remember(state.moments, transfers, forgetting=forgetting)
+    loads = loads_of(request.blocks, request.servers)
+    return ServersState(
+        moments={server: known[server] for server in sorted(known) if server in request.servers},
+        looked=state.looked if state.looked is not None else request.iteration,
+        idle_since={
+            server: state.idle_since.get(server, request.iteration) for server in request.servers if not loads[server]
+        },
+    )
+
+
+def is_due(request: PlacementRequest, state: ServersState, *, every: int) -> bool:
+    """Whether it is time for a look. A server that is gone cannot be waited for."""
+    lost = any(block.server not in request.servers for block in request.blocks)
+    return lost or request.iteration - (state.looked or 0) >= every
+
+
+def reachable(request: PlacementRequest, state: ServersState) -> dict[int, Line]:
+    """The line of each server; none while nothing at all was measured."""
+    return lines_of(state.moments, request.servers)
+
+
+def present_s(request: PlacementRequest, lines: Mapping[int, Line]) -> float:
+    """How long an exchange takes as the blocks are; infinite where one of them is on a server that is gone."""
+    loads = loads_of(request.blocks, request.servers)
+    return exchange_s(lines, loads) if loads.keys() == lines.keys() else float("inf")
+
+
+def speed_variance(lines: Mapping[int, Line], loads: Mapping[int, int]) -> float:
+    """(best - worst) / worst of the servers' speeds (PSLD section 2.3), each at what it holds.
+
+    Those that hold nothing have no speed.
+    """
+    speeds = [loads[server] / line.mean(loads[server]) for server, line in lines.items() if loads.get(server)]
+    return (max(speeds) - min(speeds)) / min(speeds) if speeds else 0.0
+
+
+def probes_of(
+    request: PlacementRequest, state: ServersState, lines: Mapping[int, Line], parameters: ProbingParameters
+) -> dict[int, int]:
+    """Servers that hold little, and how much to send them for the sake of being timed (ruling 13).
+
+    At most half as long as the present exchange takes, by what is known of them: it goes beside that, and is not felt.
+    """
+    loads = loads_of(request.blocks, request.servers)
+    even = sum(loads.values()) / max(1, len(loads))
+    if not parameters.probe_every or not lines:
+        return {}
+    limit_s = present_s(request, lines) / 2
+    probes = {}
+    for server in sorted(lines):
+        latest = state.moments.get(server, Moments()).iteration
+        if loads.get(server, 0) >= LITTLE * even:
+            continue
+        if loads[server] > 0 and latest < 0:
+            continue
+        if (request.iteration + server) % parameters.probe_every == 0:
+            probes[server] = _probe_bytes(lines[server], limit_s, parameters.probe_bytes)
+    return probes
+
+
+def retired(request: PlacementRequest, state: ServersState, parameters: ProbingParameters) -> list[int]:
+    """Servers that have held nothing for so long that they are given back."""
+    if not parameters.retire_after:
+        return []
+    return sorted(
+        server for server, since in state.idle_since.items() if request.iteration - since >= parameters.retire_after
+    )
+
+
+def stays(
+    reason: str,
+    *,
+    now_s: float | None = None,
+    probes: Mapping[int, int] | None = None,
+    add: int = 0,
+    retire: Sequence[int] = (),
+) -> PlacementDecision:
+    """Nothing moves."""
+    return PlacementDecision(reason=reason, now_s=now_s, probes=dict(probes or {}), add=add, retire=list(retire))
+
+
+def change(request: PlacementRequest, blocks: Sequence[Block], now_s: float, then_s: float) -> str:
+    """``3 of 25 blocks (12 MiB) move: an exchange should take 0.21 s instead of 0.48 s; s0 50 MiB, s1 50 MiB``."""
+    gone = moved(request.blocks, blocks)
+    mebibytes = sum((block.stop - block.start) * 4 for block in gone) / MEBIBYTE
+    instead = f" instead of {seconds(now_s)}" if now_s != float("inf") else ", and now a server is missing"
+    left = [f"s{server}" for server, load in loads_of(blocks, request.servers).items() if not load]
+    sentence = (
+        f"{len(gone)} of {len(blocks)} blocks ({mebibytes:.3g} MiB) move: an exchange should take "
+        f"{seconds(then_s)}{instead}; {told(loads_of(blocks, request.servers))}"
+    )
+    return sentence + (f"; left without blocks: {listing(left)}" if left else "")
+
+
+def _probe_bytes(line: Line, limit_s: float, most: int) -> int:
+    if line.alpha <= 0 or limit_s == float("inf"):
+        return most
+    fitting = int((limit_s - line.beta) / line.alpha * MEBIBYTE)
+    return max(SMALLEST_PROBE, min(most, fitting))

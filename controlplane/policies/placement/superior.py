@@ -1,0 +1,44 @@
+"""Which servers are worth using (PSLD section 4.2, Alg. 1), by the bounds of what is predicted for an even share.
+
+Ruling 12. To the letter, ``lower >= threshold`` leaves one of several identical servers, and as measurements get
+better the set collapses anyway (servers within 5 % of each other, 0.5 % noise: 2 of 8 are kept). So a server is out
+only if its lower bound is strictly above the threshold *and* its mean is beyond a practical tolerance of the best
+one's. An empty remainder ends the loop.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controlplane.policies.placement.communication import Line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How servers are told apart."""
+
+    z: float
+    """Standard errors to either side."""
+    tolerance: float = 1.0
+    literal: bool = False
+
+
+def superior_servers(lines: Mapping[int, Line], size: float, bounds: Bounds) -> list[int]:
+    """Alg. 1, lines 2 to 10, for a server's even share of ``size`` bytes; sorted."""
+    upper = {server: line.upper(size, bounds.z) for server, line in lines.items()}
+    best = min((line.mean(size) for line in lines.values()), default=0.0)
+    threshold = float("inf")
+    chosen: list[int] = []
+    for server in sorted(lines, key=lambda server: (upper[server], server)):
+        lower = lines[server].lower(size, bounds.z)
+        if bounds.literal:
+            out = lower >= threshold
+        else:
+            out = lower > threshold and lines[server].mean(size) > bounds.tolerance * best
+        if out:
+            break
+        threshold = upper[server]
+        chosen.append(server)
+    if not bounds.literal:
+        # The order is that of upper bounds: behind the first that is out may stand a better one that is less sure.
+        chosen += [s for s in lines if s not in chosen and lines[s].mean(size) <= bounds.tolerance * best]
+    return sorted(chosen)

@@ -1,0 +1,176 @@
+"""Fits the recurrent predictors, all workers in one batched tensor operation. The only module here that loads torch.
+
+First one common model for all workers (or the one that was given), then each worker's own from there: "model reusing"
+of LB-BSP section 4. Both stop early, by the error on each worker's last fifth, which is not learnt from; the own
+models each keep their best step.
+"""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from controlplane.policies.parameters import RecurrentParameters
+from controlplane.policies.prediction.networks import SPREAD, Network
+from controlplane.policies.prediction.recurrent import relative
+from controlplane.policies.prediction.weights import LessonData, Weights, encode, read_weights
+
+HELD_BACK = 0.2
+COMMON_SAMPLES = 1024
+"""The common model is fitted to so many samples of all workers."""
+
+COMMON_STEPS = 300
+COMMON_RATE, OWN_RATE = 0.02, 0.01
+PATIENCE = 20
+"""Steps without a better error after which a fit ends."""
+
+HUBER = 1.0
+"""Errors above this many units count linearly, so that spikes do not bend the fit."""
+
+
+def fit(network: Network, parameters: RecurrentParameters, data: bytes, seed: int) -> tuple[bytes, float]:
+    """Weights, and the root mean square error on what was held back, in samples per second.
+
+    Raises:
+        ValueError: where the lesson holds no worker with enough consecutive iterations.
+    """
+    lesson = msgspec.msgpack.decode(data, type=LessonData)
+    ranks, usual, inputs, targets, known = _samples(network, parameters.look_back, lesson)
+    held = max(1, int(targets.shape[1] * HELD_BACK))
+    learn, check = known.clone(), known.clone()
+    learn[:, -held:] = 0
+    check[:, :-held] = 0
+    chance = torch.Generator().manual_seed(seed)
+    common = _begin(network, parameters, lesson.initial, chance)
+    common = _fit_common(network, common, inputs, targets, learn, check, chance)
+    own = _begin_own(network, parameters, lesson, ranks, common)
+    own = _descend(network, own, inputs, targets, learn, check, steps=network.own_steps, rate=OWN_RATE)
+    error = _error(network, own, inputs, targets, check, torch.from_numpy(usual))
+    weights = Weights(
+        network=network.name,
+        look_back=parameters.look_back,
+        hidden=parameters.hidden,
+        ranks=ranks,
+        usual=usual.tolist(),
+        tensors={name: torch.cat([common[name], own[name]]).numpy().tobytes() for name in own},
+    )
+    return encode(weights), error
+
+
+def _samples(network: Network, look_back: int, lesson: LessonData) -> tuple[list[int], Any, Tensor, Tensor, Tensor]:
+    """Ranks with samples, usual speeds, inputs (ranks, samples, values), targets and 1 where a sample is whole."""
+    history = lesson.array()
+    needed = network.rows(look_back)
+    if len(history) <= needed:
+        raise ValueError(f"{network.name}: found {len(history)} iterations, expected more than {needed}")
+    windows = np.lib.stride_tricks.sliding_window_view(history, needed, axis=0)[:-1, ..., ::-1]
+    windows, targets = windows.transpose(1, 0, 3, 2), history[needed:, :, 0].T
+    whole = np.isfinite(windows).all(axis=(2, 3)) & np.isfinite(targets)
+    some = np.asarray(whole.any(axis=1))
+    if not some.any():
+        raise ValueError(f"{network.name}: no worker has {needed + 1} consecutive iterations")
+    ranks = [rank for rank, good in zip(lesson.ranks, some, strict=True) if good]
+    windows, targets, whole = windows[some], targets[some].astype(np.float64), whole[some]
+    usual = np.nanmean(np.where(whole, targets, np.nan), axis=1)
+    inputs = np.nan_to_num(network.inputs(np, relative(windows, usual), look_back))
+    wanted = np.nan_to_num((targets / usual[:, None] - 1.0) / SPREAD)
+    return ranks, usual, _tensor(inputs), _tensor(wanted), _tensor(whole)
+
+
+def _tensor(array: Any) -> Tensor:
+    return torch.from_numpy(array.astype(np.float32))
+
+
+def _begin(
+    network: Network, parameters: RecurrentParameters, initial: bytes, chance: torch.Generator
+) -> dict[str, Tensor]:
+    """The common model to begin from: the given one, or small random weights."""
+    shapes = network.shapes(parameters.look_back, parameters.hidden)
+    if initial:
+        return {name: tensor[:1] for name, tensor in _given(network, parameters, initial)[1].items()}
+    return {
+        name: torch.zeros(1, rows, columns)
+        if name.endswith("bias")
+        else torch.randn(1, rows, columns, generator=chance) / rows**0.5
+        for name, (rows, columns) in shapes.items()
+    }
+
+
+def _begin_own(
+    network: Network, parameters: RecurrentParameters, lesson: LessonData, ranks: list[int], common: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Each worker's own former model where there is one, else the common one."""
+    if not lesson.initial:
+        return {name: tensor.repeat(len(ranks), 1, 1) for name, tensor in common.items()}
+    before, tensors = _given(network, parameters, lesson.initial)
+    place = {rank: i + 1 for i, rank in enumerate(before.ranks)}
+    at = [place.get(rank, 0) for rank in ranks]
+    return {name: torch.cat([common[name], tensor[1:]])[at] for name, tensor in tensors.items()}
+
+
+def _given(network: Network, parameters: RecurrentParameters, initial: bytes) -> tuple[Weights, dict[str, Tensor]]:
+    weights = read_weights(initial, network, parameters)
+    arrays = weights.arrays(network.shapes(parameters.look_back, parameters.hidden))
+    return weights, {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
+
+
+def _fit_common(
+    network: Network,
+    begin: dict[str, Tensor],
+    inputs: Tensor,
+    targets: Tensor,
+    learn: Tensor,
+    check: Tensor,
+    chance: torch.Generator,
+) -> dict[str, Tensor]:
+    """One model for a random part of everybody's samples."""
+    pick = torch.randperm(targets.numel(), generator=chance)[:COMMON_SAMPLES]
+    parts = (inputs.flatten(0, 1)[pick], targets.flatten()[pick], learn.flatten()[pick], check.flatten()[pick])
+    return _descend(network, begin, *(part[None] for part in parts), steps=COMMON_STEPS, rate=COMMON_RATE)
+
+
+def _descend(
+    network: Network,
+    begin: dict[str, Tensor],
+    inputs: Tensor,
+    targets: Tensor,
+    learn: Tensor,
+    check: Tensor,
+    *,
+    steps: int,
+    rate: float,
+) -> dict[str, Tensor]:
+    """Adam on all models at once; each keeps the weights of its best step."""
+    weights = {name: tensor.clone().requires_grad_() for name, tensor in begin.items()}
+    best = {name: tensor.clone() for name, tensor in begin.items()}
+    least = torch.full((len(targets),), torch.inf)
+    optimizer = torch.optim.Adam(weights.values(), lr=rate)
+    counts = learn.sum(1).clamp(min=1), check.sum(1).clamp(min=1)
+    idle = 0
+    for _ in range(steps):
+        losses = torch.nn.functional.huber_loss(
+            network.forward(torch, weights, inputs), targets, reduction="none", delta=HUBER
+        )
+        with torch.no_grad():
+            held = (losses * check).sum(1) / counts[1]
+            better = held < least * 0.999
+            least = torch.where(better, held, least)
+            for name, tensor in weights.items():
+                best[name][better] = tensor.detach()[better]
+        idle = 0 if bool(better.any()) else idle + 1
+        if idle > PATIENCE:
+            break
+        optimizer.zero_grad()
+        torch.autograd.backward(((losses * learn).sum(1) / counts[0]).sum())
+        optimizer.step()
+    return best
+
+
+def _error(
+    network: Network, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor, check: Tensor, usual: Tensor
+) -> float:
+    with torch.no_grad():
+        missed = (network.forward(torch, weights, inputs) - targets) * SPREAD * usual[:, None].float()
+        return float(((missed**2 * check).sum() / check.sum().clamp(min=1)).sqrt())

@@ -1,0 +1,184 @@
+"""Predictors side by side on the same observations: one is acted upon, each one's error is recorded.
+
+The others are *shadows*. They are told everything that the acting one is told and their forecasts are compared with
+what came, so that promoting one of them is a decision on evidence. Scores are taken by the iteration time that a
+forecast leads to as well as by its error (ruling 8).
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from controlplane.core.choices import Finding, Lesson, PredictorScore
+from controlplane.core.events import PredictorPromoted, PredictorTrained
+from controlplane.policies.prediction.interface import Measured, Predictor
+from controlplane.protocol.base import Value
+
+EVEN = "even shares"
+"""What shares without any prediction would have led to: the least that a prediction must be worth (ruling 11)."""
+
+
+class Tally(Value, frozen=True, kw_only=True):
+    """Sums since the last score."""
+
+    iterations: int = 0
+    forecasts: int = 0
+    squares: float = 0.0
+    relatives: float = 0.0
+    slowdown: float = 0.0
+
+    def plus(self, guesses: Mapping[int, float], speeds: Mapping[int, float]) -> "Tally":
+        """One more iteration: forecasts and speeds of the same ranks."""
+        errors = [(guesses[rank] - speed, speed) for rank, speed in speeds.items()]
+        return Tally(
+            iterations=self.iterations + 1,
+            forecasts=self.forecasts + len(errors),
+            squares=self.squares + sum(error**2 for error, _ in errors),
+            relatives=self.relatives + sum((error / speed) ** 2 for error, speed in errors),
+            slowdown=self.slowdown + slowdown(guesses, speeds),
+        )
+
+    def score(self) -> PredictorScore:
+        """Their means."""
+        return PredictorScore(
+            iterations=self.iterations,
+            rmse=math.sqrt(self.squares / self.forecasts),
+            relative=math.sqrt(self.relatives / self.forecasts),
+            slowdown=self.slowdown / self.iterations,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """``predictors``: the one that is acted upon first, then its shadows; each name once."""
+
+    predictors: tuple[Predictor, ...]
+    score_every: int
+
+    @property
+    def state_type(self) -> type[msgspec.Struct]:
+        """A struct with a field for each predictor's own state."""
+        return _state_type(tuple((predictor.name, predictor.state_type) for predictor in self.predictors))
+
+    def start(self) -> Any:
+        """Nothing observed."""
+        minds = {predictor.name: predictor.start() for predictor in self.predictors}
+        return self.state_type(acting=self.predictors[0].name, minds=_minds_type(self._kinds)(**minds))
+
+    def observe(self, measured: Mapping[int, Measured], state: Any) -> Any:
+        """Every predictor sees the iteration, after its forecast of it was compared with what came."""
+        tallies = self._compare(measured, state)
+        minds = {p.name: p.observe(measured, getattr(state.minds, p.name)) for p in self.predictors}
+        return self._with_minds(msgspec.structs.replace(state, tallies=tallies), minds)
+
+    def keep(self, ranks: Collection[int], state: Any) -> Any:
+        """For a new roster."""
+        return self._with_minds(state, {p.name: p.keep(ranks, getattr(state.minds, p.name)) for p in self.predictors})
+
+    def speeds(self, state: Any) -> dict[int, float]:
+        """What the acting predictor expects: samples per second of every rank that there is evidence about."""
+        return state.forecasts[state.acting] if state.forecasts else {}
+
+    def ask(self, state: Any) -> tuple[Any, list[Lesson]]:
+        """Lessons that are due now."""
+        lessons = []
+        for predictor in self.predictors:
+            ask = getattr(predictor, "ask", None)
+            mind, lesson = ask(getattr(state.minds, predictor.name)) if ask else (None, None)
+            if lesson is not None:
+                minds = msgspec.structs.replace(state.minds, **{predictor.name: mind})
+                state = msgspec.structs.replace(state, minds=minds)
+                lessons.append(lesson)
+        return state, lessons
+
+    def score(self, state: Any) -> tuple[Any, dict[str, PredictorScore], list[Finding]]:
+        """Scores since the last time, where it is time for them, and whether predictions are worth acting upon."""
+        acting = state.tallies.get(state.acting)
+        if acting is None or acting.iterations < self.score_every:
+            return state, {}, []
+        scores = {name: tally.score() for name, tally in state.tallies.items() if tally.forecasts and name != EVEN}
+        findings, flagged = _judge(scores[state.acting], state.tallies[EVEN].score(), state)
+        return msgspec.structs.replace(state, tallies={}, flagged=flagged), scores, findings
+
+    def learn(self, state: Any, news: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
+        """See ``core.choices.Learner``."""
+        predictor = self._named(news.predictor)
+        if isinstance(news, PredictorPromoted):
+            sentence = f"{news.actor} promoted {news.predictor}: shares follow it instead of {state.acting}"
+            return msgspec.structs.replace(state, acting=news.predictor), news.predictor, sentence
+        learn = getattr(predictor, "learn", None)
+        if learn is None:
+            raise ValueError(f"{news.predictor} has nothing to be trained")
+        mind, sentence = learn(getattr(state.minds, news.predictor), news)
+        minds = {p.name: getattr(state.minds, p.name) for p in self.predictors} | {news.predictor: mind}
+        return self._with_minds(state, minds), state.acting, sentence
+
+    def _named(self, name: str) -> Predictor:
+        for predictor in self.predictors:
+            if predictor.name == name:
+                return predictor
+        names = ", ".join(predictor.name for predictor in self.predictors)
+        raise ValueError(f"found predictor {name}, expected one of those that observe this job: {names}")
+
+    def _with_minds(self, state: Any, minds: Mapping[str, Any]) -> Any:
+        forecasts = {predictor.name: predictor.predict(minds[predictor.name]) for predictor in self.predictors}
+        return msgspec.structs.replace(state, minds=_minds_type(self._kinds)(**minds), forecasts=forecasts)
+
+    def _compare(self, measured: Mapping[int, Measured], state: Any) -> dict[str, Tally]:
+        tallies = dict(state.tallies)
+        speeds = {rank: seen.speed for rank, seen in measured.items()}
+        for name, guesses in [*state.forecasts.items(), (EVEN, dict.fromkeys(speeds, 1.0))]:
+            known = {rank: speed for rank, speed in speeds.items() if rank in guesses}
+            if known and state.forecasts:
+                tallies[name] = tallies.get(name, Tally()).plus(guesses, known)
+        return tallies
+
+    @property
+    def _kinds(self) -> tuple[tuple[str, type[msgspec.Struct]], ...]:
+        return tuple((predictor.name, predictor.state_type) for predictor in self.predictors)
+
+
+def slowdown(guesses: Mapping[int, float], speeds: Mapping[int, float]) -> float:
+    """Time of an iteration with shares in proportion to ``guesses``, over that with shares by the true speeds."""
+    usable = {rank: guess if math.isfinite(guess) and guess > 0 else 0.0 for rank, guess in guesses.items()}
+    whole = sum(usable[rank] for rank in speeds)
+    if whole <= 0:
+        return 1.0
+    return max(usable[rank] / speed for rank, speed in speeds.items()) * sum(speeds.values()) / whole
+
+
+def _judge(acting: PredictorScore, even: PredictorScore, state: Any) -> tuple[list[Finding], int | None]:
+    """Ruling 11: shares that follow speeds which do not last are worse than none; said once, and when it is over."""
+    compared = (
+        f"over {acting.iterations} iterations the shares by {state.acting} would have taken {acting.slowdown:.2f} "
+        f"times the least possible time, {EVEN} {even.slowdown:.2f} times"
+    )
+    if acting.slowdown > even.slowdown and state.flagged is None:
+        rank = min(state.forecasts[state.acting])
+        sentence = f"predictions keep missing: {compared}; speeds change faster than they can be followed"
+        return [Finding(rank=rank, kind="prediction", open=True, sentence=sentence)], rank
+    if acting.slowdown <= even.slowdown and state.flagged is not None:
+        finding = Finding(rank=state.flagged, kind="prediction", open=False, sentence=f"predictions hold: {compared}")
+        return [finding], None
+    return [], state.flagged
+
+
+@cache
+def _minds_type(kinds: tuple[tuple[str, type[msgspec.Struct]], ...]) -> type[msgspec.Struct]:
+    return msgspec.defstruct("Minds", list(kinds), frozen=True, kw_only=True)
+
+
+@cache
+def _state_type(kinds: tuple[tuple[str, type[msgspec.Struct]], ...]) -> type[msgspec.Struct]:
+    fields: list[Any] = [
+        ("acting", str),
+        ("minds", _minds_type(kinds)),
+        ("forecasts", dict[str, dict[int, float]], {}),
+        ("tallies", dict[str, Tally], {}),
+        ("flagged", int | None, None),
+    ]
+    return msgspec.defstruct("PanelState", fields, frozen=True, kw_only=True)

@@ -1,0 +1,187 @@
+"""What the recurrent predictors share: their history, when they ask to be fitted, and how they predict.
+
+Until there are weights, each worker's EMA is the prediction (LB-BSP section 4: the first 500 iterations). Fitting is
+asked for as a lesson and answered by an event; nothing here trains.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.core.choices import Lesson
+from controlplane.core.events import PredictorTrained
+from controlplane.policies.parameters import EmaParameters, RecurrentParameters
+from controlplane.policies.prediction.ema import Ema, EmaState
+from controlplane.policies.prediction.interface import Measured
+from controlplane.policies.prediction.networks import MIDDLE, SPREAD, Network
+from controlplane.policies.prediction.sheet import Array, Sheet, columns, fill, predictions
+from controlplane.policies.prediction.weights import LessonData, Weights, encode, read_weights
+from controlplane.policies.wording import number
+from controlplane.protocol.base import Value
+from controlplane.protocol.spec import Choice
+
+FURTHEST = 4.0
+"""No forecast is further than this factor from the worker's average: a network may extrapolate to anything."""
+
+
+class RecurrentState(Value, frozen=True, kw_only=True):
+    """The network's inputs and weights, and what it takes to ask for better ones."""
+
+    averages: EmaState = EmaState()
+    sheet: Sheet = Sheet()
+    """Of each rank: how many observations, their mean speed, and the last ones, newest first."""
+    columns: list[int] = []
+    """The ranks that ``history`` is about."""
+    history: tuple[bytes, ...] = ()
+    """One row per iteration, oldest first: 32-bit speed, CPU and memory of each column; nan where not measured."""
+    unseen: int = 0
+    """Iterations since the last lesson was asked for."""
+    asked: int = 0
+    """The last round that was asked for."""
+    answered: int = 0
+    weights: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrent:
+    """One network for all workers of a job, with weights for each."""
+
+    name: ClassVar[str]
+    network: ClassVar[Network]
+    state_type: ClassVar[type[msgspec.Struct]] = RecurrentState
+
+    parameters: RecurrentParameters
+
+    def start(self) -> RecurrentState:
+        """Knows nobody."""
+        return RecurrentState()
+
+    def observe(self, measured: Mapping[int, Measured], state: RecurrentState) -> RecurrentState:
+        """One more iteration in the windows and in the history."""
+        if not measured:
+            return state
+        ranks, rows = state.sheet.with_ranks(measured, np.zeros(self._width))
+        at, seen = columns(measured, ranks)
+        part = rows[at]
+        part[:, 0] += 1
+        part[:, 1] += (seen[:, 0] - part[:, 1]) / part[:, 0]
+        part[:, 5:] = part[:, 2:-3].copy()
+        part[:, 2:5] = seen
+        rows[at] = part
+        line = np.full((len(ranks), 3), np.nan, dtype=np.float32)
+        line[at] = seen
+        history = state.history if ranks == state.columns else _relaid(state, ranks)
+        return msgspec.structs.replace(
+            state,
+            averages=self._ema.observe(measured, state.averages),
+            sheet=fill(ranks, rows),
+            columns=ranks,
+            history=(*history[max(0, len(history) - self.parameters.samples + 1) :], line.tobytes()),
+            unseen=state.unseen + 1,
+        )
+
+    def predict(self, state: RecurrentState) -> dict[int, float]:
+        """The network's forecast where it has weights and its window is full, the EMA elsewhere."""
+        averages = state.averages.speeds
+        if not state.weights or not state.sheet.ranks:
+            return dict(averages)
+        weights = msgspec.msgpack.decode(state.weights, type=Weights)
+        rows = state.sheet.rows(self._width)
+        model, usual = _models(weights, state.sheet.ranks, rows[:, 1])
+        window = rows[:, 2:].reshape(len(rows), -1, 3)
+        inputs = self.network.inputs(np, relative(window, usual), self.parameters.look_back)
+        tensors = {name: tensor[model] for name, tensor in weights.arrays(self.shapes).items()}
+        ahead = (1.0 + SPREAD * self.network.forward(np, tensors, inputs[:, None, :])[:, 0]) * usual
+        average = np.array([averages[rank] for rank in state.sheet.ranks])
+        ahead = np.clip(ahead, average / FURTHEST, average * FURTHEST)
+        full = rows[:, 0] >= window.shape[1]
+        return predictions(state.sheet.ranks, np.where(full, ahead, average))
+
+    def keep(self, ranks: Collection[int], state: RecurrentState) -> RecurrentState:
+        """Windows and history of ``ranks``; the weights stay, for whoever they fit."""
+        kept = [rank for rank in state.columns if rank in ranks]
+        return msgspec.structs.replace(
+            state,
+            averages=self._ema.keep(ranks, state.averages),
+            sheet=state.sheet.kept(ranks, self._width),
+            columns=kept,
+            history=_relaid(state, kept),
+        )
+
+    def ask(self, state: RecurrentState) -> tuple[RecurrentState, Lesson | None]:
+        """A lesson, if enough was seen since the last one: the first after ``samples`` iterations."""
+        due = self.parameters.retrain_every if state.asked else self.parameters.samples
+        if not due or state.unseen < due:
+            return state, None
+        asked = msgspec.structs.replace(state, unseen=0, asked=state.asked + 1)
+        data = LessonData(ranks=state.columns, history=b"".join(state.history), initial=state.weights)
+        reason = f"{self.name} can be fitted to {len(state.history)} iterations of {len(state.columns)} workers"
+        choice = Choice(name=self.name, parameters=msgspec.to_builtins(self.parameters))
+        return asked, Lesson(predictor=choice, round=asked.asked, data=encode(data), reason=reason)
+
+    def learn(self, state: RecurrentState, news: PredictorTrained) -> tuple[RecurrentState, str]:
+        """Predict with these weights from now on.
+
+        Raises:
+            ValueError: where they do not fit, answer no question, or come after those of a later round.
+        """
+        if news.round and not state.answered < news.round <= state.asked:
+            found = f"{self.name}: found weights of round {news.round}"
+            raise ValueError(f"{found}, expected one after {state.answered} and up to {state.asked}")
+        read = read_weights(news.weights, self.network, self.parameters)
+        learnt = msgspec.structs.replace(state, weights=news.weights, answered=max(state.answered, news.round))
+        whose = f" by {news.source}" if news.source else ""
+        error = f", error {number(news.error)} samples/s on what was held back" if news.error is not None else ""
+        return learnt, f"{self.name} was trained{whose}, models of {len(read.ranks)} workers and a common one{error}"
+
+    def fit(self, data: bytes, seed: int) -> tuple[bytes, float]:
+        """Weights from a lesson's data; loads torch."""
+        from controlplane.policies.prediction import fitting
+
+        return fitting.fit(self.network, self.parameters, data, seed)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """Of the weights of one model."""
+        return self.network.shapes(self.parameters.look_back, self.parameters.hidden)
+
+    @property
+    def _ema(self) -> Ema:
+        return Ema(parameters=EmaParameters(alpha=self.parameters.alpha))
+
+    @property
+    def _width(self) -> int:
+        return 2 + 3 * self.network.rows(self.parameters.look_back)
+
+
+def relative(window: NDArray[np.floating], usual: Array) -> Array:
+    """Speed, CPU and memory (..., 3) as the networks take them; ``usual`` has the shape of the workers' axis."""
+    centred = np.empty(window.shape)
+    centred[..., 0] = (window[..., 0] / usual.reshape(-1, *[1] * (window.ndim - 2)) - 1.0) / SPREAD
+    centred[..., 1:] = (window[..., 1:] - MIDDLE) / SPREAD
+    return centred
+
+
+def _models(weights: Weights, ranks: list[int], means: Array) -> tuple[NDArray[np.intp], Array]:
+    """Which model each rank takes, and its usual speed: the common one, and its own mean, where it has none."""
+    place = {rank: i for i, rank in enumerate(weights.ranks)}
+    model = np.array([place.get(rank, -1) + 1 for rank in ranks], dtype=np.intp)
+    usual = np.array([0.0, *weights.usual])[model]
+    return model, np.where(model > 0, usual, means)
+
+
+def _relaid(state: RecurrentState, ranks: list[int]) -> tuple[bytes, ...]:
+    """The history with other columns."""
+    if ranks == state.columns:
+        return state.history
+    old = np.frombuffer(b"".join(state.history), dtype=np.float32).reshape(len(state.history), len(state.columns), 3)
+    new = np.full((len(old), len(ranks), 3), np.nan, dtype=np.float32)
+    place = {rank: i for i, rank in enumerate(state.columns)}
+    for i, rank in enumerate(ranks):
+        if rank in place:
+            new[:, i] = old[:, place[rank]]
+    return tuple(line.tobytes() for line in new)

@@ -1,0 +1,56 @@
+"""One row of numbers per worker, as predictors keep them: all workers in one array, and bytes in the state."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.policies.prediction.interface import Measured
+from controlplane.protocol.base import Value
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+class Sheet(Value, frozen=True, kw_only=True):
+    """Rows in order of ``ranks``, which are sorted; ``cells`` are 64-bit floats, row by row."""
+
+    ranks: list[int] = []
+    cells: bytes = b""
+
+    def rows(self, width: int) -> Array:
+        """A copy that may be written to, (ranks, width)."""
+        return np.frombuffer(self.cells, dtype=np.float64).reshape(len(self.ranks), width).copy()
+
+    def with_ranks(self, ranks: Collection[int], blank: Array) -> tuple[list[int], Array]:
+        """Ranks and rows of everybody, those of ``ranks`` who have none yet at ``blank``."""
+        rows = self.rows(len(blank))
+        if new := sorted(set(ranks) - set(self.ranks)):
+            everybody = self.ranks + new
+            rows = np.concatenate([rows, np.tile(blank, (len(new), 1))])
+            order = sorted(range(len(everybody)), key=everybody.__getitem__)
+            return [everybody[i] for i in order], rows[order]
+        return self.ranks, rows
+
+    def kept(self, ranks: Collection[int], width: int) -> "Sheet":
+        """Only the rows of ``ranks``."""
+        at = [i for i, rank in enumerate(self.ranks) if rank in ranks]
+        return fill([self.ranks[i] for i in at], self.rows(width)[at])
+
+
+def fill(ranks: list[int], rows: Array) -> Sheet:
+    """The sheet of these rows."""
+    return Sheet(ranks=ranks, cells=rows.tobytes())
+
+
+def columns(measured: Mapping[int, Measured], ranks: list[int]) -> tuple[Indices, Array]:
+    """Where the measured ranks stand among ``ranks``, and (measured, 3): speed, CPU, memory."""
+    at = np.fromiter((i for i, rank in enumerate(ranks) if rank in measured), dtype=np.intp)
+    seen = [measured[ranks[i]] for i in at]
+    values = np.array([(one.speed, one.cpu, one.memory) for one in seen], dtype=np.float64)
+    return at, values.reshape(len(seen), 3)
+
+
+def predictions(ranks: list[int], speeds: Array) -> dict[int, float]:
+    """By rank, to nine digits: on another machine the last bits may differ, and no share should hang on them."""
+    return {rank: float(f"{speed:.9g}") for rank, speed in zip(ranks, speeds.tolist(), strict=True)}

@@ -1,0 +1,80 @@
+"""What a fit gives and what it was given, as bytes: they travel in an event and in a command."""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.policies.parameters import RecurrentParameters
+from controlplane.policies.prediction.networks import Network
+from controlplane.protocol.base import Value
+
+Floats = NDArray[np.float64]
+
+
+class Weights(Value, frozen=True, kw_only=True):
+    """A common model first, then one for each of ``ranks``. ``tensors`` are 32-bit floats, (models, rows, columns)."""
+
+    network: str
+    look_back: int
+    hidden: int
+    ranks: list[int]
+    usual: list[float]
+    """Each rank's usual speed, which its model takes speeds relative to."""
+    tensors: dict[str, bytes]
+
+    def arrays(self, shapes: Mapping[str, tuple[int, int]]) -> dict[str, Floats]:
+        """The tensors in 64 bits, so that what follows from them is the same on every machine to nine digits."""
+        return {
+            name: np.frombuffer(self.tensors[name], dtype=np.float32).reshape(-1, *shape).astype(np.float64)
+            for name, shape in shapes.items()
+        }
+
+
+class LessonData(Value, frozen=True, kw_only=True):
+    """History of ``ranks``, oldest first, 32-bit floats (iterations, ranks, 3); not a number where not measured."""
+
+    ranks: list[int]
+    history: bytes
+    initial: bytes = b""
+    """Weights to begin from."""
+
+    def array(self) -> NDArray[np.float32]:
+        """(iterations, ranks, 3): speed, CPU, memory."""
+        return np.frombuffer(self.history, dtype=np.float32).reshape(-1, len(self.ranks), 3)
+
+
+def encode(value: Weights | LessonData) -> bytes:
+    """As it travels."""
+    return msgspec.msgpack.encode(value)
+
+
+def read_weights(data: bytes, network: Network, parameters: RecurrentParameters) -> Weights:
+    """The weights in ``data``.
+
+    Raises:
+        ValueError: where they are those of something else.
+    """
+    try:
+        weights = msgspec.msgpack.decode(data, type=Weights)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{network.name}: weights cannot be read: {error}") from None
+    found = (weights.network, weights.look_back, weights.hidden)
+    expected_kind = (network.name, parameters.look_back, parameters.hidden)
+    if found != expected_kind:
+        raise ValueError(f"found weights of {found}, expected those of {expected_kind} (network, look-back, hidden)")
+    _check_sizes(weights, network.shapes(parameters.look_back, parameters.hidden))
+    return weights
+
+
+def _check_sizes(weights: Weights, shapes: Mapping[str, tuple[int, int]]) -> None:
+    network, models = weights.network, len(weights.ranks) + 1
+    for name, (rows, columns) in shapes.items():
+        size, expected = len(weights.tensors.get(name, b"")), 4 * models * rows * columns
+        if size != expected:
+            raise ValueError(f"{network}: found {size} bytes of {name}, expected {expected} for {models} models")
+        if not np.isfinite(np.frombuffer(weights.tensors[name], dtype=np.float32)).all():
+            raise ValueError(f"{network}: {name} has weights that are not finite")
+    if len(weights.usual) != len(weights.ranks) or not all(0 < usual < float("inf") for usual in weights.usual):
+        raise ValueError(f"{network}: expected a usual speed above 0 for each of {len(weights.ranks)} workers")

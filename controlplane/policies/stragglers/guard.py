@@ -1,0 +1,61 @@
+"""The guard rail: if shares make iterations slower than even ones would, the operator is told.
+
+How long an iteration would have taken with even shares follows from what was measured in it: each worker's compute time
+per sample times the even share, and its communication as it was. A fixed cost per iteration makes a small share look
+dear by this, and so the even split: the guard may then be late, never rash.
+"""
+
+from collections.abc import Sequence
+
+from controlplane.core.choices import Finding, Observation
+from controlplane.policies.wording import seconds
+from controlplane.protocol.base import Value
+
+KIND = "shares"
+
+RECOVERS = 0.99
+"""An open finding closes when shares are at least this much better than even ones again: noise must not do it."""
+
+
+class GuardState(Value, frozen=True, kw_only=True):
+    """The latest iterations under uneven shares."""
+
+    actual_s: list[float] = []
+    even_s: list[float] = []
+    open: bool = False
+
+
+def watch(
+    observations: Sequence[Observation], state: GuardState, *, iterations: int
+) -> tuple[GuardState, list[Finding]]:
+    """One more iteration of comparable observations."""
+    shares = [seen.samples for seen in observations]
+    if not iterations or len(shares) < 2:
+        return state, []
+    if max(shares) - min(shares) <= 1:
+        closing = [_finding(False, "shares are even again")] if state.open else []
+        return GuardState(), closing
+    even = sum(shares) / len(shares)
+    actual_s = max(seen.busy_s for seen in observations)
+    even_s = max(seen.compute_s / seen.samples * even + seen.communication_s for seen in observations)
+    actual = [*state.actual_s, actual_s][-iterations:]
+    evens = [*state.even_s, even_s][-iterations:]
+    is_open = _is_open(actual, evens, state, iterations)
+    found = []
+    if is_open != state.open:
+        means = f"{seconds(sum(actual) / len(actual))} per iteration over the last {len(actual)}"
+        instead = f"even ones would have taken {seconds(sum(evens) / len(evens))}"
+        worse = "shares make the job slower" if is_open else "shares pay again"
+        found = [_finding(is_open, f"{worse}: {means}, {instead}")]
+    return GuardState(actual_s=actual, even_s=evens, open=is_open), found
+
+
+def _is_open(actual: Sequence[float], evens: Sequence[float], state: GuardState, iterations: int) -> bool:
+    if state.open:
+        return sum(actual) > RECOVERS * sum(evens)
+    slower = sum(one > other for one, other in zip(actual, evens, strict=True))
+    return len(actual) == iterations and sum(actual) > sum(evens) and 2 * slower > iterations
+
+
+def _finding(is_open: bool, sentence: str) -> Finding:
+    return Finding(rank=0, kind=KIND, open=is_open, sentence=sentence, subject="job")

@@ -1,0 +1,111 @@
+"""What the operator reads about a finding of the detector ``evidence``: the sentence and the numbers behind it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from controlplane.core.choices import Finding
+from controlplane.policies.stragglers.causes import Readings, cause_of
+from controlplane.policies.stragglers.verdict import Figures, Standing
+from controlplane.policies.wording import seconds
+
+Subject = Literal["worker", "server"]
+
+HOLDS_UP = 1.05
+"""Busy for so many times as long as any other, it is said to keep them waiting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """The latest iteration: how long each was busy, and what the machines' readings are."""
+
+    busy_s: Mapping[int, float]
+    readings: Mapping[int, Readings]
+
+
+def opening(
+    subject: Subject, rank: int, kind: str, standing: Standing, shown: Figures, situation: Situation
+) -> Finding:
+    """A flag opens: how slow, by which measure, how sure, why, and what it costs."""
+    cause, because = (
+        ("network", "all its workers measure it") if subject == "server" else cause_of(kind, rank, situation.readings)
+    )
+    cost, costs = _cost(subject, rank, situation.busy_s)
+    sentence = f"{stands(subject, rank, kind, shown)}, {shown.confidence:.1%} sure; {because}; {costs}"
+    evidence: dict[str, Any] = {
+        "ratio": shown.ratio,
+        "measure": shown.measure,
+        "slow_iterations": shown.raised,
+        "window": shown.window,
+        "confidence": shown.confidence,
+        "cause": cause,
+        **cost,
+    }
+    return Finding(
+        rank=rank,
+        kind=kind,
+        open=True,
+        sentence=sentence,
+        persistence=str(standing),
+        evidence=evidence,
+        subject=subject,
+    )
+
+
+def stands(subject: Subject, rank: int, kind: str, shown: Figures) -> str:
+    """``w5 takes 2.3 times the others' median in compute, raised in 8 of the last 8 iterations``."""
+    against = "the others' median" if shown.measure == "others" else "its own usual time"
+    return (
+        f"{_name(subject, rank)} takes {shown.ratio:.1f} times {against} in {kind}, "
+        f"raised in {shown.raised} of the last {shown.window} iterations"
+    )
+
+
+def closing(subject: Subject, rank: int, kind: str, shown: Figures | None) -> Finding:
+    """A flag closes: it keeps up again, or cannot be compared any more."""
+    name = _name(subject, rank)
+    if shown is None:
+        return _closed(subject, rank, kind, f"{name} can be compared neither with others nor with its past any more")
+    sentence = f"{name} keeps up again in {kind}: {shown.ratio:.1f} times over the last {shown.window} iterations"
+    return _closed(subject, rank, kind, sentence)
+
+
+def lasts(subject: Subject, rank: int, kind: str) -> Finding:
+    """A transient flag makes way for a lasting one."""
+    return _closed(subject, rank, kind, f"{_name(subject, rank)} is slow for longer than a disturbance")
+
+
+def forgotten(subject: Subject, rank: int, kind: str, window: int) -> Finding:
+    """A flag closes: there is no evidence any more."""
+    sentence = f"{_name(subject, rank)} was not measured for {window} iterations: not enough evidence"
+    return _closed(subject, rank, kind, sentence)
+
+
+def unclear(subject: Subject, rank: int, measured: int, window: int) -> str:
+    """Not enough evidence, and what is missing."""
+    return (
+        f"not enough evidence on {_name(subject, rank)}: it could be compared in {measured} of the last {window} "
+        "iterations, with at least two others or with its own past beside another one's"
+    )
+
+
+def _cost(subject: Subject, rank: int, busy_s: Mapping[int, float]) -> tuple[dict[str, float], str]:
+    others = [busy for other, busy in busy_s.items() if other != rank]
+    own = busy_s.get(rank, math.nan)
+    without = max(others, default=own)
+    span = max(own, without)
+    cost = {"busy_s": own, "iteration_s": span, "without_s": without, "cost_s": span - without}
+    what = "the iteration" if subject == "worker" else "an exchange"
+    name = _name(subject, rank)
+    if own > HOLDS_UP * without:
+        return cost, f"without {name} {what} would take {seconds(without)} instead of {seconds(span)}"
+    return cost, f"it costs nothing now: {what} takes {seconds(without)} without {name} as well"
+
+
+def _closed(subject: Subject, rank: int, kind: str, sentence: str) -> Finding:
+    return Finding(rank=rank, kind=kind, open=False, sentence=sentence, subject=subject)
+
+
+def _name(subject: Subject, rank: int) -> str:
+    return f"{subject[0]}{rank}"

@@ -1,0 +1,1 @@
+"""Virtual time, the very engine and policies of the live system, and models of machines, networks and mathematics."""

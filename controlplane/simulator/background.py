@@ -1,0 +1,96 @@
+"""What others take of a machine's CPU and memory, and what that leaves of its speed.
+
+Statistics after LB-BSP section 5.3 (tasks of a production cluster come, stay and go; the slowest machine at a half to a
+quarter of the fastest) and 5.4.2 (one competing process per machine that runs or sleeps with some probability).
+"""
+
+from typing import Annotated, Final
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from controlplane.protocol.base import Fraction
+from controlplane.protocol.spec import Part
+
+Array = NDArray[np.float64]
+Loads = tuple[Array, Array]
+
+SWAP_FROM, SWAP_SLOPE = 0.85, 2.0
+"""Above this part of its memory a machine swaps: its speed falls to 1 / (1 + slope * excess)."""
+
+LEAST_LEFT: Final = 0.2
+"""What a fair scheduler leaves of the CPU, however much others want."""
+
+OWN_MEMORY_GIB: Final = 4.8
+"""What the training itself occupies."""
+
+WARM_UP: Final = 10
+"""Stays before the beginning, so that tasks are already there."""
+
+
+class Background(Part, frozen=True, kw_only=True):
+    """Tasks of others: they arrive at random, stay for a lognormal time (sigma 1), and take cores and memory."""
+
+    arrivals_per_hour: Annotated[float, Meta(ge=0.0)] = 40.0
+    """On a machine of usual popularity; popularity is lognormal (sigma ``popularity``)."""
+    stay_s: Annotated[float, Meta(gt=0.0)] = 300.0
+    cores: tuple[float, float] = (0.4, 2.0)
+    memory_gib: tuple[float, float] = (0.6, 5.0)
+    popularity: Annotated[float, Meta(ge=0.0)] = 0.5
+    step_s: Annotated[float, Meta(gt=0.0)] = 5.0
+
+
+class Competitor(Part, frozen=True, kw_only=True):
+    """A process that takes ``cpu`` and ``memory`` while it runs; looked at each ``step_s``, it runs or sleeps anew."""
+
+    cpu: Fraction
+    memory: Fraction = 0.0
+    runs: Fraction = 0.5
+    """Part of the time that it runs."""
+    changes: Annotated[Fraction, Meta(description="Probability that it is decided anew at a step.")] = 0.2
+    step_s: Annotated[float, Meta(gt=0.0)] = 1.0
+
+
+def generated_load(
+    background: Background, cores: int, memory_gib: int, length_s: float, chance: np.random.Generator
+) -> Loads:
+    """CPU and memory in use, as fractions, at steps of ``background.step_s`` over ``length_s``."""
+    warm_s = WARM_UP * background.stay_s
+    steps = int(np.ceil((warm_s + length_s) / background.step_s))
+    popularity = chance.lognormal(0.0, background.popularity) if background.popularity else 1.0
+    tasks = chance.poisson(background.arrivals_per_hour / 3600 * popularity * (warm_s + length_s))
+    starts = chance.integers(0, steps, tasks)
+    # A lognormal of sigma 1 has exp(1/2) times its median for mean.
+    stays = chance.lognormal(np.log(background.stay_s) - 0.5, 1.0, tasks) / background.step_s
+    stops = np.minimum(starts + np.maximum(1, stays.astype(np.int64)), steps)
+    used = _sum_of(starts, stops, chance.uniform(*background.cores, tasks) / cores, steps)
+    own = min(1.0, OWN_MEMORY_GIB / memory_gib)
+    full = own + _sum_of(starts, stops, chance.uniform(*background.memory_gib, tasks) / memory_gib, steps)
+    first = int(warm_s / background.step_s)
+    return np.minimum(1.0, used[first:]), np.minimum(1.0, full[first:])
+
+
+def competing_load(competitor: Competitor, length_s: float, chance: np.random.Generator) -> Loads:
+    """CPU and memory in use by a process that runs and sleeps."""
+    steps = max(1, int(np.ceil(length_s / competitor.step_s)))
+    decided = chance.random(steps) < competitor.changes
+    decided[0] = True
+    wishes = chance.random(steps) < competitor.runs
+    running = wishes[np.maximum.accumulate(np.where(decided, np.arange(steps), 0))]
+    on = running.astype(np.float64)
+    return on * competitor.cpu, on * competitor.memory
+
+
+def speed_left(cpu: Array, memory: Array) -> Array:
+    """What is left of a machine's speed, as a fraction, when others use so much of its CPU and memory is so full."""
+    left: Array = np.maximum(LEAST_LEFT, 1.0 - cpu) / (1.0 + SWAP_SLOPE * np.maximum(0.0, memory - SWAP_FROM))
+    return left
+
+
+def _sum_of(starts: NDArray[np.int64], stops: NDArray[np.int64], amounts: Array, steps: int) -> Array:
+    change = np.zeros(steps + 1)
+    np.add.at(change, starts, amounts)
+    np.add.at(change, stops, -amounts)
+    summed: Array = np.maximum(0.0, np.cumsum(change)[:-1])
+    return summed

@@ -1,0 +1,212 @@
+"""The driver of the engine in virtual time: appends events to the log, hands them over, carries commands out.
+
+The engine is the live one and sees exactly the events that a live job's log would have. What the control plane itself
+costs is in the result: the way of a message to the log, the time that a decision takes (one at a time, as the lease
+has it), and the way of the answer.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from controlplane.core.choices import Resolve
+from controlplane.core.commands import (
+    AnyCommand,
+    IssueOrders,
+    IssuePlacement,
+    IssueServerOrders,
+    MoveJob,
+    TrainPredictor,
+)
+from controlplane.core.engine import Engine
+from controlplane.core.events import Entry, Event, TimePassed
+from controlplane.core.handling import EventRefused
+from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.training import fit
+from controlplane.protocol.base import Seconds
+from controlplane.protocol.orders import Orders, ServerOrders
+from controlplane.protocol.spec import Part
+from controlplane.simulator.kernel import Kernel
+
+BEGIN_MS: Final = 1_000_000
+"""The log's clock at virtual time 0: any time will do, as long as it is always the same."""
+
+
+class ControlPlane(Part, frozen=True, kw_only=True):
+    """What the control plane costs."""
+
+    latency_s: Seconds = 0.0
+    """Of a message, each way."""
+    decision_s: Seconds = 0.0
+    """Of handling one event; events are handled one after another."""
+    fit_s: Seconds = 1.0
+    """Of fitting a predictor, which holds nobody up."""
+
+
+class Job(Protocol):
+    """The processes that the engine's commands are for."""
+
+    def hear_orders(self, rank: int, orders: Orders) -> None:
+        """A worker gets its orders."""
+
+    def hear_server_orders(self, orders: ServerOrders) -> None:
+        """A server gets its orders."""
+
+    def hear_placement(self, command: IssuePlacement) -> None:
+        """A worker gets the placement."""
+
+    def signs_of_life(self) -> dict[str, int]:
+        """As ``TimePassed`` carries them."""
+
+
+class Recording:
+    """What is kept of the log: everything, or the digest of its bytes."""
+
+    def __init__(self, *, keep: bool) -> None:
+        self.entries: list[Entry] = []
+        self.commands: list[AnyCommand] = []
+        self._keep = keep
+        self._encoder = msgspec.msgpack.Encoder()
+        self._digest = hashlib.sha256()
+
+    def add(self, entry: Entry, commands: list[AnyCommand]) -> None:
+        """One entry and what the engine answered."""
+        self._digest.update(self._encoder.encode(entry))
+        for command in commands:
+            self._digest.update(self._encoder.encode(command))
+        if self._keep:
+            self.entries.append(entry)
+            self.commands += commands
+
+    @property
+    def digest(self) -> str:
+        """Of all entries and commands so far, in hexadecimal."""
+        return self._digest.hexdigest()
+
+
+class Driver:
+    """One job's log and engine. ``recording`` None: nothing is kept, which is cheaper."""
+
+    def __init__(
+        self, kernel: Kernel, resolve: Resolve, plane: ControlPlane, *, number: int = 1, recording: Recording | None
+    ) -> None:
+        self._kernel, self._resolve, self._plane, self._recording = kernel, resolve, plane, recording
+        self.engine = Engine(job=number, resolve=resolve)
+        self.job: Job | None = None
+        self.state = JobState.SUBMITTED
+        self.why = ""
+        """Of the last change of state."""
+        self.entries = 0
+        self.fruitless_ticks = 0
+        """Since anything but a tick was appended, or a tick was answered."""
+        self._busy_s = 0.0
+        self.refused: list[str] = []
+        self._last_ms, self._within_ms = -1, 0
+        self._free_s = 0.0
+        self._tick_ms: int | None = None
+        self._effects: dict[type[AnyCommand], Callable[..., None]] = {
+            IssueOrders: self._issue_orders,
+            IssueServerOrders: self._issue_server_orders,
+            IssuePlacement: self._issue_placement,
+            MoveJob: self._move_job,
+            TrainPredictor: self._train,
+        }
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in JOB_OVER
+
+    @property
+    def quiet_s(self) -> float:
+        """For how long there has been nothing but ticks without an answer."""
+        return self._kernel.now - self._busy_s
+
+    @property
+    def tick_is_pending(self) -> bool:
+        """Whether a tick stands among the events to come."""
+        return self._tick_ms is not None
+
+    def tell(self, event: Event) -> None:
+        """Send an event on its way to the log."""
+        if self._plane.latency_s > 0.0:
+            self._kernel.after(self._plane.latency_s, self.append, event)
+        else:
+            self.append(event)
+
+    def append(self, event: Event) -> None:
+        """The event reaches the log; what the engine answers takes effect when it has been on its way."""
+        if self.over:
+            return
+        self.fruitless_ticks = 0
+        self._busy_s = self._kernel.now
+        self._append(event)
+
+    def take(self, entry: Entry) -> list[AnyCommand]:
+        """Hand one entry to the engine, as every driver does: what has no place is refused, and no more."""
+        try:
+            commands = self.engine.handle(entry)
+        except EventRefused as refusal:
+            self.refused.append(str(refusal))
+            commands = []
+        if self._recording is not None:
+            self._recording.add(entry, commands)
+        return commands
+
+    def _append(self, event: Event) -> list[AnyCommand]:
+        now_s = self._kernel.now
+        at_ms = BEGIN_MS + int(now_s * 1000)
+        self._within_ms = self._within_ms + 1 if at_ms == self._last_ms else 0
+        self._last_ms = at_ms
+        self.entries += 1
+        commands = self.take(Entry(id=f"{at_ms}-{self._within_ms}", event=event))
+        self._free_s = max(now_s, self._free_s) + self._plane.decision_s
+        for command in commands:
+            effect = self._effects.get(type(command))
+            if effect is not None:
+                effect(command)
+        self._plan_tick()
+        return commands
+
+    def _plan_tick(self) -> None:
+        due_ms = self.engine.deadline_ms
+        if due_ms is None or (self._tick_ms is not None and self._tick_ms <= due_ms):
+            return
+        self._tick_ms = due_ms
+        # A hair later, so that the millisecond of the log's clock is not that before, by rounding.
+        self._kernel.at(max(self._kernel.now, (due_ms - BEGIN_MS) / 1000 + 1e-9), self._tick, due_ms)
+
+    def _tick(self, due_ms: int) -> None:
+        if due_ms != self._tick_ms or self.over:
+            return
+        self._tick_ms = None
+        assert self.job is not None
+        if self._append(TimePassed(seen=self.job.signs_of_life())):
+            self.fruitless_ticks, self._busy_s = 0, self._kernel.now
+        else:
+            self.fruitless_ticks += 1
+
+    # -- what commands do
+
+    def _issue_orders(self, command: IssueOrders) -> None:
+        assert self.job is not None
+        self._deliver(self.job.hear_orders, command.rank, command.orders)
+
+    def _issue_server_orders(self, command: IssueServerOrders) -> None:
+        assert self.job is not None
+        self._deliver(self.job.hear_server_orders, command.orders)
+
+    def _issue_placement(self, command: IssuePlacement) -> None:
+        assert self.job is not None
+        self._deliver(self.job.hear_placement, command)
+
+    def _deliver(self, hear: Callable[..., None], *arguments: object) -> None:
+        self._kernel.at(self._free_s + self._plane.latency_s, hear, *arguments)
+
+    def _move_job(self, command: MoveJob) -> None:
+        self.state, self.why = command.state, command.reason
+
+    def _train(self, command: TrainPredictor) -> None:
+        self._kernel.after(self._plane.fit_s, self.append, fit(command, self._resolve))

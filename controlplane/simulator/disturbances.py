@@ -1,0 +1,56 @@
+"""What slows a single iteration down without a trace in any reading: noise, and spikes of one or two iterations.
+
+A factor is a function of seed, worker and iteration, so that all policies meet the same ones.
+"""
+
+from typing import Annotated, Final
+
+import numpy as np
+from msgspec import Meta
+
+from controlplane.protocol.base import Fraction
+from controlplane.protocol.spec import Part
+
+_CHUNK: Final = 64
+"""Iterations that are drawn at once, for all workers."""
+
+
+class Wavering(Part, frozen=True, kw_only=True):
+    """How the time of an iteration wavers."""
+
+    noise: Annotated[float, Meta(ge=0.0, description="Standard deviation of the logarithm of its time.")] = 0.0
+    spikes: Annotated[Fraction, Meta(description="Probability that a spike begins.")] = 0.0
+    spike_times: tuple[float, float] = (1.5, 3.0)
+    """A spike takes so many times as long, uniformly between the two."""
+
+
+class Disturbances:
+    """The factors of all workers."""
+
+    def __init__(self, wavering: Wavering, *, workers: int, seed: int) -> None:
+        self._wavering, self._workers, self._seed = wavering, workers, seed
+        self._quiet = wavering.noise == 0.0 and wavering.spikes == 0.0
+        self._chunks: dict[int, list[list[float]]] = {}
+
+    def factor(self, rank: int, iteration: int) -> float:
+        """How many times as long that worker's iteration takes."""
+        if self._quiet:
+            return 1.0
+        chunk = self._chunks.get(iteration // _CHUNK)
+        if chunk is None:
+            chunk = self._chunks[iteration // _CHUNK] = self._draw(iteration // _CHUNK)
+        return chunk[iteration % _CHUNK][rank]
+
+    def _draw(self, number: int) -> list[list[float]]:
+        chance = np.random.default_rng([self._seed, 7919, number])
+        shape = (_CHUNK, self._workers)
+        # Of mean 1, so that noise makes nobody faster.
+        sigma = self._wavering.noise
+        factors = chance.lognormal(-sigma * sigma / 2, sigma, shape) if sigma else np.ones(shape)
+        begins = chance.random(shape) < self._wavering.spikes
+        times = chance.uniform(*self._wavering.spike_times, shape)
+        lasts = begins & (chance.random(shape) < 0.5)
+        spiked = np.where(begins, times, 1.0)
+        spiked[1:] = np.maximum(spiked[1:], np.where(lasts, times, 1.0)[:-1])
+        rows: list[list[float]] = (factors * spiked).tolist()
+        return rows

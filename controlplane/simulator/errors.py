@@ -1,0 +1,25 @@
+"""What a simulation refuses, and why it stops: each names the subject, what was found, and the cure."""
+
+
+class SimulationError(ValueError):
+    """A simulation that cannot begin or go on."""
+
+
+class ScenarioError(SimulationError):
+    """An impossible scenario: the field, what was found there, and what would do."""
+
+    def __init__(self, field: str, found: object, cure: str) -> None:
+        self.field, self.found, self.cure = field, found, cure
+        super().__init__(f"{field}: found {found!r}, expected {cure}")
+
+
+class SeriesEnded(SimulationError):
+    """A recorded or generated series is shorter than the job."""
+
+
+class TraceError(SimulationError):
+    """A trace file with a broken row: which one, and what is wrong with it."""
+
+
+class Stuck(SimulationError):
+    """Nothing can happen any more, and the job is not over: who waits for whom."""

@@ -1,0 +1,198 @@
+"""How long a machine takes for its samples: CPU machines, GPUs, and machines that others use too.
+
+The frozen parts are what a scenario says; ``build_machine`` makes of one what the simulated worker asks. All chance
+comes from the seed and the worker's rank, never from the order of events, so every policy meets the same machines.
+"""
+
+from typing import Annotated, Protocol
+
+import numpy as np
+from msgspec import Meta
+
+from controlplane.protocol.base import Fraction, Positive, Seconds
+from controlplane.protocol.spec import Part
+from controlplane.simulator.background import Array, Background, Competitor, competing_load, generated_load, speed_left
+from controlplane.simulator.disturbances import Disturbances
+from controlplane.simulator.errors import ScenarioError
+from controlplane.simulator.series import Series
+
+Speed = Annotated[float, Meta(gt=0.0, description="Samples per second.")]
+
+
+class SlowPeriod(Part, frozen=True, kw_only=True):
+    """Iterations that begin within it take ``times`` as long."""
+
+    times: Annotated[float, Meta(gt=0.0)]
+    from_s: Seconds = 0.0
+    until_s: float = float("inf")
+
+
+class CpuMachine(Part, frozen=True, kw_only=True, tag="cpu"):
+    """Samples one after another at a constant speed: t = overhead + x / v, ``slowness`` times as long."""
+
+    samples_per_second: Speed
+    overhead_s: Seconds = 0.0
+    slowness: Annotated[float, Meta(gt=0.0)] = 1.0
+    slow: tuple[SlowPeriod, ...] = ()
+
+
+class GpuMachine(Part, frozen=True, kw_only=True, tag="gpu"):
+    """A batch at once: t = launch + max(x, saturation) * seconds_per_sample (LB-BSP 3.3.1)."""
+
+    launch_s: Seconds
+    seconds_per_sample: Annotated[float, Meta(gt=0.0)]
+    saturation: int = 0
+    """Fewer samples than this take no less time."""
+    memory_samples: Positive
+    """How many fit into its memory."""
+    slow: tuple[SlowPeriod, ...] = ()
+
+
+class SharedMachine(Part, frozen=True, kw_only=True, tag="shared"):
+    """A CPU machine of which training gets what the tasks of others leave (LB-BSP 5.3)."""
+
+    samples_per_second: Speed
+    """When nobody else uses it."""
+    cores: Positive = 8
+    memory_gib: Positive = 32
+    background: Background = Background()
+
+
+class CompetingMachine(Part, frozen=True, kw_only=True, tag="competing"):
+    """A CPU machine with one competing process that runs and sleeps (LB-BSP 5.4.2)."""
+
+    samples_per_second: Speed
+    competitor: Competitor
+
+
+class TracedMachine(Part, frozen=True, kw_only=True, tag="traced"):
+    """A CPU machine whose CPU and memory use by others was recorded, in equal steps."""
+
+    samples_per_second: Speed
+    cpu: tuple[Fraction, ...]
+    memory: tuple[Fraction, ...]
+    step_s: Annotated[float, Meta(gt=0.0)]
+    repeats: bool = False
+
+
+MachineSpec = CpuMachine | GpuMachine | SharedMachine | CompetingMachine | TracedMachine
+
+
+class Machine(Protocol):
+    """What a simulated worker asks of its machine. Times are virtual, in seconds."""
+
+    interruptible: bool
+    """Whether work can be stopped after any sample."""
+
+    def finish_s(self, samples: int, began_s: float, iteration: int) -> float:
+        """When it will have processed them."""
+
+    def processed(self, samples: int, began_s: float, now_s: float, iteration: int) -> int:
+        """How many of them it has processed by now."""
+
+    def load(self, at_s: float) -> tuple[float, float]:
+        """CPU and memory in use by others, as fractions."""
+
+
+class Batch:
+    """A machine whose time depends on the number of samples and on nothing that lasts."""
+
+    __slots__ = ("_each_s", "_fixed_s", "_least", "_most", "_rank", "_slow", "_wavering", "interruptible")
+
+    def __init__(self, spec: CpuMachine | GpuMachine, rank: int, wavering: Disturbances) -> None:
+        self._rank, self._wavering, self._slow = rank, wavering, spec.slow
+        self.interruptible = isinstance(spec, CpuMachine)
+        if isinstance(spec, CpuMachine):
+            self._fixed_s = spec.overhead_s * spec.slowness
+            self._each_s = spec.slowness / spec.samples_per_second
+            self._least, self._most = 0, None
+        else:
+            self._fixed_s, self._each_s = spec.launch_s, spec.seconds_per_sample
+            self._least, self._most = spec.saturation, spec.memory_samples
+
+    def finish_s(self, samples: int, began_s: float, iteration: int) -> float:
+        """When it will have processed them.
+
+        Raises:
+            ScenarioError: for a batch that does not fit into a GPU's memory.
+        """
+        if self._most is not None and samples > self._most:
+            raise ScenarioError(
+                f"machine of w{self._rank}", f"a share of {samples}", f"at most the {self._most} samples that fit"
+            )
+        return began_s + (self._fixed_s + max(samples, self._least) * self._each_s) * self._factor(began_s, iteration)
+
+    def processed(self, samples: int, began_s: float, now_s: float, iteration: int) -> int:
+        """Samples come one after another, after the fixed part."""
+        inside_s = now_s - began_s - self._fixed_s * self._factor(began_s, iteration)
+        each_s = self._each_s * self._factor(began_s, iteration)
+        return max(0, min(samples, int(inside_s / each_s + 1e-9)))
+
+    def load(self, at_s: float) -> tuple[float, float]:
+        """Nobody else uses it."""
+        return 0.0, 0.0
+
+    def _factor(self, began_s: float, iteration: int) -> float:
+        factor = self._wavering.factor(self._rank, iteration)
+        for period in self._slow:
+            if period.from_s <= began_s < period.until_s:
+                factor *= period.times
+        return factor
+
+
+class Leftover:
+    """A machine whose speed follows what others leave of it: x is the integral of v over time."""
+
+    __slots__ = ("_cpu", "_memory", "_rank", "_speed", "_wavering", "interruptible")
+
+    def __init__(self, speed: Series, cpu: Series, memory: Series, rank: int, wavering: Disturbances) -> None:
+        self._speed, self._cpu, self._memory = speed, cpu, memory
+        self._rank, self._wavering = rank, wavering
+        self.interruptible = True
+
+    def finish_s(self, samples: int, began_s: float, iteration: int) -> float:
+        """When the integral of its speed reaches them; a disturbance makes them count for more."""
+        return self._speed.finish_s(began_s, samples * self._wavering.factor(self._rank, iteration))
+
+    def processed(self, samples: int, began_s: float, now_s: float, iteration: int) -> int:
+        """The integral of its speed so far."""
+        done = self._speed.done_by(now_s) - self._speed.done_by(began_s)
+        return max(0, min(samples, int(done / self._wavering.factor(self._rank, iteration) + 1e-9)))
+
+    def load(self, at_s: float) -> tuple[float, float]:
+        """What its series say."""
+        return self._cpu.at(at_s), self._memory.at(at_s)
+
+
+def build_machine(spec: MachineSpec, *, rank: int, seed: int, length_s: float, wavering: Disturbances) -> Machine:
+    """The machine of worker ``rank``; generated series last ``length_s``.
+
+    Raises:
+        ScenarioError: for series that cannot be.
+    """
+    if isinstance(spec, CpuMachine | GpuMachine):
+        return Batch(spec, rank, wavering)
+    chance = np.random.default_rng([seed, rank])
+    name = f"machine of w{rank}"
+    if isinstance(spec, TracedMachine):
+        if len(spec.cpu) != len(spec.memory):
+            raise ScenarioError(name, f"{len(spec.cpu)} CPU and {len(spec.memory)} memory values", "as many of each")
+        cpu, memory, step_s, repeats = np.array(spec.cpu), np.array(spec.memory), spec.step_s, spec.repeats
+    elif isinstance(spec, CompetingMachine):
+        cpu, memory = competing_load(spec.competitor, length_s, chance)
+        step_s, repeats = spec.competitor.step_s, True
+    else:
+        cpu, memory = generated_load(spec.background, spec.cores, spec.memory_gib, length_s, chance)
+        step_s, repeats = spec.background.step_s, True
+    speeds = spec.samples_per_second * speed_left(cpu, memory)
+    return Leftover(
+        _series(speeds, step_s, f"{name}, speed", repeats),
+        _series(cpu, step_s, f"{name}, CPU", repeats),
+        _series(memory, step_s, f"{name}, memory", repeats),
+        rank,
+        wavering,
+    )
+
+
+def _series(values: Array, step_s: float, name: str, repeats: bool) -> Series:
+    return Series(values.tolist(), step_s=step_s, name=name, repeats=repeats)

@@ -1,0 +1,170 @@
+"""How long parameters travel: links of workers, bandwidth and CPU of servers that all workers share.
+
+A server is shared fairly: each of n transfers gets an n-th of what it can do. Where no server has a limit, the time of
+a transfer is known at its beginning, and costs no event of its own.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from controlplane.protocol.base import Seconds
+from controlplane.protocol.spec import Part
+from controlplane.simulator.kernel import Kernel
+
+BytesPerSecond = Annotated[float, Meta(gt=0.0)]
+
+GBIT: float = 1e9 / 8
+"""Bytes per second of one gigabit per second."""
+
+
+class LinkChange(Part, frozen=True, kw_only=True):
+    """Another bandwidth: from an iteration of the worker on, or from a time on."""
+
+    bytes_per_s: BytesPerSecond
+    from_iteration: int | None = None
+    from_s: Seconds | None = None
+
+
+class Link(Part, frozen=True, kw_only=True):
+    """A worker's way to the servers. No bandwidth: unlimited."""
+
+    bytes_per_s: BytesPerSecond | None = None
+    latency_s: Seconds = 0.0
+    changes: tuple[LinkChange, ...] = ()
+    """The last that applies counts."""
+
+    def bandwidth(self, iteration: int, at_s: float) -> float | None:
+        """Bytes per second, then."""
+        found = self.bytes_per_s
+        for change in self.changes:
+            is_reached = change.from_iteration is not None and iteration >= change.from_iteration
+            if is_reached or (change.from_s is not None and at_s >= change.from_s):
+                found = change.bytes_per_s
+        return found
+
+
+class ServerChange(Part, frozen=True, kw_only=True):
+    """Another limit from a time on."""
+
+    from_s: Seconds
+    bytes_per_s: BytesPerSecond
+
+
+class ServerSpec(Part, frozen=True, kw_only=True):
+    """What a server can move and sum up per second, each way. No limit: as much as comes."""
+
+    bytes_per_s: BytesPerSecond | None = None
+    changes: tuple[ServerChange, ...] = ()
+
+
+class Pipe:
+    """One direction of one server: transfers share ``rate`` fairly.
+
+    Kept in its own time, which advances by ``rate / n`` bytes per second while n transfers are under way; a transfer
+    of b bytes ends when that has advanced by b (processor sharing, at the cost of a heap operation per transfer).
+    """
+
+    def __init__(self, kernel: Kernel, rate: float) -> None:
+        self._kernel, self._rate = kernel, rate
+        self._advanced = 0.0
+        self._at_s = 0.0
+        self._under_way: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._sequence = 0
+        self._planned = 0
+
+    def send(self, size: float, done: Callable[..., None], *arguments: Any) -> None:
+        """Begin a transfer; ``done(*arguments)`` happens at its end."""
+        self._advance()
+        self._sequence += 1
+        heapq.heappush(self._under_way, (self._advanced + size, self._sequence, done, arguments))
+        self._plan()
+
+    def limit(self, rate: float) -> None:
+        """Another rate from now on."""
+        self._advance()
+        self._rate = rate
+        self._plan()
+
+    def _advance(self) -> None:
+        if self._under_way:
+            self._advanced += (self._kernel.now - self._at_s) * self._rate / len(self._under_way)
+        else:
+            self._advanced = 0.0
+        self._at_s = self._kernel.now
+
+    def _plan(self) -> None:
+        if self._under_way:
+            self._planned += 1
+            left = max(0.0, self._under_way[0][0] - self._advanced)
+            self._kernel.after(left * len(self._under_way) / self._rate, self._end, self._planned)
+
+    def _end(self, planned: int) -> None:
+        if planned != self._planned:
+            return
+        self._advance()
+        ended = [heapq.heappop(self._under_way)]
+        # Its own time is that transfer's end by definition; computed, it may differ in the last digit.
+        self._advanced = ended[0][0]
+        while self._under_way and self._under_way[0][0] <= self._advanced:
+            ended.append(heapq.heappop(self._under_way))
+        self._plan()
+        for _, _, done, arguments in ended:
+            done(*arguments)
+
+
+class Network:
+    """The ways between the workers and the servers of one job."""
+
+    def __init__(self, kernel: Kernel, links: list[Link], servers: list[ServerSpec]) -> None:
+        self._kernel, self._links = kernel, links
+        self._constant = [link.bytes_per_s is None and not link.changes for link in links]
+        self.is_shared = any(server.bytes_per_s is not None for server in servers)
+        """Whether transfers of several workers slow each other down."""
+        self._pipes: list[tuple[Pipe, Pipe] | None] = [self._pipe(server) for server in servers]
+
+    def direct_s(self, rank: int, size: int, iteration: int) -> float:
+        """Time of a transfer of ``size`` bytes if only the worker's own link limits it."""
+        link = self._links[rank]
+        if self._constant[rank]:
+            return link.latency_s
+        bandwidth = link.bandwidth(iteration, self._kernel.now)
+        return link.latency_s + (size / bandwidth if bandwidth is not None else 0.0)
+
+    def transfer(
+        self, rank: int, sizes: Mapping[int, int], iteration: int, direction: int, done: Callable[..., None], *args: Any
+    ) -> None:
+        """Move so many bytes from (0: push) or to (1: pull) each server; ``done(*args)`` when all have arrived."""
+        arrival = _Arrival(self._kernel, len(sizes) + 1, done, args)
+        self._kernel.after(self.direct_s(rank, sum(sizes.values()), iteration), arrival.one)
+        for server, size in sizes.items():
+            pipes = self._pipes[server]
+            if pipes is None:
+                arrival.one()
+            else:
+                pipes[direction].send(size, arrival.one)
+
+    def _pipe(self, server: ServerSpec) -> tuple[Pipe, Pipe] | None:
+        if server.bytes_per_s is None:
+            return None
+        pipes = Pipe(self._kernel, server.bytes_per_s), Pipe(self._kernel, server.bytes_per_s)
+        for change in server.changes:
+            for pipe in pipes:
+                self._kernel.at(change.from_s, pipe.limit, change.bytes_per_s)
+        return pipes
+
+
+class _Arrival:
+    """Counts the parts of one transfer."""
+
+    __slots__ = ("_args", "_done", "_left")
+
+    def __init__(self, kernel: Kernel, parts: int, done: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self._left, self._done, self._args = parts, done, args
+
+    def one(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._done(*self._args)

@@ -1,0 +1,1 @@
+"""Real gradients for simulated workers: small models on generated data, computed for many workers at once."""

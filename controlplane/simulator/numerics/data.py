@@ -1,0 +1,122 @@
+"""Generated data for each problem, and whose samples are whose."""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from controlplane.simulator.numerics.problems import (
+    Array,
+    Factorisation,
+    Indices,
+    KMeans,
+    Linear,
+    Mlp,
+    Problem,
+    hinge,
+    logistic,
+    softmax,
+    squared,
+)
+from controlplane.simulator.numerics.settings import Numerics, Partition
+
+SPARSE_PART: Final = 0.3
+"""Part of the features that matter to a lasso's targets."""
+
+
+def build_problem(settings: Numerics, seed: int) -> Problem:
+    """The problem on data of that seed."""
+    chance = np.random.default_rng([seed, 31])
+    return _BUILDERS[settings.problem](settings, chance)
+
+
+def partition(kind: Partition, labels: Array, workers: int, seed: int) -> list[Indices]:
+    """Each worker's own samples, in the order in which it takes them; disjoint, and together all of them.
+
+    Raises:
+        ValueError: for ``shared``, where nobody has any.
+    """
+    chance = np.random.default_rng([seed, 37])
+    if kind == "iid":
+        return np.array_split(chance.permutation(len(labels)), workers)
+    order = np.lexsort((chance.random(len(labels)), labels))
+    if kind == "sorted":
+        parts = np.array_split(order, workers)
+    elif kind == "shards":
+        shards = np.array_split(order, 2 * workers)
+        dealt = chance.permutation(2 * workers)
+        parts = [np.concatenate([shards[dealt[2 * rank]], shards[dealt[2 * rank + 1]]]) for rank in range(workers)]
+    else:
+        raise ValueError(f"partition {kind}: samples are nobody's own")
+    return [chance.permutation(part) for part in parts]
+
+
+def _clouds(settings: Numerics, chance: np.random.Generator, classes: int) -> tuple[Array, Array]:
+    """Normal clouds around one mean per class; a part of the labels is wrong."""
+    count = settings.samples + settings.held_out
+    means = chance.normal(0.0, 1.0, (classes, settings.features))
+    means *= settings.separation / np.linalg.norm(means, axis=1, keepdims=True)
+    labels = chance.integers(0, classes, count)
+    inputs = means[labels] + chance.normal(0.0, 1.0, (count, settings.features))
+    wrong = chance.random(count) < settings.noise
+    labels = np.where(wrong, chance.integers(0, classes, count), labels)
+    return _with_ones(inputs), labels.astype(np.float64)
+
+
+def _with_ones(inputs: Array) -> Array:
+    return np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
+
+
+def _classifier(loss: Callable[..., tuple[Array, Array]]) -> Callable[[Numerics, np.random.Generator], Problem]:
+    def build(settings: Numerics, chance: np.random.Generator) -> Problem:
+        classes = settings.classes if loss is softmax else 2
+        inputs, labels = _clouds(settings, chance, classes)
+        outputs = classes if loss is softmax else 1
+        return Linear(inputs, labels, settings.held_out, loss, outputs=outputs, ridge=settings.penalty, lasso=0.0)
+
+    return build
+
+
+def _regression(*, is_lasso: bool) -> Callable[[Numerics, np.random.Generator], Problem]:
+    def build(settings: Numerics, chance: np.random.Generator) -> Problem:
+        count = settings.samples + settings.held_out
+        inputs = chance.normal(0.0, 1.0, (count, settings.features))
+        truth = chance.normal(0.0, 1.0, settings.features)
+        if is_lasso:
+            truth *= chance.random(settings.features) < SPARSE_PART
+        targets = inputs @ truth + chance.normal(0.0, settings.noise, count) if settings.noise else inputs @ truth
+        penalties = {"ridge": 0.0, "lasso": settings.penalty} if is_lasso else {"ridge": settings.penalty, "lasso": 0.0}
+        return Linear(inputs, targets, settings.held_out, squared, outputs=1, **penalties)
+
+    return build
+
+
+def _k_means(settings: Numerics, chance: np.random.Generator) -> Problem:
+    inputs, labels = _clouds(settings, chance, settings.classes)
+    return KMeans(inputs[:, :-1], labels, settings.held_out, clusters=settings.classes)
+
+
+def _mlp(settings: Numerics, chance: np.random.Generator) -> Problem:
+    inputs, labels = _clouds(settings, chance, settings.classes)
+    return Mlp(inputs, labels, settings.held_out, hidden=settings.hidden, classes=settings.classes)
+
+
+def _factorisation(settings: Numerics, chance: np.random.Generator) -> Problem:
+    """A square matrix of ``features`` rows, of rank ``classes``, with some of its cells known."""
+    side, count = settings.features, settings.samples + settings.held_out
+    left, right = (chance.normal(0.0, 1.0, (side, settings.classes)) for _ in range(2))
+    cells = chance.integers(0, side, (count, 2))
+    values = (left[cells[:, 0]] * right[cells[:, 1]]).sum(axis=1) + chance.normal(0.0, 1.0, count) * settings.noise
+    return Factorisation(cells, values, settings.held_out, shape=(side, side), rank=settings.classes)
+
+
+_BUILDERS: Final[dict[str, Callable[[Numerics, np.random.Generator], Problem]]] = {
+    "logistic-regression": _classifier(logistic),
+    "softmax-regression": _classifier(softmax),
+    "svm": _classifier(hinge),
+    "lasso": _regression(is_lasso=True),
+    "ridge": _regression(is_lasso=False),
+    "k-means": _k_means,
+    "matrix-factorisation": _factorisation,
+    "mlp": _mlp,
+}

@@ -1,0 +1,211 @@
+"""The parameters of a simulated job: versions that workers hold, gradients when they are needed, updates applied.
+
+A gradient is a function of the version that a worker pulled and of its samples; when it is computed does not matter.
+So it is computed when the first of several is needed, for all workers under way at once.
+"""
+
+from typing import Protocol
+
+import numpy as np
+
+from controlplane.protocol.messages import Evaluation
+from controlplane.protocol.spec import JobSpec
+from controlplane.simulator.numerics.data import build_problem, partition
+from controlplane.simulator.numerics.optimisers import build_optimiser
+from controlplane.simulator.numerics.problems import Array, Indices
+from controlplane.simulator.numerics.settings import Numerics
+
+
+class Reporter(Protocol):
+    """The worker that a gradient is for."""
+
+    rank: int
+    iteration: int
+    share: int
+    position: int
+    number: int
+
+    def say(self, message: Evaluation) -> None:
+        """Send a message."""
+
+
+class Surroundings(Protocol):
+    """What training needs to know of the run."""
+
+    spec: JobSpec
+
+    @property
+    def now(self) -> float:
+        """Virtual time."""
+
+
+class Training:
+    """All mathematics of one job."""
+
+    def __init__(self, settings: Numerics, run: Surroundings, seed: int) -> None:
+        self._settings, self._run = settings, run
+        data_seed = settings.data_seed if settings.data_seed is not None else seed
+        self.problem = build_problem(settings, data_seed)
+        self.sample_count = len(self.problem.labels)
+        workers = run.spec.workers
+        self._parts: list[Indices] | None = None
+        if settings.partition != "shared":
+            self._parts = partition(settings.partition, self.problem.labels, workers, data_seed)
+        self._cursors = [0] * workers
+        self.parameters = self.problem.start(np.random.default_rng([seed, 41]))
+        self._optimiser = build_optimiser(settings.optimizer, self.problem.size)
+        scale = settings.arrival_scale
+        self._arrival_scale = scale if scale is not None else 1.0 / workers
+        self._seed = seed
+        self._orders: dict[int, Indices] = {}
+        self._pulled: dict[int, Array] = {}
+        self._planned: dict[int, Indices] = {}
+        """By rank, the samples of its iteration, as long as it is not cut."""
+        self._under_way: set[int] = set()
+        """Those whose gradient was not computed."""
+        self._computed: dict[int, tuple[int, Array, float]] = {}
+        """By rank: samples, sum of gradients, sum of losses."""
+        self._reported: list[float] = [0.0] * workers
+        self._open: list[tuple[int, Array]] = []
+        self._kept: dict[int, list[tuple[int, int, Array]]] = {}
+        self.updates = 0
+        """Updates that took effect, each worker's counted."""
+        self.scores: list[tuple[float, int, float, float | None]] = []
+        """Virtual time, updates so far, held-out loss, accuracy."""
+        self.reached: tuple[float, int] | None = None
+        """When the target was first seen to be reached: virtual time and updates."""
+        self._last_scored = -1
+
+    # -- what workers do
+
+    def pulled(self, worker: Reporter, *, is_evaluator: bool) -> None:
+        """The worker has the version of now; arrays are replaced, never changed, so nothing is copied."""
+        self._pulled[worker.rank] = self.parameters
+        if is_evaluator and worker.iteration % self._run.spec.evaluate.every == 0:
+            self._evaluate(worker)
+
+    def begin(self, worker: Reporter) -> None:
+        """The worker knows its samples."""
+        self._planned[worker.rank] = self._samples(worker.rank, worker.position, worker.share)
+        self._under_way.add(worker.rank)
+        self._computed.pop(worker.rank, None)
+
+    def loss(self, rank: int) -> float:
+        """Mean over the samples of the worker's last update."""
+        return self._reported[rank]
+
+    # -- what servers do
+
+    def contribute(self, rank: int, samples: int) -> None:
+        """For the open iteration."""
+        self._open.append((samples, self._sum(rank, samples)))
+
+    def close(self) -> None:
+        """Sums and counts together; an iteration of nothing changes nothing."""
+        contributions, self._open = self._open, []
+        self._take(contributions, 1.0)
+
+    def apply(self, rank: int, samples: int) -> None:
+        """On arrival, scaled."""
+        self._take([(samples, self._sum(rank, samples))], self._arrival_scale)
+
+    def keep(self, rank: int, iteration: int, samples: int) -> None:
+        """Until its worker is let pass (PSP Alg. 1)."""
+        self._kept.setdefault(rank, []).append((iteration, samples, self._sum(rank, samples)))
+
+    def let_in(self, passed: dict[int, int]) -> None:
+        """As one sum: a step as long as those of all its updates."""
+        let: list[tuple[int, Array]] = []
+        for rank, last in passed.items():
+            kept = self._kept.get(rank, [])
+            let += [(samples, total) for iteration, samples, total in kept if iteration <= last]
+            self._kept[rank] = [update for update in kept if update[0] > last]
+        self._take(let, self._arrival_scale * len(let))
+
+    def _take(self, contributions: list[tuple[int, Array]], scale: float) -> None:
+        samples = sum(count for count, _ in contributions)
+        self.updates += len(contributions)
+        if samples:
+            total = np.sum([summed for _, summed in contributions], axis=0)
+            self.parameters = self.problem.step(self.parameters, total, samples, self._optimiser.mover(scale))
+
+    # -- gradients
+
+    def _sum(self, rank: int, samples: int) -> Array:
+        found = self._computed.pop(rank, None)
+        if samples < len(self._planned[rank]):
+            self._planned[rank] = self._planned[rank][:samples]
+            self._compute([rank])
+            found = self._computed.pop(rank)
+        elif found is None:
+            self._compute(sorted(self._under_way))
+            found = self._computed.pop(rank)
+        self._cursors[rank] += samples
+        self._reported[rank] = found[2] / samples if samples else 0.0
+        return found[1]
+
+    def _compute(self, ranks: list[int]) -> None:
+        """For all of ``ranks`` at once; shorter shares are filled up and masked."""
+        self._under_way.difference_update(ranks)
+        shares = [self._planned[rank] for rank in ranks]
+        longest = max(1, *(len(share) for share in shares))
+        samples = np.zeros((len(ranks), longest), dtype=np.int64)
+        mask = np.zeros((len(ranks), longest))
+        for row, share in enumerate(shares):
+            samples[row, : len(share)] = share
+            mask[row, : len(share)] = 1.0
+        versions = [self._pulled[rank] for rank in ranks]
+        is_one = all(version is versions[0] for version in versions)
+        parameters = versions[0][None] if is_one else np.stack(versions)
+        gradients, losses = self.problem.sums(parameters, samples, mask)
+        for row, rank in enumerate(ranks):
+            self._computed[rank] = len(shares[row]), gradients[row], float(losses[row])
+
+    def _samples(self, rank: int, position: int, count: int) -> Indices:
+        if self._parts is None:
+            return self._at_positions(position, count)
+        part = self._parts[rank]
+        first = self._cursors[rank] if self._settings.resumes else 0
+        return part[(first + np.arange(count)) % len(part)]
+
+    def _at_positions(self, position: int, count: int) -> Indices:
+        """As the live workers have it: a seeded permutation per pass over the data."""
+        parts = []
+        end = position + count
+        while position < end:
+            number, begin = divmod(position, self.sample_count)
+            taken = self._permutation(number)[begin : begin + end - position]
+            parts.append(taken)
+            position += len(taken)
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    def _permutation(self, number: int) -> Indices:
+        if number not in self._orders:
+            if len(self._orders) >= 4:
+                del self._orders[min(self._orders)]
+            self._orders[number] = np.random.default_rng([self._seed, number]).permutation(self.sample_count)
+        return self._orders[number]
+
+    # -- evaluation
+
+    def _evaluate(self, worker: Reporter) -> None:
+        if self.updates == self._last_scored:
+            return
+        self._last_scored = self.updates
+        loss, accuracy = self.problem.score(self.parameters)
+        self.scores.append((self._run.now, self.updates, loss, accuracy))
+        target = self._settings.target
+        hits_loss = target.loss is not None and loss <= target.loss
+        hits_accuracy = target.accuracy is not None and accuracy is not None and accuracy >= target.accuracy
+        if self.reached is None and (hits_loss or hits_accuracy):
+            self.reached = self._run.now, self.updates
+        worker.say(
+            Evaluation(
+                number=worker.number + 1,
+                iteration=worker.iteration,
+                loss=loss,
+                accuracy=accuracy,
+                samples=self._settings.held_out,
+                seconds=0.0,
+            )
+        )

@@ -1,0 +1,32 @@
+"""Runs scenarios: one policy, or all that are to be compared."""
+
+from collections.abc import Iterator, Sequence
+
+from controlplane.simulator.cluster import Cluster
+from controlplane.simulator.control import Recording
+from controlplane.simulator.outcome import Outcome, outcome_of
+from controlplane.simulator.scenario import Scenario, check, chosen
+
+
+def simulate(scenario: Scenario, policy: str, *, seed: int = 0, recording: Recording | None = None) -> Outcome:
+    """What the job does under ``policy``: a name of the scenario's, or registered names joined by ``+``.
+
+    Raises:
+        ScenarioError: for an impossible scenario, or a policy that does not exist.
+        Stuck: if nothing can happen any more before the job is over.
+        SeriesEnded: if a recorded series is shorter than the job.
+    """
+    check(scenario)
+    cluster = Cluster(scenario, chosen(scenario, policy), seed=seed, recording=recording)
+    cluster.run()
+    return outcome_of(cluster, policy, seed, recording.digest if recording is not None else None)
+
+
+def compare(scenario: Scenario, policies: Sequence[str] = (), *, seed: int = 0) -> Iterator[Outcome]:
+    """One outcome after another; all policies meet the same machines. None named: the scenario's own."""
+    check(scenario)
+    names = list(policies) or list(scenario.policies)
+    for name in names:
+        chosen(scenario, name)
+    for name in names:
+        yield simulate(scenario, name, seed=seed)

@@ -1,0 +1,185 @@
+"""What a scenario says: machines, job, the policies to compare, and what a paper found. One small file each.
+
+A scenario is values only; ``check`` refuses an impossible one with the field and the cure.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
+from controlplane.policies import registry
+from controlplane.protocol.base import Count, Name, Positive, Seconds
+from controlplane.protocol.spec import Choice, JobSpec, Part, SpecError, Synchronization
+from controlplane.simulator.control import ControlPlane
+from controlplane.simulator.disturbances import Wavering
+from controlplane.simulator.errors import ScenarioError
+from controlplane.simulator.machines import GpuMachine, MachineSpec
+from controlplane.simulator.network import Link, ServerSpec
+from controlplane.simulator.numerics.settings import Numerics
+
+QUESTIONS = ("batching", "barrier", "placement", "data")
+
+
+class Group(Part, frozen=True, kw_only=True):
+    """Workers that are alike, in order of rank."""
+
+    count: Positive
+    machine: MachineSpec
+    link: Link = Link()
+    starts_s: Seconds = 0.0
+    """When their processes say hello."""
+
+
+class Happening(Part, frozen=True, kw_only=True):
+    """A process ends: its agent says so soon (crash, leave), or its whole machine falls silent (vanish)."""
+
+    kind: Literal["crash", "leave", "vanish"]
+    at_s: Seconds
+    index: Count
+    role: Literal["worker", "server"] = "worker"
+
+
+class PaperFigure(Part, frozen=True, kw_only=True):
+    """One figure of a paper that the scenario is there to reproduce."""
+
+    where: str
+    says: str
+    policy: Name
+    metric: Literal["iteration_s", "update_s", "updates", "updates_to_target", "time_to_target_s"]
+    ratio: float
+    """The policy's over the baseline's."""
+
+
+class Scenario(Part, frozen=True, kw_only=True):
+    """One experiment."""
+
+    name: Name
+    title: str
+    story: str
+    """What it is modelled after, what was calibrated by the paper's own figures, and what was not."""
+    spec: JobSpec
+    """Its synchronization is replaced by that of each policy."""
+    policies: dict[str, Synchronization]
+    """By the name under which each is compared."""
+    baseline: Name
+    groups: tuple[Group, ...]
+    tensor_sizes: tuple[Positive, ...] = (1000,)
+    """Elements of each parameter tensor; they decide how many bytes travel."""
+    servers: ServerSpec = ServerSpec()
+    """Each of the job's servers, but for those in ``odd_servers``."""
+    odd_servers: dict[int, ServerSpec] = {}
+    control: ControlPlane = ControlPlane()
+    wavering: Wavering = Wavering()
+    numerics: Numerics | None = None
+    """None: only times matter."""
+    happenings: tuple[Happening, ...] = ()
+    horizon_s: Annotated[float, Meta(gt=0.0)] = 3600.0
+    """Virtual time after which a run ends unfinished; generated series are as long and then repeat."""
+    warm_up: Count = 0
+    """Iterations that enter no figure."""
+    paper: tuple[PaperFigure, ...] = ()
+
+    @property
+    def machines(self) -> list[Group]:
+        """The group of each rank."""
+        return [group for group in self.groups for _ in range(group.count)]
+
+
+def check(scenario: Scenario) -> None:
+    """Raise ``ScenarioError`` unless the scenario is possible."""
+    _check_ranges(scenario)
+    workers, machines = scenario.spec.workers, sum(group.count for group in scenario.groups)
+    if machines != workers:
+        raise ScenarioError("groups", f"{machines} machines", f"one for each of the {workers} workers of the spec")
+    if not scenario.policies:
+        raise ScenarioError("policies", {}, "at least one to look at")
+    if scenario.baseline not in scenario.policies:
+        raise ScenarioError("baseline", scenario.baseline, f"one of {', '.join(scenario.policies)}")
+    if not scenario.tensor_sizes:
+        raise ScenarioError("tensor_sizes", (), "at least one tensor")
+    for label, chosen in scenario.policies.items():
+        _check_policies(f"policies.{label}", chosen)
+    for figure in scenario.paper:
+        if figure.policy not in scenario.policies:
+            raise ScenarioError("paper.policy", figure.policy, f"one of {', '.join(scenario.policies)}")
+    _check_processes(scenario)
+    _check_memory(scenario)
+    _check_numerics(scenario)
+    stop = scenario.spec.stop
+    if stop.iterations is None and stop.seconds is None and (stop.accuracy is None or scenario.numerics is None):
+        raise ScenarioError("spec.stop", stop, "iterations or seconds, or an accuracy with numerics")
+
+
+def chosen(scenario: Scenario, name: str) -> Synchronization:
+    """The policies that ``name`` stands for: one of the scenario's, or registered names as in ``lb-bsp-cpu+pssp``.
+
+    Raises:
+        ScenarioError: where there is no such policy; says which there are.
+    """
+    if name in scenario.policies:
+        return scenario.policies[name]
+    found = scenario.policies[scenario.baseline]
+    for part in name.split("+"):
+        questions = [question for question in QUESTIONS if part in registry.names(question)]
+        if not questions:
+            known = "; ".join(f"{question}: {', '.join(registry.names(question))}" for question in QUESTIONS)
+            cure = f"one of {', '.join(scenario.policies)}, or registered policies joined by + ({known})"
+            raise ScenarioError("policies", part, cure)
+        found = replace(found, **{questions[0]: Choice(name=part)})
+    return found
+
+
+def _check_ranges(scenario: Scenario) -> None:
+    """Structs that are made in Python are not checked when they are made."""
+    try:
+        msgspec.convert(msgspec.to_builtins(scenario), Scenario)
+    except msgspec.ValidationError as error:
+        sentence, _, path = str(error).partition(" - at `$")
+        field = path.rstrip("`").lstrip(".") or "scenario"
+        raise ScenarioError(field, "a value out of range", sentence.removeprefix("Expected ")) from None
+
+
+def _check_numerics(scenario: Scenario) -> None:
+    numerics = scenario.numerics
+    if numerics is None:
+        return
+    optimizer = numerics.optimizer
+    if numerics.problem == "lasso" and (optimizer.name != "sgd" or optimizer.momentum):
+        raise ScenarioError("numerics.optimizer", optimizer, "sgd without momentum, which the lasso's shrinkage is for")
+    if numerics.partition != "shared" and numerics.samples < 2 * scenario.spec.workers:
+        raise ScenarioError("numerics.samples", numerics.samples, "at least two for each worker")
+
+
+def _check_policies(field: str, chosen: Synchronization) -> None:
+    try:
+        registry.check(chosen)
+    except SpecError as error:
+        raise ScenarioError(f"{field}.{error.field}", error.found, error.expected) from None
+
+
+def _check_processes(scenario: Scenario) -> None:
+    spec = scenario.spec
+    for at, happening in enumerate(scenario.happenings):
+        count = spec.workers if happening.role == "worker" else spec.servers
+        if happening.index >= count:
+            found = f"{happening.role} {happening.index}"
+            raise ScenarioError(f"happenings[{at}]", found, f"an index below {count}")
+    for index in scenario.odd_servers:
+        if index >= spec.servers:
+            raise ScenarioError("odd_servers", index, f"an index below {spec.servers}")
+
+
+def _check_memory(scenario: Scenario) -> None:
+    for rank, machine in _gpus(scenario):
+        if scenario.spec.batch_size > machine.memory_samples:
+            found, cure = f"{machine.memory_samples} samples of memory", f"{scenario.spec.batch_size}, the batch size"
+            raise ScenarioError(f"machine of w{rank}", found, f"at least {cure}")
+
+
+def _gpus(scenario: Scenario) -> Iterator[tuple[int, GpuMachine]]:
+    for rank, group in enumerate(scenario.machines):
+        if isinstance(group.machine, GpuMachine):
+            yield rank, group.machine

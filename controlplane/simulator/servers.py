@@ -1,0 +1,155 @@
+"""The servers of a job, as their orders have them: quorums, versions, and pulls that are held until there is one.
+
+All servers are one here: an update counts when all of it has arrived, and a version is there when every server has
+it. How long an update takes to each of them is the network's affair.
+"""
+
+from typing import Protocol
+
+from controlplane.protocol.orders import ServerOrders
+from controlplane.simulator.kernel import Kernel
+
+
+class Puller(Protocol):
+    """Who waits for a version."""
+
+    rank: int
+    attempt: int
+
+    def version_is_there(self) -> None:
+        """It may be transferred now."""
+
+
+class Mathematics(Protocol):
+    """What updates do to the parameters, where that is computed."""
+
+    def contribute(self, rank: int, samples: int) -> None:
+        """A worker's update of the open iteration has arrived; it counts when that is closed."""
+
+    def close(self) -> None:
+        """The updates that have arrived make a version."""
+
+    def apply(self, rank: int, samples: int) -> None:
+        """A worker's update takes effect by itself."""
+
+    def keep(self, rank: int, iteration: int, samples: int) -> None:
+        """A worker's update waits until its worker is let pass."""
+
+    def let_in(self, passed: dict[int, int]) -> None:
+        """By rank, up to which iteration the kept updates take effect, as one sum."""
+
+
+class Servers:
+    """What all servers of the job hold together."""
+
+    def __init__(self, kernel: Kernel, mathematics: Mathematics | None) -> None:
+        self._kernel, self._mathematics = kernel, mathematics
+        self.orders: ServerOrders | None = None
+        self.version = 0
+        self.closed_s: list[float] = []
+        """When each version came to be, from version 1 on; in synchronous modes."""
+        self.updates = 0
+        """Contributions that count."""
+        self.contributed: dict[int, dict[int, int]] = {}
+        """Of open iterations: samples by rank."""
+        self._held: dict[int, list[tuple[Puller, int]]] = {}
+        self._members: dict[int, int] = {}
+        self._latest_arrival = 0
+
+    def hear(self, orders: ServerOrders) -> None:
+        """Newer orders replace older ones whole."""
+        if self.orders is not None and orders.rank_in_time <= self.orders.rank_in_time:
+            return
+        was_free = self.orders is not None and self.orders.apply != "quorum"
+        self.orders = orders
+        self._members = {member.rank: member.from_iteration for member in orders.members}
+        self._latest_arrival = max(self._members.values(), default=0)
+        if orders.apply == "quorum" and was_free:
+            # The numbers in between belong to the asynchronous phase: nobody owes them.
+            self.version = max(self.version, orders.apply_from)
+            self.contributed = {}
+        if orders.apply == "release" and self._mathematics is not None:
+            self._mathematics.let_in(orders.passed)
+        self._close()
+        self._let_go()
+
+    def pull(self, puller: Puller, iteration: int) -> None:
+        """Tell ``puller`` as soon as the version that ``iteration`` begins from is there."""
+        if self.version >= iteration or self.is_free(iteration):
+            puller.version_is_there()
+        else:
+            self._held.setdefault(iteration, []).append((puller, puller.attempt))
+
+    def push(self, rank: int, iteration: int, samples: int) -> bool:
+        """All of an update is here; False if it does not count any more."""
+        if self.is_free(iteration):
+            self._apply(rank, iteration, samples)
+            return True
+        orders = self.orders
+        assert orders is not None
+        named = orders.quorums.get(iteration)
+        if iteration < self.version or rank not in self._members or (named is not None and rank not in named):
+            return False
+        self.contributed.setdefault(iteration, {})[rank] = samples
+        self.updates += 1
+        if self._mathematics is not None:
+            self._mathematics.contribute(rank, samples)
+        self._close()
+        return True
+
+    def is_free(self, iteration: int) -> bool:
+        """Whether updates of that iteration take effect without a quorum."""
+        orders = self.orders
+        return orders is not None and orders.apply != "quorum" and iteration >= orders.apply_from
+
+    def awaited(self) -> list[int]:
+        """Whose contributions to the open iteration are missing."""
+        here = self.contributed.get(self.version, {})
+        return sorted(rank for rank, first in self._members.items() if first <= self.version and rank not in here)
+
+    def _apply(self, rank: int, iteration: int, samples: int) -> None:
+        assert self.orders is not None
+        self.updates += 1
+        if self._mathematics is None:
+            return
+        if self.orders.apply == "arrival":
+            self._mathematics.apply(rank, samples)
+        else:
+            self._mathematics.keep(rank, iteration, samples)
+
+    def _close(self) -> None:
+        while not self.is_free(self.version) and self._is_complete():
+            self.contributed.pop(self.version, None)
+            if self._mathematics is not None:
+                self._mathematics.close()
+            self.version += 1
+            self.closed_s.append(self._kernel.now)
+            self._tell(self._held.pop(self.version, []))
+
+    def _is_complete(self) -> bool:
+        orders, k = self.orders, self.version
+        if orders is None:
+            return False
+        here = self.contributed.get(k, {})
+        if k in orders.quorums:
+            return here.keys() >= self._members.keys() & set(orders.quorums[k])
+        if orders.named_from is not None and k >= orders.named_from:
+            return False
+        if k >= self._latest_arrival:
+            # Contributions are only taken from members, but members may have left since.
+            if len(here) < len(self._members):
+                return False
+            return bool(self._members) and here.keys() >= self._members.keys()
+        counting = {rank for rank, first in self._members.items() if first <= k}
+        return bool(counting) and here.keys() >= counting
+
+    def _let_go(self) -> None:
+        """Orders may have made versions that are held back unnecessary, or present."""
+        for iteration in sorted(self._held):
+            if self.version >= iteration or self.is_free(iteration):
+                self._tell(self._held.pop(iteration))
+
+    def _tell(self, held: list[tuple[Puller, int]]) -> None:
+        for puller, attempt in held:
+            if puller.attempt == attempt:
+                puller.version_is_there()

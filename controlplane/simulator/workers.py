@@ -1,0 +1,334 @@
+"""One worker in virtual time: what the training loop of ``workers.trainer`` does, by the same orders.
+
+Boundary -> pull (held until the version is there) -> share (awaited for a while) -> compute -> push -> report. Time is
+charged to the parts of an iteration by the live loop's definition.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from controlplane.core.events import WorkerHeard, WorkerSaid
+from controlplane.protocol.messages import Computed, Held, IterationReport, ProgressReport, WorkerFinished, WorkerHello
+from controlplane.protocol.orders import Orders
+from controlplane.simulator.machines import Machine
+
+if TYPE_CHECKING:
+    from controlplane.simulator.cluster import Cluster
+
+
+class Phase(IntEnum):
+    """Where a worker is."""
+
+    STARTING = 0
+    BOUNDARY = 1
+    """Waits for leave."""
+    PULL = 2
+    """Waits for a version, or receives it."""
+    SHARE = 3
+    """Waits for orders that name its share."""
+    COMPUTE = 4
+    PUSH = 5
+    STALE = 6
+    """Its update does not count any more: waits for orders that say what to do instead."""
+    FINISHED = 7
+    DEAD = 8
+
+
+class SimulatedWorker:
+    """One rank. Virtual time and everybody else are in ``cluster``."""
+
+    __slots__ = (
+        "_cluster",
+        "_compute_from_s",
+        "_compute_to_s",
+        "_generation",
+        "_heard",
+        "_ready_s",
+        "_released_s",
+        "_said_held",
+        "_version_s",
+        "attempt",
+        "began_s",
+        "communication_s",
+        "compute_s",
+        "coordination_s",
+        "instance",
+        "iteration",
+        "machine",
+        "number",
+        "orders",
+        "phase",
+        "position",
+        "rank",
+        "reports",
+        "samples",
+        "share",
+        "silent_s",
+        "total_s",
+        "waiting_s",
+    )
+
+    def __init__(self, rank: int, machine: Machine, cluster: "Cluster") -> None:
+        self.rank, self.machine, self._cluster = rank, machine, cluster
+        self.instance = f"w{rank}.0.1"
+        self.phase = Phase.STARTING
+        self.orders: Orders | None = None
+        self.iteration = 0
+        self.attempt = 0
+        """Counts what it began, so that the end of something that was left is not taken for that of the next."""
+        self.number = 0
+        self.share = self.position = 0
+        self.silent_s: float | None = None
+        """Since when it gives no sign of life."""
+        self.reports = self.samples = 0
+        self.compute_s = self.communication_s = self.waiting_s = self.coordination_s = self.total_s = 0.0
+        self._heard: list[Orders] = []
+        self._said_held = -1
+        self._generation = 0
+        self.began_s = self._released_s = self._version_s = self._ready_s = 0.0
+        self._compute_from_s = self._compute_to_s = 0.0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still acts."""
+        return self.phase is not Phase.DEAD and self.silent_s is None
+
+    def hello(self) -> None:
+        """Its first words."""
+        if self.is_alive:
+            job = self._cluster
+            self.say(WorkerHello(number=1, parameter_count=job.parameter_count, sample_count=job.sample_count))
+
+    def say(self, message: WorkerSaid) -> None:
+        """Send a message with the next number."""
+        self.number = message.number
+        self._cluster.driver.tell(WorkerHeard(rank=self.rank, instance=self.instance, message=message))
+
+    def hear(self, orders: Orders) -> None:
+        """Newer orders replace older ones whole."""
+        if not self.is_alive:
+            return
+        if self.orders is None:
+            self.iteration, self.began_s, self.phase = orders.share_from, self._cluster.now, Phase.BOUNDARY
+        elif orders.rank_in_time <= self.orders.rank_in_time:
+            return
+        self.orders = orders
+        self._heard.append(orders)
+        if orders.skip_to > self.iteration and self.phase is not Phase.FINISHED:
+            self.attempt += 1
+            self.iteration, self.phase = orders.skip_to, Phase.BOUNDARY
+        if self.phase is Phase.BOUNDARY:
+            self._go_on()
+        elif self.phase is Phase.SHARE:
+            self._take_share()
+        elif self.phase is Phase.COMPUTE and orders.cut == self.iteration:
+            self._cut()
+        elif self.phase is Phase.STALE and orders.generation > self._generation:
+            self._push_again()
+
+    def die(self, *, silent: bool) -> None:
+        """Stop acting; ``silent``: nobody says so."""
+        self.attempt += 1
+        if silent:
+            self.silent_s = self._cluster.now
+        else:
+            self.phase = Phase.DEAD
+
+    # -- boundary
+
+    def _go_on(self) -> None:
+        orders, k = self.orders, self.iteration
+        assert orders is not None
+        if orders.stop_at is not None and orders.stop_at <= k:
+            self.phase = Phase.FINISHED
+            self.say(WorkerFinished(number=self.number + 1, iteration=k, model_saved=orders.evaluator))
+        elif orders.hold:
+            if self._said_held < orders.sequence:
+                self._said_held = orders.sequence
+                self.say(
+                    Held(number=self.number + 1, generation=orders.generation, iteration=k, sequence=orders.sequence)
+                )
+        elif orders.watermark >= k:
+            self._released_s = self._cluster.now
+            self.phase = Phase.PULL
+            self._cluster.servers.pull(self, k)
+
+    # -- pull and share
+
+    def version_is_there(self) -> None:
+        """The servers send what it has waited for."""
+        cluster = self._cluster
+        self._version_s = cluster.now
+        self.attempt += 1
+        if cluster.network.is_shared:
+            cluster.network.transfer(self.rank, cluster.sizes, self.iteration, 1, self._pulled, self.attempt)
+        else:
+            self._have(cluster.now + cluster.network.direct_s(self.rank, cluster.bytes, self.iteration))
+
+    def _pulled(self, attempt: int) -> None:
+        if attempt == self.attempt and self.is_alive:
+            self._have(self._cluster.now)
+
+    def _have(self, at_s: float) -> None:
+        """The parameters are here at ``at_s``, which may be soon."""
+        self._ready_s = at_s
+        orders = self.orders
+        assert orders is not None
+        if self._cluster.mathematics is not None:
+            self._cluster.mathematics.pulled(self, is_evaluator=orders.evaluator)
+        if orders.share_until >= self.iteration:
+            self._compute(at_s)
+        else:
+            self.phase = Phase.SHARE
+            self._cluster.kernel.at(at_s + orders.decision_timeout_s, self._timed_out, self.attempt)
+
+    def _take_share(self) -> None:
+        orders = self.orders
+        assert orders is not None
+        if orders.stop_at is not None and orders.stop_at <= self.iteration:
+            self.phase = Phase.BOUNDARY
+            self._go_on()
+        elif orders.share_until >= self.iteration:
+            self._compute(max(self._ready_s, self._cluster.now))
+
+    def _timed_out(self, attempt: int) -> None:
+        if attempt == self.attempt and self.phase is Phase.SHARE and self.is_alive:
+            self._compute(self._cluster.now)
+
+    # -- compute
+
+    def _compute(self, from_s: float) -> None:
+        cluster, k = self._cluster, self.iteration
+        orders = self._speaking_of(k)
+        newest = self.orders
+        assert newest is not None
+        self._set_range(orders, k)
+        self.phase = Phase.COMPUTE
+        self.attempt += 1
+        self._compute_from_s = from_s
+        self._compute_to_s = end_s = self.machine.finish_s(self.share, from_s, k)
+        if cluster.mathematics is not None:
+            cluster.mathematics.begin(self)
+        if newest.announce or newest.progress_s is not None or cluster.network.is_shared:
+            cluster.kernel.at(end_s, self._computed, self.attempt)
+            if newest.progress_s is not None and newest.cut != k:
+                cluster.kernel.at(from_s + newest.progress_s, self._progress, self.attempt)
+        else:
+            pushed_s = end_s + cluster.network.direct_s(self.rank, cluster.bytes, k)
+            cluster.kernel.at(pushed_s, self._pushed, self.attempt)
+        if newest.cut is not None and newest.cut == k and self.share:
+            self._cut()
+
+    def _speaking_of(self, iteration: int) -> Orders:
+        """The newest orders that name a share for it, or else the oldest."""
+        heard = self._heard
+        first = max((at for at, orders in enumerate(heard) if orders.share_from <= iteration), default=0)
+        if first:
+            del heard[:first]
+        return heard[0]
+
+    def _set_range(self, orders: Orders, k: int) -> None:
+        newest = self.orders
+        assert newest is not None
+        for lease in newest.ranges:
+            if lease.first <= k <= lease.last:
+                self.share, self.position = lease.share, lease.position + (k - lease.first) * lease.share
+                return
+        self.share = orders.share
+        self.position = orders.origin_position + (k - orders.origin_iteration) * orders.global_batch + orders.offset
+
+    def _cut(self) -> None:
+        """Stop where it is: what is processed is pushed."""
+        now = self._cluster.now
+        if now >= self._compute_to_s or not self.machine.interruptible:
+            return
+        self.share = self.machine.processed(self.share, self._compute_from_s, now, self.iteration)
+        self._compute_to_s = max(now, self._compute_from_s)
+        self.attempt += 1
+        self._cluster.kernel.at(self._compute_to_s, self._computed, self.attempt)
+
+    def _progress(self, attempt: int) -> None:
+        orders = self.orders
+        if attempt != self.attempt or self.phase is not Phase.COMPUTE or orders is None or not self.is_alive:
+            return
+        done = self.machine.processed(self.share, self._compute_from_s, self._cluster.now, self.iteration)
+        self.say(
+            ProgressReport(
+                number=self.number + 1, generation=orders.generation, iteration=self.iteration, samples_done=done
+            )
+        )
+        if orders.progress_s is not None:
+            self._cluster.kernel.after(orders.progress_s, self._progress, attempt)
+
+    # -- push and report
+
+    def _computed(self, attempt: int) -> None:
+        if attempt != self.attempt or not self.is_alive:
+            return
+        cluster, orders = self._cluster, self.orders
+        assert orders is not None
+        self.phase = Phase.PUSH
+        self.attempt += 1
+        if orders.announce:
+            number, k = self.number + 1, self.iteration
+            self.say(Computed(number=number, generation=orders.generation, iteration=k, samples=self.share))
+        if cluster.network.is_shared:
+            cluster.network.transfer(self.rank, cluster.sizes, self.iteration, 0, self._pushed, self.attempt)
+        else:
+            cluster.kernel.after(
+                cluster.network.direct_s(self.rank, cluster.bytes, self.iteration), self._pushed, self.attempt
+            )
+
+    def _pushed(self, attempt: int) -> None:
+        if attempt == self.attempt and self.is_alive:
+            self.attempt += 1
+            self._push_again()
+
+    def _push_again(self) -> None:
+        orders, k = self.orders, self.iteration
+        assert orders is not None
+        self._generation = orders.generation
+        if self._cluster.servers.push(self.rank, k, self.share):
+            self._report(k)
+        else:
+            self.phase = Phase.STALE
+
+    def _report(self, k: int) -> None:
+        now, orders = self._cluster.now, self.orders
+        assert orders is not None
+        # The engine had its last report for held_s before it could decide: until then it waited for others.
+        shared_s = self._compute_from_s - self._ready_s
+        held_s = min(max(self.began_s + orders.held_s - self._ready_s, 0.0), shared_s)
+        coordination_s = shared_s - held_s
+        waiting_s = self._version_s - self.began_s + held_s
+        compute_s = self._compute_to_s - self._compute_from_s
+        pull_s, push_s = self._ready_s - self._version_s, now - self._compute_to_s
+        self.reports += 1
+        self.samples += self.share
+        self.compute_s += compute_s
+        self.communication_s += pull_s + push_s
+        self.waiting_s += waiting_s
+        self.coordination_s += coordination_s
+        self.total_s += now - self.began_s
+        cpu, memory = self.machine.load(now)
+        mathematics = self._cluster.mathematics
+        self.began_s, self.iteration, self.phase = now, k + 1, Phase.BOUNDARY
+        self.say(
+            IterationReport(
+                number=self.number + 1,
+                generation=self._generation,
+                iteration=k,
+                samples=self.share,
+                position=self.position,
+                loss=mathematics.loss(self.rank) if mathematics is not None else 0.0,
+                compute_s=compute_s,
+                push_s=push_s,
+                pull_s=pull_s,
+                waiting_s=waiting_s,
+                coordination_s=coordination_s,
+                cpu=cpu,
+                memory=memory,
+            )
+        )
+        # Orders are carried out when they arrive, never in the middle of this: the boundary is still its own.
+        self._go_on()

@@ -1,0 +1,128 @@
+from tests.policies.barriers.crowd import Crowd
+
+
+def waits(crowd: Crowd) -> dict[int, list[int]]:
+    return {rank: waiting.behind for rank, waiting in crowd.state.waiting.items()}
+
+
+def test_worker_waits_for_the_sampled_ones_that_are_behind() -> None:
+    crowd = Crowd("pbsp", 3, sample=2)
+    passage = crowd.finish(0)
+    assert passage.waits[0].reason == "waits for w1, 1 iteration behind, and 1 more among the sampled w1 w2"
+    assert passage.waits[0].waits_for == [1, 2]
+
+
+def test_wait_names_who_is_furthest_behind_and_the_whole_sample() -> None:
+    crowd = Crowd("pssp", 10, sample=4, staleness=1, seed=3)
+    for rank in (*range(10), *(other for other in range(10) if other != 4)):
+        crowd.finish(rank)
+    reasons = []
+    for rank in [r for r in crowd.going if r != 4]:
+        for wait in crowd.finish(rank).waits.values():
+            reasons.append(wait.reason)
+    assert reasons
+    for reason in reasons:
+        assert reason.startswith("waits for w4, 2 iterations behind, among the sampled ")
+        assert len(reason.rpartition("sampled ")[2].split()) == 4
+
+
+def test_pssp_lets_a_worker_be_as_far_ahead_as_its_staleness_says() -> None:
+    crowd = Crowd("pssp", 2, sample=1, staleness=2)
+    for _ in range(3):
+        crowd.finish(0)
+    assert crowd.going == [1]
+    assert list(crowd.finish(1).releases) == [1, 0]
+
+
+def test_waiting_worker_goes_on_when_the_one_it_waits_for_arrives() -> None:
+    crowd = Crowd("pbsp", 2, sample=1)
+    crowd.finish(0)
+    assert waits(crowd) == {0: [1]}
+    assert crowd.finish(1).releases.keys() == {0, 1}
+
+
+def test_held_sample_stays_until_all_of_it_have_passed() -> None:
+    crowd = Crowd("pbsp", 9, sample=3, resample="held")
+    sampled = [int(name[1:]) for name in crowd.finish(0).waits[0].reason.rpartition("sampled ")[2].split()]
+    for rank in sampled[:-1]:
+        assert 0 not in crowd.finish(rank).releases
+        assert waits(crowd)[0] == sampled[sampled.index(rank) + 1 :]
+    assert 0 in crowd.finish(sampled[-1]).releases
+
+
+def test_held_sample_is_never_looked_at_again_for_time() -> None:
+    crowd = Crowd("pbsp", 9, sample=3, resample="held")
+    crowd.finish(0)
+    assert crowd.gate.recheck_at_ms(crowd.state) is None
+
+
+def test_redrawn_sample_is_another_one_at_each_look() -> None:
+    crowd = Crowd("pbsp", 40, sample=4)
+    seen = {crowd.finish(0, busy_s=1.0).waits[0].reason}
+    for _ in range(5):
+        seen.add(crowd.recheck().waits[0].reason)
+    assert len(seen) == 6
+
+
+def test_waiting_worker_is_looked_at_again_after_a_part_of_its_iteration() -> None:
+    crowd = Crowd("pbsp", 40, sample=4, recheck=0.25)
+    crowd.finish(0, busy_s=8.0)
+    due_ms = crowd.gate.recheck_at_ms(crowd.state)
+    assert due_ms is not None
+    assert crowd.at_ms + 2000 <= due_ms < crowd.at_ms + 2000 + 1024
+
+
+def test_thousand_waiting_workers_are_looked_at_together() -> None:
+    crowd = Crowd("pbsp", 1000, sample=4)
+    for rank in range(500):
+        crowd.finish(rank, busy_s=4.0)
+    dues = {waiting.due_ms for waiting in crowd.state.waiting.values()}
+    assert len(dues) <= 12
+
+
+def test_sample_beyond_the_others_is_clamped_and_the_reason_says_so() -> None:
+    crowd = Crowd("pbsp", 3, sample=8)
+    crowd.finish(0)
+    crowd.finish(1)
+    passage = crowd.finish(2)
+    assert passage.releases[2].reason == (
+        "none of the sampled w0 w1 is behind (a sample of 8 was asked for, there are 2 others)"
+    )
+
+
+def test_nobody_sampled_is_asp() -> None:
+    crowd = Crowd("pbsp", 3, sample=0)
+    for _ in range(20):
+        assert crowd.finish(1).releases[1].reason == "nobody is sampled: it goes on as it finishes"
+
+
+def test_single_worker_never_waits() -> None:
+    crowd = Crowd("pssp", 1)
+    for _ in range(5):
+        assert list(crowd.finish(0).releases) == [0]
+
+
+def test_chance_does_not_depend_on_who_came_before() -> None:
+    first, second = Crowd("pbsp", 30, seed=5), Crowd("pbsp", 30, seed=5)
+    first.finish(3)
+    second.finish(9)
+    second.finish(3)
+    assert first.state.waiting[3].sampled == second.state.waiting[3].sampled
+
+
+def test_other_seed_draws_other_samples() -> None:
+    drawn = []
+    for seed in (1, 2):
+        crowd = Crowd("pbsp", 30, seed=seed)
+        crowd.finish(0)
+        drawn.append(crowd.state.waiting[0].sampled)
+    assert drawn[0] != drawn[1]
+
+
+def test_new_generation_keeps_times_and_looks_at_those_who_stand() -> None:
+    crowd = Crowd("pbsp", 3, sample=2, strategy="grouped")
+    crowd.finish(0, busy_s=3.0)
+    crowd.finish(1, busy_s=1.0)
+    del crowd.done[2], crowd.leave[2]
+    assert crowd.begin().releases.keys() == {0, 1}
+    assert crowd.state.population.busy_s == {0: 3.0, 1: 1.0}

@@ -1,0 +1,223 @@
+import random
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+import pytest
+
+from controlplane.core.choices import Finding, Observation, Transfer
+from controlplane.policies.stragglers.panel import medians_of_others
+from controlplane.policies.stragglers.verdict import Standing
+from tests.policies.cluster import observe, resolve
+
+EVEN = dict.fromkeys(range(4), 64)
+BALANCED = {0: 79, 1: 79, 2: 79, 3: 19}
+SLOW = [1000.0, 1000.0, 1000.0, 250.0]
+HEALTHY = [1000.0] * 4
+
+
+def watch(iterations: Iterable[Sequence[Observation]], **parameters) -> list[tuple[int, Finding]]:
+    detector = resolve("stragglers", "evidence", **parameters)
+    state, findings = detector.start(), []
+    for count, observations in enumerate(iterations, start=1):
+        state = msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=detector.state_type)
+        state, found = detector.observe(observations, state)
+        findings += [(count, finding) for finding in found]
+    return findings
+
+
+def changes(iterations, **parameters) -> list[tuple[int, int, str, str]]:
+    return [
+        (count, found.rank, found.kind, found.persistence if found.open else "closed")
+        for count, found in watch(iterations, **parameters)
+    ]
+
+
+def run(speeds: Sequence[Sequence[float]], shares: dict[int, int] = EVEN, **more) -> list[list[Observation]]:
+    return [observe(now, shares, iteration=iteration, **more) for iteration, now in enumerate(speeds)]
+
+
+def test_a_slow_worker_is_flagged_first_as_transient_then_as_lasting_with_its_cost() -> None:
+    findings = watch(run([HEALTHY] * 15 + [SLOW] * 20))
+    assert [(count, found.open, found.persistence) for count, found in findings] == [
+        (18, True, "transient"),
+        (22, False, "lasting"),
+        (22, True, "lasting"),
+    ]
+    lasting = findings[-1][1]
+    assert lasting.sentence == (
+        "w3 takes 4.0 times the others' median in compute, raised in 7 of the last 8 iterations, 99.9% sure; "
+        "neither its CPU nor its memory explains it; without w3 the iteration would take 68 ms instead of 260 ms"
+    )
+    assert lasting.evidence["cost_s"] == pytest.approx(0.192)
+    assert (lasting.subject, lasting.evidence["cause"]) == ("worker", "unknown")
+
+
+def test_the_workers_that_wait_are_not_flagged() -> None:
+    assert {rank for _, rank, _, _ in changes(run([SLOW] * 50))} == {3}
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_spike_is_no_flag(length: int) -> None:
+    assert changes(run([HEALTHY] * 20 + [SLOW] * length + [HEALTHY] * 20)) == []
+
+
+def test_a_disturbance_is_a_transient_flag_that_closes_by_itself() -> None:
+    assert changes(run([HEALTHY] * 20 + [SLOW] * 5 + [HEALTHY] * 20)) == [
+        (23, 3, "compute", "transient"),
+        (32, 3, "compute", "closed"),
+    ]
+
+
+def test_shares_do_not_hide_a_slow_machine_and_the_sentence_says_that_it_costs_nothing() -> None:
+    *_, (_, finding) = watch(run([SLOW] * 20, BALANCED))
+    assert (finding.rank, finding.persistence) == (3, "lasting")
+    assert finding.sentence.endswith("it costs nothing now: the iteration takes 83 ms without w3 as well")
+
+
+def test_a_machine_that_is_slow_by_its_own_past_only_is_flagged() -> None:
+    fast, fallen = [2000.0, 1000.0, 1000.0, 1000.0], HEALTHY
+    *_, (count, finding) = watch(run([fast] * 20 + [fallen] * 10))
+    assert (count, finding.rank, finding.evidence["measure"]) == (27, 0, "own")
+    assert "w0 takes 2.0 times its own usual time in compute" in finding.sentence
+
+
+def test_work_that_grows_for_all_makes_nobody_slow() -> None:
+    assert changes(run([HEALTHY] * 20 + [[400.0] * 4] * 30)) == []
+
+
+def test_of_two_workers_the_one_that_fell_behind_its_past_is_told_and_of_one_nothing_can_be() -> None:
+    pair = {0: 64, 1: 64}
+    fell = [observe([1000.0, 1000.0 if k < 20 else 400.0], pair, iteration=k) for k in range(40)]
+    assert {(rank, kind) for _, rank, kind, _ in changes(fell)} == {(1, "compute")}
+    assert changes([observe([1000.0, 400.0], pair, iteration=k) for k in range(40)]) == []
+    assert changes([observe([1000.0 if k < 20 else 100.0], {0: 64}, iteration=k) for k in range(40)]) == []
+
+
+def test_not_enough_evidence_is_an_answer() -> None:
+    detector = resolve("stragglers", "evidence")
+    state = detector.start()
+    for observations in run([HEALTHY] * 3):
+        state, _ = detector.observe(observations, state)
+    assert detector.standing("worker", "compute", 2, state) == (
+        Standing.UNCLEAR,
+        "not enough evidence on w2: it could be compared in 3 of the last 8 iterations, "
+        "with at least two others or with its own past beside another one's",
+    )
+    for observations in run([HEALTHY] * 5):
+        state, _ = detector.observe(observations, state)
+    assert detector.standing("worker", "compute", 2, state)[0] is Standing.KEEPS_UP
+    assert detector.standing("worker", "compute", 9, state)[0] is Standing.UNCLEAR
+
+
+def test_the_cause_is_the_reading_that_rose() -> None:
+    for name in ("cpu", "memory"):
+        seen = [
+            [
+                msgspec.structs.replace(one, **{name: 0.9 if one.rank == 3 and k >= 15 else 0.2})
+                for one in observe(HEALTHY if k < 15 else SLOW, EVEN, iteration=k)
+            ]
+            for k in range(30)
+        ]
+        *_, (_, finding) = watch(seen)
+        assert finding.evidence["cause"] == name
+
+
+def test_a_slow_link_is_told_from_slow_compute() -> None:
+    seen = run([HEALTHY] * 20, communication_s=[0.02, 0.02, 0.08, 0.02])
+    assert {(rank, kind) for _, rank, kind, _ in changes(seen)} == {(2, "communication")}
+
+
+def exchange(servers: Sequence[float], *, iteration: int, sizes: Sequence[int] = (), links=(1.0,) * 4):
+    sizes = sizes or [2**24] * len(servers)
+    return [
+        Transfer(
+            rank=rank, server=server, iteration=iteration, bytes=sizes[server], seconds=sizes[server] / 2**24 * t * link
+        )
+        for rank, link in enumerate(links)
+        for server, t in enumerate(servers)
+    ]
+
+
+def watch_servers(iterations) -> list[Finding]:
+    detector = resolve("stragglers", "evidence")
+    state, findings = detector.start(), []
+    for transfers in iterations:
+        state, found = detector.observe_servers(transfers, state)
+        findings += found
+    return findings
+
+
+def test_a_slow_server_is_flagged_and_not_the_workers() -> None:
+    *_, finding = watch_servers(exchange([0.1, 0.1, 0.1, 0.3], iteration=k) for k in range(20))
+    assert (finding.subject, finding.rank, finding.kind, finding.persistence) == (
+        "server", 3, "communication", "lasting"
+    )  # fmt: skip
+    assert finding.sentence == (
+        "s3 takes 3.0 times the others' median in communication, raised in 8 of the last 8 iterations, 99.9% sure; "
+        "all its workers measure it; without s3 an exchange would take 100 ms instead of 300 ms"
+    )
+
+
+def test_one_slow_link_makes_no_slow_server() -> None:
+    assert watch_servers(exchange([0.1] * 4, iteration=k, links=(1, 1, 1, 9)) for k in range(30)) == []
+
+
+def test_a_server_with_more_blocks_is_not_slow() -> None:
+    sizes = [2**24, 2**24, 2**24, 2**26]
+    assert watch_servers(exchange([0.1] * 4, iteration=k, sizes=sizes) for k in range(30)) == []
+
+
+def test_the_operator_is_told_when_shares_make_iterations_slower_for_fifty() -> None:
+    wrong = {0: 120, 1: 46, 2: 45, 3: 45}
+    seen = run([HEALTHY] * 60, wrong) + run([HEALTHY] * 10)
+    told = [(count, found) for count, found in watch(seen) if found.kind == "shares"]
+    assert [(count, found.open, found.subject) for count, found in told] == [(50, True, "job"), (61, False, "job")]
+    assert told[0][1].sentence == (
+        "shares make the job slower: 124 ms per iteration over the last 50, even ones would have taken 68 ms"
+    )
+
+
+def test_good_shares_are_let_be() -> None:
+    assert [found for _, found in watch(run([SLOW] * 200, BALANCED)) if found.kind == "shares"] == []
+
+
+def test_nonsense_is_no_evidence() -> None:
+    def bad(k: int) -> Observation:
+        return Observation(
+            rank=3,
+            iteration=k,
+            samples=[0, 9, 9][k % 3],
+            compute_s=[9.0, float("nan"), -1.0][k % 3],
+            communication_s=0.0,
+            waiting_s=0.0,
+        )
+
+    assert changes([[*observe(HEALTHY, EVEN, iteration=k)[:3], bad(k)] for k in range(40)]) == []
+    assert changes([[]] * 5) == []
+
+
+def test_a_worker_a_thousand_times_slower_and_all_equal_ones() -> None:
+    thousand = changes(run([[1000.0, 1000.0, 1000.0, 1.0]] * 20))
+    assert {(rank, kind) for _, rank, kind, _ in thousand} == {(3, "compute")}
+    assert changes(run([HEALTHY] * 50)) == []
+
+
+def test_the_flag_of_a_worker_that_left_closes() -> None:
+    seen = [observe(SLOW, EVEN, iteration=k)[: 4 if k < 20 else 3] for k in range(40)]
+    last = watch(seen)[-1][1]
+    assert (last.open, last.sentence) == (False, "w3 was not measured for 8 iterations: not enough evidence")
+
+
+def test_noise_among_equal_machines_is_no_flag() -> None:
+    noise = random.Random(11)
+    workers = dict.fromkeys(range(16), 64)
+    assert changes([observe([1000.0] * 16, workers, iteration=k, noise=noise, sigma=0.12) for k in range(300)]) == []
+
+
+def test_the_median_of_the_others_leaves_itself_out_and_takes_the_upper_of_two() -> None:
+    values = np.array([1.0, 2.0, np.nan, 3.0, 40.0])
+    assert medians_of_others(values, least=2).tolist()[:2] == [3.0, 3.0]
+    assert medians_of_others(values, least=2).tolist()[3:] == [2.0, 2.0]
+    assert medians_of_others(np.array([1.0, 2.0, 40.0]), least=2).tolist() == [40.0, 40.0, 2.0]
+    assert np.isnan(medians_of_others(np.array([1.0, 2.0]), least=2)).all()

@@ -1,0 +1,184 @@
+"""LB-BSP Alg. 2, its phases and the rulings about it."""
+
+import random
+from typing import Any
+
+import pytest
+
+from controlplane.core.choices import Observation, ShareDecision
+from tests.policies.cluster import request, resolve
+
+
+class Cluster:
+    """Workers whose time is a line of their share; decisions take effect at once or an iteration late."""
+
+    def __init__(self, lines: list[tuple[float, float]], *, share: int = 64, lag: int = 0, **parameters: Any) -> None:
+        self.lines, self.lag = lines, lag
+        self.policy = resolve("batching", "lb-bsp-gpu", **parameters)
+        self.high: int | None = None
+        self.memory: dict[int, float] = {}
+        self.noise: random.Random | None = None
+        shares = dict.fromkeys(range(len(lines)), share)
+        self.state, decision = self.policy.start(request(shares), None)
+        self.decided = [decision.shares] * (lag + 1)
+        self.decisions: list[ShareDecision] = []
+
+    @property
+    def shares(self) -> dict[int, int]:
+        """Those in force."""
+        return self.decided[-1 - self.lag]
+
+    def time(self, rank: int) -> float:
+        begin, per_sample = self.lines[rank]
+        return begin + per_sample * self.shares[rank]
+
+    def step(self, iterations: int = 1) -> ShareDecision:
+        for _ in range(iterations):
+            seen = [
+                Observation(
+                    rank=rank,
+                    iteration=len(self.decisions),
+                    samples=self.shares[rank],
+                    compute_s=self.time(rank) * (self.noise.lognormvariate(0.0, 0.03) if self.noise else 1.0),
+                    communication_s=0.0,
+                    waiting_s=0.0,
+                    memory=self.memory.get(rank, 0.0),
+                )
+                for rank in self.shares
+            ]
+            asked = request(self.decided[-1], high=self.high)
+            self.state, decision = self.policy.decide(asked, seen, self.state)
+            self.decided.append(decision.shares)
+            self.decisions.append(decision)
+        return self.decisions[-1]
+
+
+FAST, SLOW = (0.02, 0.001), (0.02, 0.004)
+
+
+def test_nothing_moves_before_the_window_is_full() -> None:
+    cluster = Cluster([FAST, SLOW])
+    assert cluster.step(4) == ShareDecision(
+        shares={0: 64, 1: 64}, reason="fast approach: 4 of 5 iterations are observed"
+    )
+
+
+def test_then_the_leader_takes_five_samples_from_the_straggler_in_each_iteration() -> None:
+    cluster = Cluster([FAST, SLOW])
+    assert cluster.step(5) == ShareDecision(
+        shares={0: 69, 1: 59},
+        reason="fast approach: w0 (84 ms) takes 5 from w1 (276 ms): 69 and 59 samples",
+    )
+    assert cluster.step(2).shares == {0: 79, 1: 49}
+
+
+def test_a_leader_that_becomes_the_straggler_ends_the_fast_approach() -> None:
+    cluster = Cluster([FAST, SLOW])
+    while not cluster.state.fine:
+        cluster.step()
+    assert cluster.decisions[-1].reason == ("w1 and w0 have changed places: from now on steps of 1 after 20 iterations")
+    cluster.step(60)
+    assert {decision.shares[0] - 103 for decision in cluster.decisions[-20:]} <= {-1, 0, 1}
+
+
+def test_one_noisy_iteration_does_not_end_the_fast_approach_but_by_the_letter_it_does() -> None:
+    endings = {}
+    for literal in (False, True):
+        cluster = Cluster([FAST, SLOW], literal=literal)
+        cluster.step(3)
+        cluster.lines = [(0.5, 0.001), SLOW]
+        cluster.step()
+        cluster.lines = [FAST, SLOW]
+        cluster.step(3)
+        endings[literal] = cluster.state.fine
+    assert endings == {False: False, True: True}
+
+
+def test_by_the_letter_a_straggler_with_no_more_than_a_step_freezes_everybody() -> None:
+    lines = [(0.02, 0.001), (0.02, 0.003), (0.9, 0.001)]
+    literal, ruled = Cluster(lines, share=12, literal=True), Cluster(lines, share=12)
+    frozen = literal.step(60)
+    assert frozen.shares == {0: 22, 1: 12, 2: 2}
+    assert frozen.reason == "no step: w2 has 2 samples, no more than a step of 5"
+    ruled.step(60)
+    assert ruled.shares[2] == 1
+    assert ruled.time(1) == pytest.approx(ruled.time(0), abs=0.006)
+
+
+def test_a_hopeless_straggler_is_told_of_once_and_again_when_it_recovers() -> None:
+    cluster = Cluster([(0.02, 0.001), (0.02, 0.001), (0.9, 0.001)], share=6)
+    cluster.step(20)
+    opened = [finding for decision in cluster.decisions for finding in decision.findings]
+    assert [(finding.rank, finding.kind, finding.open, finding.sentence) for finding in opened] == [
+        (
+            2,
+            "hopeless",
+            True,
+            "remove w2: with 1 samples it still takes 901 ms; without it the slowest would take 31 ms",
+        )
+    ]
+    cluster.lines[2] = (0.0, 0.001)
+    cluster.step(1)
+    assert [(finding.rank, finding.open) for finding in cluster.decisions[-1].findings] == [(2, False)]
+
+
+def test_after_two_workers_swap_speed_the_fast_approach_is_armed_again() -> None:
+    after = {}
+    for literal in (False, True):
+        cluster = Cluster([FAST, FAST, SLOW, SLOW], lag=1, literal=literal)
+        cluster.noise = random.Random(5)
+        cluster.step(120)
+        cluster.lines = [SLOW, FAST, FAST, SLOW]
+        iterations = 0
+        while max(map(cluster.time, range(4))) > 1.15 * sum(map(cluster.time, range(4))) / 4 and iterations < 400:
+            cluster.step()
+            iterations += 1
+        after[literal] = iterations
+    assert after[False] <= 40
+    assert after[False] < after[True]
+
+
+def test_a_new_roster_begins_in_the_fast_phase() -> None:
+    cluster = Cluster([FAST, SLOW])
+    while not cluster.state.fine:
+        cluster.step()
+    state, decision = cluster.policy.start(request({0: 100, 1: 28}), cluster.state)
+    assert (state.fine, state.window, decision.shares) == (False, (), {0: 100, 1: 28})
+    assert state.memory == cluster.state.memory
+
+
+def test_whoever_would_pass_the_memory_limit_by_the_step_does_not_lead() -> None:
+    for literal, leader in ((False, 1), (True, 0)):
+        cluster = Cluster([FAST, (0.02, 0.002), SLOW], literal=literal)
+        cluster.memory = {0: 0.90, 1: 0.5, 2: 0.5}
+        decision = cluster.step(5)
+        assert decision.shares[leader] > 64
+    cluster = Cluster([FAST, SLOW])
+    cluster.memory = {0: 0.99, 1: 0.5}
+    assert cluster.step(9).shares == {0: 64, 1: 64}
+
+
+def test_limits_stop_the_steps() -> None:
+    cluster = Cluster([FAST, SLOW])
+    cluster.high = 66
+    assert cluster.step(5).shares == {0: 66, 1: 62}
+    assert cluster.step().shares == {0: 66, 1: 62}
+
+
+def test_a_worker_in_warm_up_means_no_step() -> None:
+    cluster = Cluster([FAST, SLOW])
+    _, decision = cluster.policy.decide(request({0: 64, 1: 64}), [], cluster.state)
+    assert decision == ShareDecision(shares={0: 64, 1: 64}, reason="no step: 2 workers are not measured")
+
+
+@pytest.mark.parametrize(("workers", "iterations"), [(4, 70), (16, 150)])
+def test_noisy_workers_come_within_a_tenth_of_balance_and_stay(workers: int, iterations: int) -> None:
+    chance = random.Random(3)
+    lines = [(chance.uniform(0.02, 0.06), 1 / chance.choice([1000, 600, 250])) for _ in range(workers)]
+    cluster = Cluster(lines, lag=1)
+    cluster.noise = random.Random(4)
+    cluster.step(iterations)
+    for _ in range(30):
+        cluster.step()
+        times = [cluster.time(rank) for rank in range(workers)]
+        assert max(times) <= 1.15 * sum(times) / workers

@@ -1,0 +1,1 @@
+"""Tests of the simulator: virtual time, machines, networks, mathematics, and the live engine in it."""
