@@ -141,7 +141,10 @@ def test_an_unknown_state_is_refused(viewer: Client) -> None:
 
 @pytest.mark.parametrize("path", ["/jobs/99/", "/jobs/99/live/", "/nowhere/"])
 def test_what_does_not_exist_is_not_found(viewer: Client, path: str) -> None:
-    assert "There is nothing here" in text_of(viewer, path, 404)
+    page = text_of(viewer, path, 404)
+    assert "There is nothing here No page has this address, or what it showed has been deleted." in page
+    assert "Resolver404" not in page
+    assert "given query" not in page
 
 
 def test_a_page_of_jobs_is_one_of_several(viewer: Client) -> None:
