@@ -56,6 +56,13 @@ def test_nothing_is_wider_than_a_narrow_screen(site: str, look: Look, ada: User,
     assert wide == dict.fromkeys(paths(job), NARROW)
 
 
+def test_a_long_name_without_spaces_is_broken(site: str, look: Look, ada: User, job: Job) -> None:
+    Job.objects.update(name="x" * 100)
+    page = look(site, user=ada, width=NARROW)
+    wide = {path: page.evaluate("document.documentElement.scrollWidth") for path in visited(page, job)}
+    assert wide == dict.fromkeys(paths(job), NARROW)
+
+
 def test_signing_in_by_the_form(site: str, look: Look, ada: User) -> None:
     page = look(site)
     page.goto("/jobs/")
