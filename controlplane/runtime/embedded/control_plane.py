@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -83,11 +84,16 @@ def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[di
     _migrate(plane, supervisor, environment)
     supervisor.add(*(start_part(plane, name, environment) for name in parts(plane)))
     supervisor.wait_until(lambda: is_ready(plane.url), what="The control plane's start", seconds=READY_S)
+    # Only now: a service that cannot even start is no accident. Redis is not among them, since it forgets everything.
+    supervisor.keep_running({name: partial(start_part, plane, name, environment) for name in parts(plane)})
     return environment, notices
 
 
 def parts(plane: ControlPlane) -> dict[str, list[str]]:
-    """The services of the control plane itself and their commands; they start and end together."""
+    """The services of the control plane itself and their commands; they start and end together.
+
+    None keeps anything that is not in Redis or the database: one that dies is started again.
+    """
     return {
         "web": web_command(plane.host, plane.port),
         "decisions": DECISIONS,

@@ -1,14 +1,30 @@
-"""``python -m controlplane.runtime.embedded.fake_redis PORT``: fakeredis behind a loopback port, until SIGTERM."""
+"""``python -m controlplane.runtime.embedded.fake_redis PORT``: fakeredis behind a loopback port, until SIGTERM.
+
+Its server ends a connection with every error that it answers, and so would end one with each script that it does not
+know yet. It is therefore told all of ours before anybody else comes.
+"""
 
 import sys
+import threading
+from pathlib import Path
+
+import redis
+
+SCRIPTS = Path(__file__).resolve().parents[1] / "lua"
 
 
 def main() -> None:
     """Serve until the process ends; it keeps nothing that would need closing."""
     from fakeredis import TcpFakeServer  # not at the top: it is heavy, and most machines never need it
 
-    with TcpFakeServer(("127.0.0.1", int(sys.argv[1])), server_version=(6, 2)) as server:
-        server.serve_forever()
+    port = int(sys.argv[1])
+    with TcpFakeServer(("127.0.0.1", port), server_version=(6, 2)) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        with redis.Redis(port=port, protocol=2) as client:
+            for script in SCRIPTS.glob("*.lua"):
+                client.script_load(script.read_text())
+        serving.join()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from controlplane.runtime.embedded.errors import CannotStart
 
@@ -56,11 +57,13 @@ class Service:
         Raises:
             CannotStart: with its exit status and the end of its log.
         """
-        status = self.process.poll()
-        if status is None:
-            return
-        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
-        raise CannotStart(f"{self.name} {how}. The end of its log, {self.log}:\n{self.tail()}")
+        if self.is_over():
+            raise CannotStart(f"{self.name} {self.ending()}. The end of its log, {self.log}:\n{self.tail()}")
+
+    def ending(self) -> str:
+        """How it ended, to follow its name; only once it is over."""
+        status = self.process.wait()
+        return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
 
     def tail(self) -> str:
         """The last lines of its log, indented."""
@@ -80,11 +83,12 @@ def start_service(
     """Start ``command`` with its output in ``log``; ``stdin`` is all it can read, the place for secrets.
 
     Raises:
-        CannotStart: if the program does not exist or may not be run.
+        CannotStart: if its log cannot be written, or the program does not exist or may not be run.
     """
+    opened = _open_log(name, log)
     given_in, given_out = os.pipe()
     try:
-        with log.open("ab") as output:
+        with opened as output:
             process = subprocess.Popen(
                 command,
                 stdin=given_in,
@@ -102,6 +106,14 @@ def start_service(
         os.close(given_in)
         os.close(given_out)
     return Service(name=name, process=process, log=log)
+
+
+def _open_log(name: str, log: Path) -> BinaryIO:
+    try:
+        return log.open("ab")
+    except OSError as error:
+        cure = "make it and its folder yours to write, or name another data folder with PACELINE_DATA_DIR"
+        raise CannotStart(f"{name}: its log {log} cannot be written ({error.strerror}): {cure}.") from None
 
 
 def run_command(

@@ -125,5 +125,5 @@ def _start_fake(log: Path) -> EmbeddedRedis:
         raise CannotStart("No Redis: install redis-server 6.2 or newer, or set REDIS_URL to one that runs.")
     port = free_port()
     command = [sys.executable, "-m", "controlplane.runtime.embedded.fake_redis", str(port)]
-    service = start_service("fakeredis", command, log=log)
+    service = start_service("fakeredis", command, log=log, folder=Path(__file__).resolve().parents[3])
     return EmbeddedRedis(service=service, url=f"redis://127.0.0.1:{port}/0", notice=FAKE_WARNING)

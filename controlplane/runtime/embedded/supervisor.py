@@ -1,16 +1,17 @@
-"""Keeps a set of services together: all run, or all end.
+"""Keeps a set of services together: all run, or all end, but for those that it was told to start again.
 
 Its one rule: whatever it started is over when its ``with`` block is left, by whichever way.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Self
 
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.processes import STOP_S, Service, stop_services
+from controlplane.runtime.embedded.restarts import Restarts
 
 LOOK_S = 0.1
 """How often a wait looks at the children and at the signals."""
@@ -19,11 +20,14 @@ LOOK_S = 0.1
 class Supervisor:
     """Services in the order of their start; they end in reverse, level by level."""
 
-    def __init__(self, interruption: Interruption) -> None:
+    def __init__(self, interruption: Interruption, *, say: Callable[[str], None] = lambda line: None) -> None:
+        """``say`` hands a line to the operator."""
         self.interruption = interruption
+        self.say = say
         self.leftovers = ExitStack()
         """What is to be cleared away once all services are over."""
         self._levels: list[list[Service]] = []
+        self._restarts: dict[str, Restarts] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -37,26 +41,39 @@ class Supervisor:
             self._levels.append([])
         self._levels[-1] += services
 
+    def keep_running(self, starts: Mapping[str, Callable[[], Service]]) -> None:
+        """From now on, start the services of these names again when they end by themselves."""
+        self._restarts |= {name: Restarts(start) for name, start in starts.items()}
+
     @property
     def services(self) -> Sequence[Service]:
         """All that run."""
         return [service for level in self._levels for service in level]
 
     def check(self) -> None:
-        """See that all run.
+        """See that all run, or will again.
 
         Raises:
-            CannotStart: naming the first that does not, with the end of its log.
+            CannotStart: naming the first that does not and is not to be started again, with the end of its log.
         """
         for service in self.services:
-            service.check()
+            if not service.is_over():
+                continue
+            if service.name not in self._restarts:
+                service.check()
+            elif new := self._restarts[service.name].successor(service, time.monotonic(), self.say):
+                self._replace(service, new)
+
+    def _replace(self, old: Service, new: Service) -> None:
+        for level in self._levels:
+            level[:] = [new if service is old else service for service in level]
 
     def wait_until(self, holds: Callable[[], bool], *, what: str, seconds: float) -> None:
         """Wait for ``holds``, watching the services and the signals.
 
         Raises:
             Interrupted: if the end is asked for.
-            CannotStart: if a service ends, or time is up; ``what`` is the sentence's subject.
+            CannotStart: if a service ends for good, or time is up; ``what`` is the sentence's subject.
         """
         deadline = time.monotonic() + seconds
         while not holds():
@@ -71,7 +88,7 @@ class Supervisor:
 
         Raises:
             Interrupted: when it is.
-            CannotStart: if a service ends by itself.
+            CannotStart: if a service ends by itself for good.
         """
         while True:
             self.check()

