@@ -1,5 +1,9 @@
-"""One log format for our own code, Django, Celery and uvicorn: key-value lines for people, or JSON for collectors."""
+"""One log format for our own code, Django, Celery and uvicorn: key-value lines for people, or JSON for collectors.
 
+Tracebacks never hold the values of variables, among which there are keys and tokens.
+"""
+
+import sys
 from typing import Any
 
 import structlog
@@ -14,8 +18,7 @@ SHARED: list[Any] = [
 
 def logging_config(*, log_format: str, level: str) -> dict[str, Any]:
     """A ``dictConfig`` that sends every logger through structlog to standard error."""
-    renderer: Any = structlog.processors.JSONRenderer() if log_format == "json" else structlog.dev.ConsoleRenderer()
-    exceptions = [structlog.processors.dict_tracebacks] if log_format == "json" else []
+    processors = _json() if log_format == "json" else [_lines(colors=sys.stderr.isatty())]
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -23,7 +26,7 @@ def logging_config(*, log_format: str, level: str) -> dict[str, Any]:
             "structured": {
                 "()": "structlog.stdlib.ProcessorFormatter",
                 "foreign_pre_chain": SHARED,
-                "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *exceptions, renderer],
+                "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *processors],
             }
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
@@ -52,3 +55,13 @@ def configure_structlog() -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+def _json() -> list[Any]:
+    tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    return [structlog.processors.ExceptionRenderer(tracebacks), structlog.processors.JSONRenderer()]
+
+
+def _lines(*, colors: bool) -> structlog.dev.ConsoleRenderer:
+    """A file or a pipe gets neither colours nor frames drawn around tracebacks."""
+    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)

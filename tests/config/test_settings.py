@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from typing import Any
 
 import pytest
@@ -56,15 +57,41 @@ def test_the_plotly_of_the_wheel_is_found() -> None:
     assert str(finders.find("vendor/plotly.min.js")).endswith("plotly/package_data/plotly.min.js")
 
 
-def test_logs_of_all_libraries_have_one_form() -> None:
-    formatter = logging_config(log_format="json", level="INFO")["formatters"]["structured"]
-    made = structlog.stdlib.ProcessorFormatter(
+def formatter_for(log_format: str) -> logging.Formatter:
+    formatter = logging_config(log_format=log_format, level="INFO")["formatters"]["structured"]
+    return structlog.stdlib.ProcessorFormatter(
         processors=formatter["processors"], foreign_pre_chain=formatter["foreign_pre_chain"]
     )
+
+
+def failure() -> logging.LogRecord:
+    """What is logged when something fails that has a secret in a variable."""
+    secret = "".join(("se", "cret"))
+    try:
+        raise ValueError(f"{len(secret)} letters")
+    except ValueError:
+        return logging.LogRecord("controlplane", logging.ERROR, "", 1, "failed", (), sys.exc_info())
+
+
+def test_logs_of_all_libraries_have_one_form() -> None:
     record = logging.LogRecord("celery.worker", logging.WARNING, "", 1, "lost %s", ("job 7",), None)
-    written: dict[str, Any] = json.loads(made.format(record))
+    written: dict[str, Any] = json.loads(formatter_for("json").format(record))
     assert {key: written[key] for key in ("event", "level", "logger")} == {
         "event": "lost job 7",
         "level": "warning",
         "logger": "celery.worker",
     }
+
+
+def test_a_log_that_goes_to_no_terminal_has_no_colours_and_plain_tracebacks(capsys: pytest.CaptureFixture[str]) -> None:
+    written = formatter_for("console").format(failure())
+    assert "\x1b" not in written
+    assert written.splitlines()[1] == "Traceback (most recent call last):"
+    assert written.splitlines()[-1] == "ValueError: 6 letters"
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_tracebacks_show_no_values_of_variables(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    written = formatter_for(log_format).format(failure())
+    assert "6 letters" in written
+    assert "'secret'" not in written
