@@ -39,7 +39,7 @@ def on_worker_heard(handling: Handling, event: WorkerHeard) -> None:
     elif isinstance(message, WorkerHello):
         _greet_worker(handling, worker, message)
     elif isinstance(message, Evaluation):
-        iterations.on_evaluation(handling, message)
+        _take_evaluation(handling, worker, message)
     elif isinstance(message, WorkerFinished):
         _take_finished(handling, worker, message)
     else:
@@ -84,6 +84,11 @@ def _greet_worker(handling: Handling, worker: Worker, hello: WorkerHello) -> Non
 
 def _greet_server(handling: Handling, server: Server, hello: ServerHello) -> None:
     job = handling.job
+    for other in job.servers.values():
+        if other.tensor_sizes and other.tensor_sizes != hello.tensor_sizes:
+            found = f"{server.title} has {sum(hello.tensor_sizes)} parameters, {other.title} {sum(other.tensor_sizes)}"
+            ending.end(handling, JobState.FAILED, f"{found}: they run different workloads")
+            return
     server.host, server.port, server.tensor_sizes = hello.host, hello.port, hello.tensor_sizes
     _is_here(handling, server)
     if job.state is JobState.STARTING:
@@ -109,6 +114,15 @@ def _take_report(handling: Handling, worker: Worker, report: IterationReport) ->
     iterations.on_report(handling, worker, report)
 
 
+def _take_evaluation(handling: Handling, worker: Worker, evaluation: Evaluation) -> None:
+    if worker.index not in handling.job.roster:
+        _reject(
+            handling, worker, "unexpected", f"{worker.title} scored a version, but does not count", evaluation.number
+        )
+        return
+    iterations.on_evaluation(handling, evaluation)
+
+
 def _take_word(handling: Handling, worker: Worker, message: ProgressReport | Computed | Held) -> None:
     """What a worker says within or between iterations."""
     job = handling.job
@@ -128,6 +142,11 @@ def _take_finished(handling: Handling, worker: Worker, message: WorkerFinished) 
     if job.stop_at is None or worker.state is not ProcessState.READY:
         _reject(handling, worker, "unexpected", f"{worker.title} was not told to finish", message.number)
         return
+    if handling.chosen.gate is None and message.iteration < job.stop_at:
+        early = f"{worker.title} finished before iteration {message.iteration}, but the end is before {job.stop_at}"
+        _reject(handling, worker, "unexpected", early, message.number)
+        return
+    job.model_saved |= message.model_saved
     saved = ", the parameters are saved" if message.model_saved else ""
     handling.move_process(worker, ProcessState.FINISHED, f"it reached iteration {message.iteration}{saved}")
     if job.state is JobState.PAUSED:

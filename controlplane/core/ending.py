@@ -29,7 +29,8 @@ def finish_if_all_have(handling: Handling) -> None:
     """The job has succeeded once every live worker has reached its end."""
     job = handling.job
     if job.state is JobState.FINISHING and all(w.state is ProcessState.FINISHED for w in job.live_workers):
-        end(handling, JobState.SUCCEEDED, f"{job.stop_reason}; {job.completed + 1} iterations were done")
+        saved = "" if job.model_saved else "; the final parameters were not saved: who was to save them ended before"
+        end(handling, JobState.SUCCEEDED, f"{job.stop_reason}; {job.completed + 1} iterations were done{saved}")
 
 
 def return_slots(handling: Handling, *, late: bool = False) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
-from controlplane.core import asynchrony, changes, conversation, deadlines, invariants, learning, lifecycle
+from controlplane.core import asynchrony, changes, conversation, deadlines, ending, invariants, learning, lifecycle
 from controlplane.core.choices import Resolve
 from controlplane.core.commands import AnyCommand
 from controlplane.core.events import (
     ChangeRequested,
     ConnectionLost,
     ControlPlaneResumed,
+    EngineFailed,
     Entry,
     Event,
     JobSubmitted,
@@ -33,7 +34,7 @@ from controlplane.core.events import (
 )
 from controlplane.core.handling import EventRefused, Handling, Policies
 from controlplane.core.state import Job, Snapshot, read_snapshot
-from controlplane.core.states import JOB_OVER
+from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
 
 ENGINE_VERSION = "2"
@@ -49,6 +50,7 @@ HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
     TimePassed: deadlines.on_time_passed,
     ControlPlaneResumed: deadlines.on_resumed,
     StopRequested: lifecycle.on_stop_requested,
+    EngineFailed: lifecycle.on_engine_failed,
     PredictorTrained: learning.on_news,
     PredictorPromoted: learning.on_news,
     ChangeRequested: changes.on_change_requested,
@@ -68,6 +70,8 @@ class Engine:
         """The id of the last entry that was handled."""
         self.deadline_ms: int | None = None
         """When the driver is to append ``TimePassed``, in milliseconds of the log's clock."""
+        self.failure: Exception | None = None
+        """What went wrong within us, and ended the job; for the driver's log."""
 
     @property
     def over(self) -> bool:
@@ -84,10 +88,15 @@ class Engine:
         event = entry.event
         if self._job.spec is None and not isinstance(event, JobSubmitted):
             raise EventRefused(f"job {self._job.number}: {type(event).__name__} before its submission")
-        if self._policies is None and isinstance(event, JobSubmitted):
-            self._policies = Policies(event.spec.synchronization, self._resolve)
-        handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
-        HANDLERS[type(event)](handling, event)
+        try:
+            if self._policies is None and isinstance(event, JobSubmitted):
+                self._policies = Policies(event.spec.synchronization, self._resolve)
+            handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
+            HANDLERS[type(event)](handling, event)
+        except EventRefused:
+            raise
+        except Exception as error:
+            handling = self._give_up(entry, error)
         # A sign of life only pushes deadlines away, and an early deadline does no harm: it need not be looked for.
         if not _is_daily(event) or self._job.state in JOB_OVER:
             self.deadline_ms = deadlines.next_deadline(self._job)
@@ -96,6 +105,17 @@ class Engine:
             if look_ms is not None:
                 self.deadline_ms = look_ms if self.deadline_ms is None else min(self.deadline_ms, look_ms)
         return handling.commands
+
+    def _give_up(self, entry: Entry, error: Exception) -> Handling:
+        """A fault of ours, or of a policy, ends the one job that it struck: the same way at every replay."""
+        self.failure = error
+        if isinstance(entry.event, JobSubmitted):
+            self._job.spec = entry.event.spec
+        handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
+        if self._job.state not in JOB_OVER:
+            what = f"{type(entry.event).__name__} could not be handled: {type(error).__name__}: {error}"
+            ending.end(handling, JobState.FAILED, what)
+        return handling
 
     def snapshot(self) -> bytes:
         """All that later decisions depend on."""

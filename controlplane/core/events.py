@@ -97,6 +97,13 @@ class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
     actor: str
 
 
+class EngineFailed(Value, frozen=True, kw_only=True, tag="engine-failed"):
+    """What the engine had decided about ``entry`` could not be carried out: a fault of ours ends the job."""
+
+    entry: str
+    reason: str
+
+
 class PredictorTrained(Value, frozen=True, kw_only=True, tag="predictor-trained"):
     """A fit is done: what ``TrainPredictor`` asked for, or a model that an earlier job left behind."""
 
@@ -146,6 +153,7 @@ Event = (
     | TimePassed
     | ControlPlaneResumed
     | StopRequested
+    | EngineFailed
     | PredictorTrained
     | PredictorPromoted
     | ChangeRequested

@@ -4,6 +4,7 @@ from controlplane.core import asynchrony, changes, flags, partial, releases, sta
 from controlplane.core.choices import Observation
 from controlplane.core.handling import Handling
 from controlplane.core.state import Worker
+from controlplane.core.states import JOB_OVER
 from controlplane.protocol.messages import Evaluation, IterationReport
 
 WARM_UP_REPORTS = 2
@@ -33,7 +34,7 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
 def complete(handling: Handling) -> None:
     """Take in the iterations that every counting worker has now reported, and let the workers go on."""
     job = handling.job
-    if not job.roster or job.behind > 0:
+    if not job.roster or job.behind > 0 or job.state in JOB_OVER:
         return
     reached = standing.recount(job)
     if reached <= job.completed:

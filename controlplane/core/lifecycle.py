@@ -2,7 +2,7 @@
 
 from controlplane.core import changes, ending, iterations, roster
 from controlplane.core.commands import MoveJob, ReleaseSlots, StartProcess, StopProcess
-from controlplane.core.events import Assignment, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
+from controlplane.core.events import Assignment, EngineFailed, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
 from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Process, Server, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
@@ -46,6 +46,13 @@ def on_stop_requested(handling: Handling, event: StopRequested) -> None:
     ending.end(handling, JobState.CANCELLED, f"stopped by {event.actor}")
 
 
+def on_engine_failed(handling: Handling, event: EngineFailed) -> None:
+    """A fault of the control plane ends the one job that it struck."""
+    if handling.job.state in JOB_OVER:
+        raise EventRefused(f"job {handling.job.number}: it failed at {event.entry}, but it is {handling.job.state}")
+    ending.end(handling, JobState.FAILED, f"the control plane failed at {event.entry}: {event.reason}")
+
+
 def on_process_died(handling: Handling, event: ProcessDied) -> None:
     """A process is gone: go on without it, or end the job, or take note."""
     job = handling.job
@@ -73,6 +80,8 @@ def lose(handling: Handling, process: Process, why: str) -> None:
         ending.end(handling, JobState.FAILED, f"{process.title} {why} before the job had begun")
     elif isinstance(process, Worker):
         roster.depart(handling, process, why)
+        if job.state in JOB_OVER:
+            return
         iterations.complete(handling)
         changes.settle(handling)
         ending.finish_if_all_have(handling)
@@ -124,8 +133,10 @@ def _check_assignments(handling: Handling, assignments: list[Assignment]) -> Non
 
 
 def _how_it_ended(event: ProcessDied) -> str:
+    """A process that failed says why in its last line; what one said before it ended otherwise is no reason."""
     if event.status == 0:
-        return "ended by itself"  # whatever it said last is no reason
-    how = f"was ended by signal {-event.status}" if event.status < 0 else f"ended with status {event.status}"
+        return "ended by itself"
+    if event.status < 0:
+        return f"was ended by signal {-event.status}"
     last_line = event.detail.strip().rpartition("\n")[2]
-    return f"{how} ({last_line})" if last_line else how
+    return f"ended with status {event.status}" + (f" ({last_line})" if last_line else "")

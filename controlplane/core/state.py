@@ -154,6 +154,8 @@ class Job(msgspec.Struct, kw_only=True):
     running_ms: int | None = None
     stop_at: int | None = None
     stop_reason: str = ""
+    model_saved: bool = False
+    """Whether a worker has saved the final parameters."""
     resumed_ms: int = 0
     """When the control plane last came back from a silence."""
     holds_slots: bool = False

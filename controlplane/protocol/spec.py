@@ -9,10 +9,20 @@ from typing import Annotated, Any
 
 import msgspec
 
-from controlplane.protocol.base import Count, Fraction, Name, Positive
+from controlplane.protocol.base import Fraction, Name
 
 MAX_WORKERS = 10_000
 MAX_SERVERS = 1_000
+MAX_BATCH = 1_000_000
+"""Samples per worker and iteration."""
+
+MAX_GLOBAL_BATCH = 2_000_000_000
+MAX_ITERATIONS = 1_000_000_000
+MAX_SEED = 2**63 - 1
+
+Rate = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
+Iterations = Annotated[int, msgspec.Meta(ge=1, le=MAX_ITERATIONS)]
+Batch = Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH)]
 
 
 class SpecError(ValueError):
@@ -55,36 +65,36 @@ class Optimizer(Part, frozen=True, kw_only=True):
     """A torch optimiser that the servers apply to their blocks."""
 
     name: Name = "sgd"
-    lr: Annotated[float, msgspec.Meta(gt=0.0)] = 0.1
+    lr: Rate = 0.1
     momentum: Fraction = 0.0
-    weight_decay: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    weight_decay: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 0.0
 
 
 class Evaluate(Part, frozen=True, kw_only=True):
     """How often the held-out split is scored, in iterations."""
 
-    every: Positive = 20
+    every: Iterations = 20
 
 
 class Stop(Part, frozen=True, kw_only=True):
     """When a job ends: whichever comes first. ``seconds`` count from the first iteration."""
 
-    iterations: Positive | None = None
+    iterations: Iterations | None = None
     accuracy: Fraction | None = None
-    seconds: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
+    seconds: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)] | None = None
 
 
 class Emulation(Part, frozen=True, kw_only=True):
     """A machine slower than the one it runs on: real gradients, then a pause up to the stated speed."""
 
-    samples_per_second: Annotated[float, msgspec.Meta(gt=0.0)]
+    samples_per_second: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
 
 
 class Limits(Part, frozen=True, kw_only=True):
     """Bounds of one worker's share, in samples."""
 
-    minimum: Positive = 1
-    maximum: Positive | None = None
+    minimum: Batch = 1
+    maximum: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS * MAX_BATCH)] | None = None
 
 
 class JobSpec(Part, frozen=True, kw_only=True):
@@ -94,7 +104,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
     workload: Workload
     workers: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)]
     servers: Annotated[int, msgspec.Meta(ge=1, le=MAX_SERVERS)] = 1
-    batch_size: Positive
+    batch_size: Batch
     labels: dict[str, str] = {}
     limits: Limits = Limits()
     synchronization: Synchronization = Synchronization()
@@ -102,7 +112,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
     evaluate: Evaluate = Evaluate()
     stop: Stop = Stop()
     emulate: list[Emulation] | None = None
-    seed: Count = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED)] = 0
 
     @property
     def global_batch(self) -> int:
@@ -157,6 +167,9 @@ def _check_combination(spec: JobSpec) -> None:
         raise SpecError("stop", {}, "at least one of iterations, accuracy and seconds")
     if spec.emulate is not None and len(spec.emulate) != spec.workers:
         raise SpecError("emulate", f"{len(spec.emulate)} machines", f"one for each of the {spec.workers} workers")
+    if spec.global_batch > MAX_GLOBAL_BATCH:
+        allowed = f"at most {MAX_GLOBAL_BATCH // spec.workers} for {spec.workers} workers"
+        raise SpecError("batch_size", spec.batch_size, allowed)
     low, high = spec.limits.minimum, spec.limits.maximum
     if low > spec.batch_size:
         raise SpecError("limits.minimum", low, f"at most batch_size, which is {spec.batch_size}")

@@ -2,7 +2,7 @@
 
 from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders, MoveProcess, RejectMessage
 from controlplane.core.events import ConnectionLost, ServerHeard, StopRequested
-from controlplane.protocol.messages import ServerReport, WorkerHello
+from controlplane.protocol.messages import Evaluation, ServerReport, WorkerHello
 from tests.core.story import LB_BSP, of
 
 
@@ -60,6 +60,19 @@ def test_report_of_a_coming_generation_is_unexpected(story):
 def test_finish_that_nobody_asked_for_is_unexpected(story):
     told = story(stop={"seconds": 60}).running()
     assert rejections(told.finish(0, 4)) == [("unexpected", 2)]
+
+
+def test_finish_before_the_end_is_unexpected(story):
+    told = story(stop={"iterations": 400}).running()
+    assert rejections(told.finish(0, 3)) == [("unexpected", 2)]
+
+
+def test_score_before_the_beginning_is_unexpected(story):
+    told = story(stop={"accuracy": 0.5}).starting()
+    told.server_hello(0)
+    told.hello(0)
+    scored = Evaluation(number=2, iteration=0, loss=1.0, accuracy=0.9, samples=10, seconds=0.1)
+    assert rejections(told.say(0, scored)) == [("unexpected", 2)]
 
 
 def test_repeated_hello_is_answered_with_newer_orders_and_the_placement(story):

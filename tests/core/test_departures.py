@@ -17,8 +17,8 @@ def test_dead_worker_leaves_the_roster_and_the_batch_stays(story):
 
 def test_dead_worker_is_flagged_with_how_it_ended(story):
     told = story().running()
-    (raised,) = of(RaiseFlag, told.kill(1, detail="Killed"))
-    assert (raised.rank, raised.kind, raised.reason) == (1, "dead", "w1 was ended by signal 9 (Killed)")
+    (raised,) = of(RaiseFlag, told.kill(1, detail="connected"))
+    assert (raised.rank, raised.kind, raised.reason) == (1, "dead", "w1 was ended by signal 9")
 
 
 def test_members_count_from_the_first_iteration_of_their_roster(story):
@@ -54,6 +54,16 @@ def test_limits_that_the_rest_cannot_meet_end_the_job_with_the_reason(story):
     assert moved.state == "failed"
     assert "256" in moved.reason
     assert "210" in moved.reason
+
+
+def test_limits_that_the_rest_cannot_meet_end_the_job_in_mid_run_too(story):
+    told = story(limits={"maximum": 70}).running()
+    told.iterate(5, speeds=dict.fromkeys(range(4), 1000.0))
+    for rank in range(3):
+        told.report(rank, 5)
+    (moved,) = of(MoveJob, told.kill(3))
+    assert moved.reason.startswith("no shares for generation 2")
+    assert told.engine.failure is None
 
 
 def test_silent_worker_is_declared_dead_after_four_seconds(story):

@@ -15,10 +15,20 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
-from controlplane.core.events import Assignment, ProcessDied, SlotsAssigned, StopRequested
+from controlplane.core.engine import Engine
+from controlplane.core.events import (
+    Assignment,
+    EngineFailed,
+    ProcessDied,
+    ServerHeard,
+    SlotsAssigned,
+    StopRequested,
+)
 from controlplane.core.handling import EventRefused
 from controlplane.core.states import JobState
-from controlplane.protocol.messages import Evaluation, WorkerHello
+from controlplane.policies.batching.uniform import Uniform
+from controlplane.policies.registry import resolve
+from controlplane.protocol.messages import Evaluation, ServerHello, WorkerHello
 from tests.core.story import of
 
 
@@ -89,6 +99,46 @@ def test_job_succeeds_when_every_worker_has_finished(story):
         ("server", 1),
     ]
     assert not told.engine.over
+
+
+def test_success_without_saved_parameters_says_so(story):
+    told = story(workers=1, servers=1, stop={"iterations": 1}).running()
+    told.report(0, 0)
+    (_, succeeded) = of(MoveJob, told.finish(0, 1))
+    assert "the final parameters were not saved" in succeeded.reason
+
+
+def test_servers_of_different_workloads_end_the_job(story):
+    told = story().starting()
+    told.server_hello(0)
+    hello = ServerHello(number=1, host="127.0.0.1", port=7001, tensor_sizes=[99])
+    (moved,) = of(MoveJob, told.see(ServerHeard(index=1, instance="s1.0.1", message=hello)))
+    assert moved.reason == "s1 has 99 parameters, s0 650: they run different workloads"
+
+
+def test_fault_of_a_policy_ends_its_job_alone_and_the_same_way_again(story, monkeypatch):
+    told = story().running()
+    snapshot, seen, given = told.engine.snapshot(), len(told.entries), len(told.commands)
+
+    def throw(*_: object) -> None:
+        raise ZeroDivisionError("speed of w2")
+
+    monkeypatch.setattr(Uniform, "decide", throw)
+    told.iterate(3, speeds=dict.fromkeys(range(4), 1000.0))
+    moved = told.given(MoveJob)[-1]
+    assert moved.state is JobState.FAILED
+    assert moved.reason == "WorkerHeard could not be handled: ZeroDivisionError: speed of w2"
+    assert len(told.given(StopProcess)) == 6
+    assert isinstance(told.engine.failure, ZeroDivisionError)
+    again = Engine.restore(snapshot, resolve=resolve)
+    replayed = [command for entry in told.entries[seen:] for command in again.handle(entry)]
+    assert replayed == told.commands[given:]
+
+
+def test_fault_of_the_driver_ends_the_job(story):
+    told = story().running()
+    (moved,) = of(MoveJob, told.see(EngineFailed(entry="5-0", reason="OverflowError: too large")))
+    assert (moved.state, moved.reason) == ("failed", "the control plane failed at 5-0: OverflowError: too large")
 
 
 def test_slots_go_back_when_the_last_process_has_ended(story):
