@@ -63,12 +63,17 @@ class Lanes:
 
     rows: tuple[Lane, ...]
     roster: int
+    """How many workers the job was asked to have."""
+    reporting: int
+    """How many took part in the iterations that are drawn; of many, not all are shown."""
     iterations: int
     """How many of the last iterations "now" is the mean of."""
     adaptive: bool
     """Whether the job's batching policy moves shares."""
     over: bool = False
     """Whether "now" was the end of the job."""
+    failed: bool = False
+    """Whether that end was not the one that was asked for."""
 
     @property
     def scale_s(self) -> float:
@@ -100,7 +105,7 @@ def length(phases: list[Phases]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The sentence above the lanes. ``tone`` is calm, good or watch."""
+    """The sentence above the lanes. ``tone`` is calm, good, watch or bad."""
 
     tone: str
     headline: str
@@ -111,17 +116,34 @@ def verdict(lanes: Lanes) -> Verdict:
     """What the picture says, in words."""
     if not lanes.rows:
         return Verdict(tone="calm", headline="No worker has reported an iteration yet")
-    if lanes.roster == 1:
-        return Verdict(tone="calm", headline="One worker: nobody to wait for")
+    if lanes.failed:
+        return Verdict(tone="bad", headline="The job failed: these were its last iterations", detail=_missing(lanes))
+    if lanes.reporting == 1:
+        return Verdict(tone="calm", headline="One worker: nobody to wait for", detail=_missing(lanes))
     lost = waiting([lane.now for lane in lanes.rows])
     if lost <= BALANCED:
-        detail = " ".join(sentence for sentence in (_gain(lanes, lost), _orders(lanes)) if sentence)
-        return Verdict(tone="good", headline="Balanced: all workers finish together", detail=detail)
+        detail = " ".join(part for part in (_missing(lanes), _gain(lanes, lost), _orders(lanes)) if part)
+        return Verdict(tone="good", headline=f"Balanced: {_all(lanes)} together", detail=detail)
     slowest = max(lanes.rows, key=lambda lane: (lane.now.compute_s + lane.now.communication_s, -lane.rank))
     others = waiting([lane.now for lane in lanes.rows if lane is not slowest])
     sets, spend = ("set", "spent") if lanes.over else ("sets", "spend")
     headline = f"w{slowest.rank} {sets} the pace: the others {spend} {others:.0%} of their time waiting for it"
-    return Verdict(tone="watch", headline=headline, detail=_gain(lanes, lost) or _prospect(lanes))
+    detail = " ".join(part for part in (_missing(lanes), _gain(lanes, lost) or _prospect(lanes)) if part)
+    return Verdict(tone="watch", headline=headline, detail=detail)
+
+
+def _all(lanes: Lanes) -> str:
+    """Whose end is meant, as a subject with its verb."""
+    who = "all workers" if lanes.reporting == lanes.roster else f"the {lanes.reporting} workers left"
+    return f"{who} {'finished' if lanes.over else 'finish'}"
+
+
+def _missing(lanes: Lanes) -> str:
+    """Who is not in the picture because it did not take part."""
+    if lanes.reporting >= lanes.roster:
+        return ""
+    verb = "took" if lanes.over else "take"
+    return f"Only {lanes.reporting} of {lanes.roster} workers {verb} part in these iterations."
 
 
 def _orders(lanes: Lanes) -> str:

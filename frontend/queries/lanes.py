@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from controlplane.core.states import JobState
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.protocol.spec import JobSpec, parse_spec
 from controlplane.telemetry.models import Report
@@ -18,6 +19,7 @@ WARM_UP = 1
 
 class _Row(NamedTuple):
     rank: int
+    generation: int
     iteration: int
     samples: int
     compute_s: float
@@ -31,7 +33,11 @@ def lanes(job: Job) -> Lanes:
     """The lanes of a job; of a large roster, those that pace it and those that wait longest."""
     spec = parse_spec(job.spec)
     window = max(1, min(ITERATIONS, MAX_ROWS // spec.workers))
-    now, even = _by_rank(_recent(job, window)), _by_rank(_even(job, spec, window))
+    now = _by_rank(_last_roster(_recent(job, window)))
+    even = _by_rank(_even(job, spec, window))
+    # Another roster divides the same global batch by another number: its even split is not the one that was measured.
+    comparable = now.keys() == even.keys()
+    shares = _even_shares(spec.global_batch, sorted(now))
     machines = _machines(job)
     flagged = set(Flag.objects.filter(job=job, closed_at=None).values_list("rank", flat=True))
     rows = [
@@ -40,8 +46,8 @@ def lanes(job: Job) -> Lanes:
             machine=machines.get(rank, ""),
             share=reports[-1].samples,
             now=_mean(reports),
-            even_share=spec.batch_size,
-            even=_mean(even[rank]) if rank in even else None,
+            even_share=shares[rank],
+            even=_mean(even[rank]) if comparable else None,
             flagged=rank in flagged,
         )
         for rank, reports in sorted(now.items())
@@ -49,16 +55,30 @@ def lanes(job: Job) -> Lanes:
     return Lanes(
         rows=_shown(rows),
         roster=spec.workers,
+        reporting=len(now),
         iterations=len({row.iteration for reports in now.values() for row in reports}),
         adaptive=spec.synchronization.batching.name != "uniform",
         over=job.is_over,
+        failed=job.state == JobState.FAILED,
     )
 
 
-def _recent(job: Job, window: int) -> Iterable[_Row]:
+def _recent(job: Job, window: int) -> list[_Row]:
     """The last iterations that every counting worker has reported."""
     last = Report.objects.filter(job=job, iteration__gte=job.iteration - window, iteration__lt=max(1, job.iteration))
     return _rows(last)
+
+
+def _last_roster(rows: Sequence[_Row]) -> list[_Row]:
+    """Only what the last generation of workers reported: those that left earlier take part no more."""
+    last = max((row.generation for row in rows), default=0)
+    return [row for row in rows if row.generation == last]
+
+
+def _even_shares(total: int, ranks: Sequence[int]) -> dict[int, int]:
+    """The same for all; what does not divide goes to the first."""
+    share, rest = divmod(total, max(1, len(ranks)))
+    return {rank: share + (place < rest) for place, rank in enumerate(ranks)}
 
 
 def _even(job: Job, spec: JobSpec, window: int) -> list[_Row]:

@@ -11,8 +11,18 @@ def lane(rank: int, share: int, now: Phases, even: Phases | None = None) -> Lane
     return Lane(rank=rank, machine=f"m{rank}", share=share, now=now, even_share=64, even=even)
 
 
-def lanes(*rows: Lane, adaptive: bool = True, over: bool = False) -> Lanes:
-    return Lanes(rows=rows, roster=len(rows), iterations=10, adaptive=adaptive, over=over)
+def lanes(
+    *rows: Lane, roster: int | None = None, adaptive: bool = True, over: bool = False, failed: bool = False
+) -> Lanes:
+    return Lanes(
+        rows=rows,
+        roster=roster or len(rows),
+        reporting=len(rows),
+        iterations=10,
+        adaptive=adaptive,
+        over=over or failed,
+        failed=failed,
+    )
 
 
 UNEVEN = (lane(0, 64, phases(0.1, 0.3)), lane(1, 64, phases(0.4, 0.0)))
@@ -52,6 +62,23 @@ def test_a_balanced_job_says_what_that_was_worth() -> None:
         headline="Balanced: all workers finish together",
         detail="Since the even split, waiting went from 40% to 0%, and an iteration from 400 to 160 ms:"
         " 2.5 times as fast.",
+    )
+
+
+def test_a_failed_job_is_not_praised() -> None:
+    assert verdict(lanes(*BALANCED, roster=4, failed=True)) == Verdict(
+        tone="bad",
+        headline="The job failed: these were its last iterations",
+        detail="Only 2 of 4 workers took part in these iterations.",
+    )
+
+
+def test_those_who_are_left_are_not_called_all() -> None:
+    pair = (lane(0, 128, phases(0.16, 0.0)), lane(1, 128, phases(0.16, 0.0)))
+    assert verdict(lanes(*pair, roster=4)) == Verdict(
+        tone="good",
+        headline="Balanced: the 2 workers left finish together",
+        detail="Only 2 of 4 workers take part in these iterations.",
     )
 
 

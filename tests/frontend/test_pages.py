@@ -15,6 +15,7 @@ from controlplane.core.states import JobState
 from controlplane.fleet.models import EnrolmentToken
 from controlplane.jobs.login_links import issue_login_link
 from controlplane.jobs.models import AuditEntry, Job
+from controlplane.telemetry.models import Report
 from frontend.presets import PRESETS
 from tests.frontend import factories
 from tests.frontend.conftest import signed_in
@@ -94,6 +95,16 @@ def test_a_job_that_failed_says_why(viewer: Client) -> None:
         name="digits", spec=factories.spec(), state=JobState.FAILED, reason="w2 ended with status 1"
     )
     assert "Failed: w2 ended with status 1" in text_of(viewer, f"/jobs/{job.pk}/")
+
+
+def test_a_failed_job_is_not_called_balanced(viewer: Client) -> None:
+    job = factories.demo_job()
+    Job.objects.update(state=JobState.FAILED)
+    Report.objects.filter(rank__gte=2, iteration__gte=50).delete()
+    page = text_of(viewer, f"/jobs/{job.pk}/")
+    assert "The job failed: these were its last iterations Only 2 of 4 workers took part in these iterations." in page
+    for praise in ("Balanced", "times as fast", "those that wait least"):
+        assert praise not in page
 
 
 def test_an_empty_control_plane_says_what_to_do_next(admin: Client) -> None:

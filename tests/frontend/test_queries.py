@@ -96,6 +96,19 @@ def test_lanes_compare_now_with_the_even_split() -> None:
     assert (found.iterations, found.roster, found.adaptive, found.has_even) == (10, 4, True, True)
 
 
+def test_lanes_of_those_who_are_left_are_not_compared_with_all() -> None:
+    job = factories.make_job(state=JobState.FAILED)
+    factories.make_reports(job, [Pace(shares=EVEN)] * 10)
+    factories.make_reports(job, [Pace(shares=(128, 128))] * 4, rank_count=2, first=10)
+    Report.objects.filter(job=job, iteration__gte=10).update(generation=2)
+    found = lanes.lanes(job)
+    assert [(lane.rank, lane.share, lane.even_share, lane.even) for lane in found.rows] == [
+        (0, 128, 128, None),
+        (1, 128, 128, None),
+    ]
+    assert (found.roster, found.reporting, found.iterations, found.has_even, found.failed) == (4, 2, 4, False, True)
+
+
 def test_lanes_read_few_rows_of_any_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "MAX_ROWS", 8)
     found = lanes.lanes(factories.demo_job())
