@@ -3,18 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from controlplane.core.states import PROCESS_OVER, in_words
+from controlplane.core.states import PROCESS_OVER
 from controlplane.jobs.models import Decision, Flag, Job, Process
+from frontend.queries.wording import describe
 
 DECISIONS = 50
 PROCESSES = 200
 FLAGS = 50
 
 KINDS: dict[str, tuple[str, ...]] = {
-    "key": ("move-job", "set-roster", "set-placement", "raise-flag", "close-flag"),
+    "key": (
+        *("move-job", "set-roster", "set-placement", "raise-flag", "close-flag"),
+        *("change-policies", "adopt-predictor"),
+    ),
     "shares": ("set-shares",),
+    "barrier": ("hold-worker", "cut-iteration", "name-quorum"),
+    "predictors": ("train-predictor", "score-predictors", "adopt-predictor"),
     "flags": ("raise-flag", "close-flag"),
     "processes": ("start-process", "stop-process", "move-process", "release-slots"),
     "all": (),
@@ -105,49 +110,6 @@ def _decision_line(row: Decision, earlier: dict[str, int]) -> DecisionLine:
         iteration=row.iteration,
         cause=row.cause,
     )
-
-
-def describe(kind: str, payload: dict[str, Any], earlier: dict[str, int] | None = None) -> str:
-    """A command in words, without its reason."""
-    match kind:
-        case "set-shares":
-            return _shares(payload.get("shares", {}), earlier or {})
-        case "move-job":
-            awaited = payload.get("awaited")
-            return f"job {in_words(payload.get('state', '?'))}" + (f", awaits {awaited}" if awaited else "")
-        case "set-roster":
-            ranks = payload.get("ranks", [])
-            return f"generation {payload.get('generation', '?')}: {len(ranks)} workers count"
-        case "set-placement":
-            return f"placement {payload.get('version', '?')}: {len(payload.get('blocks', []))} blocks"
-        case "raise-flag":
-            return f"w{payload.get('rank', '?')} is flagged: {payload.get('kind', '')}"
-        case "close-flag":
-            return "flag closed"
-        case "move-process" | "start-process" | "stop-process":
-            return _process(kind, payload)
-        case "release-slots":
-            return "slots released"
-    return kind
-
-
-def _shares(shares: dict[str, int], earlier: dict[str, int]) -> str:
-    """``w0 64 → 93, w3 64 → 23``: only what changed, and no more than fits a line."""
-    ranks = sorted(shares, key=int)
-    moved = [rank for rank in ranks if rank in earlier and earlier[rank] != shares[rank]]
-    if earlier and not moved:
-        return "shares stay as they are"
-    parts = [f"w{rank} {earlier[rank]} → {shares[rank]}" for rank in moved] or [
-        f"w{rank} {shares[rank]}" for rank in ranks
-    ]
-    more = f" and {len(parts) - 8} more" if len(parts) > 8 else ""
-    return ", ".join(parts[:8]) + more
-
-
-def _process(kind: str, payload: dict[str, Any]) -> str:
-    title = f"{str(payload.get('role', '?'))[:1]}{payload.get('index', '?')}"
-    done = {"start-process": "is started", "stop-process": "is stopped"}
-    return f"{title} {done.get(kind) or 'is ' + str(payload.get('state', '?'))}"
 
 
 def processes(job: Job) -> list[ProcessLine]:

@@ -6,8 +6,9 @@ from datetime import datetime
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.jobs.models import Decision, Flag, Job
 from frontend.queries.fleet import MachineCard
-from frontend.queries.job import KINDS, describe, news
+from frontend.queries.job import KINDS, news
 from frontend.queries.jobs import JobLine, jobs, lines
+from frontend.queries.wording import describe
 
 LIVE_JOBS = 12
 LAST_JOBS = 5

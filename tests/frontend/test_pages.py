@@ -135,7 +135,10 @@ def test_a_script_in_a_name_stays_text(viewer: Client) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("decisions=best", "decisions: found 'best', expected one of key, shares, flags, processes, all"),
+        (
+            "decisions=best",
+            "decisions: found 'best', expected one of key, shares, barrier, predictors, flags, processes, all",
+        ),
         ("before=x", "before: found 'x', expected the number of a decision"),
     ],
 )
