@@ -4,15 +4,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.core.states import JOB_OVER, JobState
+from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Decision, Flag, Job
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, news
 from frontend.queries.jobs import JobLine, jobs, lines
-from frontend.queries.wording import describe
+from frontend.queries.wording import counted, describe
 
 LIVE_JOBS = 12
 LAST_JOBS = 5
-EVENTS = 20
+EVENTS = 12
+"""What stands beside the machines and jobs of a small cluster without outgrowing them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +34,14 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLine:
-    """One thing that happened in some job."""
+    """One thing that happened, in some job or to a machine."""
 
-    id: int
     at: datetime
-    job: int
-    job_name: str
     kind: str
     what: str
     reason: str
+    job: int | None = None
+    job_name: str = ""
 
 
 def overview_jobs(now: datetime) -> list[JobLine]:
@@ -74,11 +75,36 @@ def _waiting(jobs: list[int]) -> float | None:
 
 
 def events() -> list[EventLine]:
-    """What happened last, over all jobs; share decisions are left to their jobs' pages."""
+    """What happened last: what was decided, and which machines are lost."""
+    return sorted([*_decided(), *_lost()], key=lambda event: event.at, reverse=True)[:EVENTS]
+
+
+def newest_job() -> int | None:
+    """The job whose decisions are most likely looked for."""
+    return Job.objects.order_by("-id").values_list("id", flat=True).first()
+
+
+def _lost() -> list[EventLine]:
+    """Machines that were here and are not, each since it was seen last."""
+    gone = Agent.objects.filter(state=Agent.State.OFFLINE, seen_at__isnull=False).order_by("-seen_at")[:EVENTS]
+    return [
+        EventLine(
+            at=agent.seen_at,
+            kind="machine-offline",
+            what=f"{agent.name} is offline",
+            reason=f"its connection ended, and with it {counted(len(agent.slots), 'worker slot')}"
+            f" and {counted(agent.server_slots, 'server slot')}",
+        )
+        for agent in gone
+        if agent.seen_at is not None
+    ]
+
+
+def _decided() -> list[EventLine]:
+    """The last decisions of all jobs; those about shares are left to their jobs' pages."""
     rows = Decision.objects.filter(kind__in=KINDS["key"]).select_related("job").order_by("-id")[: 3 * EVENTS]
     return [
         EventLine(
-            id=row.pk,
             at=row.at,
             job=row.job_id,
             job_name=row.job.name,

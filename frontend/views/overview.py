@@ -30,5 +30,6 @@ def _context(request: HttpRequest) -> dict[str, Any]:
         "machines": machines,
         "jobs": lines,
         "events": overview.events(),
+        "newest_job": overview.newest_job(),
         "live_jobs": [line for line in lines if not line.over],
     }

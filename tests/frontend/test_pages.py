@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from controlplane.core.states import JobState
-from controlplane.fleet.models import EnrolmentToken
+from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.jobs.login_links import issue_login_link
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.telemetry.models import Report
@@ -105,6 +105,22 @@ def test_a_failed_job_is_not_called_balanced(viewer: Client) -> None:
     assert "The job failed: these were its last iterations Only 2 of 4 workers took part in these iterations." in page
     for praise in ("Balanced", "times as fast", "those that wait least"):
         assert praise not in page
+
+
+def test_slots_of_a_machine_that_is_offline_are_not_free(viewer: Client) -> None:
+    factories.make_agents(1)
+    assert [("free" in text_of(viewer, path)) for path in ("/", "/workers/")] == [True, True]
+    Agent.objects.update(state=Agent.State.OFFLINE)
+    for path in ("/", "/workers/"):
+        assert "offline · 1000/s" in text_of(viewer, path)
+        assert "free" not in text_of(viewer, path)
+
+
+def test_the_overview_leads_to_all_decisions_of_the_newest_job(viewer: Client) -> None:
+    factories.make_job()
+    newest = factories.make_job().pk
+    body = viewer.get("/").content.decode()
+    assert f'<a href="/jobs/{newest}/?decisions=all#job-decisions">All decisions of job #{newest}</a>' in body
 
 
 def test_an_empty_control_plane_says_what_to_do_next(admin: Client) -> None:

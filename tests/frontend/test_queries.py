@@ -9,6 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from controlplane.core.states import JobState
+from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
@@ -191,6 +192,27 @@ def test_tiles_sum_up_what_runs() -> None:
     assert (tiles.jobs_running, tiles.jobs_queued, tiles.flags) == (1, 0, 1)
     assert tiles.waiting_share == pytest.approx(job.waiting_share)
     assert tiles.samples_per_second == pytest.approx(256 / 0.102, rel=1e-3)
+
+
+def test_a_machine_that_is_lost_is_an_event() -> None:
+    factories.demo_job()
+    lost_at = START + timedelta(minutes=2)
+    Agent.objects.filter(name="machine-3").update(state=Agent.State.OFFLINE, seen_at=lost_at)
+    Agent.objects.create(name="never-here", credential_digest="0" * 60)
+    assert overview.events()[0] == overview.EventLine(
+        at=lost_at,
+        kind="machine-offline",
+        what="machine-3 is offline",
+        reason="its connection ended, and with it 1 worker slot and 1 server slot",
+    )
+    assert "never-here is offline" not in [event.what for event in overview.events()]
+
+
+def test_the_events_of_an_overview_are_few() -> None:
+    job = factories.make_job()
+    for sequence in range(30):
+        factories.make_decision(job, sequence, "close-flag", {"flag": f"compute-w1-0.{sequence}"})
+    assert len(overview.events()) == overview.EVENTS == 12
 
 
 def test_a_job_that_stays_in_a_state_is_news_once() -> None:
