@@ -38,10 +38,23 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def options() -> dict[str, list[str]]:
-    """What can be chosen where, by the field's path in a spec."""
-    choices = {f"synchronization.{question}.name": registry.names(question) for question in CHOICES}
-    return choices | {"synchronization.batching.predictor": registry.names("prediction")}
-
-
 CHOICES = ("batching", "barrier", "placement", "data")
+PREDICTOR = "synchronization.batching.predictor"
+
+
+def options() -> dict[str, list[str]]:
+    """What can be chosen where, by the field's path in a spec: only what workers and servers carry out."""
+    live = [entry for entry in registry.catalogue() if entry.live]
+    choices = {
+        f"synchronization.{question}.name": [entry.name for entry in live if entry.question == question]
+        for question in CHOICES
+    }
+    usual = _DIGITS["synchronization"]["batching"]["predictor"]
+    predictors = [entry.name for entry in live if entry.question == "prediction"]
+    return choices | {PREDICTOR: sorted(predictors, key=lambda name: (name != usual, name))}
+
+
+def predicting() -> list[str]:
+    """The batching policies that are given a predictor."""
+    entries = registry.catalogue()
+    return [entry.name for entry in entries if entry.question == "batching" and "predictor" in entry.parts]

@@ -77,6 +77,7 @@ def submit_page(request: HttpRequest) -> HttpResponse:
     """The form; it posts to REST itself, so that what it shows as JSON and curl is what it does."""
     address = request.build_absolute_uri(API_JOBS)
     context: dict[str, Any] = {"presets": presets.PRESETS, "options": presets.options(), "jobs_url": address}
+    context["predicting"] = presets.predicting()
     if copied := request.GET.get("copy", ""):
         context["copied"] = get_object_or_404(Job, pk=copied if copied.isdecimal() else 0).spec
     return render(request, "pages/submit.html", rights(request) | context | {"back": reverse("jobs")})

@@ -31,6 +31,19 @@ def test_the_preview_is_what_is_sent(site: str, look: Look, ada: User) -> None:
     page.wait_for_url(JOB_PAGE)
 
 
+def test_a_predictor_is_sent_with_policies_that_predict(site: str, look: Look, ada: User) -> None:
+    page = look(site, user=ada)
+    page.goto("/jobs/new/")
+    policy, predictor = page.get_by_label("Batching"), page.get_by_label("Predictor")
+    predictor.select_option("narx")
+    sent = []
+    for name in ("lb-bsp-cpu", "lb-bsp-gpu", "uniform"):
+        policy.select_option(name)
+        expect(predictor).to_be_visible(visible=name == "lb-bsp-cpu")
+        sent.append(json.loads(page.locator("#preview").text_content() or "")["synchronization"]["batching"])
+    assert sent == [{"name": "lb-bsp-cpu", "predictor": "narx"}, {"name": "lb-bsp-gpu"}, {"name": "uniform"}]
+
+
 def test_a_double_click_submits_once(site: str, look: Look, ada: User) -> None:
     page = look(site, user=ada)
     page.goto("/jobs/new/")

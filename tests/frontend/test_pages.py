@@ -15,8 +15,9 @@ from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.jobs.login_links import issue_login_link
 from controlplane.jobs.models import AuditEntry, Job
+from controlplane.policies.registry import catalogue
 from controlplane.telemetry.models import Report
-from frontend.presets import PRESETS
+from frontend.presets import PRESETS, options, predicting
 from tests.frontend import factories
 from tests.frontend.conftest import signed_in
 
@@ -203,6 +204,25 @@ def test_every_preset_is_a_spec_that_is_accepted() -> None:
     from controlplane.jobs.validation import validated_spec
 
     assert [validated_spec(document).global_batch for document in PRESETS.values()] == [256] * len(PRESETS)
+
+
+def test_the_form_offers_what_can_be_submitted_and_nothing_else() -> None:
+    offered = options()
+    live = {(entry.question, entry.name) for entry in catalogue() if entry.live}
+    for path, names in offered.items():
+        question = "prediction" if path.endswith(".predictor") else path.split(".")[1]
+        assert set(names) == {name for asked, name in live if asked == question}
+    assert offered["synchronization.batching.predictor"][0] == "ema"
+    assert "ssp" not in offered["synchronization.barrier.name"]
+
+
+def test_every_choice_of_the_form_is_accepted() -> None:
+    from controlplane.jobs.validation import validated_spec
+
+    offered = options()
+    for name in offered["synchronization.batching.name"]:
+        batching = {"name": name} | ({"predictor": "ema"} if name in predicting() else {})
+        assert validated_spec(factories.spec(synchronization={"batching": batching, "barrier": {"name": "bsp"}}))
 
 
 def test_signing_in_and_out(client: Client) -> None:

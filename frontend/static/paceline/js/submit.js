@@ -6,6 +6,8 @@ const form = /** @type {HTMLFormElement} */ (document.getElementById("submit-for
 const button = /** @type {HTMLButtonElement} */ (document.getElementById("submit-button"));
 const alertBox = /** @type {HTMLElement} */ (document.getElementById("submit-alert"));
 const presets = JSON.parse(document.getElementById("presets")?.textContent ?? "{}");
+/** Batching policies that are given a predictor. @type {string[]} */
+const predicting = JSON.parse(document.getElementById("predicting")?.textContent ?? "[]");
 const copied = JSON.parse(document.getElementById("copied")?.textContent ?? "null");
 
 /** What the form has no field for, kept from the preset or the copied job. @type {Record<string, any>} */
@@ -52,7 +54,7 @@ function spec() {
 function applies(path) {
   if (path !== "synchronization.batching.predictor") return true;
   const policy = /** @type {HTMLSelectElement} */ (form.elements.namedItem("synchronization.batching.name"));
-  return policy.value !== "uniform";
+  return predicting.includes(policy.value);
 }
 
 /** @param {any} tree */
