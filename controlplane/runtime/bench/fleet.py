@@ -6,6 +6,7 @@ report follows as soon as it has leave and a share for the next iteration.
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
@@ -41,7 +42,7 @@ class Machine:
         self._names: dict[tuple[Role, int], ProcessName] = {}
         self._said = 1
         self.reports_sent: dict[int, int] = {}
-        """How many reports each worker has sent, once it has sent its last."""
+        """How many reports each worker has sent so far."""
 
     async def run(self) -> None:
         """Until every process that was started has been ordered to end, and that is known to have happened."""
@@ -101,22 +102,26 @@ class Machine:
                 beating.cancel()
 
     async def _train(self, socket: ClientConnection, order: ProcessOrder) -> None:
-        self.reports_sent[order.index] = await train(socket, self._timing)
+        async for iteration in train(socket, self._timing):
+            self.reports_sent[order.index] = iteration + 1
         async for _ in socket:
             pass
 
 
-async def train(socket: ClientConnection, timing: Timing) -> int:
-    """Report iterations as fast as orders come, until time is over; how many."""
+async def train(socket: ClientConnection, timing: Timing) -> AsyncIterator[int]:
+    """Report iterations as fast as orders come, until time is over; each when its report is sent.
+
+    Whoever stops first leaves the others waiting for orders that will not come: an iteration is complete with all.
+    """
     await socket.send(encode(WorkerHello(number=1, parameter_count=650, sample_count=1437)))
     iteration, orders = 0, await _orders_for(socket, 0)
     while not timing.over:
         sent = time.perf_counter()
         await socket.send(encode(report(iteration + 2, iteration, orders)))
+        yield iteration
         iteration += 1
         orders = await _orders_for(socket, iteration)
         timing.note(sent)
-    return iteration
 
 
 async def _orders_for(socket: ClientConnection, iteration: int) -> Orders:
