@@ -11,6 +11,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from controlplane.runtime.embedded.ground import running_address
+
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 DATABASE_SCHEMES = ("sqlite", "postgres", "postgresql")
 LOG_FORMATS = ("plain", "json")
@@ -58,7 +60,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         data_dir=data_dir,
         debug=debug,
         secret_key=_secret_key(env.str("SECRET_KEY", default=""), data_dir),
-        url=_url(env.str("PACELINE_URL", default="http://127.0.0.1:8000")),
+        url=_url(env.str("PACELINE_URL", default="") or running_address(data_dir) or "http://127.0.0.1:8000"),
         allowed_hosts=_hosts(env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"]), debug=debug),
         database=_database(env, data_dir),
         redis_url=_redis_url(env.str("REDIS_URL", default="")),
@@ -133,6 +135,22 @@ def _secret_key(value: str, data_dir: Path) -> str:
 
 def _kept_secret(path: Path) -> str:
     """The data folder's secret, made by whichever process comes first: several start at once."""
+    try:
+        secret = _made_secret(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise _refuse(
+            str(path),
+            str(error),
+            "the secret made at first start, readable by this user; change its owner or delete it",
+        ) from None
+    if len(secret) < SECRET_KEY_LENGTH:
+        raise _refuse(
+            str(path), f"{len(secret)} characters", "the secret made at first start; delete it to have one made"
+        )
+    return secret
+
+
+def _made_secret(path: Path) -> str:
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     if not path.exists():
         draft.touch(mode=0o600)
@@ -143,12 +161,7 @@ def _kept_secret(path: Path) -> str:
             pass
         finally:
             draft.unlink()
-    secret = path.read_text().strip()
-    if len(secret) < SECRET_KEY_LENGTH:
-        raise _refuse(
-            str(path), f"{len(secret)} characters", "the secret made at first start; delete it to have one made"
-        )
-    return secret
+    return path.read_text().strip()
 
 
 def _url(value: str) -> str:

@@ -1,16 +1,34 @@
 """``manage.py up``: starts everything or says why not, and leaves nothing behind."""
 
+import json
+import os
 import signal
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
+from controlplane.api.client import Client
 from controlplane.runtime.embedded.ground import free_port
+from controlplane.runtime.embedded.interruption import Interruption
+from controlplane.runtime.embedded.joining import let_in, start_agent
+from controlplane.runtime.embedded.supervisor import Supervisor
 from tests.support.commands import run, running
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
+
+SPEC = {
+    "name": "digits",
+    "workload": {"name": "softmax-regression", "dataset": "digits"},
+    "workers": 2,
+    "servers": 1,
+    "batch_size": 16,
+    "stop": {"iterations": 100},
+    "seed": 7,
+}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -24,6 +42,29 @@ def test_it_serves_until_it_is_asked_to_end(tmp_path: Path, number: signal.Signa
         assert command.said().endswith("Stopped. Nothing is left running.\n")
         command.assert_gone(port)
     assert not (tmp_path / "var" / "redis").exists()
+
+
+def test_a_job_goes_on_when_the_celery_worker_is_killed(tmp_path: Path) -> None:
+    settings = {"PACELINE_DATA_DIR": str(tmp_path / "var")}
+    with running(tmp_path, "up", "--port", "0") as command, ExitStack() as stack:
+        command.await_word("To sign in")
+        url = command.said().partition("Paceline runs at ")[2].split()[0]
+        access = let_in("tester", role="admin", environment={**os.environ, **settings})
+        client = stack.enter_context(Client(url, access.token))
+        supervisor = stack.enter_context(Supervisor(Interruption()))
+        folder, log = tmp_path / "agent", tmp_path / "agent.log"
+        token = client.invite()["token"]
+        supervisor.add(
+            start_agent(url, token, name="machines", folder=folder, speeds=[400.0] * 2, server_slots=1, log=log)
+        )
+        job = client.submit(json.dumps(SPEC), idempotency_key="once")["id"]
+        eventually(lambda: client.job(job)["iteration"] >= 10, what="iteration 10", seconds=60, every=0.1)
+        (worker,) = (process for process in command.family() if "decisions@%h" in process.cmdline())
+        worker.kill()
+        command.await_word("decisions was ended by SIGKILL; it is started again now.")
+        eventually(lambda: client.job(job)["is_over"], what="the job's end", seconds=90, every=0.2)
+        done = client.job(job)
+        assert (done["state"], done["iteration"], done["samples"]) == ("succeeded", 100, 100 * 2 * 16)
 
 
 def test_killing_it_takes_everything_with_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from controlplane.runtime.embedded.errors import CannotStart
-from controlplane.runtime.embedded.ground import check_port
+from controlplane.runtime.embedded.ground import check_port, is_loopback, names_of
 from controlplane.runtime.embedded.processes import Service, start_service
 from controlplane.runtime.embedded.redis_server import START_S as REDIS_START_S
 from controlplane.runtime.embedded.redis_server import answers, start_redis
@@ -32,6 +32,9 @@ BEAT = [*CELERY, "beat", "--loglevel", "WARNING"]
 
 MIGRATE_S = 120.0
 READY_S = 90.0
+
+LOCAL_HOSTS = "localhost,127.0.0.1,[::1]"
+INSECURE = "listen beyond this machine without TLS: the network is yours alone"
 
 
 def web_command(host: str, port: int) -> list[str]:
@@ -77,9 +80,13 @@ def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[di
         Interrupted: if the end is asked for meanwhile.
     """
     check_port(plane.host, plane.port)
-    plane.logs.mkdir(mode=0o700, exist_ok=True)
+    _make_logs(plane.logs)
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PACELINE_URL": plane.url, **plane.settings}
     environment["PACELINE_DATA_DIR"] = str(plane.folder)
+    if not is_loopback(plane.host):
+        environment["ALLOWED_HOSTS"] = ",".join(
+            [environment.get("ALLOWED_HOSTS") or LOCAL_HOSTS, *names_of(plane.host)]
+        )
     notices = _provide_redis(plane, supervisor, environment)
     _migrate(plane, supervisor, environment)
     supervisor.add(*(start_part(plane, name, environment) for name in parts(plane)))
@@ -87,6 +94,16 @@ def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[di
     # Only now: a service that cannot even start is no accident. Redis is not among them, since it forgets everything.
     supervisor.keep_running({name: partial(start_part, plane, name, environment) for name in parts(plane)})
     return environment, notices
+
+
+def _make_logs(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise CannotStart(
+            f"The folder for logs, {folder}, cannot be made ({error.strerror}): move away what is there, "
+            "or name another data folder with PACELINE_DATA_DIR."
+        ) from None
 
 
 def parts(plane: ControlPlane) -> dict[str, list[str]]:

@@ -1,6 +1,10 @@
-"""What must hold before anything is started: a folder that can be written and is ours alone, and a free port."""
+"""What must hold before anything is started: a folder of our own, a free port, and nobody but this machine listening.
+
+The folder also keeps the address of the control plane that runs in it, for the commands that are run beside it.
+"""
 
 import fcntl
+import ipaddress
 import os
 import socket
 from collections.abc import Iterator
@@ -8,6 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from controlplane.runtime.embedded.errors import CannotStart
+
+ADDRESS = "address"
+"""The file in the data folder with the address of the control plane that runs there."""
+
+LAST_PORT = 65_535
+LOCAL_NAMES = ("localhost", "ip6-localhost")
 
 
 @contextmanager
@@ -39,18 +49,88 @@ def own_folder(folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
+@contextmanager
+def announced(folder: Path, url: str) -> Iterator[None]:
+    """Keep the address in the folder while the block lasts; written by rename, so that readers see it whole."""
+    draft = folder / f"{ADDRESS}.{os.getpid()}"
+    draft.write_text(f"{url}\n")
+    draft.replace(folder / ADDRESS)
+    try:
+        yield
+    finally:
+        (folder / ADDRESS).unlink(missing_ok=True)
+
+
+def running_address(folder: Path) -> str:
+    """The address of the control plane that runs in this folder; empty if none does."""
+    try:
+        return (folder / ADDRESS).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach a server that listens there."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host in LOCAL_NAMES
+
+
+def check_exposure(host: str, *, insecure: bool) -> None:
+    """See that nothing is served in clear beyond this machine unless somebody says that the network is theirs alone.
+
+    Raises:
+        CannotStart: if it would be.
+    """
+    if not insecure and not is_loopback(host):
+        raise CannotStart(
+            f"--host {host} would serve passwords and tokens without TLS beyond this machine: listen on 127.0.0.1 "
+            "behind a proxy that speaks TLS, or say with --insecure that the network is yours alone."
+        )
+
+
+def names_of(host: str) -> list[str]:
+    """The names under which others reach a server that listens on ``host``: for a wildcard, all of this machine's."""
+    if host not in {"", "0.0.0.0", "::"}:
+        return [f"[{host}]" if ":" in host and "[" not in host else host]
+    own = socket.gethostname()
+    names = {own, socket.getfqdn(own), _outward_address()}
+    try:
+        found = {str(row[4][0]).partition("%")[0] for row in socket.getaddrinfo(own, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        found = set()
+    return sorted(f"[{name}]" if ":" in name else name for name in names | found if name)
+
+
+def _outward_address() -> str:
+    """The address that leads outwards; empty without a network. Connecting a datagram socket sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation: it only picks a route
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
+
+
 def check_port(host: str, port: int) -> None:
     """See that a server could listen there.
 
     Raises:
-        CannotStart: if something listens there already, or the address is none of this machine's.
+        CannotStart: if something listens there already, or there is no such port, or the address is none of ours.
     """
+    if not 0 < port <= LAST_PORT:
+        raise CannotStart(
+            f"Port {port} cannot be used: found {port}, expected 1 to {LAST_PORT}, or 0 for any free one."
+        )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
             probe.listen(1)
+        except UnicodeError:
+            raise CannotStart(f"--host {host!r} is no host name: give an address, such as 127.0.0.1.") from None
         except OSError as error:
             cure = "stop what listens there, or choose another with --port"
             raise CannotStart(f"Port {port} on {host} cannot be used ({error.strerror}): {cure}.") from None

@@ -16,9 +16,9 @@ from controlplane.api.demo.display import Display, closing_table, verdict_line
 from controlplane.api.demo.driving import agent_is_online, drive, problem_sentence
 from controlplane.api.demo.scenarios import BASELINE, CHALLENGER, SCENARIOS, Scenario
 from controlplane.api.demo.verdict import Bar, Summary, judge, speed_up, summarise
-from controlplane.runtime.embedded.control_plane import ControlPlane, start_control_plane
+from controlplane.runtime.embedded.control_plane import INSECURE, ControlPlane, start_control_plane
 from controlplane.runtime.embedded.errors import CannotStart, Interrupted
-from controlplane.runtime.embedded.ground import free_port
+from controlplane.runtime.embedded.ground import check_exposure, free_port
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.joining import Access, let_in, start_agent
 from controlplane.runtime.embedded.supervisor import Supervisor
@@ -47,6 +47,7 @@ class Command(BaseCommand):
         parser.add_argument("--exit", action="store_true", dest="leave", help="end after the table, not at Ctrl-C")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as one line of JSON")
         parser.add_argument("--host", default="127.0.0.1", help="address of the dashboard (default: %(default)s)")
+        parser.add_argument("--insecure", action="store_true", help=INSECURE)
         parser.add_argument("--port", type=int, default=8000, help="its port; 0: any free one (default: %(default)s)")
 
     def handle(self, *args: Any, scenario: str, iterations: int | None, **options: Any) -> None:
@@ -55,6 +56,7 @@ class Command(BaseCommand):
             console.width = WIDTH
         demo = Demo(SCENARIOS[scenario], iterations, console, host=options["host"], port=options["port"] or free_port())
         try:
+            check_exposure(options["host"], insecure=options["insecure"])
             held = demo.run(leave=options["leave"], as_json=options["as_json"])
         except CannotStart as error:
             sys.exit(str(error))
@@ -81,7 +83,7 @@ class Demo:
         with ExitStack() as stack:
             interruption = stack.enter_context(Interruption())
             folder = Path(stack.enter_context(private_folder()))
-            supervisor = stack.enter_context(Supervisor(interruption))
+            supervisor = stack.enter_context(Supervisor(interruption, say=self._say))
             plane = ControlPlane(folder=folder, host=self.host, port=self.port, settings=PRIVATE)
             access, environment = self._start(plane, supervisor)
             client = stack.enter_context(Client(plane.url, access.token))
@@ -100,13 +102,16 @@ class Demo:
         self.console.print(f"Starting a control plane in {plane.folder} ...", soft_wrap=True)
         environment, notices = start_control_plane(plane, supervisor)
         for notice in notices:
-            self.console.print(notice, soft_wrap=True)
+            self._say(notice)
         access = let_in("demo", role="admin", environment=environment)
         self.console.print(
             f"Dashboard: {plane.url}\nSign in with this link, once and within five minutes: {access.login_link}",
             soft_wrap=True,
         )
         return access, environment
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True, markup=False)
 
     def _join(self, plane: ControlPlane, client: Client, supervisor: Supervisor) -> None:
         speeds = ", ".join(f"{speed:g}" for speed in self.scenario.speeds)

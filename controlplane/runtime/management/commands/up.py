@@ -1,5 +1,6 @@
 """``manage.py up``: the whole control plane on this machine, until Ctrl-C."""
 
+import os
 import sys
 from argparse import ArgumentParser
 from contextlib import ExitStack
@@ -9,9 +10,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from controlplane.runtime.embedded.control_plane import ControlPlane, start_control_plane
+from controlplane.runtime.embedded.control_plane import INSECURE, ControlPlane, start_control_plane
 from controlplane.runtime.embedded.errors import CannotStart, Interrupted
-from controlplane.runtime.embedded.ground import own_folder
+from controlplane.runtime.embedded.ground import announced, check_exposure, free_port, own_folder
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.supervisor import Supervisor
 
@@ -28,24 +29,36 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where to listen."""
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-        parser.add_argument("--port", type=int, default=8000, help="port to listen on (default: %(default)s)")
+        parser.add_argument("--port", type=int, default=8000, help="its port; 0: any free one (default: %(default)s)")
+        parser.add_argument("--insecure", action="store_true", help=INSECURE)
 
-    def handle(self, *args: Any, host: str, port: int, **options: Any) -> None:
+    def handle(self, *args: Any, host: str, port: int, insecure: bool, **options: Any) -> None:
         """Run until the end is asked for."""
-        plane = ControlPlane(folder=Path(settings.DATA_DIR), host=host, port=port)
+        plane = ControlPlane(folder=Path(settings.DATA_DIR), host=host, port=port or free_port(), settings=configured())
         try:
+            check_exposure(host, insecure=insecure)
             with ExitStack() as stack:
                 interruption = stack.enter_context(Interruption())
                 stack.enter_context(own_folder(plane.folder))
-                supervisor = stack.enter_context(Supervisor(interruption))
+                supervisor = stack.enter_context(Supervisor(interruption, say=self._say))
                 _, notices = start_control_plane(plane, supervisor)
+                stack.enter_context(announced(plane.folder, plane.url))
                 for notice in notices:
-                    self.stdout.write(notice)
-                self.stdout.write(f"Paceline runs at {plane.url} - data and logs in {plane.folder} - Ctrl-C ends it.")
-                self.stdout.flush()
+                    self._say(notice)
+                self._say(f"Paceline runs at {plane.url} - data and logs in {plane.folder} - Ctrl-C ends it.")
+                self._say("To sign in, run beside it: python manage.py access NAME --role admin")
                 supervisor.watch()
         except CannotStart as error:
             self.stderr.write(str(error))
             sys.exit(1)
         except Interrupted:
             self.stdout.write("Stopped. Nothing is left running.")
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
+
+
+def configured() -> dict[str, str]:
+    """The address that the operator gave, which a proxy in front of us may have; without one, ours stands."""
+    return {"PACELINE_URL": url} if (url := os.environ.get("PACELINE_URL", "")) else {}
