@@ -2,7 +2,8 @@
 
 Each job's batch is one short transaction that also moves the job's cursors, on condition that they stand where they
 were read: a second writer, or a batch that was written before a crash, changes nothing. Commands come before events,
-since a report's process row is made by a command that was given long before it.
+since a report's process row is made by a command that was given long before it. A job whose batch cannot be written is
+tried again less and less often, while the others go on.
 """
 
 import time
@@ -12,7 +13,7 @@ from threading import Event as Flag
 from typing import Final
 
 import structlog
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 
 from controlplane.core.events import Entry
 from controlplane.core.states import JOB_OVER
@@ -37,6 +38,12 @@ WAIT_S: Final = 0.5
 
 HOUSEKEEPING_S: Final = 1.0
 
+SHORTEST_REST_S: Final = 1.0
+LONGEST_REST_S: Final = 60.0
+
+OUT_OF_REACH: Final = (OperationalError, InterfaceError)
+"""The database is not there, or busy: that is no job's fault, and ends the round."""
+
 Read = list[tuple[bytes, dict[bytes, bytes]]]
 
 logger = structlog.get_logger(__name__)
@@ -57,12 +64,21 @@ class Copied:
     fleet: bool = False
 
 
+@dataclass(slots=True, kw_only=True)
+class Rest:
+    """For how long a job is left alone whose batch could not be written: longer with each attempt."""
+
+    pause_s: float
+    until: float
+
+
 class Ingest:
     """Copies until told to stop. Whoever runs it holds the one lease."""
 
     def __init__(self, client: Client, stopping: Flag, *, wait_s: float = WAIT_S) -> None:
         self._client, self._stopping, self._wait_s = client, stopping, wait_s
         self._jobs: dict[int, Copied] = {}
+        self._rests: dict[int, Rest] = {}
         self._looked = 0.0
         self.behind = False
         """Whether the last round left something unread."""
@@ -86,7 +102,11 @@ class Ingest:
             return
         self._looked = now
         live = {int(job) for job in self._client.smembers(names.LIVE_JOBS)}
-        self._jobs = {job: self._jobs.get(job) or copied_so_far(job) for job in sorted(live)}
+        self._rests = {job: rest for job, rest in self._rests.items() if job in live}
+        self._jobs = {job: copied for job, copied in self._jobs.items() if job in live}
+        for job in sorted(live - self._jobs.keys()):
+            if not self._rests_now(job):
+                self._meet(job)
         for job, copied in list(self._jobs.items()):
             if copied.state in JOB_OVER and retire(self._client, job, copied.position):
                 del self._jobs[job]
@@ -94,16 +114,40 @@ class Ingest:
                 trim(self._client, job, copied.position)
         reach("ingest.trimmed")
 
+    def _meet(self, job: int) -> None:
+        try:
+            self._jobs[job] = copied_so_far(job)
+        except OUT_OF_REACH:
+            raise
+        except Exception:  # the job has no row, say
+            self._leave_alone(job)
+
+    def _leave_alone(self, job: int) -> None:
+        """Note what just went wrong with this job, and go on with the others."""
+        before = self._rests.get(job)
+        pause_s = min(LONGEST_REST_S, before.pause_s * 2) if before else SHORTEST_REST_S
+        self._rests[job] = Rest(pause_s=pause_s, until=time.monotonic() + pause_s)
+        logger.exception("history of a job stands still", job=job, next_attempt_s=pause_s)
+
+    def _rests_now(self, job: int) -> bool:
+        rest = self._rests.get(job)
+        return rest is not None and time.monotonic() < rest.until
+
     def _read(self) -> dict[int, tuple[Read, Read]]:
         """New entries of every job that has some: (commands, events)."""
         places: dict[str, tuple[int, int]] = {}
         after: list[str] = []
         for job, copied in self._jobs.items():
+            if self._rests_now(job):
+                continue
             for place, (name, position) in enumerate(
                 ((names.commands(job), copied.position.commands), (names.events(job), copied.position.events))
             ):
                 places[name] = job, place
                 after.append(position)
+        if not places:
+            self._stopping.wait(self._wait_s)
+            return {}
         reply = self._client.execute_command(
             *("XREAD", "COUNT", BATCH, "BLOCK", block_ms(self._wait_s), "STREAMS"), *places, *after
         )
@@ -116,7 +160,7 @@ class Ingest:
         return found
 
     def _copy(self, job: int, commands: Read, events: Read) -> bool:
-        """Write one job's batch; a job whose cursor somebody else moved is read anew."""
+        """Write one job's batch; a job whose cursor somebody else moved is read anew, one that fails rests."""
         if len(commands) >= BATCH:
             events = []  # reports may rely on rows that commands not yet read will make
         copied = self._jobs[job]
@@ -124,8 +168,15 @@ class Ingest:
             write_batch(job, copied, commands, events)
         except StaleCursor as stale:
             logger.warning("cursor moved by somebody else", job=job, why=str(stale))
-            self._jobs[job] = copied_so_far(job)
+            self._jobs.pop(job)
+            self._meet(job)
             return False
+        except OUT_OF_REACH:
+            raise
+        except Exception:  # whatever is wrong with this job must not stop the history of the others
+            self._leave_alone(job)
+            return False
+        self._rests.pop(job, None)
         reach("ingest.committed")
         return True
 

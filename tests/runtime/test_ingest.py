@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import DataError
 
 from controlplane.core.commands import MoveJob, MoveProcess, RaiseFlag, ReleaseSlots, SetRoster, SetShares
 from controlplane.core.events import StopRequested, WorkerHeard
@@ -231,3 +232,54 @@ def test_pages_are_told_after_the_commit(client: Client, job: int) -> None:
     assert message is not None
     assert f'"jobs":{{"{job}":"submitted"}}'.encode() in message["data"]
     assert Cursor.objects.get(stream="events").position != "0-0"
+
+
+@pytest.fixture
+def second(client: Client, job: int) -> int:
+    row = Job.objects.create(name="digits", spec=spec_document(SPEC), submitted_by=User.objects.get())
+    submit(client, row.pk)
+    return row.pk
+
+
+def test_a_job_that_cannot_be_written_does_not_stop_the_others(
+    client: Client, job: int, second: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No database takes an iteration beyond 64 bits."""
+    log.append_event(job, report(2, iteration=2**63), client=client)
+    log.append_event(second, report(2), client=client)
+    ingest = new_ingest(client)
+    assert [ingest.step(), ingest.step()] == [True, False]
+    log.append_event(second, report(3), client=client)
+    assert ingest.step()
+    assert list(Report.objects.order_by("id").values_list("job_id", "iteration")) == [(second, 0), (second, 1)]
+    assert Cursor.objects.get(job=job, stream="events").position == "0-0"
+    assert [record.msg["job"] for record in caplog.records if "stands still" in str(record.msg)] == [job]
+
+
+def test_a_job_that_could_not_be_written_is_tried_again_ever_more_seldom(
+    client: Client, job: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("controlplane.runtime.ingest.time.monotonic", lambda: now)
+    tried: list[float] = []
+
+    def refuse(*_: object) -> None:
+        tried.append(now)
+        raise DataError("integer out of range")
+
+    ingest = new_ingest(client)
+    with monkeypatch.context() as broken:
+        broken.setattr("controlplane.runtime.ingest.write_batch", refuse)
+        for _ in range(16):
+            ingest.step()
+            now += 0.5
+    assert tried == [1000.0, 1001.0, 1003.0, 1007.0]
+    now = 1015.0
+    assert ingest.step()
+    assert RawEvent.objects.filter(job_id=job).count() == 1
+
+
+def test_a_live_job_without_a_row_does_not_stop_the_others(client: Client, job: int) -> None:
+    submit(client, job + 1)
+    copy_all(client)
+    assert RawEvent.objects.filter(job_id=job).count() == 1
