@@ -33,7 +33,7 @@ class Waiting:
         if not there.online:
             return f"needs {needs}, and no machine is online: have one join with python -m workers join"
         if not there.matching:
-            return f"needs {needs}, and none of the {_count(there.online, 'machine')} online has these labels"
+            return f"needs {needs}, which none of those online has ({_count(there.online, 'machine')})"
         if there.workers < spec.workers or there.servers < spec.servers:
             return f"needs {needs}, and these machines offer {there.workers} and {there.servers} in all"
         if there.free_workers < spec.workers or there.free_servers < spec.servers:

@@ -24,8 +24,8 @@ def test_no_machine_is_online(ada: User) -> None:
 def test_no_machine_has_the_labels(ada: User) -> None:
     online_agent("m1", labels={"gpu": "t4"})
     assert job_waiting_reason(submitted_job(ada, labels={"gpu": "a100"})) == (
-        "needs 2 worker slots and 1 server slot on machines labelled gpu=a100, and none of the 1 machine online "
-        "has these labels; 0 jobs ahead of it in the queue"
+        "needs 2 worker slots and 1 server slot on machines labelled gpu=a100, which none of those online has "
+        "(1 machine); 0 jobs ahead of it in the queue"
     )
 
 
