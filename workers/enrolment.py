@@ -68,7 +68,8 @@ def _refusal(plane: ControlPlane, name: str, response: httpx.Response) -> str:
         return f"the name {name} cannot be had ({said}): join under another --name"
     if status >= httpx.codes.INTERNAL_SERVER_ERROR or status == httpx.codes.TOO_MANY_REQUESTS:
         return f"{plane.url} cannot enrol anybody now ({said}): try again"
-    return f"the control plane refused the enrolment ({said}): {HOW_TO_GET_ONE}"
+    cure = "" if "manage.py enroll" in said else f": {HOW_TO_GET_ONE}"  # it may name the cure itself
+    return f"the control plane refused the enrolment ({said}){cure}"
 
 
 def _document(response: httpx.Response) -> dict[str, Any]:

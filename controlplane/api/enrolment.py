@@ -19,6 +19,7 @@ class Invitation:
     token: str
     expires_at: datetime
     command: str
+    """Reads the token from standard input: on a command line every user of the machine could see it."""
 
 
 @transaction.atomic
@@ -33,5 +34,5 @@ def invite(
         subject=f"enrolment token {row.pk}",
         detail={"labels": dict(labels)},
     )
-    command = f"python -m workers join {settings.PACELINE_URL} {token} --slots 1"
+    command = f"python -m workers join {settings.PACELINE_URL} - --slots 1"
     return Invitation(token=token, expires_at=row.expires_at, command=command)

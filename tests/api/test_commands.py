@@ -119,14 +119,26 @@ def test_nobody_there_is_exit_code_3_with_the_cure(submit: Submit) -> None:
     assert sentence.endswith("start one with: python manage.py up, or name another with --url")
 
 
+@pytest.mark.parametrize("found", ["clé", "two words", "two\nlines"])
+def test_what_is_no_token_is_one_sentence(submit: Submit, monkeypatch: pytest.MonkeyPatch, found: str) -> None:
+    monkeypatch.setenv("PACELINE_API_TOKEN", found)
+    code, sentence = failure(lambda: submit())
+    assert (code, sentence.partition(":")[0], sentence.count("\n")) == (2, "PACELINE_API_TOKEN", 0)
+
+
+def test_a_token_file_that_is_not_there_is_one_sentence(submit: Submit) -> None:
+    code, sentence = failure(lambda: submit(token_file=Path("/nope")))
+    assert (code, sentence.startswith("/nope: cannot be read"), sentence.count("\n")) == (2, True, 0)
+
+
 @pytest.mark.django_db
 def test_enroll_prints_what_to_run(settings: Any) -> None:
     settings.PACELINE_URL = "https://paceline.example.org"
     output = io.StringIO()
     call_command("enroll", "--label", "gpu=a100", "--label", "zone=b", stdout=output)
-    command = output.getvalue().splitlines()[2].strip()
-    token = command.split()[5]
-    assert command == f"python -m workers join https://paceline.example.org {token} --slots 1"
+    lines = [line.strip() for line in output.getvalue().splitlines()]
+    command, token = lines[2], lines[6]
+    assert command == "python -m workers join https://paceline.example.org - --slots 1"
     assert token_redeem(token=token, name="m1").labels == {"gpu": "a100", "zone": "b"}
     assert list(AuditEntry.objects.values_list("actor", "action")) == [("command line", "agent-invite")]
 

@@ -38,10 +38,12 @@ def test_it_serves_until_it_is_asked_to_end(tmp_path: Path, number: signal.Signa
         command.await_word(f"Paceline runs at http://127.0.0.1:{port}")
         assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
         assert len(command.family()) == 6
+        assert (tmp_path / "var" / "address").read_text() == f"http://127.0.0.1:{port}\n"
         assert command.interrupt(number) == 0
         assert command.said().endswith("Stopped. Nothing is left running.\n")
         command.assert_gone(port)
     assert not (tmp_path / "var" / "redis").exists()
+    assert not (tmp_path / "var" / "address").exists()
 
 
 def test_a_job_goes_on_when_the_celery_worker_is_killed(tmp_path: Path) -> None:
@@ -110,3 +112,39 @@ def test_a_redis_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
     nowhere = f"redis://127.0.0.1:{free_port()}/0"
     code, said = run(tmp_path, "up", "--port", str(free_port()), environment={"REDIS_URL": nowhere})
     assert (code, said) == (1, "REDIS_URL names a Redis that does not answer: start it, or unset REDIS_URL.\n")
+
+
+@pytest.mark.parametrize("command", [("enroll",), ("access", "ada"), ("submit", "/dev/null")])
+def test_a_command_before_the_first_start_is_told_to_start(tmp_path: Path, command: tuple[str, ...]) -> None:
+    assert run(tmp_path, *command) == (
+        1,
+        "The database has no tables yet: start the control plane once with: python manage.py up\n",
+    )
+
+
+def test_a_damaged_database_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "var" / "paceline.sqlite3"
+    file.parent.mkdir()
+    file.write_text("no database " * 500)
+    assert run(tmp_path, "enroll") == (
+        1,
+        f"The database {file} is damaged (file is not a database): move it away, or put a copy in its place.\n",
+    )
+
+
+@pytest.mark.parametrize("port", ["99999", "-1"])
+def test_a_port_that_there_is_not_is_one_sentence(tmp_path: Path, port: str) -> None:
+    expected = f"Port {port} cannot be used: found {port}, expected 1 to 65535, or 0 for any free one.\n"
+    assert run(tmp_path, "up", "--port", port) == (1, expected)
+
+
+def test_listening_beyond_this_machine_in_clear_has_to_be_asked_for(tmp_path: Path) -> None:
+    code, said = run(tmp_path, "up", "--host", "0.0.0.0", "--port", "0")
+    assert (code, said.count("\n"), "--insecure" in said) == (1, 1, True)
+
+
+def test_logs_that_are_a_file_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var" / "logs").touch()
+    code, said = run(tmp_path, "up", "--port", "0")
+    assert (code, said.startswith("The folder for logs, ")) == (1, True)

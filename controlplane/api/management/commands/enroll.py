@@ -29,7 +29,10 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(document))
         else:
             until = f"{invitation.expires_at:%Y-%m-%d %H:%M} UTC"
-            self.stdout.write(f"Run this on the machine before {until}; it works once:\n\n    {invitation.command}\n")
+            self.stdout.write(
+                f"Run this on the machine before {until}:\n\n    {invitation.command}\n\n"
+                f"and paste this token, which works once, as a line of its input:\n\n    {invitation.token}\n"
+            )
 
 
 def label(text: str) -> tuple[str, str]:

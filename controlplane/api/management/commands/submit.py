@@ -84,7 +84,13 @@ def _read(spec: str) -> str:
 
 @contextmanager
 def _token(file: Path | None) -> Iterator[str]:
-    given = file.read_text().strip() if file else os.environ.get("PACELINE_API_TOKEN", "")
+    given = _read(str(file)).strip() if file else os.environ.get("PACELINE_API_TOKEN", "").strip()
+    if not given.isascii() or not given.isprintable() or " " in given:
+        where = str(file) if file else "PACELINE_API_TOKEN"
+        cure = "print one with: python manage.py access NAME"
+        raise CommandError(
+            f"{where}: holds no API token, which is plain letters and digits; {cure}", returncode=NOT_ACCEPTED
+        )
     with nullcontext(given) if given else local_token() as token:
         yield token
 
