@@ -1,11 +1,13 @@
 """Coordinates one job: takes its lease, then drains its log through the engine and lingers for more.
 
 Each read is answered by one commit. Whatever else happens (a crash at any line), the log holds what was seen and the
-command stream what was answered, and the next holder goes on from there.
+command stream what was answered, and the next holder goes on from there. A fault of ours ends the one job that it
+struck: nothing that comes up while an entry is answered stops the reading of the log.
 """
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event as Flag
 from typing import Final
@@ -16,7 +18,6 @@ from controlplane.core.engine import ENGINE_VERSION
 from controlplane.core.events import Entry, TimePassed
 from controlplane.runtime import log, names, presence, training
 from controlplane.runtime.engines import READ_COUNT, Engines
-from controlplane.runtime.executor import effects_of
 from controlplane.runtime.faults import reach
 from controlplane.runtime.lease import Lease, LeaseLost, Position
 from controlplane.runtime.redis import Client
@@ -96,9 +97,10 @@ class Holding:
         engine = running.engine
         reach("coordinator.handled")
         self._pace.entries += len(entries)
-        snapshot = self._pace.make(engine.snapshot) if engine.over or self._pace.due() else b""
+        effects, snapshot = running.effects(commands), self._snapshot()
+        self._tell_fault()
         self._lease.commit(
-            effects_of(running.facts, commands),
+            effects,
             Position(cursor=entries[-1].id, deadline_ms=engine.deadline_ms, over=engine.over),
             first=entries[0].id,
             version=ENGINE_VERSION,
@@ -106,6 +108,28 @@ class Holding:
         )
         reach("coordinator.committed")
         training.request_fits(self._lease.job, commands)
+
+    def _snapshot(self) -> bytes:
+        """One, where it is due; without one the log is replayed from further back."""
+        engine = self._running.engine
+        if not (engine.over or self._pace.due()):
+            return b""
+        try:
+            return self._pace.make(engine.snapshot)
+        except Exception as error:
+            self._running.note_fault(engine.cursor, error)
+            return b""
+
+    def _tell_fault(self) -> None:
+        """Append a fault to the log once, which ends the job.
+
+        That comes before the commit: a crash in between has it told twice, and the engine takes it once.
+        """
+        running = self._running
+        if running.fault is not None and not running.told:
+            with suppress(log.LogClosed):
+                log.append_event(self._lease.job, running.fault, client=self._around.client)
+            running.told = True
 
     def _tick(self) -> bool:
         """Append that time has passed, if the engine's deadline has come."""

@@ -13,14 +13,14 @@ import structlog
 
 from controlplane.core.commands import AnyCommand
 from controlplane.core.engine import Engine
-from controlplane.core.events import Entry
+from controlplane.core.events import EngineFailed, Entry
 from controlplane.core.handling import EventRefused
 from controlplane.core.state import SnapshotVersionError
 from controlplane.jobs.models import Job
 from controlplane.policies.registry import resolve
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log, names
-from controlplane.runtime.executor import JobFacts
+from controlplane.runtime.executor import Effects, JobFacts, effects_of
 from controlplane.runtime.redis import Client
 from controlplane.runtime.streams import after
 
@@ -36,6 +36,7 @@ class AnyEngine(Protocol):
 
     cursor: str
     deadline_ms: int | None
+    failure: Exception | None
 
     @property
     def over(self) -> bool:
@@ -71,20 +72,56 @@ class RealEngines:
 
 
 class Running:
-    """One job as a coordinator has it before it: its engine and its constant facts."""
+    """One job as a coordinator has it before it: its engine, its constant facts, and what of ours went wrong."""
 
-    __slots__ = ("engine", "facts")
+    __slots__ = ("engine", "facts", "fault", "told")
 
     def __init__(self, engine: AnyEngine, facts: JobFacts) -> None:
         self.engine, self.facts = engine, facts
+        self.fault: EngineFailed | None = None
+        """The first fault that the engine itself does not know of: its job is to end by it."""
+        self.told = False
+        """Whether the fault was appended to the log."""
 
     def handle(self, entry: Entry) -> list[AnyCommand]:
         """The engine's answer; an event that has no place has none."""
+        known = self.engine.failure
+        answer = self.replay(entry)
+        failure = self.engine.failure
+        if failure is not None and failure is not known:
+            logger.error("a fault ends the job", job=self.facts.number, entry=entry.id, exc_info=failure)
+        return answer
+
+    def replay(self, entry: Entry) -> list[AnyCommand]:
+        """As ``handle``, of an entry that was answered before: what was logged then is not logged again."""
         try:
             return self.engine.handle(entry)
         except EventRefused as refusal:
             logger.info("event refused", job=self.facts.number, entry=entry.id, why=str(refusal))
-            return []
+        except Exception as error:  # whatever it is, it must not stop the job's log
+            self.note_fault(entry.id, error)
+        return []
+
+    def effects(self, commands: list[AnyCommand]) -> Effects:
+        """What follows from the commands. Those that cannot be carried out are left out, and the job is to end."""
+        try:
+            return effects_of(self.facts, commands)
+        except Exception:
+            return effects_of(self.facts, [command for command in commands if self._can_do(command)])
+
+    def note_fault(self, entry: str, error: Exception) -> None:
+        """Log and remember the first fault; those that follow from it tell nothing new."""
+        if self.fault is None:
+            logger.error("a fault ends the job", job=self.facts.number, entry=entry, exc_info=error)
+            self.fault = EngineFailed(entry=entry, reason=f"{type(error).__name__}: {error}")
+
+    def _can_do(self, command: AnyCommand) -> bool:
+        try:
+            effects_of(self.facts, [command])
+        except Exception as error:
+            self.note_fault(command.cause, error)
+            return False
+        return True
 
 
 class Engines:
@@ -125,7 +162,7 @@ class Engines:
             if not answered:
                 raise LogIncomplete(f"job {facts.number}: answered up to {cursor}, log ends at {running.engine.cursor}")
             for entry in answered:
-                running.handle(entry)
+                running.replay(entry)
         return running
 
     def _restore(self, client: Client, job: int) -> AnyEngine:
@@ -136,7 +173,9 @@ class Engines:
             return self._kind.restore(snapshot)
         except SnapshotVersionError as error:
             logger.warning("snapshot not readable, replaying the log", job=job, why=str(error))
-            return self._kind.new(job)
+        except Exception:  # a policy that cannot read its state any more
+            logger.exception("snapshot not readable, replaying the log", job=job)
+        return self._kind.new(job)
 
 
 class LogIncomplete(RuntimeError):

@@ -38,6 +38,7 @@ class CountingEngine:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self.failure: Exception | None = None
 
     @property
     def cursor(self) -> str:
