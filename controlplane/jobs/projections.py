@@ -1,4 +1,7 @@
-"""What the engine's commands and the reports' sums make of a job's rows. Called by ingest alone, in its transaction."""
+"""What the engine's commands and the reports' sums make of a job's rows. Called by ingest alone, in its transaction.
+
+But for ``fail_lost_job``: where the log is gone, ingest has nothing to read.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+from django.db import transaction
 from django.db.models import F, Min
 
 from controlplane.core.commands import (
@@ -86,6 +90,20 @@ def apply_progress(job_id: int, progress: Progress) -> None:
         changes["loss"], changes["accuracy"] = progress.evaluated
     if changes:
         Job.objects.filter(pk=job_id).update(**changes)
+
+
+@transaction.atomic
+def fail_lost_job(job_id: int, reason: str, now: datetime) -> bool:
+    """End a job that has no engine any more, with its processes, flags and slots; False where it is over already."""
+    live = Job.objects.filter(pk=job_id).exclude(state__in=JOB_OVER)
+    if not live.update(state=JobState.FAILED, state_since=now, finished_at=now, reason=reason, awaited=""):
+        return False
+    Process.objects.filter(job_id=job_id, ended_at=None).update(
+        state=ProcessState.STOPPED, state_since=now, ended_at=now, reason=reason
+    )
+    Flag.objects.filter(job_id=job_id, closed_at=None).update(closed_at=now, closing_reason=reason)
+    release_slots(job_id)
+    return True
 
 
 def time_of(stream_id: str) -> datetime:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
-from controlplane.runtime import coordinator, names, queue, reaper, scheduler, training
+from controlplane.runtime import coordinator, losses, names, queue, reaper, scheduler, training
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.pulse import start_pulse
@@ -63,9 +63,10 @@ def schedule() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.rescue")
 def rescue() -> None:
-    """Queue what a crash left behind."""
+    """Queue what a crash left behind, and end what cannot be queued: jobs whose log is gone."""
     for job in RESCUE.run(shared(), [names.LIVE_JOBS], names.QUEUED_MS):
         queue.enqueue(int(job))
+    losses.settle_lost_jobs()
 
 
 @shared_task(name="controlplane.runtime.tasks.reap_offline_agents")

@@ -1,7 +1,8 @@
 """What a job's log makes of its history: every event raw, and reports and evaluations as rows.
 
-Called by ingest alone, in the transaction that moves its cursor. An event arrives here once; a report may stand in the
-log twice, since its sender says it again after a reconnect, and makes one row.
+Called by ingest alone, in the transaction that moves its cursor; but for ``forget_history``, for when there is nothing
+to read. An event arrives here once; a report may stand in the log twice, since its sender says it again after a
+reconnect, and makes one row.
 """
 
 import math
@@ -9,12 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.db import transaction
+
 from controlplane.core.events import Entry, Event, ServerHeard, WorkerHeard
-from controlplane.jobs.models import Job
+from controlplane.core.states import JobState
+from controlplane.jobs.models import Decision, Job
 from controlplane.jobs.projections import Progress, time_of
 from controlplane.jobs.rows import insert_new_rows, insert_rows
 from controlplane.protocol import messages
-from controlplane.telemetry.models import Evaluation, RawEvent, Report
+from controlplane.telemetry.models import Cursor, Evaluation, RawEvent, Report
 
 EVENT_FIELDS: Final = ("job", "incarnation", "stream_id", "kind", "payload")
 REPORT_KEY: Final = ("instance", "generation", "iteration")
@@ -47,6 +51,14 @@ def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Pr
     _record_reports(job_id, list(_said(logged, messages.IterationReport)), progress)
     _record_evaluations(job_id, list(_said(logged, messages.Evaluation)), progress)
     return progress
+
+
+@transaction.atomic
+def forget_history(job_id: int) -> None:
+    """Let a job that had only been submitted, and whose log is gone, begin anew: its rows told of nothing else."""
+    if Job.objects.select_for_update().filter(pk=job_id, state=JobState.SUBMITTED).exists():
+        for table in (RawEvent, Decision, Cursor):
+            table.objects.filter(job_id=job_id).delete()
 
 
 def kind_of(event: Event) -> str:
