@@ -15,6 +15,12 @@ function on() {
   }
 }
 
+/** What has the focus; in a dialog that was just closed, nothing has, though the browser may still say so. */
+function focused() {
+  const element = document.activeElement;
+  return element?.closest("dialog:not([open])") ? null : element;
+}
+
 /** @param {Element | null} element */
 function takesKeys(element) {
   return Boolean(element?.closest("input, select, textarea, button, a, summary, dialog, [contenteditable]"));
@@ -23,7 +29,7 @@ function takesKeys(element) {
 /** @param {KeyboardEvent} event */
 function press(event) {
   if (!on() || event.ctrlKey || event.metaKey || event.altKey) return;
-  const element = document.activeElement;
+  const element = focused();
   if (element?.closest("input, select, textarea, dialog, [contenteditable]")) return;
   const place = PLACES[/** @type {keyof typeof PLACES} */ (event.key)];
   if (place && Date.now() - goSince < SEQUENCE_MS) {
