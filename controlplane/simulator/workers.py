@@ -222,6 +222,8 @@ class SimulatedWorker:
     def _speaking_of(self, iteration: int) -> Orders:
         """The newest orders that name a share for it, or else the oldest."""
         heard = self._heard
+        if len(heard) == 1:
+            return heard[0]
         first = max((at for at, orders in enumerate(heard) if orders.share_from <= iteration), default=0)
         if first:
             del heard[:first]
