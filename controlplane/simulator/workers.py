@@ -312,7 +312,7 @@ class SimulatedWorker:
         self.waiting_s += waiting_s
         self.coordination_s += coordination_s
         self.total_s += now - self.began_s
-        cpu, memory = self.machine.load(now)
+        cpu, memory = self.machine.load(now, self.share)
         mathematics = self._cluster.mathematics
         self.began_s, self.iteration, self.phase = now, k + 1, Phase.BOUNDARY
         self.say(
