@@ -77,7 +77,7 @@ class Cluster:
             Stuck: if nothing can happen any more.
         """
         self._start()
-        self.kernel.run(until_s=self.scenario.horizon_s, stop=self._is_over)
+        self.kernel.run(until_s=self.scenario.horizon_s)
 
     def hear_orders(self, rank: int, orders: Orders) -> None:
         """A worker gets its orders."""
@@ -137,16 +137,14 @@ class Cluster:
         died = ProcessDied(role=role, index=index, instance=instance, status=status)
         self.kernel.after(NOTICE_S, self.driver.tell, died)
 
-    def _is_over(self) -> bool:
-        driver = self.driver
-        if driver.fruitless_ticks and self.kernel.pending <= driver.tick_is_pending:
-            self._lose_patience()
-        return driver.over
+    def nothing_came_of_it(self, quiet_s: float) -> None:
+        """A deadline came, and the engine had nothing to say; so it has been for ``quiet_s``.
 
-    def _lose_patience(self) -> None:
-        quiet_s = self.driver.quiet_s
+        Raises:
+            Stuck: if nobody else has anything to do either.
+        """
         allowed_s = max(PATIENCE_S, self.spec.stop.seconds or 0.0)
-        if quiet_s > allowed_s:
+        if quiet_s > allowed_s and self.kernel.pending <= 1:
             raise Stuck(
                 f"{self.scenario.name}: nothing can happen any more at {self.now:.3f} s, and the job is "
                 f"{self.driver.state}: {who_waits(self.workers, self.servers)}"

@@ -60,6 +60,9 @@ class Job(Protocol):
     def signs_of_life(self) -> dict[str, int]:
         """As ``TimePassed`` carries them."""
 
+    def nothing_came_of_it(self, quiet_s: float) -> None:
+        """A deadline came, and the engine had nothing to say; so it has been for ``quiet_s``."""
+
 
 class Recording:
     """What is kept of the log: everything, or the digest of its bytes."""
@@ -96,11 +99,11 @@ class Driver:
         self.engine = Engine(job=number, resolve=resolve)
         self.job: Job | None = None
         self.state = JobState.SUBMITTED
+        self.over = False
+        """Whether the job has ended."""
         self.why = ""
         """Of the last change of state."""
         self.entries = 0
-        self.fruitless_ticks = 0
-        """Since anything but a tick was appended, or a tick was answered."""
         self._busy_s = 0.0
         self.refused: list[str] = []
         self._last_ms, self._within_ms = -1, 0
@@ -114,21 +117,6 @@ class Driver:
             TrainPredictor: self._train,
         }
 
-    @property
-    def over(self) -> bool:
-        """Whether the job has ended."""
-        return self.state in JOB_OVER
-
-    @property
-    def quiet_s(self) -> float:
-        """For how long there has been nothing but ticks without an answer."""
-        return self._kernel.now - self._busy_s
-
-    @property
-    def tick_is_pending(self) -> bool:
-        """Whether a tick stands among the events to come."""
-        return self._tick_ms is not None
-
     def tell(self, event: Event) -> None:
         """Send an event on its way to the log."""
         if self._plane.latency_s > 0.0:
@@ -140,7 +128,6 @@ class Driver:
         """The event reaches the log; what the engine answers takes effect when it has been on its way."""
         if self.over:
             return
-        self.fruitless_ticks = 0
         self._busy_s = self._kernel.now
         self._append(event)
 
@@ -167,7 +154,8 @@ class Driver:
             effect = self._effects.get(type(command))
             if effect is not None:
                 effect(command)
-        self._plan_tick()
+        if self.engine.deadline_ms != self._tick_ms:
+            self._plan_tick()
         return commands
 
     def _plan_tick(self) -> None:
@@ -184,9 +172,9 @@ class Driver:
         self._tick_ms = None
         assert self.job is not None
         if self._append(TimePassed(seen=self.job.signs_of_life())):
-            self.fruitless_ticks, self._busy_s = 0, self._kernel.now
+            self._busy_s = self._kernel.now
         else:
-            self.fruitless_ticks += 1
+            self.job.nothing_came_of_it(self._kernel.now - self._busy_s)
 
     # -- what commands do
 
@@ -207,6 +195,9 @@ class Driver:
 
     def _move_job(self, command: MoveJob) -> None:
         self.state, self.why = command.state, command.reason
+        if command.state in JOB_OVER:
+            self.over = True
+            self._kernel.halt()
 
     def _train(self, command: TrainPredictor) -> None:
         self._kernel.after(self._plane.fit_s, self.append, fit(command, self._resolve))

@@ -10,11 +10,13 @@ from typing import Any
 
 Act = Callable[..., None]
 
+_NEVER, _push = math.inf, heapq.heappush
+
 
 class Kernel:
     """The clock and the future. ``now`` is in seconds of virtual time."""
 
-    __slots__ = ("_heap", "_sequence", "happened", "now")
+    __slots__ = ("_halted", "_heap", "_sequence", "happened", "now")
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -22,6 +24,7 @@ class Kernel:
         """How many events there have been."""
         self._heap: list[tuple[float, int, Act, tuple[Any, ...]]] = []
         self._sequence = 0
+        self._halted = False
 
     @property
     def pending(self) -> int:
@@ -34,10 +37,10 @@ class Kernel:
         Raises:
             ValueError: if that is in the past, or no time at all.
         """
-        if not self.now <= time_s < math.inf:
+        if not self.now <= time_s < _NEVER:
             raise ValueError(f"an event at {time_s} s, but it is {self.now} s: only a finite time to come will do")
         self._sequence += 1
-        heapq.heappush(self._heap, (time_s, self._sequence, act, arguments))
+        _push(self._heap, (time_s, self._sequence, act, arguments))
 
     def after(self, delay_s: float, act: Act, *arguments: Any) -> None:
         """Let it happen ``delay_s`` from now."""
@@ -52,12 +55,16 @@ class Kernel:
         act(*arguments)
         return True
 
-    def run(self, *, until_s: float = math.inf, stop: Callable[[], bool] = lambda: False) -> None:
-        """Let everything happen up to ``until_s``, until ``stop`` says so or nothing is left."""
-        heap = self._heap
-        while heap and heap[0][0] <= until_s and not stop():
-            self.now, _, act, arguments = heapq.heappop(heap)
+    def halt(self) -> None:
+        """Let nothing happen after the event that is happening now."""
+        self._halted = True
+
+    def run(self, *, until_s: float = math.inf) -> None:
+        """Let everything happen up to ``until_s``, until somebody halts it or nothing is left."""
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= until_s and not self._halted:
+            self.now, _, act, arguments = pop(heap)
             self.happened += 1
             act(*arguments)
-        if until_s < math.inf and not stop():
+        if until_s < math.inf and not self._halted:
             self.now = max(self.now, until_s)

@@ -90,8 +90,8 @@ class Machine(Protocol):
     def processed(self, samples: int, began_s: float, now_s: float, iteration: int) -> int:
         """How many of them it has processed by now."""
 
-    def load(self, at_s: float) -> tuple[float, float]:
-        """CPU and memory in use by others, as fractions."""
+    def load(self, at_s: float, samples: int) -> tuple[float, float]:
+        """CPU and memory in use when it has just processed so many samples, as fractions."""
 
 
 class Batch:
@@ -128,9 +128,9 @@ class Batch:
         each_s = self._each_s * self._factor(began_s, iteration)
         return max(0, min(samples, int(inside_s / each_s + 1e-9)))
 
-    def load(self, at_s: float) -> tuple[float, float]:
-        """Nobody else uses it."""
-        return 0.0, 0.0
+    def load(self, at_s: float, samples: int) -> tuple[float, float]:
+        """Nobody else uses it; a GPU's memory is full of its batch."""
+        return 0.0, samples / self._most if self._most is not None else 0.0
 
     def _factor(self, began_s: float, iteration: int) -> float:
         factor = self._wavering.factor(self._rank, iteration)
@@ -159,7 +159,7 @@ class Leftover:
         done = self._speed.done_by(now_s) - self._speed.done_by(began_s)
         return max(0, min(samples, int(done / self._wavering.factor(self._rank, iteration) + 1e-9)))
 
-    def load(self, at_s: float) -> tuple[float, float]:
+    def load(self, at_s: float, samples: int) -> tuple[float, float]:
         """What its series say."""
         return self._cpu.at(at_s), self._memory.at(at_s)
 

@@ -55,6 +55,8 @@ class Servers:
         self._held: dict[int, list[tuple[Puller, int]]] = {}
         self._members: dict[int, int] = {}
         self._latest_arrival = 0
+        self._needed = 0
+        """So many contributions at least close an iteration."""
 
     def hear(self, orders: ServerOrders) -> None:
         """Newer orders replace older ones whole."""
@@ -64,6 +66,8 @@ class Servers:
         self.orders = orders
         self._members = {member.rank: member.from_iteration for member in orders.members}
         self._latest_arrival = max(self._members.values(), default=0)
+        is_plain = orders.named_from is None and not orders.quorums
+        self._needed = sum(first <= self.version for first in self._members.values()) if is_plain else 0
         if orders.apply == "quorum" and was_free:
             # The numbers in between belong to the asynchronous phase: nobody owes them.
             self.version = max(self.version, orders.apply_from)
@@ -90,11 +94,13 @@ class Servers:
         named = orders.quorums.get(iteration)
         if iteration < self.version or rank not in self._members or (named is not None and rank not in named):
             return False
-        self.contributed.setdefault(iteration, {})[rank] = samples
+        here = self.contributed.setdefault(iteration, {})
+        here[rank] = samples
         self.updates += 1
         if self._mathematics is not None:
             self._mathematics.contribute(rank, samples)
-        self._close()
+        if len(here) >= self._needed:
+            self._close()
         return True
 
     def is_free(self, iteration: int) -> bool:
@@ -137,8 +143,6 @@ class Servers:
             return False
         if k >= self._latest_arrival:
             # Contributions are only taken from members, but members may have left since.
-            if len(here) < len(self._members):
-                return False
             return bool(self._members) and here.keys() >= self._members.keys()
         counting = {rank for rank, first in self._members.items() if first <= k}
         return bool(counting) and here.keys() >= counting

@@ -222,6 +222,8 @@ class SimulatedWorker:
     def _speaking_of(self, iteration: int) -> Orders:
         """The newest orders that name a share for it, or else the oldest."""
         heard = self._heard
+        if len(heard) == 1:
+            return heard[0]
         first = max((at for at, orders in enumerate(heard) if orders.share_from <= iteration), default=0)
         if first:
             del heard[:first]
@@ -310,7 +312,7 @@ class SimulatedWorker:
         self.waiting_s += waiting_s
         self.coordination_s += coordination_s
         self.total_s += now - self.began_s
-        cpu, memory = self.machine.load(now)
+        cpu, memory = self.machine.load(now, self.share)
         mathematics = self._cluster.mathematics
         self.began_s, self.iteration, self.phase = now, k + 1, Phase.BOUNDARY
         self.say(

@@ -59,7 +59,7 @@ def test_a_traced_machine_works_with_what_is_left() -> None:
     half_and_swapping = 0.5 / 1.1
     assert machine.finish_s(100, 0.0, 0) == pytest.approx(1.0)
     assert machine.finish_s(110, 0.0, 0) == pytest.approx(1.0 + 10 / (100 * half_and_swapping))
-    assert machine.load(1.5) == (0.5, 0.9)
+    assert machine.load(1.5, 1) == (0.5, 0.9)
     assert machine.processed(1000, 0.0, 1.0, 0) == 100
 
 

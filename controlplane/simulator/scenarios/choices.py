@@ -1,0 +1,24 @@
+"""The policies that scenarios compare, under the names that people use."""
+
+from typing import Any, Final
+
+from controlplane.protocol.spec import Choice, Synchronization
+
+
+def batching(name: str, **parameters: Any) -> Synchronization:
+    """A way to batch, under BSP."""
+    return Synchronization(batching=Choice(name=name, parameters=parameters))
+
+
+def barrier(name: str, **parameters: Any) -> Synchronization:
+    """A barrier, with the same share for all."""
+    return Synchronization(barrier=Choice(name=name, parameters=parameters))
+
+
+BSP: Final = Synchronization()
+ASP: Final = barrier("asp")
+
+
+def ssp(staleness: int) -> Synchronization:
+    """Stale synchronous parallel."""
+    return barrier("ssp", staleness=staleness)

@@ -1,0 +1,56 @@
+"""Outcomes side by side, as rows of text: against the baseline, and against what a paper found."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from controlplane.policies.wording import seconds
+from controlplane.simulator.outcome import Outcome
+from controlplane.simulator.scenario import PaperFigure, Scenario
+
+HEADS: Final = ("policy", "iteration", "against", "waiting", "updates", "per update", "to target", "time to target")
+NOTHING: Final = "-"
+
+
+def rows(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """One row per outcome, under ``HEADS``; ``against`` is the iteration time over the baseline's, if that was run."""
+    base = _baseline(scenario, outcomes)
+    return [
+        (
+            outcome.policy if outcome.state == "succeeded" else f"{outcome.policy} ({outcome.state})",
+            seconds(outcome.iteration_s),
+            f"{outcome.iteration_s / base.iteration_s:.2f}" if base is not None and base.iteration_s else NOTHING,
+            f"{outcome.waiting:.0%}",
+            f"{outcome.updates:,}",
+            seconds(outcome.update_s),
+            f"{outcome.updates_to_target:,}" if outcome.updates_to_target is not None else NOTHING,
+            seconds(outcome.time_to_target_s) if outcome.time_to_target_s is not None else NOTHING,
+        )
+        for outcome in outcomes
+    ]
+
+
+def ratio(scenario: Scenario, figure: PaperFigure, outcomes: Sequence[Outcome]) -> float | None:
+    """What came out for a paper's figure; None where either run is missing or did not get so far."""
+    base = _baseline(scenario, outcomes)
+    found = next((outcome for outcome in outcomes if outcome.policy == figure.policy), None)
+    if base is None or found is None:
+        return None
+    mine, its = getattr(found, figure.metric), getattr(base, figure.metric)
+    return mine / its if mine is not None and its else None
+
+
+def against_paper(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
+    """A sentence per figure of the paper."""
+    sentences = []
+    for figure in scenario.paper:
+        found = ratio(scenario, figure, outcomes)
+        ours = f"{found:.2f}" if found is not None else "not run, or not reached"
+        sentences.append(
+            f"{figure.where}, {figure.policy}: {figure.says}; {figure.metric} over {scenario.baseline}'s "
+            f"{figure.ratio:.2f} there, {ours} here"
+        )
+    return sentences
+
+
+def _baseline(scenario: Scenario, outcomes: Sequence[Outcome]) -> Outcome | None:
+    return next((outcome for outcome in outcomes if outcome.policy == scenario.baseline), None)

@@ -1,0 +1,105 @@
+"""``manage.py simulate SCENARIO``: what a job would do under each of several policies, in virtual time."""
+
+import json
+import sys
+from argparse import ArgumentParser
+from typing import IO, Any, cast
+
+from django.core.management.base import BaseCommand, CommandError
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from controlplane.simulator.errors import SimulationError
+from controlplane.simulator.outcome import Outcome
+from controlplane.simulator.running import compare
+from controlplane.simulator.scenario import Scenario
+from controlplane.simulator.scenarios import find, scenarios
+from controlplane.simulator.tables import HEADS, against_paper, ratio, rows
+
+NOT_FINISHED, REFUSED, INTERRUPTED = 1, 2, 130
+PLAIN_WIDTH = 110
+
+
+class Command(BaseCommand):
+    help = (
+        "Simulate a scenario under several policies. Exit code 0: every run came to its end; 1: one did not; "
+        "2: the scenario or a policy was refused, or a run could not go on."
+    )
+    requires_system_checks = []
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("scenario", nargs="?", help="its name; without one, all are listed")
+        parser.add_argument(
+            "--policies",
+            default="",
+            help="names of the scenario's, or registered ones joined by + (default: all of its)",
+        )
+        parser.add_argument("--seed", type=int, default=0, help="of all chance (default: %(default)s)")
+        parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
+
+    def handle(self, *args: Any, scenario: str | None, policies: str, seed: int, **options: Any) -> None:
+        as_json: bool = options["json"]
+        if scenario is None:
+            self._list(as_json=as_json)
+            return
+        try:
+            found = find(scenario)
+            outcomes = self._run(found, [name for name in policies.split(",") if name], seed, silent=as_json)
+        except SimulationError as error:
+            raise CommandError(str(error), returncode=REFUSED) from None
+        except KeyboardInterrupt:
+            raise CommandError("interrupted", returncode=INTERRUPTED) from None
+        self._show(found, outcomes, as_json=as_json)
+        if any(outcome.state != "succeeded" for outcome in outcomes):
+            sys.exit(NOT_FINISHED)
+
+    def _list(self, *, as_json: bool) -> None:
+        found = list(scenarios().values())
+        if as_json:
+            named = [{"name": s.name, "title": s.title, "policies": list(s.policies)} for s in found]
+            self.stdout.write(json.dumps(named))
+        else:
+            widest = max(len(one.name) for one in found)
+            self.stdout.write("\n".join(f"{one.name:{widest}}  {one.title}" for one in found))
+
+    def _run(self, scenario: Scenario, policies: list[str], seed: int, *, silent: bool) -> list[Outcome]:
+        names = policies or list(scenario.policies)
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
+        console = Console(file=cast(IO[str], self.stderr))
+        with Progress(*columns, TimeElapsedColumn(), console=console, disable=silent, transient=True) as bar:
+            task = bar.add_task(scenario.name, total=len(names))
+            outcomes = []
+            for outcome in compare(scenario, names, seed=seed):
+                outcomes.append(outcome)
+                bar.advance(task)
+        return outcomes
+
+    def _show(self, scenario: Scenario, outcomes: list[Outcome], *, as_json: bool) -> None:
+        if as_json:
+            paper = [
+                {"where": one.where, "says": one.says, "policy": one.policy, "metric": one.metric}
+                | {"paper": one.ratio, "here": ratio(scenario, one, outcomes)}
+                for one in scenario.paper
+            ]
+            document = {
+                "scenario": scenario.name,
+                "baseline": scenario.baseline,
+                "outcomes": [outcome.document() for outcome in outcomes],
+                "paper": paper,
+            }
+            self.stdout.write(json.dumps(document))
+            return
+        table = Table(
+            title=scenario.title, caption=f"against: iteration time over {scenario.baseline}'s", box=SIMPLE_HEAD
+        )
+        for at, head in enumerate(HEADS):
+            table.add_column(head, justify="left" if at == 0 else "right", no_wrap=at == 0)
+        for row in rows(scenario, outcomes):
+            table.add_row(*row)
+        width = None if self.stdout.isatty() else PLAIN_WIDTH
+        Console(file=cast(IO[str], self.stdout), width=width).print(table)
+        for sentence in against_paper(scenario, outcomes):
+            self.stdout.write(sentence)

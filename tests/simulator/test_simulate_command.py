@@ -1,0 +1,51 @@
+import io
+import json
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+
+def simulate(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command("simulate", *arguments, stdout=out, stderr=io.StringIO())
+    return out.getvalue()
+
+
+def test_without_a_name_it_lists_the_scenarios() -> None:
+    assert "lb-bsp-four-gpus  " in simulate()
+    assert {
+        "name": "demo",
+        "title": "The demo's four machines",
+        "policies": ["bsp", "lb-bsp-cpu", "lb-bsp-linear"],
+    } in (json.loads(simulate("--json")))
+
+
+def test_it_shows_every_policy_in_a_table() -> None:
+    table = simulate("demo", "--policies", "bsp,lb-bsp-cpu")
+    assert "256 ms" in table
+    assert "94 ms" in table
+    assert "lb-bsp-linear" not in table
+
+
+def test_it_prints_one_document_that_a_seed_decides() -> None:
+    first, again, other = (
+        json.loads(simulate("psp-32", "--policies", "bsp,asp+lb-bsp-linear", "--seed", seed, "--json"))
+        for seed in ("3", "3", "4")
+    )
+    assert first == again != other
+    assert [outcome["policy"] for outcome in first["outcomes"]] == ["bsp", "asp+lb-bsp-linear"]
+    assert first["paper"][0]["here"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["dem"], "scenario: found 'dem', .* close to it: demo"),
+        (["demo", "--policies", "bsp,fastest"], "policies: found 'fastest', expected one of bsp, lb-bsp-cpu"),
+    ],
+)
+def test_what_is_refused_ends_with_2_and_a_sentence(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(CommandError, match=sentence) as refused:
+        simulate(*arguments)
+    assert refused.value.returncode == 2
