@@ -3,10 +3,13 @@
 import json
 import signal
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from controlplane.api.management.commands.demo import private_folder
+from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.ground import free_port
 from tests.support.commands import Running, run, running
 
@@ -66,11 +69,11 @@ def test_a_busy_port_is_one_sentence_and_so_is_a_second_demo(tmp_path: Path) -> 
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_no_place_for_its_files_is_one_sentence(tmp_path: Path) -> None:
+def test_no_place_for_its_files_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    code, said = run(tmp_path, "demo", environment={"PACELINE_DATA_DIR": str(tmp_path / "file" / "var")})
-    assert (code, said.count("\n")) == (1, 1)
-    assert "expected a folder that can be made here" in said
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file" / "tmp"))
+    with pytest.raises(CannotStart, match=r"^No temporary folder can be made \(.*\): name one .* with TMPDIR\.$"):
+        private_folder()
 
 
 def test_too_few_iterations_are_refused(tmp_path: Path) -> None:
