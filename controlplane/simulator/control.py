@@ -95,7 +95,8 @@ class Driver:
     def __init__(
         self, kernel: Kernel, resolve: Resolve, plane: ControlPlane, *, number: int = 1, recording: Recording | None
     ) -> None:
-        self._kernel, self._resolve, self._plane, self._recording = kernel, resolve, plane, recording
+        self._kernel, self._resolve, self._recording = kernel, resolve, recording
+        self._latency_s, self._decision_s, self._fit_s = plane.latency_s, plane.decision_s, plane.fit_s
         self.engine = Engine(job=number, resolve=resolve)
         self.job: Job | None = None
         self.state = JobState.SUBMITTED
@@ -119,17 +120,16 @@ class Driver:
 
     def tell(self, event: Event) -> None:
         """Send an event on its way to the log."""
-        if self._plane.latency_s > 0.0:
-            self._kernel.after(self._plane.latency_s, self.append, event)
+        if self._latency_s > 0.0:
+            self._kernel.after(self._latency_s, self.append, event)
         else:
             self.append(event)
 
     def append(self, event: Event) -> None:
         """The event reaches the log; what the engine answers takes effect when it has been on its way."""
-        if self.over:
-            return
-        self._busy_s = self._kernel.now
-        self._append(event)
+        if not self.over:
+            self._busy_s = self._kernel.now
+            self._append(event)
 
     def take(self, entry: Entry) -> list[AnyCommand]:
         """Hand one entry to the engine, as every driver does: what has no place is refused, and no more."""
@@ -145,11 +145,13 @@ class Driver:
     def _append(self, event: Event) -> list[AnyCommand]:
         now_s = self._kernel.now
         at_ms = BEGIN_MS + int(now_s * 1000)
-        self._within_ms = self._within_ms + 1 if at_ms == self._last_ms else 0
-        self._last_ms = at_ms
+        if at_ms == self._last_ms:
+            self._within_ms += 1
+        else:
+            self._last_ms, self._within_ms = at_ms, 0
         self.entries += 1
         commands = self.take(Entry(id=f"{at_ms}-{self._within_ms}", event=event))
-        self._free_s = max(now_s, self._free_s) + self._plane.decision_s
+        self._free_s = (now_s if now_s > self._free_s else self._free_s) + self._decision_s
         for command in commands:
             effect = self._effects.get(type(command))
             if effect is not None:
@@ -191,7 +193,7 @@ class Driver:
         self._deliver(self.job.hear_placement, command)
 
     def _deliver(self, hear: Callable[..., None], *arguments: object) -> None:
-        self._kernel.at(self._free_s + self._plane.latency_s, hear, *arguments)
+        self._kernel.at(self._free_s + self._latency_s, hear, *arguments)
 
     def _move_job(self, command: MoveJob) -> None:
         self.state, self.why = command.state, command.reason
@@ -200,4 +202,4 @@ class Driver:
             self._kernel.halt()
 
     def _train(self, command: TrainPredictor) -> None:
-        self._kernel.after(self._plane.fit_s, self.append, fit(command, self._resolve))
+        self._kernel.after(self._fit_s, self.append, fit(command, self._resolve))
