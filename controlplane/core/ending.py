@@ -1,7 +1,7 @@
 """The end of a job: everything is told to stop, and the slots go back when nothing runs on them."""
 
 from controlplane.core import flags
-from controlplane.core.commands import ReleaseSlots, StopProcess
+from controlplane.core.commands import ReleaseSlots
 from controlplane.core.handling import Handling
 from controlplane.core.states import JobState, ProcessState, in_words
 
@@ -13,14 +13,7 @@ def end(handling: Handling, state: JobState, reason: str) -> None:
     """The job is over: stop what still runs; slots go back when it has ended."""
     handling.move_job(state, reason)
     for process in handling.job.live_processes:
-        handling.give(
-            StopProcess,
-            f"the job {in_words(state)}",
-            role=process.role,
-            index=process.index,
-            instance=process.instance,
-            agent=process.agent,
-        )
+        handling.stop_process(process, f"the job {in_words(state)}")
     flags.close_all(handling, f"the job {in_words(state)}")
     return_slots(handling)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from controlplane.core.choices import Barrier, Batching, DataPolicy, Detector, PlacementPolicy, Resolve
-from controlplane.core.commands import AnyCommand, MoveJob, MoveProcess
+from controlplane.core.commands import AnyCommand, MoveJob, MoveProcess, StopProcess
 from controlplane.core.gates import Cutter, Gate, Namer
 from controlplane.core.state import Job, Process
 from controlplane.core.states import JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, move
@@ -104,6 +104,17 @@ class Handling:
         process.state = move(f"job {self.job.number}, {process.title}", PROCESS_ARROWS, process.state, state)
         process.since_ms = self.now_ms
         self.tell_process(process, reason)
+
+    def stop_process(self, process: Process, reason: str) -> None:
+        """Have its agent end a process."""
+        self.give(
+            StopProcess,
+            reason,
+            role=process.role,
+            index=process.index,
+            instance=process.instance,
+            agent=process.agent,
+        )
 
     def tell_process(self, process: Process, reason: str) -> None:
         """Say where a process is."""

@@ -1,7 +1,7 @@
 """A job from submission to slots to running processes, and what follows when one of them is gone."""
 
 from controlplane.core import changes, ending, iterations, roster
-from controlplane.core.commands import MoveJob, ReleaseSlots, StartProcess, StopProcess
+from controlplane.core.commands import MoveJob, ReleaseSlots, StartProcess
 from controlplane.core.events import Assignment, EngineFailed, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
 from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Process, Server, Worker
@@ -71,9 +71,7 @@ def lose(handling: Handling, process: Process, why: str) -> None:
     """A process of a live job is dead. ``why`` completes the sentence "w3 ..."."""
     job = handling.job
     handling.move_process(process, ProcessState.DEAD, why)
-    handling.give(
-        StopProcess, why, role=process.role, index=process.index, instance=process.instance, agent=process.agent
-    )
+    handling.stop_process(process, why)
     if isinstance(process, Server):
         ending.end(handling, JobState.FAILED, f"{process.title} {why}; the parameters it held are lost")
     elif job.state is JobState.STARTING:

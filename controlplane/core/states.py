@@ -53,7 +53,6 @@ PROCESS_ARROWS: dict[ProcessState, frozenset[ProcessState]] = {
 }
 
 JOB_OVER = frozenset(state for state, after in JOB_ARROWS.items() if not after)
-JOB_LIVE = frozenset({J.STARTING, J.RUNNING, J.PAUSED, J.FINISHING})
 PROCESS_OVER = frozenset(state for state, after in PROCESS_ARROWS.items() if not after)
 
 ENDED_AS: dict[str, str] = {J.SUCCEEDED: "has succeeded", J.FAILED: "has failed", J.CANCELLED: "was cancelled"}

@@ -4,8 +4,6 @@ Every message but a heartbeat carries a ``number``, counted from 1 within one pr
 until the durable number in its orders has passed it, and sends it again after a reconnect. Numbers rise by one.
 """
 
-from typing import Literal
-
 from controlplane.protocol.base import Count, Fraction, Name, Positive, Seconds, Value
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
@@ -204,5 +202,3 @@ WorkerMessage = (
 )
 ServerMessage = ServerHello | ServerReport | Heartbeat
 AgentMessage = AgentHello | ProcessStarted | ProcessEnded | AgentHeartbeat
-
-CloseReason = Literal["replaced", "slow", "oversized", "malformed", "job-over", "unauthorised", "going-away"]
