@@ -6,3 +6,6 @@ in ``workers`` import nothing else of ``controlplane``.
 """
 
 SUBPROTOCOL = "paceline.v1"
+
+RELEASE = "0.1.0"
+"""Of the control plane and of workers: processes of one job and their control plane must be of the same."""

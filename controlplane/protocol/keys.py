@@ -1,7 +1,7 @@
 """Credentials of processes, derived from the job's key so that none can pose as another.
 
 ``process_key`` opens the control socket of one life of one process; ``data_key`` is what one worker shows to one
-server, and the server can derive it from its own key alone.
+server, and the server can derive it from its own key alone; ``peer_key`` is the same between two servers.
 """
 
 import hashlib
@@ -18,6 +18,16 @@ def process_key(job_key: bytes, role: Role, index: int, instance: str) -> bytes:
 def data_key(server_key: bytes, rank: int, worker_instance: str) -> bytes:
     """What worker ``rank`` proves to the server that owns ``server_key`` (its process key): 32 bytes."""
     return _derive(server_key, "data", str(rank), worker_instance)
+
+
+def peer_key(server_key: bytes, index: int, server_instance: str) -> bytes:
+    """What server ``index`` proves to the server that owns ``server_key`` (its process key): 32 bytes."""
+    return _derive(server_key, "peer", str(index), server_instance)
+
+
+def checkpoint_name(job_key: bytes) -> str:
+    """What tells the checkpoints of this job from those of any other of the same number; it gives nothing away."""
+    return _derive(job_key, "checkpoints").hex()[:12]
 
 
 def proof(key: bytes, nonce: bytes) -> bytes:

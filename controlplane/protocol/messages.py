@@ -1,10 +1,15 @@
 """What workers, servers and agents say to the control plane.
 
 Every message but a heartbeat carries a ``number``, counted from 1 within one process instance; the sender keeps it
-until the durable number in its orders has passed it, and sends it again after a reconnect. Numbers rise by one.
+until the ``Durable`` number has passed it, and sends it again after a reconnect. Numbers rise by one.
 """
 
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
 from controlplane.protocol.base import Count, Fraction, Name, Positive, Seconds, Value
+from controlplane.protocol.checkpoints import FoundCheckpoint, SavedBlock
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
 
@@ -16,6 +21,28 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     parameter_count: Positive
     sample_count: Positive
     """Samples of the training split that the worker can draw from."""
+    host: str = ""
+    port: Count = 0
+    """Where an all-reduce job's worker lets the others find each other; 0: nowhere."""
+    release: str = ""
+    """Of the worker's software; empty: not known."""
+
+
+class Exchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
+    """How long one iteration's exchange with one server took, without what the server held back for others."""
+
+    server: Count
+    bytes: Count
+    """Parameters that it was about, each pulled and pushed once."""
+    push_s: Seconds
+    pull_s: Seconds
+    is_probe: bool = False
+    """A small transfer made only to be timed."""
+
+    @property
+    def seconds(self) -> float:
+        """Both ways."""
+        return self.push_s + self.pull_s
 
 
 class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
@@ -42,8 +69,16 @@ class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
     cpu: Fraction = 0.0
     memory: Fraction = 0.0
     """CPU and memory use of the machine when the report is sent."""
+    spoilt: str = ""
+    """The loss where it is no finite number (``nan``, ``inf``): the update was left out, and ``samples`` is 0."""
     overran: bool = False
     """An emulated machine that could not keep its stated speed in this iteration."""
+    ceiling: Positive | None = None
+    """The most samples that its device's memory holds at once, where that was found out by running short of it."""
+    exchanges: list[Exchanged] = []
+    """With each server. They go on side by side, so they sum to more than ``push_s + pull_s``."""
+    moving_s: Seconds = 0.0
+    """Part of ``waiting_s``: for blocks on their way from one server to another."""
 
     @property
     def iteration_s(self) -> float:
@@ -96,6 +131,17 @@ class Computed(Value, frozen=True, kw_only=True, tag="computed"):
     samples: Count
 
 
+class MicroBatch(Value, frozen=True, kw_only=True, tag="micro-batch"):
+    """How large the pieces are in which work is done that may be cut: the smallest that cost little."""
+
+    number: Positive
+    samples: Positive
+    whole: Positive
+    """The batch that it was compared with."""
+    overhead: float
+    """Measured: so much longer takes the whole in such pieces, as a part of its time at once."""
+
+
 class Held(Value, frozen=True, kw_only=True, tag="held"):
     """The worker stands before ``iteration`` by orders with ``hold``, whose ``sequence`` it names."""
 
@@ -119,6 +165,12 @@ class ServerHello(Value, frozen=True, kw_only=True, tag="server-hello"):
     host: str
     port: Positive
     tensor_sizes: list[Positive]
+    found: list[FoundCheckpoint] = []
+    """Checkpoints that a job which is to start from one can start from."""
+    skipped: list[str] = []
+    """Why others cannot be used."""
+    release: str = ""
+    """Of the server's software; empty: not known."""
 
 
 class ServerReport(Value, frozen=True, kw_only=True, tag="server-report"):
@@ -126,12 +178,53 @@ class ServerReport(Value, frozen=True, kw_only=True, tag="server-report"):
 
     number: Positive
     iteration: Count
-    """The lowest version of its blocks: iterations that are closed on all of them."""
+    """The lowest version of its blocks: iterations that are closed on all of them. In asynchronous modes, one past
+    the furthest iteration that was contributed to."""
+    highest: Count = 0
+    """The highest version of its blocks."""
+    generation: Count = 0
+    """The roster that it followed when it looked at them."""
     bytes_in: Count
     bytes_out: Count
     busy_s: Seconds
     missing: list[tuple[int, int]] = []
     """(iteration, rank) of members that left before they had contributed everywhere."""
+    late: list[tuple[int, int]] = []
+    """(iteration, rank) of updates that were dropped, since others were named for their iteration (backup workers)."""
+
+
+class BlocksHanded(Value, frozen=True, kw_only=True, tag="blocks-handed"):
+    """Blocks that this server froze for a coming placement, and that their new servers have acknowledged."""
+
+    number: Positive
+    placement: Positive
+    """The version of the placement that is to come."""
+    blocks: list[Count]
+    bytes: Count = 0
+    """All that was sent for them: values, optimiser state, partial sums."""
+    seconds: Seconds = 0.0
+    """From the first freeze to the last acknowledgement."""
+    failure: str = ""
+    """Why they could not be handed over; then none of them is."""
+
+
+class CheckpointSaved(Value, frozen=True, kw_only=True, tag="checkpoint-saved"):
+    """A server has written blocks of a checkpoint, or its manifest, or could not."""
+
+    number: Positive
+    iteration: Count
+    pieces: list[SavedBlock] = []
+    is_whole: bool = False
+    """The manifest is written: the checkpoint can be returned to."""
+    failure: str = ""
+
+
+class RestoreFailed(Value, frozen=True, kw_only=True, tag="restore-failed"):
+    """A server cannot begin with the checkpoint that its orders name."""
+
+    number: Positive
+    iteration: Count
+    reason: str
 
 
 class SlotOffer(Value, frozen=True, kw_only=True):
@@ -182,6 +275,28 @@ class ProcessEnded(Value, frozen=True, kw_only=True, tag="process-ended"):
     tail: str = ""
 
 
+LineLevel = Literal["debug", "info", "output", "warning", "error"]
+"""Of a log line; ``output`` is whatever a process wrote that is no log line."""
+
+MAX_LINE = 2_000
+MAX_LINES = 100
+
+
+class Line(Value, frozen=True, kw_only=True):
+    """One line of a process's log or output, without secrets."""
+
+    level: LineLevel
+    text: Annotated[str, Meta(max_length=MAX_LINE)]
+
+
+class LogLines(Value, frozen=True, kw_only=True, tag="log-lines"):
+    """What a process of the agent wrote; not numbered, not kept. ``dropped`` lines before these were let go."""
+
+    process: ProcessName
+    lines: Annotated[list[Line], Meta(max_length=MAX_LINES)]
+    dropped: Count = 0
+
+
 class AgentHeartbeat(Value, frozen=True, kw_only=True, tag="agent-heartbeat"):
     """The machine's load, each second; not numbered, not kept."""
 
@@ -198,7 +313,15 @@ class Refresh(Value, frozen=True, kw_only=True, tag="refresh"):
 
 
 WorkerMessage = (
-    WorkerHello | IterationReport | ProgressReport | Computed | Held | Evaluation | WorkerFinished | Heartbeat
+    WorkerHello
+    | IterationReport
+    | ProgressReport
+    | Computed
+    | MicroBatch
+    | Held
+    | Evaluation
+    | WorkerFinished
+    | Heartbeat
 )
-ServerMessage = ServerHello | ServerReport | Heartbeat
-AgentMessage = AgentHello | ProcessStarted | ProcessEnded | AgentHeartbeat
+ServerMessage = ServerHello | ServerReport | BlocksHanded | CheckpointSaved | RestoreFailed | Heartbeat
+AgentMessage = AgentHello | ProcessStarted | ProcessEnded | AgentHeartbeat | LogLines

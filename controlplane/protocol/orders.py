@@ -7,7 +7,9 @@ Newer orders replace older ones whole, so a lost, late or repeated message is ha
 from typing import Literal
 
 from controlplane.protocol.base import Count, Name, Positive, Value
+from controlplane.protocol.checkpoints import Restore, WholeCheckpoint
 from controlplane.protocol.spec import Emulation, JobSpec
+from controlplane.protocol.training import Aggregation
 
 Role = Literal["worker", "server"]
 
@@ -25,6 +27,14 @@ class Range(Value, frozen=True, kw_only=True):
     last: Count
     position: Count
     share: Count
+
+
+class Piece(Value, frozen=True, kw_only=True):
+    """Samples at the positions ``[start, stop)`` of the job's first permutation, all of one split."""
+
+    split: int
+    start: int
+    stop: int
 
 
 class Orders(Value, frozen=True, kw_only=True, tag="orders"):
@@ -54,8 +64,6 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     decision_timeout_s: float = 1.0
     evaluator: bool = False
     """Whether this worker scores the held-out split and saves the final parameters."""
-    durable: Count = 0
-    """The highest message number of this worker that need not be sent again."""
     held_s: float = 0.0
     """How long the control plane itself held the answer back, waiting for others."""
     ranges: list[Range] = []
@@ -71,6 +79,20 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """How often to say ``ProgressReport`` while computing; None: never."""
     announce: bool = False
     """Say ``Computed`` before each push."""
+    budget_s: float | None = None
+    """Stop processing samples of an iteration after so long and push what there is; None: when the share is done."""
+    ceiling: Count | None = None
+    """With a budget: how many samples to process at most, which is the share or more."""
+    pieces: list[Piece] = []
+    """Where the data set is split among the workers: the samples of iteration ``pieces_of``, in order. They replace
+    the positions of share, offset, origin and ranges for that iteration."""
+    pieces_of: Count | None = None
+    final: bool = True
+    """Nobody but this worker will push any more: at its end it may take the parameters for the final ones."""
+    probes: dict[int, int] = {}
+    """Servers to exchange so many bytes with, beside the training, for the sake of timing them."""
+    probe_round: Count = 0
+    """Probes of one round are made once, however often they are ordered."""
 
     @property
     def rank_in_time(self) -> tuple[int, int, int]:
@@ -88,7 +110,7 @@ class Block(Value, frozen=True, kw_only=True):
 
 
 class ServerAddress(Value, frozen=True, kw_only=True):
-    """Where a server listens, and what proves this worker to it (and it to this worker)."""
+    """Where a server listens, and what proves the reader of this to it (a worker, or another server) and it to them."""
 
     index: Count
     instance: Name
@@ -97,13 +119,27 @@ class ServerAddress(Value, frozen=True, kw_only=True):
     key: bytes
 
 
+class PeerAddress(Value, frozen=True, kw_only=True):
+    """A worker of an all-reduce job, and where the others find its store."""
+
+    rank: Count
+    host: str
+    port: Positive
+
+
 class Placement(Value, frozen=True, kw_only=True, tag="placement"):
-    """Which server holds which block, for one worker. Replaced whole; versions only rise."""
+    """Which server holds which block, for one worker. Replaced whole; versions only rise.
+
+    An all-reduce job has neither: each of its generations is a placement, with the workers that make it.
+    """
 
     incarnation: Count
     version: Positive
     blocks: list[Block]
     servers: list[ServerAddress]
+    generation: Count = 0
+    peers: list[PeerAddress] = []
+    """The members of that generation of an all-reduce job, by rank."""
 
 
 class Member(Value, frozen=True, kw_only=True):
@@ -124,10 +160,29 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     placement_version: Count
     blocks: list[Block]
     """Only those of this server."""
-    durable: Count = 0
+    next_placement: Count = 0
+    """The placement that a change under way leads to; 0: there is none, and what was frozen for one goes on."""
+    sends: dict[int, int] = {}
+    """Blocks that this server is to hand over for it, by block: the server that is to hold it."""
+    receivers: list[ServerAddress] = []
+    """Where those servers are, and what proves this server to each of them."""
+    freeze_at: Count = 0
+    """The version of the values from which on those blocks are frozen."""
     apply: Apply = "quorum"
     apply_from: Count = 0
     """From which iteration on ``apply`` holds; those before it are finished as the orders before had it."""
+    skip_to: Count = 0
+    """Iterations before this one are not owed by anybody: where an older one is open, open this one."""
+    scale: float = 1.0
+    """With ``apply`` "arrival" and "release": each contribution makes so much of a step (ruling 23: 1 / n)."""
+    aggregation: Aggregation = "sample-weighted"
+    """What each contribution weighs."""
+    restore: Restore | None = None
+    """What new blocks begin with that nobody hands over; None: with version 0."""
+    save_at: Count | None = None
+    """Asynchronous modes: every worker stands; keep all blocks as they are, as the checkpoint of this iteration."""
+    whole: WholeCheckpoint | None = None
+    """To one server: write the manifest of this checkpoint."""
     quorums: dict[int, list[int]] = {}
     """Backup workers: an iteration that stands here closes with the contributions of exactly these ranks."""
     named_from: Count | None = None
@@ -142,6 +197,15 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
         return self.incarnation, self.generation, self.sequence
 
 
+class CheckpointFolders(Value, frozen=True, kw_only=True):
+    """Folders below an agent's checkpoint folder."""
+
+    own: Name
+    """Where this job's are written."""
+    start: str = ""
+    """Where those are that the job is to start from; "" where it is not."""
+
+
 class ProcessOrder(Value, frozen=True, kw_only=True):
     """A process that an agent is to keep running. ``key`` is the process's own credential, as a hex string."""
 
@@ -153,6 +217,7 @@ class ProcessOrder(Value, frozen=True, kw_only=True):
     key: str
     spec: JobSpec
     emulate: Emulation | None = None
+    checkpoints: CheckpointFolders | None = None
 
 
 class AgentOrders(Value, frozen=True, kw_only=True, tag="agent-orders"):
@@ -163,9 +228,18 @@ class AgentOrders(Value, frozen=True, kw_only=True, tag="agent-orders"):
     durable: Count = 0
 
 
+class Durable(Value, frozen=True, kw_only=True, tag="durable"):
+    """Up to this number all that the process said is in the database, and need not be sent again."""
+
+    number: Count
+
+
 class Rejection(Value, frozen=True, kw_only=True, tag="rejection"):
     """The typed error to the sender of a message that changed nothing."""
 
-    code: Literal["malformed", "oversized", "out-of-order", "stale", "foreign", "unexpected", "unauthorised"]
+    code: Literal[
+        "malformed", "oversized", "out-of-order", "slow-down", "stale", "foreign", "unexpected", "unauthorised"
+    ]
+    """After ``out-of-order`` all from ``number`` on is to be said again, after ``slow-down`` a second later."""
     detail: str
     number: Count | None = None

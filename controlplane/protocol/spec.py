@@ -5,51 +5,29 @@ be, is for the registries that know them.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from controlplane.protocol.base import Fraction, Name
+from controlplane.protocol.emulation import Emulation as Emulation
+from controlplane.protocol.emulation import LinkChange as LinkChange
+from controlplane.protocol.emulation import LinkEmulation as LinkEmulation
+from controlplane.protocol.emulation import read_trace
+from controlplane.protocol.parts import MAX_BATCH, Batch, Iterations, Seed
+from controlplane.protocol.parts import Choice as Choice
+from controlplane.protocol.parts import Part as Part
+from controlplane.protocol.parts import SpecError as SpecError
+from controlplane.protocol.training import FEDERATED, Aggregation, Division, Federated
+from controlplane.protocol.training import Optimizer as Optimizer
+from controlplane.protocol.training import Workload as Workload
 
 MAX_WORKERS = 10_000
 MAX_SERVERS = 1_000
-MAX_BATCH = 1_000_000
-"""Samples per worker and iteration."""
-
 MAX_GLOBAL_BATCH = 2_000_000_000
-MAX_ITERATIONS = 1_000_000_000
-MAX_SEED = 2**63 - 1
 
-Rate = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
-Iterations = Annotated[int, msgspec.Meta(ge=1, le=MAX_ITERATIONS)]
-Batch = Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH)]
-
-
-class SpecError(ValueError):
-    """A spec that cannot be accepted: names the field, what was found, and what is allowed."""
-
-    def __init__(self, field: str, found: object, expected: str) -> None:
-        self.field, self.found, self.expected = field, found, expected
-        super().__init__(f"{field or 'spec'}: found {found!r}, expected {expected}")
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a spec; a field that does not exist is an error, since it is most often a typing mistake."""
-
-
-class Choice(Part, frozen=True, kw_only=True):
-    """One of the registered policies by name, with the parameters that differ from its defaults."""
-
-    name: Name
-    parameters: dict[str, Any] = {}
-
-
-class Workload(Part, frozen=True, kw_only=True):
-    """What is trained on what: ``module:factory`` or a catalogue name, a data set, and options of the workload."""
-
-    name: Name
-    dataset: Name = "digits"
-    options: dict[str, Any] = {}
+REDUCING = ("bsp", "aggressive")
+"""Barriers of jobs without servers: everybody is in every iteration."""
 
 
 class Synchronization(Part, frozen=True, kw_only=True):
@@ -59,15 +37,6 @@ class Synchronization(Part, frozen=True, kw_only=True):
     barrier: Choice = Choice(name="bsp")
     placement: Choice = Choice(name="round-robin")
     data: Choice = Choice(name="shared")
-
-
-class Optimizer(Part, frozen=True, kw_only=True):
-    """A torch optimiser that the servers apply to their blocks."""
-
-    name: Name = "sgd"
-    lr: Rate = 0.1
-    momentum: Fraction = 0.0
-    weight_decay: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 0.0
 
 
 class Evaluate(Part, frozen=True, kw_only=True):
@@ -84,12 +53,6 @@ class Stop(Part, frozen=True, kw_only=True):
     seconds: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)] | None = None
 
 
-class Emulation(Part, frozen=True, kw_only=True):
-    """A machine slower than the one it runs on: real gradients, then a pause up to the stated speed."""
-
-    samples_per_second: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
-
-
 class Limits(Part, frozen=True, kw_only=True):
     """Bounds of one worker's share, in samples."""
 
@@ -97,27 +60,103 @@ class Limits(Part, frozen=True, kw_only=True):
     maximum: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS * MAX_BATCH)] | None = None
 
 
+class Elastic(Part, frozen=True, kw_only=True):
+    """What happens to the job when processes end, and how few workers are enough."""
+
+    restarts: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 3
+    """How often each worker and server is started again; one that lived for ten minutes counts anew."""
+    minimum_workers: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)] | None = None
+    """With fewer the job pauses until there are so many, and with so many it may begin; None: it begins with all
+    that were asked for, and goes on with any."""
+    global_batch: Literal["keep", "scale"] = "keep"
+    """Whether the workers that are left share the whole global batch, or it shrinks and grows with their number."""
+    from_scratch: bool = False
+    """Whether the job may begin anew where a server is lost and there is no checkpoint."""
+
+
+Folder = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^(?!/)(?!.*\.\.)[^\x00]+$")]
+"""A relative path that does not lead upwards."""
+
+
+class Checkpointing(Part, frozen=True, kw_only=True):
+    """How often all parameters are kept on disk, with what their optimisers remember."""
+
+    every: Iterations
+    keep: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 2
+    """So many of the newest are kept."""
+
+
+class StartFrom(Part, frozen=True, kw_only=True):
+    """A checkpoint that a new job begins with: the newest of another job, or of a folder."""
+
+    job: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    folder: Folder | None = None
+    """Below the agents' checkpoint folder."""
+
+
 class JobSpec(Part, frozen=True, kw_only=True):
-    """One training run. ``batch_size`` is per worker; the global batch is ``workers * batch_size`` and stays so."""
+    """One training run. ``batch_size`` is per worker; the global batch is ``workers * batch_size`` and stays so.
+
+    In a federation that is the batch of a local step, and an iteration, a round, has ``local_steps`` of them.
+    """
 
     name: Name
     workload: Workload
     workers: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)]
-    servers: Annotated[int, msgspec.Meta(ge=1, le=MAX_SERVERS)] = 1
+    servers: Annotated[int, msgspec.Meta(ge=0, le=MAX_SERVERS)] = 1
+    communication: Literal["servers", "all-reduce"] = "servers"
+    server_mode: Literal["stateful", "aggregating"] = "stateful"
+    """Whether servers hold the parameters and make the steps, or only add up what every worker then applies."""
     batch_size: Batch
     labels: dict[str, str] = {}
     limits: Limits = Limits()
     synchronization: Synchronization = Synchronization()
     optimizer: Optimizer = Optimizer()
+    aggregation: Aggregation | None = None
+    """None: by samples, or in a federation equal weights."""
+    federated: Federated | None = None
     evaluate: Evaluate = Evaluate()
+    elastic: Elastic = Elastic()
+    checkpoint: Checkpointing | None = None
+    start_from: StartFrom | None = None
+    on_nan: Literal["fail", "skip"] = "fail"
+    """What a loss that is no number does: it ends the job, or that worker's update is left out."""
     stop: Stop = Stop()
-    emulate: list[Emulation] | None = None
-    seed: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED)] = 0
+    emulate: list[Emulation | None] | None = None
+    """The machine of each worker; None, in place of one: as its agent says, or real."""
+    emulate_servers: list[LinkEmulation] | None = None
+    """Of the first servers, in order of their index."""
+    seed: Seed = 0
+
+    @property
+    def usual_share(self) -> int:
+        """Samples of one worker in one iteration, if all have the same; a federated round has several batches."""
+        return self.batch_size * (self.federated.local_steps if self.federated else 1)
 
     @property
     def global_batch(self) -> int:
         """Samples per iteration over all workers."""
-        return self.workers * self.batch_size
+        return self.workers * self.usual_share
+
+    @property
+    def reduces(self) -> bool:
+        """Whether workers add up among themselves, without servers."""
+        return self.communication == "all-reduce"
+
+    @property
+    def weighing(self) -> Aggregation:
+        """What each contribution weighs."""
+        return self.aggregation or ("fedavg" if self.federated else "sample-weighted")
+
+    @property
+    def division(self) -> Division | None:
+        """How samples are divided where each worker keeps its own, as clients of a federation always do."""
+        return self.workload.partition or ("iid" if self.federated else None)
+
+    @property
+    def applied(self) -> Optimizer:
+        """What a sum of contributions drives, at whoever holds the parameters."""
+        return self.federated.server if self.federated else self.optimizer
 
 
 def parse_spec(document: object) -> JobSpec:
@@ -134,6 +173,10 @@ def parse_spec(document: object) -> JobSpec:
     synchronization = nested.get("synchronization")
     if isinstance(synchronization, Mapping):
         nested["synchronization"] = {key: _nest_choice(value) for key, value in synchronization.items()}
+    if nested.get("communication") == "all-reduce":
+        nested.setdefault("servers", 0)
+    if isinstance(nested.get("emulate"), list):
+        nested["emulate"] = [_nest_trace(machine, at) for at, machine in enumerate(nested["emulate"])]
     if isinstance(nested.get("workload"), str):
         nested["workload"] = {"name": nested["workload"]}
     try:
@@ -161,20 +204,87 @@ def _nest_choice(choice: object) -> object:
     return {"parameters": parameters} | ({"name": choice["name"]} if "name" in choice else {})
 
 
+def _nest_trace(machine: object, at: int) -> object:
+    """A trace may be written as the text of a CSV file."""
+    if not isinstance(machine, Mapping) or not isinstance(machine.get("trace"), str):
+        return machine
+    return {**machine, "trace": read_trace(machine["trace"], f"emulate[{at}].trace")}
+
+
 def _check_combination(spec: JobSpec) -> None:
     stop = spec.stop
     if stop.iterations is None and stop.accuracy is None and stop.seconds is None:
         raise SpecError("stop", {}, "at least one of iterations, accuracy and seconds")
+    _check_communication(spec)
+    _check_server_mode(spec)
+    _check_training(spec)
     if spec.emulate is not None and len(spec.emulate) != spec.workers:
         raise SpecError("emulate", f"{len(spec.emulate)} machines", f"one for each of the {spec.workers} workers")
+    if len(spec.emulate_servers or []) > spec.servers:
+        expected = f"at most one for each of the {spec.servers} servers"
+        raise SpecError("emulate_servers", f"{len(spec.emulate_servers or [])} links", expected)
+    origin = spec.start_from
+    if origin is not None and (origin.job is None) == (origin.folder is None):
+        raise SpecError("start_from", msgspec.to_builtins(origin), "either job or folder")
+    least = spec.elastic.minimum_workers
+    if least is not None and least > spec.workers:
+        raise SpecError("elastic.minimum_workers", least, f"at most workers, which is {spec.workers}")
     if spec.global_batch > MAX_GLOBAL_BATCH:
         allowed = f"at most {MAX_GLOBAL_BATCH // spec.workers} for {spec.workers} workers"
         raise SpecError("batch_size", spec.batch_size, allowed)
     low, high = spec.limits.minimum, spec.limits.maximum
-    if low > spec.batch_size:
-        raise SpecError("limits.minimum", low, f"at most batch_size, which is {spec.batch_size}")
-    if high is not None and high < spec.batch_size:
-        raise SpecError("limits.maximum", high, f"at least batch_size, which is {spec.batch_size}")
+    usual = "batch_size" if spec.federated is None else "batch_size times local_steps"
+    if low > spec.usual_share:
+        raise SpecError("limits.minimum", low, f"at most {usual}, which is {spec.usual_share}")
+    if high is not None and high < spec.usual_share:
+        raise SpecError("limits.maximum", high, f"at least {usual}, which is {spec.usual_share}")
+
+
+def _check_server_mode(spec: JobSpec) -> None:
+    """Servers that only add up have no parameters: nobody who comes later could get them from there."""
+    if spec.server_mode == "stateful":
+        return
+    why = "with server_mode aggregating, where only the workers hold parameters"
+    if spec.reduces:
+        raise SpecError("server_mode", spec.server_mode, "stateful with communication all-reduce, which has no servers")
+    if (barrier := spec.synchronization.barrier.name) not in REDUCING:
+        raise SpecError("synchronization.barrier.name", barrier, f"one of {', '.join(REDUCING)} {why}")
+    if spec.elastic.restarts:
+        raise SpecError("elastic.restarts", spec.elastic.restarts, f"0 {why}")
+    if spec.elastic.minimum_workers is not None:
+        raise SpecError("elastic.minimum_workers", spec.elastic.minimum_workers, f"none {why}")
+    for name in ("checkpoint", "start_from", "federated"):
+        if getattr(spec, name) is not None:
+            raise SpecError(name, msgspec.to_builtins(getattr(spec, name)), f"none {why}")
+
+
+def _check_communication(spec: JobSpec) -> None:
+    if not spec.reduces:
+        if not spec.servers:
+            raise SpecError("servers", 0, "`int` >= 1, or communication: all-reduce")
+        return
+    if spec.servers:
+        raise SpecError("servers", spec.servers, "0 with communication all-reduce, where workers hold the parameters")
+    for field, asked in (("checkpoint", spec.checkpoint), ("start_from", spec.start_from)):
+        if asked is not None:
+            raise SpecError(field, msgspec.to_builtins(asked), "none with communication all-reduce: servers keep them")
+    if (barrier := spec.synchronization.barrier.name) not in REDUCING:
+        expected = f"one of {', '.join(REDUCING)} with communication all-reduce: {barrier} needs servers that take each"
+        raise SpecError("synchronization.barrier.name", barrier, f"{expected} worker's update by itself")
+
+
+def _check_training(spec: JobSpec) -> None:
+    choices = spec.synchronization
+    if spec.division is not None and choices.data.name != "shared":
+        allowed = f"none with data {choices.data.name}, which divides the samples itself"
+        raise SpecError("workload.partition", spec.division, allowed)
+    if spec.federated is None:
+        if spec.weighing in FEDERATED:
+            raise SpecError("aggregation", spec.weighing, "sample-weighted or naive, since the job is not federated")
+        return
+    if choices.barrier.name == "aggressive" or choices.batching.name == "deadline":
+        cut = choices.barrier.name if choices.barrier.name == "aggressive" else choices.batching.name
+        raise SpecError("federated", cut, "policies that leave local steps whole; this one cuts them short")
 
 
 def _spec_error(error: msgspec.ValidationError, document: object) -> SpecError:

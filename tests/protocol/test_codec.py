@@ -51,7 +51,6 @@ orders = st.builds(
     watermark=st.integers(-1, 2**40),
     placement_version=counts,
     stop_at=st.none() | counts,
-    durable=counts,
 )
 
 

@@ -109,3 +109,20 @@ def test_any_value_in_any_field_is_a_spec_or_a_spec_error(field, value):
     except SpecError:
         return
     assert parse_spec(spec_document(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({}, "elastic.restarts"),
+        ({"synchronization": {"barrier": "asp"}}, "synchronization.barrier.name"),
+        ({"elastic": {"restarts": 0}, "checkpoint": {"every": 5}}, "checkpoint"),
+        ({"elastic": {"restarts": 0, "minimum_workers": 1}}, "elastic.minimum_workers"),
+    ],
+)
+def test_servers_that_only_add_up_cannot_do_what_needs_parameters(changes: dict[str, Any], field: str) -> None:
+    base = {"name": "d", "workload": "softmax-regression", "workers": 2, "batch_size": 8, "stop": {"iterations": 5}}
+    with pytest.raises(SpecError) as raised:
+        parse_spec(base | {"server_mode": "aggregating"} | changes)
+    assert raised.value.field == field
+    assert "aggregating" in raised.value.expected

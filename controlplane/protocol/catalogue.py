@@ -1,0 +1,304 @@
+"""Every workload, data set and optimiser by name, with options: what a job can ask for and machines can do.
+
+Control plane and machines read the same table, so what is accepted can be carried out.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from controlplane.protocol import options as opt
+from controlplane.protocol.base import Value
+from controlplane.protocol.parts import Part, SpecError
+from controlplane.protocol.spec import JobSpec
+from controlplane.protocol.training import Optimizer, Workload
+
+Kind = Literal["rows", "images", "series", "sparse", "targets", "ratings", "traffic"]
+"""What samples are: rows of numbers, images, series of rows, sparse rows (these four with a class each), rows with a
+number to be predicted, users with ratings, or nothing at all."""
+
+
+class DatasetEntry(Value, frozen=True, kw_only=True):
+    """One data set, or one form of files."""
+
+    name: str
+    kind: Kind
+    explanation: str
+    options: type[Part] = opt.NoOptions
+    binary: bool = False
+    """Whether it has two classes, unless options say otherwise."""
+
+
+class WorkloadEntry(Value, frozen=True, kw_only=True):
+    """One workload: what it is, and what it can be trained on."""
+
+    name: str
+    explanation: str
+    takes: tuple[Kind, ...]
+    options: type[Part] = opt.NoOptions
+    binary: bool = False
+    """Whether it tells two classes apart, and no more."""
+    sums: bool = False
+    """Whether its updates are sums of another kind than gradients, added up by a rule of its own."""
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets that it can be trained on, by name."""
+        return tuple(sorted(name for name, entry in DATASETS.items() if self._fits(entry)))
+
+    def _fits(self, dataset: DatasetEntry) -> bool:
+        return dataset.kind in self.takes and (dataset.binary or not self.binary)
+
+
+def _table(*entries: Any) -> dict[str, Any]:
+    return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}
+
+
+DATASETS: Mapping[str, DatasetEntry] = _table(
+    DatasetEntry(name="digits", kind="images", explanation="1,797 digits of 8 x 8 pixels, from scikit-learn."),
+    DatasetEntry(
+        name="breast-cancer",
+        kind="rows",
+        explanation="569 tumours by 30 measurements, benign or malignant, from scikit-learn.",
+        binary=True,
+    ),
+    DatasetEntry(name="wine", kind="rows", explanation="178 wines of 3 growers by 13 measurements, from scikit-learn."),
+    DatasetEntry(
+        name="diabetes", kind="targets", explanation="442 patients, 10 measurements and a score, from scikit-learn."
+    ),
+    DatasetEntry(name="blobs", kind="rows", explanation="Gaussian clouds, generated.", options=opt.BlobsData),
+    DatasetEntry(name="lines", kind="targets", explanation="A sparse linear rule, generated.", options=opt.LinesData),
+    DatasetEntry(
+        name="urls-like",
+        kind="sparse",
+        explanation="Sparse rows like those of malicious URLs, generated.",
+        options=opt.UrlsData,
+        binary=True,
+    ),
+    DatasetEntry(
+        name="mnist-like", kind="images", explanation="28 x 28 grey images, generated.", options=opt.ImagesData
+    ),
+    DatasetEntry(
+        name="cifar-like", kind="images", explanation="32 x 32 colour images, generated.", options=opt.ImagesData
+    ),
+    DatasetEntry(
+        name="femnist-like",
+        kind="images",
+        explanation="28 x 28 signs of 62 kinds by many writers, generated.",
+        options=opt.WritersData,
+    ),
+    DatasetEntry(
+        name="keywords-like", kind="series", explanation="Series of spectra, generated.", options=opt.KeywordsData
+    ),
+    DatasetEntry(
+        name="movielens-like",
+        kind="ratings",
+        explanation="Ratings of items by users, generated.",
+        options=opt.RatingsData,
+    ),
+    DatasetEntry(
+        name="none", kind="traffic", explanation="No data: for shapes of parameters.", options=opt.TrafficData
+    ),
+    DatasetEntry(
+        name="cifar-10",
+        kind="images",
+        explanation="Files of CIFAR-10 in their binary form.",
+        options=opt.FolderData,
+    ),
+    DatasetEntry(name="idx", kind="images", explanation="Files of MNIST or EMNIST.", options=opt.IdxData),
+    DatasetEntry(name="femnist", kind="images", explanation="LEAF's JSON files of FEMNIST.", options=opt.FolderData),
+    DatasetEntry(
+        name="svmlight",
+        kind="sparse",
+        explanation="Sparse rows in svmlight's form.",
+        options=opt.SvmlightData,
+        binary=True,
+    ),
+    DatasetEntry(name="speech-commands", kind="series", explanation="Folders of recorded words.", options=opt.WavData),
+)
+"""Data sets by the name in a job's spec."""
+
+_CLASSIFIED: tuple[Kind, ...] = ("rows", "images", "series", "sparse")
+_DENSE: tuple[Kind, ...] = ("rows", "images", "series")
+
+WORKLOADS: Mapping[str, WorkloadEntry] = _table(
+    WorkloadEntry(
+        name="softmax-regression",
+        explanation="One linear layer with softmax.",
+        takes=_CLASSIFIED,
+        options=opt.LinearOptions,
+    ),
+    WorkloadEntry(
+        name="logistic-regression",
+        explanation="The log-odds of one of two classes, linear.",
+        takes=_CLASSIFIED,
+        options=opt.LinearOptions,
+        binary=True,
+    ),
+    WorkloadEntry(
+        name="linear-svm",
+        explanation="A linear support vector machine: margins between classes.",
+        takes=_CLASSIFIED,
+        options=opt.LinearOptions,
+    ),
+    WorkloadEntry(
+        name="ridge",
+        explanation="Linear least squares with a quadratic penalty.",
+        takes=("targets",),
+        options=opt.RidgeOptions,
+    ),
+    WorkloadEntry(
+        name="lasso",
+        explanation="Linear least squares with an absolute penalty: most weights become zero.",
+        takes=("targets",),
+        options=opt.LassoOptions,
+    ),
+    WorkloadEntry(
+        name="k-means",
+        explanation="Centres of clusters; sums and counts add up instead of gradients.",
+        takes=_DENSE,
+        options=opt.KMeansOptions,
+        sums=True,
+    ),
+    WorkloadEntry(
+        name="als",
+        explanation="Factors of users and items by alternating least squares; normal equations add up.",
+        takes=("ratings",),
+        options=opt.AlsOptions,
+        sums=True,
+    ),
+    WorkloadEntry(name="mlp", explanation="Fully connected layers with ReLU.", takes=_DENSE, options=opt.MlpOptions),
+    WorkloadEntry(name="cnn", explanation="Two small convolutional layers and a linear one.", takes=("images",)),
+    WorkloadEntry(name="lenet-5", explanation="LeNet-5.", takes=("images",)),
+    WorkloadEntry(name="cifarnet", explanation="Caffe's quick network for CIFAR-10.", takes=("images",)),
+    WorkloadEntry(
+        name="resnet",
+        explanation="A residual network for small images, ResNet-32 unless told otherwise, with group norm.",
+        takes=("images",),
+        options=opt.ResNetOptions,
+    ),
+    WorkloadEntry(name="femnist-cnn", explanation="LEAF's convolutional network for FEMNIST.", takes=("images",)),
+    WorkloadEntry(
+        name="lstm",
+        explanation="A recurrent network that reads a series, or an image row by row.",
+        takes=("series", "images"),
+        options=opt.LstmOptions,
+    ),
+    WorkloadEntry(
+        name="vgg16-shape",
+        explanation="The parameters of VGG16 without its work: traffic for placements.",
+        takes=("traffic",),
+        options=opt.ShapeOptions,
+    ),
+    WorkloadEntry(
+        name="resnet50-shape",
+        explanation="The parameters of ResNet50 without its work: traffic for placements.",
+        takes=("traffic",),
+        options=opt.ShapeOptions,
+    ),
+    WorkloadEntry(
+        name="alexnet-shape",
+        explanation="The parameters of AlexNet without its work: traffic for placements.",
+        takes=("traffic",),
+        options=opt.ShapeOptions,
+    ),
+)
+"""Workloads by the name in a job's spec."""
+
+OPTIMIZERS = ("adagrad", "adam", "sgd")
+
+
+def describe() -> list[dict[str, Any]]:
+    """Every workload by name, as a form or a person needs it, with JSON schemas of options."""
+    data = {name: _described(entry) for name, entry in DATASETS.items()}
+    return [
+        _described(entry) | {"datasets": list(entry.datasets), "data": [data[name] for name in entry.datasets]}
+        for entry in WORKLOADS.values()
+    ]
+
+
+def is_foreign(workload: Workload) -> bool:
+    """Whether the workload is a user's own, ``package.module:factory``; what it takes only the machines know."""
+    return ":" in workload.name
+
+
+def check_workload(workload: Workload) -> None:
+    """Raise ``SpecError``, naming the field, unless the workload exists and takes that data set and these options."""
+    if is_foreign(workload):
+        return
+    entry = WORKLOADS.get(workload.name)
+    if entry is None:
+        own = "or package.module:factory for one of your own"
+        raise SpecError("workload.name", workload.name, f"one of {', '.join(WORKLOADS)}, {own}")
+    if workload.dataset not in entry.datasets:
+        raise SpecError("workload.dataset", workload.dataset, f"one of {', '.join(entry.datasets)} for {workload.name}")
+    settings_of(workload)
+    data_of(workload)
+
+
+def check_training(spec: JobSpec) -> None:
+    """Raise ``SpecError`` unless workload, optimisers and rule of aggregation exist and go together."""
+    check_workload(spec.workload)
+    check_optimizer(spec.optimizer)
+    check_optimizer(spec.applied, "federated.server" if spec.federated else "optimizer")
+    entry = WORKLOADS.get(spec.workload.name)
+    if entry is None or not entry.sums:
+        return
+    if spec.federated is not None:
+        raise SpecError("federated", spec.workload.name, "a workload of gradients: this one has no local steps")
+    if spec.weighing != "sample-weighted":
+        raise SpecError("aggregation", spec.weighing, f"none: {entry.name} adds up by a rule of its own")
+
+
+def settings_of(workload: Workload) -> Any:
+    """The workload's own options as the struct of its entry."""
+    return _settings(workload.name, WORKLOADS[workload.name].options, workload.options, "workload.options")
+
+
+def data_of(workload: Workload) -> Any:
+    """The data set's options as the struct of its entry."""
+    return _settings(workload.dataset, DATASETS[workload.dataset].options, workload.data, "workload.data")
+
+
+def check_optimizer(optimizer: Optimizer, field: str = "optimizer") -> None:
+    """Raise ``SpecError`` unless there is such an optimiser and it has what was set."""
+    if optimizer.name not in OPTIMIZERS:
+        raise SpecError(f"{field}.name", optimizer.name, f"one of {', '.join(OPTIMIZERS)}")
+    if optimizer.momentum and optimizer.name != "sgd":
+        raise SpecError(f"{field}.momentum", optimizer.momentum, f"0 with {optimizer.name}: only sgd has momentum")
+
+
+def _described(entry: WorkloadEntry | DatasetEntry) -> dict[str, Any]:
+    _, components = msgspec.json.schema_components([entry.options])
+    defaults = {
+        info.encode_name: info.default if info.default_factory is msgspec.NODEFAULT else info.default_factory()
+        for info in msgspec.structs.fields(entry.options)
+        if not info.required
+    }
+    return {
+        "name": entry.name,
+        "explanation": entry.explanation,
+        "defaults": defaults,
+        "schema": components[entry.options.__name__],
+    }
+
+
+def _settings(owner: str, kind: type[Part], given: Mapping[str, Any], field: str) -> Any:
+    known = {info.name: info for info in msgspec.structs.fields(kind)}
+    for name in given:
+        if name not in known:
+            allowed = f"an option of {owner}: {', '.join(known)}" if known else f"none: {owner} has no options"
+            raise SpecError(f"{field}.{name}", given[name], allowed)
+    for name, info in known.items():
+        if info.required and name not in given:
+            raise SpecError(f"{field}.{name}", None, f"a value: {owner} needs it")
+    values = {name: _convert(value, known[name].type, f"{field}.{name}") for name, value in given.items()}
+    return kind(**values)
+
+
+def _convert(value: object, type_: Any, field: str) -> Any:
+    try:
+        return msgspec.convert(value, type_, strict=True)
+    except msgspec.ValidationError as error:
+        raise SpecError(field, value, str(error).partition(" - at `")[0].removeprefix("Expected ")) from None

@@ -1,0 +1,38 @@
+"""Checkpoints as servers and control plane speak of them."""
+
+from controlplane.protocol.base import Count, Positive, Value
+
+
+class SavedBlock(Value, frozen=True, kw_only=True, array_like=True):
+    """The file of one block: the parameters ``start`` to ``stop``."""
+
+    start: Count
+    stop: Positive
+    steps: Count
+    """How often its values had changed."""
+    bytes: Positive
+    checksum: Count
+    """CRC-32 of the whole file."""
+
+
+class FoundCheckpoint(Value, frozen=True, kw_only=True):
+    """A checkpoint that a server has looked at, and that is whole."""
+
+    iteration: Count
+    position: Count
+
+
+class WholeCheckpoint(Value, frozen=True, kw_only=True):
+    """A checkpoint all of whose pieces are written: one server is to write its manifest."""
+
+    iteration: Count
+    position: Count
+    pieces: list[SavedBlock]
+
+
+class Restore(Value, frozen=True, kw_only=True):
+    """Where blocks begin that no other server hands over."""
+
+    iteration: Count
+    is_start: bool = False
+    """It is one of those that the job was to start from, not one of its own."""

@@ -1,0 +1,130 @@
+"""Machines and links worse than the real ones, for demonstrations and tests; whatever is emulated is shown as such."""
+
+import csv
+import io
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from controlplane.protocol.base import Fraction
+from controlplane.protocol.parts import Iterations, Part, Seed, SpecError
+
+MAX_POINTS = 500
+COLUMNS = ("time", "speed", "cpu", "memory")
+Speed = Annotated[float, Meta(gt=0.0, le=1e9)]
+"""Samples per second."""
+
+
+class TracePoint(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """From ``time`` on, in seconds of the process's life, the machine is so fast and reports itself so busy."""
+
+    time: Annotated[float, Meta(ge=0.0, le=1e9)]
+    speed: Speed
+    cpu: Fraction = 0.0
+    memory: Fraction = 0.0
+
+
+class Competitor(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """Another process that comes and goes: each second it may begin or end, by chance and a seed."""
+
+    begins: Annotated[float, Meta(gt=0.0, le=1.0, description="Chance to begin in a second.")] = 0.1
+    ends: Annotated[float, Meta(gt=0.0, le=1.0, description="Chance to end in a second.")] = 0.1
+    takes: Annotated[
+        float, Meta(gt=0.0, lt=1.0, description="Part of the machine that it takes, and that is lost.")
+    ] = 0.5
+    seed: Seed = 0
+
+
+class Emulation(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """A machine slower than the one it runs on: real gradients, then a pause.
+
+    Exactly one of ``samples_per_second``, ``slower`` and ``trace``; a competitor comes on top of any.
+    """
+
+    samples_per_second: Speed | None = None
+    slower: Annotated[float, Meta(ge=1.0, le=10_000.0)] | None = None
+    """Work takes so many times as long as it does."""
+    trace: Annotated[list[TracePoint], Meta(min_length=1, max_length=MAX_POINTS)] | None = None
+    """Speed and the load that is reported, together, by time."""
+    repeat: bool = False
+    """Whether the trace begins anew where it ends, its last point as long as the one before; else that holds on."""
+    competitor: Competitor | None = None
+
+    def __post_init__(self) -> None:
+        ways = [way for way in (self.samples_per_second, self.slower, self.trace) if way is not None]
+        if len(ways) > 1 or not (ways or self.competitor):
+            raise ValueError("exactly one of samples_per_second, slower and trace, or a competitor alone")
+        times = [point.time for point in self.trace or ()]
+        if times and (times[0] != 0.0 or sorted(set(times)) != times):
+            raise ValueError("a trace whose times rise from 0")
+        if self.repeat and len(times) < 2:
+            raise ValueError("a trace of two points or more that can repeat")
+
+    @property
+    def told(self) -> str:
+        """What is emulated, in words."""
+        parts = []
+        if self.samples_per_second is not None:
+            parts.append(f"{self.samples_per_second:,.6g} samples/s")
+        if self.slower is not None:
+            parts.append(f"{self.slower:g} times slower")
+        if self.trace is not None:
+            parts.append(f"a trace of {len(self.trace)} points")
+        if self.competitor is not None:
+            parts.append(f"a competing process that takes {self.competitor.takes:.0%}")
+        return ", ".join(parts)
+
+
+def read_trace(text: str, field: str = "trace") -> list[dict[str, Any]]:
+    """The points of a CSV text with the columns time, speed and, if it has them, cpu and memory.
+
+    Raises:
+        SpecError: naming the line that cannot be read.
+    """
+    rows = csv.DictReader(io.StringIO(text.strip()), skipinitialspace=True)
+    names = tuple(name.strip() for name in rows.fieldnames or ())
+    if not {"time", "speed"} <= set(names) <= set(COLUMNS):
+        raise SpecError(field, ",".join(names), f"a first line that names columns: {','.join(COLUMNS)}")
+    points = []
+    for line, row in enumerate(rows, start=2):
+        try:
+            points.append({name: float(row[name]) for name in names})
+        except (TypeError, ValueError):
+            raise SpecError(field, f"line {line}: {list(row.values())}", "a number in each column") from None
+    return points
+
+
+def parse_emulation(document: object, field: str) -> Emulation:
+    """One machine from a plain document.
+
+    Raises:
+        SpecError: where it is none.
+    """
+    try:
+        return msgspec.convert(document, Emulation, strict=True)
+    except msgspec.ValidationError as error:
+        raise SpecError(field, document, str(error)) from None
+
+
+Bandwidth = Annotated[float, msgspec.Meta(ge=1.0, le=1e12)]
+"""Bytes per second, each way."""
+
+
+class LinkChange(Part, frozen=True, kw_only=True):
+    """From ``iteration`` on an emulated link has another speed; None: it is not limited any more."""
+
+    iteration: Iterations
+    bytes_per_second: Bandwidth | None = None
+
+
+class LinkEmulation(Part, frozen=True, kw_only=True):
+    """A server's link that is thinner than the real one; None: not limited at first."""
+
+    bytes_per_second: Bandwidth | None = None
+    changes: list[LinkChange] = []
+
+    def at(self, iteration: int) -> float | None:
+        """The limit that holds in ``iteration``."""
+        passed = [change for change in self.changes if change.iteration <= iteration]
+        return max(passed, key=lambda change: change.iteration).bytes_per_second if passed else self.bytes_per_second
