@@ -4,7 +4,7 @@ Everything here costs the same per report at any number of workers, but for what
 reports as there are workers.
 """
 
-from controlplane.core import flags, leases, releases, standing
+from controlplane.core import flags, handout, leases, placing, releases, standing
 from controlplane.core.choices import Release
 from controlplane.core.commands import HoldWorker
 from controlplane.core.gates import Arrival, Members, Passage
@@ -93,11 +93,14 @@ def _let_pass(handling: Handling, passage: Passage) -> None:
 def _extend(handling: Handling, worker: Worker, release: Release) -> bool:
     """More leave, unless half of what there could be is still unused; whether it was given."""
     done = standing.stand(worker)
-    watermark = min(release.watermark, done + releases.lead_of(worker.pace_s))
+    ahead = 1 if handling.chosen.partitioned is not None else releases.lead_of(worker.pace_s)
+    watermark = min(release.watermark, done + ahead)
     watermark = leases.reach(handling.job, worker, watermark)
     if watermark <= worker.watermark or worker.watermark - done > (watermark - done) // 2:
         return False
-    return leases.grant(handling.job, worker, watermark)
+    granted = leases.grant(handling.job, worker, watermark)
+    handout.hand_out(handling, [worker.index])
+    return granted
 
 
 def _say_who_waits(handling: Handling, passage: Passage) -> None:
@@ -116,18 +119,19 @@ def _let_in(handling: Handling, passage: Passage) -> dict[int, int]:
 
 def _count_round(handling: Handling) -> None:
     """Shares and flags are looked at once per round, with the latest that each worker said in it."""
-    job, policies = handling.job, handling.chosen
+    job = handling.job
     job.round_reports += 1
     if job.round_reports < len(job.roster):
         return
     job.round_reports = 0
     observations = [job.recent[rank] for rank in sorted(job.recent)]
-    job.recent = {}
+    transfers, job.recent, job.recent_transfers = job.recent_transfers, {}, []
     paces = [(job.shares[rank], job.workers[rank].pace_s) for rank in job.roster]
     job.speed = sum(share / pace_s for share, pace_s in paces if pace_s > 0)
     releases.decide_shares(handling, observations)
-    policies.detector_state, findings = policies.detector.observe(observations, policies.detector_state)
-    flags.record(handling, findings)
+    handout.rebalance(handling, observations)
+    flags.look(handling, observations, transfers)
+    placing.review(handling, transfers)
 
 
 def _lets_go(job: Job) -> bool:

@@ -7,18 +7,23 @@ until all stand, and then the generation begins past the furthest of them: nobod
 No update is lost in any of them: what a worker has pushed was applied or stays in its open iteration.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
-from controlplane.core import asynchrony, leases, releases, roster, standing
+from controlplane.core import checkpoints, handout, leases, pausing, placing, roster, standing
+from controlplane.core.combinations import conflict
 from controlplane.core.commands import ChangePolicies, MoveJob
 from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
 from controlplane.core.handling import QUESTIONS, EventRefused, Handling
 from controlplane.core.state import Job, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from controlplane.protocol.messages import Held
-from controlplane.protocol.spec import Choice
+from controlplane.protocol.spec import REDUCING, Choice
+
+TOGETHER: Final = ("batching", "barrier", "data")
+"""Choices that may contradict each other."""
 
 
 def on_change_requested(handling: Handling, event: ChangeRequested) -> None:
@@ -31,18 +36,19 @@ def on_change_requested(handling: Handling, event: ChangeRequested) -> None:
     choices = {question: choice for question, choice in choices.items() if _current(job, question, asked) != choice}
     if not choices and not job.pending:
         raise EventRefused(f"{asked}, but it runs with these policies already")
-    if "placement" in choices and job.generation:
-        raise EventRefused(f"{asked}: placement cannot change while blocks cannot be moved between servers")
     policies = _resolve(handling, choices, asked)
+    _check_together(handling, policies, asked)
+    if "placement" in policies and job.generation:
+        _check_placement(handling, policies["placement"], asked)
     barrier = policies.get("barrier", handling.chosen.barrier)
     if job.generation and handling.chosen.gate is not None and barrier.synchronous:
         job.pending = choices
-        hold(handling, f"{_told(choices)}, asked for by {event.actor}: every worker stands first")
+        pausing.hold(handling, f"{_told(choices)}, asked for by {event.actor}: every worker stands first")
         settle(handling)
         return
     job.pending = {}
     if not choices:
-        release(handling, f"{event.actor} withdrew the change")
+        pausing.release(handling, f"{event.actor} withdrew the change")
         return
     first = _first_iteration(handling)
     if job.stop_at is not None and handling.chosen.gate is None and first >= job.stop_at:
@@ -53,60 +59,33 @@ def on_change_requested(handling: Handling, event: ChangeRequested) -> None:
 def on_pause_requested(handling: Handling, event: PauseRequested) -> None:
     """Every worker stands at its next boundary, until somebody resumes the job."""
     job = handling.job
-    if job.state is not JobState.RUNNING:
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or "operator" in job.pauses:
         raise EventRefused(f"job {job.number}: pause by {event.actor}, but it is {job.state}")
-    reason = f"paused by {event.actor}"
-    handling.move_job(JobState.PAUSED, reason, awaited="every worker's next boundary")
-    hold(handling, reason)
+    pausing.pause(handling, "operator", f"paused by {event.actor}")
     settle(handling)
 
 
 def on_resume_requested(handling: Handling, event: ResumeRequested) -> None:
-    """The workers go on."""
+    """The workers go on, unless something else still holds them."""
     job = handling.job
+    asked = f"job {job.number}: resumption by {event.actor}"
     if job.state is not JobState.PAUSED:
-        raise EventRefused(f"job {job.number}: resumption by {event.actor}, but it is {job.state}")
-    resume(handling, f"resumed by {event.actor}")
-
-
-def resume(handling: Handling, reason: str) -> None:
-    """From paused to running; a change that waits for every worker keeps holding them."""
-    job = handling.job
-    job.paused_ms += handling.now_ms - job.since_ms
-    handling.move_job(JobState.RUNNING, reason, awaited="every worker's next boundary" if job.pending else "")
-    if not job.pending:
-        release(handling, reason)
+        raise EventRefused(f"{asked}, but it is {job.state}")
+    causes: list[pausing.Cause] = ["operator", "checkpoint"]
+    mine = [cause for cause in causes if cause in job.pauses]
+    if not mine:
+        raise EventRefused(f"{asked}, but {'; '.join(job.pauses.values())}: it goes on by itself")
+    for cause in mine:
+        pausing.lift(handling, cause, f"resumed by {event.actor}")
 
 
 def on_held(handling: Handling, worker: Worker, held: Held) -> None:
     """A worker stands, by orders of this hold and not of one before it."""
     job = handling.job
-    if job.hold_sequence is None or held.sequence < job.hold_sequence or held.iteration != worker.done + 1:
+    if job.hold_sequence is None or held.sequence < job.hold_sequence or held.iteration != standing.stand(worker) + 1:
         return
     worker.is_held = True
     settle(handling)
-
-
-def hold(handling: Handling, reason: str) -> None:
-    """Let every worker stand at its next boundary."""
-    job = handling.job
-    if job.hold_sequence is None:
-        job.hold_sequence = job.sequence + 1
-        job.all_stand = False
-    if job.pending and job.state is JobState.RUNNING:
-        handling.give(MoveJob, reason, state=job.state, awaited="every worker's next boundary")
-    releases.issue_all(handling, reason)
-
-
-def release(handling: Handling, reason: str) -> None:
-    """Nobody needs to stand any longer."""
-    job = handling.job
-    if job.hold_sequence is None or job.state is JobState.PAUSED:
-        return
-    _let_go(job)
-    releases.raise_watermarks(handling)
-    asynchrony.begin(handling)
-    releases.issue_all(handling, reason)
 
 
 def settle(handling: Handling) -> None:
@@ -114,19 +93,24 @@ def settle(handling: Handling) -> None:
     job = handling.job
     if job.hold_sequence is None or (job.all_stand and not job.pending):
         return
-    if not all(_stands(worker) for worker in _counting(job)):
+    if not job.roster or not all_stand(job):
+        return
+    if job.saving_stage:
+        if job.saving_stage == "hold":
+            checkpoints.cut(handling)
         return
     if job.pending:
         choices, job.pending = job.pending, {}
         policies = _resolve(handling, choices, f"job {job.number}")
-        first = max(standing.stand(job.workers[rank]) for rank in job.roster) + 1
+        first = max((standing.stand(worker) for worker in _counting(job)), default=job.completed) + 1
         if job.state is not JobState.PAUSED:
-            _let_go(job)
+            pausing.let_go(job)
         _install(handling, choices, policies, first, f"{_told(choices)}: every worker stands")
-        handling.give(MoveJob, "the change has taken effect", state=job.state, awaited=_awaited(job))
+        handling.give(MoveJob, "the change has taken effect", state=job.state, awaited=pausing.awaited(job))
     elif job.state is JobState.PAUSED:
         job.all_stand = True
-        handling.give(MoveJob, "every worker stands", state=job.state, awaited=_awaited(job))
+        reason = f"{next(iter(job.pauses.values()))}; every worker stands"
+        handling.give(MoveJob, reason, state=job.state, awaited=pausing.awaited(job))
 
 
 def _install(handling: Handling, choices: dict[str, Choice], policies: dict[str, Any], first: int, reason: str) -> None:
@@ -148,6 +132,8 @@ def _install(handling: Handling, choices: dict[str, Choice], policies: dict[str,
         job.apply_from = first
         job.cut, job.passed = None, {}
         job.quorums = {iteration: ranks for iteration, ranks in job.quorums.items() if iteration < first}
+    if "data" in choices:
+        handout.take_back(job, first)
     if was_free and is_free:
         _shorten_leases(job)
     elif is_free:
@@ -155,6 +141,8 @@ def _install(handling: Handling, choices: dict[str, Choice], policies: dict[str,
     elif was_free:
         _become_synchronous(job, first)
     roster.begin_generation(handling, job.roster, first_iteration=first, reason=reason)
+    if "placement" in choices:
+        placing.adopt(handling, reason)
 
 
 def _shorten_leases(job: Job) -> None:
@@ -170,9 +158,9 @@ def _become_asynchronous(job: Job, first: int) -> None:
     for worker in _counting(job):
         worker.watermark = max(standing.stand(worker), first - 1)
         worker.leases = []
-    job.cursor = job.origin_position + (first - job.origin_iteration) * job.spec.global_batch
+    job.cursor = job.origin_position + (first - job.origin_iteration) * job.width
     job.stop_at, job.stop_reason = None, ""
-    job.observed, job.recent, job.round_reports = {}, {}, 0
+    job.observed, job.processed, job.recent, job.round_reports = {}, {}, {}, 0
 
 
 def _become_synchronous(job: Job, first: int) -> None:
@@ -182,13 +170,14 @@ def _become_synchronous(job: Job, first: int) -> None:
         leases.drop_after(job, worker, worker.done)
         worker.done = worker.watermark = worker.granted = first - 1
         worker.skip_to = first
+    job.skip_to = first
     job.completed = first - 1
     job.origin_iteration, job.origin_position = first, job.cursor
-    job.observed, job.recent, job.round_reports = {}, {}, 0
+    job.observed, job.processed, job.recent, job.round_reports = {}, {}, {}, 0
     job.stop_at = None
     left = leases.left_over(job)
     if left is not None:
-        job.stop_at = first + max(1, -(-left // job.spec.global_batch))
+        job.stop_at = first + max(1, -(-left // job.batch))
         job.stop_reason = f"samples for {job.spec.stop.iterations} iterations were asked for"
 
 
@@ -198,7 +187,7 @@ def _first_iteration(handling: Handling) -> int:
     if not job.generation:
         return 0
     if handling.chosen.gate is not None:
-        return min(standing.stand(worker) for worker in _counting(job)) + 1
+        return min((standing.stand(worker) for worker in _counting(job)), default=job.completed) + 1
     return job.completed + 2
 
 
@@ -216,27 +205,38 @@ def _resolve(handling: Handling, choices: dict[str, Choice], asked: str) -> dict
         raise EventRefused(f"{asked}: {error}") from None
 
 
+def _check_together(handling: Handling, policies: Mapping[str, Any], asked: str) -> None:
+    together = (policies.get(question, getattr(handling.chosen, question)) for question in TOGETHER)
+    if (reason := conflict(*together)) is not None:
+        raise EventRefused(f"{asked}: {reason}")
+    barrier = policies.get("barrier", handling.chosen.barrier)
+    if handling.spec.server_mode == "aggregating" and barrier.name not in REDUCING:
+        raise EventRefused(f"{asked}: {barrier.name} needs servers that hold the parameters; these only add up")
+
+
+def _check_placement(handling: Handling, placement: Any, asked: str) -> None:
+    try:
+        placing.wanted_by(handling, placement)
+    except ValueError as error:
+        raise EventRefused(f"{asked}: {error}") from None
+
+
 def _is_ending(handling: Handling) -> bool:
     """Whether the end is near: an asynchronous job has one only when nothing more is handed out."""
     return handling.chosen.gate is not None and handling.job.stop_at is not None
+
+
+def all_stand(job: Job) -> bool:
+    """Whether everybody who counts stands at a boundary, with no leave beyond it or held there."""
+    return all(_stands(worker) for worker in _counting(job))
 
 
 def _stands(worker: Worker) -> bool:
     return worker.is_held or worker.state is ProcessState.FINISHED or standing.stand(worker) >= worker.granted
 
 
-def _let_go(job: Job) -> None:
-    job.hold_sequence, job.all_stand = None, False
-    for worker in _counting(job):
-        worker.is_held = False
-
-
 def _counting(job: Job) -> list[Worker]:
     return [job.workers[rank] for rank in job.roster]
-
-
-def _awaited(job: Job) -> str:
-    return "somebody to resume it" if job.state is JobState.PAUSED else ""
 
 
 def _told(choices: dict[str, Choice]) -> str:

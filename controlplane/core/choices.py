@@ -11,7 +11,7 @@ import msgspec
 
 from controlplane.core.events import PredictorPromoted, PredictorTrained
 from controlplane.protocol.base import Value
-from controlplane.protocol.orders import Block
+from controlplane.protocol.orders import Block, Piece
 from controlplane.protocol.spec import Choice
 
 
@@ -122,6 +122,13 @@ class Batching(Protocol):
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:
         """The shares for ``request.iteration``, given one iteration's observations (fewer than ranks in warm-up)."""
+
+
+@runtime_checkable
+class Budgeting(Protocol):
+    """A batching policy that ends iterations by the clock, for work that can be cut."""
+
+    ends_by_time: ClassVar[bool]
 
 
 @runtime_checkable
@@ -258,14 +265,6 @@ class DataPolicy(Protocol):
 
     def offsets(self, shares: Mapping[int, int]) -> dict[int, int]:
         """Where each rank's samples begin within an iteration's global batch."""
-
-
-class Piece(Value, frozen=True, kw_only=True):
-    """Samples at the positions ``[start, stop)`` of the job's one seeded permutation, all of one split."""
-
-    split: int
-    start: int
-    stop: int
 
 
 class SplitMove(Value, frozen=True, kw_only=True):

@@ -4,12 +4,12 @@ A driver executes them; the command stream is also the decision log. Commands ar
 executor adds keys and addresses.
 """
 
-from typing import Any
+from typing import Any, Final
 
-from controlplane.core.choices import PredictorScore
+from controlplane.core.choices import PredictorScore, SplitMove
 from controlplane.core.states import JobState, ProcessState
 from controlplane.protocol.base import Count, Name, Positive, Value
-from controlplane.protocol.orders import Block, Orders, Rejection, Role, ServerOrders
+from controlplane.protocol.orders import Block, Orders, PeerAddress, Rejection, Role, ServerOrders
 from controlplane.protocol.spec import Choice, Emulation
 
 
@@ -27,6 +27,28 @@ class MoveJob(Command, frozen=True, kw_only=True, tag="move-job"):
     awaited: str = ""
 
 
+class BeginIncarnation(Command, frozen=True, kw_only=True, tag="begin-incarnation"):
+    """Orders begin anew; ``reason`` says what was lost, or where a replay differed from what had been published."""
+
+    incarnation: Positive
+    after: str
+    """The last entry that was answered in the incarnation before."""
+    flags: list[str]
+    """Those that are open; any other is not known any more."""
+
+
+class Restart(Value, frozen=True, kw_only=True):
+    """A process that ended is to be started again."""
+
+    number: Count
+    """Which restart of this process it is; 0: it was not its own end that ended it, or its first start."""
+    allowed: Positive
+    at_ms: int
+    """When, in milliseconds of the log's clock."""
+    wants_slot: bool = False
+    """It cannot return to its slot: the scheduler is to find one, whenever that is."""
+
+
 class MoveProcess(Command, frozen=True, kw_only=True, tag="move-process"):
     """A worker or server is in a new state."""
 
@@ -37,6 +59,7 @@ class MoveProcess(Command, frozen=True, kw_only=True, tag="move-process"):
     agent: int = 0
     slot: Count = 0
     emulate: Emulation | None = None
+    restart: Restart | None = None
 
 
 class StartProcess(Command, frozen=True, kw_only=True, tag="start-process"):
@@ -69,6 +92,28 @@ class SetRoster(Command, frozen=True, kw_only=True, tag="set-roster"):
     generation: Positive
     first_iteration: Count
     ranks: list[int]
+
+
+class KeepCheckpoint(Command, frozen=True, kw_only=True, tag="keep-checkpoint"):
+    """A checkpoint is whole: the job can go back to it, and another can start from it."""
+
+    iteration: Count
+    position: Count
+    bytes: Count
+
+
+class SkipCheckpoint(Command, frozen=True, kw_only=True, tag="skip-checkpoint"):
+    """A checkpoint cannot be used; ``reason`` says why."""
+
+    iteration: Count
+
+
+class RollBack(Command, frozen=True, kw_only=True, tag="roll-back"):
+    """Every process begins a new life, with the parameters before ``to_iteration``."""
+
+    to_iteration: Count
+    completed: int
+    """The last iteration that was complete; those from ``to_iteration`` to it are done again."""
 
 
 class SetShares(Command, frozen=True, kw_only=True, tag="set-shares"):
@@ -125,6 +170,55 @@ class SetPlacement(Command, frozen=True, kw_only=True, tag="set-placement"):
     blocks: list[Block]
 
 
+class MoveBlocks(Command, frozen=True, kw_only=True, tag="move-blocks"):
+    """A placement decision about a running job: these blocks are to get to another server."""
+
+    version: Positive
+    """Of the placement that holds when all have."""
+    policy: str
+    freeze_at: Count
+    """The version of the values at which they are frozen."""
+    moves: dict[int, list[int]]
+    """By block: the server that holds it, and the one that is to."""
+    now_s: float | None = None
+    """Predicted time of one worker's exchange with all servers, as the blocks are."""
+    predicted_s: float | None = None
+    """The same when they have moved."""
+
+
+class MeasurePlacement(Command, frozen=True, kw_only=True, tag="measure-placement"):
+    """What a change of placement turned out to be worth; all in seconds of one worker's exchange with all servers."""
+
+    version: Positive
+    before_s: float | None
+    predicted_s: float | None
+    after_s: float
+    paused_s: float
+    """The longest that any worker was held up by it."""
+    took_s: float
+    """From the order to the commit, in which training went on."""
+
+
+class RequestSlot(Command, frozen=True, kw_only=True, tag="request-slot"):
+    """A slot is wanted for one more process of a running job."""
+
+    role: Role
+    index: Count
+
+
+class ReleaseSlot(Command, frozen=True, kw_only=True, tag="release-slot"):
+    """The job does not need the slot of this process any more."""
+
+    role: Role
+    index: Count
+
+
+class AbandonMove(Command, frozen=True, kw_only=True, tag="abandon-move"):
+    """The placement of that version will not come to be."""
+
+    version: Positive
+
+
 class IssueOrders(Command, frozen=True, kw_only=True, tag="issue-orders"):
     """Send a worker its orders."""
 
@@ -142,6 +236,8 @@ class IssuePlacement(Command, frozen=True, kw_only=True, tag="issue-placement"):
     version: Positive
     blocks: list[Block]
     servers: dict[int, tuple[str, str, int]]
+    generation: Count = 0
+    peers: list[PeerAddress] = []
 
 
 class IssueServerOrders(Command, frozen=True, kw_only=True, tag="issue-server-orders"):
@@ -150,6 +246,8 @@ class IssueServerOrders(Command, frozen=True, kw_only=True, tag="issue-server-or
     index: Count
     instance: Name
     orders: ServerOrders
+    receivers: dict[int, tuple[str, str, int]] = {}
+    """Servers that blocks are to be handed to; the executor adds keys. Index -> (instance, host, port)."""
 
 
 class RejectMessage(Command, frozen=True, kw_only=True, tag="reject-message"):
@@ -162,16 +260,19 @@ class RejectMessage(Command, frozen=True, kw_only=True, tag="reject-message"):
 
 
 class RaiseFlag(Command, frozen=True, kw_only=True, tag="raise-flag"):
-    """A worker straggles: ``reason`` is the sentence for the operator."""
+    """A worker or server straggles: ``reason`` is the sentence for the operator."""
 
     flag: Name
     """Unique within the job."""
     rank: Count
+    """Of a server its index; 0 where the whole job is meant."""
     kind: str
     """compute, communication, dead."""
     persistence: str
     """transient or lasting."""
     evidence: dict[str, Any]
+    subject: str = "worker"
+    """worker, server or job."""
 
 
 class CloseFlag(Command, frozen=True, kw_only=True, tag="close-flag"):
@@ -213,18 +314,51 @@ class NameQuorum(Command, frozen=True, kw_only=True, tag="name-quorum"):
     ranks: list[int]
 
 
+class PartitionData(Command, frozen=True, kw_only=True, tag="partition-data"):
+    """A data decision: the samples are cut into splits, each of which one of these workers has for its own."""
+
+    samples: Count
+    ranks: list[int]
+
+
+class MoveSplits(Command, frozen=True, kw_only=True, tag="move-splits"):
+    """A data decision: from ``iteration`` on other workers draw from these splits, which must get to their machines."""
+
+    iteration: Count
+    moves: list[SplitMove]
+
+
+class NoteMicroBatch(Command, frozen=True, kw_only=True, tag="note-micro-batch"):
+    """A worker has measured in which pieces it does work that may be cut."""
+
+    rank: Count
+    samples: Positive
+    whole: Positive
+    overhead: float
+    """So much longer the whole takes in such pieces, as a part of its time at once."""
+
+
 AnyCommand = (
     MoveJob
+    | BeginIncarnation
     | MoveProcess
     | StartProcess
     | StopProcess
     | ReleaseSlots
     | SetRoster
+    | RollBack
+    | KeepCheckpoint
+    | SkipCheckpoint
     | SetShares
     | TrainPredictor
     | ScorePredictors
     | AdoptPredictor
     | SetPlacement
+    | MoveBlocks
+    | AbandonMove
+    | MeasurePlacement
+    | RequestSlot
+    | ReleaseSlot
     | IssueOrders
     | IssuePlacement
     | IssueServerOrders
@@ -235,4 +369,10 @@ AnyCommand = (
     | HoldWorker
     | CutIteration
     | NameQuorum
+    | NoteMicroBatch
+    | PartitionData
+    | MoveSplits
 )
+
+CARRIERS: Final = (IssueOrders, IssuePlacement, IssueServerOrders, RejectMessage)
+"""Commands that merely carry a decision to somebody: they are no decisions of their own."""

@@ -2,28 +2,45 @@
 
 from typing import Literal
 
-from controlplane.core import changes, ending, iterations, partial, releases, roster
+from controlplane.core import (
+    arrivals,
+    changes,
+    checkpoints,
+    ending,
+    iterations,
+    moving,
+    partial,
+    pausing,
+    releases,
+    roster,
+)
 from controlplane.core.commands import RejectMessage
 from controlplane.core.events import ConnectionLost, ServerHeard, WorkerHeard
 from controlplane.core.handling import EventRefused, Handling
-from controlplane.core.state import Process, Server, Worker
+from controlplane.core.state import Job, Process, Server, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState, in_words
+from controlplane.protocol import RELEASE
 from controlplane.protocol.messages import (
+    BlocksHanded,
+    CheckpointSaved,
     Computed,
     Evaluation,
     Held,
     IterationReport,
+    MicroBatch,
     ProgressReport,
+    RestoreFailed,
     ServerHello,
+    ServerReport,
     WorkerFinished,
     WorkerHello,
 )
 from controlplane.protocol.orders import Rejection, Role
 
-ACKNOWLEDGE_EVERY = 16
-"""Servers get orders seldom: so many of their messages are acknowledged at once, by repeating their orders."""
-
 Code = Literal["stale", "unexpected", "out-of-order"]
+
+
+ServerWord = ServerReport | BlocksHanded | CheckpointSaved | RestoreFailed
 
 
 def on_worker_heard(handling: Handling, event: WorkerHeard) -> None:
@@ -54,8 +71,19 @@ def on_server_heard(handling: Handling, event: ServerHeard) -> None:
     if isinstance(event.message, ServerHello):
         if _is_next(handling, server, event.message.number, again=True):
             _greet_server(handling, server, event.message)
-    elif _is_next(handling, server, event.message.number) and server.heard % ACKNOWLEDGE_EVERY == 0:
-        releases.issue_server_orders(handling, server, f"{server.heard} messages are noted")
+    elif _is_next(handling, server, event.message.number):
+        _take_server_word(handling, server, event.message)
+
+
+def _take_server_word(handling: Handling, server: Server, message: ServerWord) -> None:
+    if isinstance(message, BlocksHanded):
+        moving.on_handed(handling, server, message)
+    elif isinstance(message, CheckpointSaved):
+        checkpoints.on_saved(handling, server, message)
+    elif isinstance(message, RestoreFailed):
+        checkpoints.on_restore_failed(handling, server, message)
+    else:
+        server.generation, server.highest = message.generation, message.highest
 
 
 def on_connection_lost(handling: Handling, event: ConnectionLost) -> None:
@@ -69,30 +97,58 @@ def on_connection_lost(handling: Handling, event: ConnectionLost) -> None:
 
 def _greet_worker(handling: Handling, worker: Worker, hello: WorkerHello) -> None:
     job = handling.job
-    expected = sum(next(iter(job.servers.values())).tensor_sizes)
-    if expected and hello.parameter_count != expected:
-        found = f"{worker.title} has {hello.parameter_count} parameters, the servers hold {expected}"
+    if _is_of_other_release(handling, worker, hello.release):
+        return
+    if (differs := _other_size(job, worker, hello)) is not None:
+        found = f"{worker.title} has {hello.parameter_count} parameters, {differs}"
         ending.end(handling, JobState.FAILED, f"{found}: they run different workloads")
         return
+    worker.parameters, worker.host, worker.port = hello.parameter_count, hello.host, hello.port
+    job.sample_count = min(job.sample_count or hello.sample_count, hello.sample_count)
     _is_here(handling, worker)
-    if job.state is JobState.STARTING:
-        roster.begin_when_all_are_ready(handling)
-    elif worker.index in job.roster:
+    if job.state is JobState.STARTING or job.is_rebuilding:
+        roster.begin_when_ready(handling)
+    elif job.counts(worker.index):
         releases.issue_placement(handling, worker, "hello")
         releases.issue(handling, worker, "hello")
+    else:
+        arrivals.on_hello(handling, worker)
+
+
+def _is_of_other_release(handling: Handling, process: Process, release: str) -> bool:
+    """Whether a process cannot be spoken with; that ends the job, and says what to do."""
+    if release in ("", RELEASE):
+        return False
+    found = f"{process.title} is of release {release}, the control plane of {RELEASE}"
+    ending.end(handling, JobState.FAILED, f"{found}: bring the machine of agent {process.agent} up to date")
+    return True
+
+
+def _other_size(job: Job, worker: Worker, hello: WorkerHello) -> str | None:
+    """Who has another number of parameters than a worker that said hello, if anybody has."""
+    server = next(iter(job.servers.values()), None)
+    if server is not None and server.tensor_sizes and sum(server.tensor_sizes) != hello.parameter_count:
+        return f"the servers hold {sum(server.tensor_sizes)}"
+    for other in job.workers.values() if server is None else ():
+        if other is not worker and other.parameters not in (0, hello.parameter_count):
+            return f"{other.title} has {other.parameters}"
+    return None
 
 
 def _greet_server(handling: Handling, server: Server, hello: ServerHello) -> None:
     job = handling.job
+    if _is_of_other_release(handling, server, hello.release):
+        return
     for other in job.servers.values():
         if other.tensor_sizes and other.tensor_sizes != hello.tensor_sizes:
             found = f"{server.title} has {sum(hello.tensor_sizes)} parameters, {other.title} {sum(other.tensor_sizes)}"
             ending.end(handling, JobState.FAILED, f"{found}: they run different workloads")
             return
     server.host, server.port, server.tensor_sizes = hello.host, hello.port, hello.tensor_sizes
+    server.found, server.skipped = hello.found, hello.skipped
     _is_here(handling, server)
-    if job.state is JobState.STARTING:
-        roster.begin_when_all_are_ready(handling)
+    if job.state is JobState.STARTING or job.is_rebuilding:
+        roster.begin_when_ready(handling)
     else:
         releases.issue_server_orders(handling, server, "hello")
 
@@ -106,7 +162,7 @@ def _take_report(handling: Handling, worker: Worker, report: IterationReport) ->
     job = handling.job
     if report.iteration <= worker.done:
         return
-    if worker.index not in job.roster or report.generation > job.generation or report.iteration > worker.granted:
+    if not job.counts(worker.index) or not _has_leave(job, worker, report.iteration, report.generation):
         leave = f"generation {job.generation}, iterations up to {worker.granted}"
         said = f"a report of iteration {report.iteration} in generation {report.generation}"
         _reject(handling, worker, "unexpected", f"{said}, but {worker.title} has leave for {leave}", report.number)
@@ -114,8 +170,13 @@ def _take_report(handling: Handling, worker: Worker, report: IterationReport) ->
     iterations.on_report(handling, worker, report)
 
 
+def _has_leave(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
+    """Whether the worker may be so far; where orders were forgotten, what it has done is proof of its leave."""
+    return job.forgot or (generation <= job.generation and iteration <= worker.granted)
+
+
 def _take_evaluation(handling: Handling, worker: Worker, evaluation: Evaluation) -> None:
-    if worker.index not in handling.job.roster:
+    if not handling.job.counts(worker.index):
         _reject(
             handling, worker, "unexpected", f"{worker.title} scored a version, but does not count", evaluation.number
         )
@@ -123,23 +184,29 @@ def _take_evaluation(handling: Handling, worker: Worker, evaluation: Evaluation)
     iterations.on_evaluation(handling, evaluation)
 
 
-def _take_word(handling: Handling, worker: Worker, message: ProgressReport | Computed | Held) -> None:
+def _take_word(handling: Handling, worker: Worker, message: ProgressReport | Computed | MicroBatch | Held) -> None:
     """What a worker says within or between iterations."""
     job = handling.job
     if isinstance(message, Held):
         changes.on_held(handling, worker, message)
-    elif worker.index not in job.roster or message.iteration > worker.granted:
+    elif isinstance(message, MicroBatch):
+        partial.on_micro_batch(handling, worker, message)
+    elif not job.counts(worker.index) or not _has_leave(job, worker, message.iteration):
         said = f"word of iteration {message.iteration}, but {worker.title} has leave for iterations up to"
         _reject(handling, worker, "unexpected", f"{said} {worker.granted}", message.number)
     elif isinstance(message, ProgressReport):
         partial.on_progress(handling, worker, message)
     else:
         partial.on_computed(handling, worker, message)
+        iterations.complete(handling)
+        changes.settle(handling)
 
 
 def _take_finished(handling: Handling, worker: Worker, message: WorkerFinished) -> None:
     job = handling.job
-    if job.stop_at is None or worker.state is not ProcessState.READY:
+    if job.forgot and job.stop_at is None and handling.chosen.gate is None and job.counts(worker.index):
+        releases.stop_at(handling, message.iteration, f"{worker.title} had been told so by orders that were lost")
+    if job.stop_at is None or not job.counts(worker.index) or worker.state is not ProcessState.READY:
         _reject(handling, worker, "unexpected", f"{worker.title} was not told to finish", message.number)
         return
     if handling.chosen.gate is None and message.iteration < job.stop_at:
@@ -150,7 +217,7 @@ def _take_finished(handling: Handling, worker: Worker, message: WorkerFinished) 
     saved = ", the parameters are saved" if message.model_saved else ""
     handling.move_process(worker, ProcessState.FINISHED, f"it reached iteration {message.iteration}{saved}")
     if job.state is JobState.PAUSED:
-        changes.resume(handling, f"{worker.title} has reached the end")
+        pausing.resume(handling, f"{worker.title} has reached the end")
     releases.issue(handling, worker, "its end is noted")
     releases.worker_finished(handling, worker)
 
@@ -163,7 +230,8 @@ def _may_speak(handling: Handling, process: Process, role: Role, index: int, ins
         if process.state is ProcessState.UNREACHABLE:
             handling.move_process(process, ProcessState.READY, "it speaks again")
         return True
-    over = f"the job {in_words(job.state)}" if job.state in JOB_OVER else f"{process.instance} is {process.state}"
+    now = f"{process.instance} is {process.state}" if process.instance == instance else f"{process.instance} follows it"
+    over = f"the job {in_words(job.state)}" if job.state in JOB_OVER else now
     detail = f"{instance} no longer counts: {over}"
     rejection = Rejection(code="stale", detail=detail, number=number)
     handling.give(RejectMessage, detail, role=role, index=index, instance=instance, rejection=rejection)

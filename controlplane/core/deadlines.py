@@ -4,11 +4,14 @@
 ``GRACE_MS`` more nobody is. The engine names its next deadline; a driver that reaches it says ``TimePassed``.
 """
 
-from controlplane.core import asynchrony, ending, lifecycle, releases
-from controlplane.core.events import ControlPlaneResumed, TimePassed
+import itertools
+
+from controlplane.core import asynchrony, ending, lifecycle, releases, revival, roster
+from controlplane.core.events import ControlPlaneResumed, ServerHeard, TimePassed, WorkerHeard
 from controlplane.core.handling import Handling
 from controlplane.core.state import Job, Process
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
+from controlplane.protocol.messages import ServerHello, WorkerHello
 
 SILENCE_MS = 4_000
 """Without a sign of life for so long, a process is dead."""
@@ -24,11 +27,34 @@ def next_deadline(job: Job) -> int | None:
     """When time alone will have something to decide, in milliseconds of the log's clock; None: never."""
     if job.state in JOB_OVER:
         return job.since_ms + ending.SLOTS_RETURN_MS if job.holds_slots else None
-    times = [_dead_at(job, process) for process in job.live_processes if process.state is not ProcessState.FINISHED]
+    processes = itertools.chain(job.workers.values(), job.servers.values())
+    times = [_dead_at(job, process) for process in processes if process.state in AT_WORK]
     if job.running_ms is not None and job.spec is not None and job.spec.stop.seconds is not None:
         limit = job.running_ms + job.paused_ms + int(job.spec.stop.seconds * 1000)
         times += [limit] if job.stop_at is None and job.state is not JobState.PAUSED else []
+    times += revival.next_ms(job)
+    times += [due_ms for due_ms in (roster.enough_at_ms(job), _look_ms(job)) if due_ms and due_ms > job.looked_ms]
     return min(times, default=None)
+
+
+def _look_ms(job: Job) -> int | None:
+    """While processes start, whether their agents are still there is looked at as often as a silence is noticed."""
+    return job.looked_ms + SILENCE_MS if job.starting and job.looked_ms else None
+
+
+def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | None) -> int | None:
+    """``next_deadline`` or sooner, when nothing but this happened since ``known_ms`` was: without looking at everyone.
+
+    A sign of life only pushes deadlines away, and an early one does no harm: it need not be looked for. But who has
+    said hello is given less time from then on.
+    """
+    if not isinstance(event.message, WorkerHello | ServerHello):
+        return known_ms
+    process = job.workers.get(event.rank) if isinstance(event, WorkerHeard) else job.servers.get(event.index)
+    if process is None or process.state not in AT_WORK:
+        return known_ms
+    dead_ms = _dead_at(job, process)
+    return dead_ms if known_ms is None else min(known_ms, dead_ms)
 
 
 def on_time_passed(handling: Handling, event: TimePassed) -> None:
@@ -41,8 +67,14 @@ def on_time_passed(handling: Handling, event: TimePassed) -> None:
         if handling.now_ms >= job.since_ms + ending.SLOTS_RETURN_MS:
             ending.return_slots(handling, late=True)
         return
+    # Machines too are given time to come back where the silence was ours.
+    was_ours = handling.now_ms < job.resumed_ms + GRACE_MS
+    job.looked_ms, job.away = handling.now_ms, [] if was_ours else sorted(event.away)
     _declare_dead(handling)
-    _end_after_seconds(handling)
+    if job.state not in JOB_OVER:
+        revival.start_due(handling)
+        _begin_with_fewer(handling)
+        _end_after_seconds(handling)
     if job.state not in JOB_OVER:
         asynchrony.on_time_passed(handling)
 
@@ -50,20 +82,34 @@ def on_time_passed(handling: Handling, event: TimePassed) -> None:
 def on_resumed(handling: Handling, event: ControlPlaneResumed) -> None:
     """Deadlines count afresh: the silence was ours."""
     handling.job.resumed_ms = handling.now_ms
+    handling.job.away = []
 
 
 def _declare_dead(handling: Handling) -> None:
+    """Those on one machine die together, before anything is started again."""
     job = handling.job
     for process in job.live_processes:
         if job.state in JOB_OVER:
             return
-        if process.state is ProcessState.FINISHED or handling.now_ms < _dead_at(job, process):
+        # Losing a server ends every life, also those of this list.
+        if process.state not in AT_WORK or handling.now_ms < _dead_at(job, process):
             continue
         silent_s = (handling.now_ms - process.seen_ms) / 1000
-        if process.state is ProcessState.ORDERED:
-            lifecycle.lose(handling, process, f"did not say hello within {START_MS / 1000:g} s")
+        is_lost = process.agent in job.away
+        if process.state is not ProcessState.ORDERED:
+            lifecycle.lose(handling, process, f"gave no sign of life for {silent_s:.1f} s", is_lost=is_lost)
+        elif is_lost:
+            lifecycle.lose(handling, process, "could not start: its machine is out of reach", is_lost=True)
         else:
-            lifecycle.lose(handling, process, f"gave no sign of life for {silent_s:.1f} s")
+            lifecycle.lose(handling, process, f"did not say hello within {START_MS / 1000:g} s")
+
+
+def _begin_with_fewer(handling: Handling) -> None:
+    """Those who are missing at the beginning have had their time."""
+    job = handling.job
+    due_ms = roster.enough_at_ms(job)
+    if due_ms is not None and handling.now_ms >= due_ms and (job.starting or job.revivals):
+        roster.begin_when_ready(handling)
 
 
 def _end_after_seconds(handling: Handling) -> None:
@@ -76,5 +122,5 @@ def _end_after_seconds(handling: Handling) -> None:
 
 
 def _dead_at(job: Job, process: Process) -> int:
-    allowed = START_MS if process.state is ProcessState.ORDERED else SILENCE_MS
-    return max(process.seen_ms + allowed, job.resumed_ms + GRACE_MS)
+    starts = process.state is ProcessState.ORDERED and process.agent not in job.away
+    return max(process.seen_ms + (START_MS if starts else SILENCE_MS), job.resumed_ms + GRACE_MS)

@@ -12,7 +12,10 @@ SLOTS_RETURN_MS = 15_000
 def end(handling: Handling, state: JobState, reason: str) -> None:
     """The job is over: stop what still runs; slots go back when it has ended."""
     handling.move_job(state, reason)
-    for process in handling.job.live_processes:
+    job = handling.job
+    job.revivals.clear()
+    job.pauses.clear()
+    for process in job.live_processes:
         handling.stop_process(process, f"the job {in_words(state)}")
     flags.close_all(handling, f"the job {in_words(state)}")
     return_slots(handling)
@@ -21,9 +24,12 @@ def end(handling: Handling, state: JobState, reason: str) -> None:
 def finish_if_all_have(handling: Handling) -> None:
     """The job has succeeded once every live worker has reached its end."""
     job = handling.job
-    if job.state is JobState.FINISHING and all(w.state is ProcessState.FINISHED for w in job.live_workers):
+    if job.state is JobState.FINISHING and job.at_work == 0:
         saved = "" if job.model_saved else "; the final parameters were not saved: who was to save them ended before"
-        end(handling, JobState.SUCCEEDED, f"{job.stop_reason}; {job.completed + 1} iterations were done{saved}")
+        count = job.completed + 1
+        in_common = f"{count} iterations were done"
+        done = in_common if handling.chosen.gate is None else f"every worker got as far as iteration {count}"
+        end(handling, JobState.SUCCEEDED, f"{job.stop_reason}; {done}{saved}")
 
 
 def return_slots(handling: Handling, *, late: bool = False) -> None:

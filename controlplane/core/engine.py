@@ -10,7 +10,19 @@ from typing import Any
 
 import msgspec
 
-from controlplane.core import asynchrony, changes, conversation, deadlines, ending, invariants, learning, lifecycle
+from controlplane.core import (
+    arrivals,
+    asynchrony,
+    changes,
+    conversation,
+    deadlines,
+    ending,
+    incarnations,
+    invariants,
+    learning,
+    lifecycle,
+    scaling,
+)
 from controlplane.core.choices import Resolve
 from controlplane.core.commands import AnyCommand
 from controlplane.core.events import (
@@ -20,6 +32,7 @@ from controlplane.core.events import (
     EngineFailed,
     Entry,
     Event,
+    IncarnationBegan,
     JobSubmitted,
     PauseRequested,
     PredictorPromoted,
@@ -27,6 +40,7 @@ from controlplane.core.events import (
     ProcessDied,
     ResumeRequested,
     ServerHeard,
+    SlotRefused,
     SlotsAssigned,
     StopRequested,
     TimePassed,
@@ -35,20 +49,21 @@ from controlplane.core.events import (
 from controlplane.core.handling import EventRefused, Handling, Policies
 from controlplane.core.state import Job, Snapshot, read_snapshot
 from controlplane.core.states import JOB_OVER, JobState
-from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
 
-ENGINE_VERSION = "2"
+ENGINE_VERSION = "3"
 """Changes whenever the same entries would lead to other commands."""
 
 HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
     JobSubmitted: lifecycle.on_submitted,
     SlotsAssigned: lifecycle.on_slots_assigned,
+    SlotRefused: scaling.on_slot_refused,
     WorkerHeard: conversation.on_worker_heard,
     ServerHeard: conversation.on_server_heard,
     ConnectionLost: conversation.on_connection_lost,
     ProcessDied: lifecycle.on_process_died,
     TimePassed: deadlines.on_time_passed,
     ControlPlaneResumed: deadlines.on_resumed,
+    IncarnationBegan: incarnations.on_incarnation_began,
     StopRequested: lifecycle.on_stop_requested,
     EngineFailed: lifecycle.on_engine_failed,
     PredictorTrained: learning.on_news,
@@ -85,7 +100,7 @@ class Engine:
             EventRefused: if the event has no place now; only the cursor has moved.
         """
         self.cursor = entry.id
-        event = entry.event
+        event, state = entry.event, self._job.state
         if self._job.spec is None and not isinstance(event, JobSubmitted):
             raise EventRefused(f"job {self._job.number}: {type(event).__name__} before its submission")
         try:
@@ -93,12 +108,15 @@ class Engine:
                 self._policies = Policies(event.spec.synchronization, self._resolve)
             handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
             HANDLERS[type(event)](handling, event)
+            if self._job.join_at is not None:
+                arrivals.admit(handling)
         except EventRefused:
             raise
         except Exception as error:
             handling = self._give_up(entry, error)
-        # A sign of life only pushes deadlines away, and an early deadline does no harm: it need not be looked for.
-        if not _is_daily(event) or self._job.state in JOB_OVER:
+        if isinstance(event, WorkerHeard | ServerHeard) and self._job.state is state and not handling.has_new_deadline:
+            self.deadline_ms = deadlines.deadline_after(self._job, event, self.deadline_ms)
+        else:
             self.deadline_ms = deadlines.next_deadline(self._job)
         if self._policies is not None and self._policies.gate is not None:
             look_ms = asynchrony.next_look_ms(self._job, self._policies)
@@ -143,7 +161,8 @@ class Engine:
     def validate(self) -> None:
         """Assert every invariant."""
         invariants.check(self._job)
-
-
-def _is_daily(event: Event) -> bool:
-    return isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport | ProgressReport | Computed)
+        if self._job.spec is not None:
+            due_ms, never = deadlines.next_deadline(self._job), float("inf")
+            told_ms = never if self.deadline_ms is None else self.deadline_ms
+            late = f"job {self._job.number}: the driver waits until {told_ms}, but {due_ms} is a deadline"
+            assert told_ms <= (never if due_ms is None else due_ms), late

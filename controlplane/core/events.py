@@ -1,22 +1,26 @@
 """What was seen: the entries of a job's log, in the past tense. The log is the truth; everything else derives."""
 
-from controlplane.protocol.base import Count, Name, Value
+from controlplane.protocol.base import Count, Name, Positive, Value
 from controlplane.protocol.messages import (
+    BlocksHanded,
+    CheckpointSaved,
     Computed,
     Evaluation,
     Held,
     IterationReport,
+    MicroBatch,
     ProgressReport,
+    RestoreFailed,
     ServerHello,
     ServerReport,
     WorkerFinished,
     WorkerHello,
 )
-from controlplane.protocol.orders import Role
+from controlplane.protocol.orders import Orders, Role
 from controlplane.protocol.spec import Choice, Emulation, JobSpec
 
-WorkerSaid = WorkerHello | IterationReport | ProgressReport | Computed | Held | Evaluation | WorkerFinished
-ServerSaid = ServerHello | ServerReport
+WorkerSaid = WorkerHello | IterationReport | ProgressReport | Computed | MicroBatch | Held | Evaluation | WorkerFinished
+ServerSaid = ServerHello | ServerReport | BlocksHanded | CheckpointSaved | RestoreFailed
 
 
 class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):
@@ -36,9 +40,17 @@ class Assignment(Value, frozen=True, kw_only=True):
 
 
 class SlotsAssigned(Value, frozen=True, kw_only=True, tag="slots-assigned"):
-    """The scheduler reserved a slot for every worker and server of the job."""
+    """The scheduler reserved slots: first one for each worker and server, later for those that are started again."""
 
     assignments: list[Assignment]
+
+
+class SlotRefused(Value, frozen=True, kw_only=True, tag="slot-refused"):
+    """There is no slot for a process that a running job asked for."""
+
+    role: Role
+    index: Count
+    reason: str
 
 
 class WorkerHeard(Value, frozen=True, kw_only=True, tag="worker-heard"):
@@ -73,6 +85,8 @@ class ProcessDied(Value, frozen=True, kw_only=True, tag="process-died"):
     instance: Name
     status: int
     detail: str = ""
+    is_agent_lost: bool = False
+    """Its agent is out of reach: nothing can be started there."""
 
 
 class TimePassed(Value, frozen=True, kw_only=True, tag="time-passed"):
@@ -83,12 +97,31 @@ class TimePassed(Value, frozen=True, kw_only=True, tag="time-passed"):
     """
 
     seen: dict[str, int] = {}
+    away: list[int] = []
+    """Agents that have given no sign of life lately."""
 
 
 class ControlPlaneResumed(Value, frozen=True, kw_only=True, tag="control-plane-resumed"):
     """A gateway or coordinator started, or had been silent: deadlines count afresh."""
 
     who: str
+
+
+class IncarnationBegan(Value, frozen=True, kw_only=True, tag="incarnation-began"):
+    """The log was recovered, or its replay led elsewhere: what was ordered before no longer counts.
+
+    Entries after ``after`` that stand before this one were not answered in the incarnation before.
+    """
+
+    incarnation: Positive
+    reason: str
+    after: str
+    sequence: Count = 0
+    """The highest number of a command so far: numbers go on behind it."""
+    forgot: bool = False
+    """Whether orders may have been given that nobody remembers: Redis had lost a part of the log."""
+    published: dict[int, Orders] = {}
+    """By rank, the last orders that the command stream has; where they differ from a replay's, they hold."""
 
 
 class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
@@ -146,12 +179,14 @@ class ResumeRequested(Value, frozen=True, kw_only=True, tag="resume-requested"):
 Event = (
     JobSubmitted
     | SlotsAssigned
+    | SlotRefused
     | WorkerHeard
     | ServerHeard
     | ConnectionLost
     | ProcessDied
     | TimePassed
     | ControlPlaneResumed
+    | IncarnationBegan
     | StopRequested
     | EngineFailed
     | PredictorTrained

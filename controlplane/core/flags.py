@@ -1,37 +1,49 @@
 """Open flags of a job: raised once, closed once, each with its sentence."""
 
-from typing import Any
+from typing import Any, Final
 
-from controlplane.core.choices import Finding
+from controlplane.core.choices import Finding, Observation, Transfer
 from controlplane.core.commands import CloseFlag, RaiseFlag
 from controlplane.core.handling import Handling
+
+LOOK_MS: Final = 20
+"""How far apart the iterations are that a detector is shown, at least. Its work is the same for each, however short;
+what lasts for less is nothing that an operator could do anything about."""
+
+
+def look(handling: Handling, observations: list[Observation], transfers: list[Transfer]) -> None:
+    """Show the detector what is complete now, unless it was shown something a moment ago."""
+    job, policies = handling.job, handling.chosen
+    if handling.now_ms - job.shown_ms < LOOK_MS:
+        return
+    job.shown_ms = handling.now_ms
+    policies.detector_state, findings = policies.detector.observe(observations, policies.detector_state)
+    record(handling, findings)
+    if policies.server_detector is not None:
+        policies.detector_state, findings = policies.server_detector.observe_servers(transfers, policies.detector_state)
+        record(handling, findings)
 
 
 def record(handling: Handling, findings: list[Finding]) -> None:
     """Raise or close what a detector found."""
     for finding in findings:
         if finding.open:
-            open_flag(handling, finding.rank, finding.kind, finding.persistence, finding.sentence, finding.evidence)
+            _open(handling, finding)
         else:
-            close_flag(handling, finding.rank, finding.kind, finding.sentence)
+            close_flag(handling, finding.rank, finding.kind, finding.sentence, subject=finding.subject)
 
 
 def open_flag(
     handling: Handling, rank: int, kind: str, persistence: str, sentence: str, evidence: dict[str, Any]
 ) -> None:
-    """Raise a flag, unless that worker has one of that kind."""
-    job = handling.job
-    key = f"{kind}:{rank}"
-    if key in job.flags:
-        return
-    job.flag_count += 1
-    job.flags[key] = name = f"{kind}-w{rank}-{job.incarnation}.{job.flag_count}"
-    handling.give(RaiseFlag, sentence, flag=name, rank=rank, kind=kind, persistence=persistence, evidence=evidence)
+    """Raise a worker's flag, unless it has one of that kind."""
+    finding = Finding(rank=rank, kind=kind, open=True, sentence=sentence, persistence=persistence, evidence=evidence)
+    _open(handling, finding)
 
 
-def close_flag(handling: Handling, rank: int, kind: str, reason: str) -> None:
-    """Close that worker's flag of that kind, if it is open."""
-    name = handling.job.flags.pop(f"{kind}:{rank}", None)
+def close_flag(handling: Handling, rank: int, kind: str, reason: str, *, subject: str = "worker") -> None:
+    """Close the flag of that kind of that worker or server, if it is open."""
+    name = handling.job.flags.pop(f"{kind}:{subject}:{rank}", None)
     if name is not None:
         handling.give(CloseFlag, reason, flag=name)
 
@@ -39,6 +51,25 @@ def close_flag(handling: Handling, rank: int, kind: str, reason: str) -> None:
 def close_all(handling: Handling, reason: str, *, rank: int | None = None) -> None:
     """Close every open flag, or every one of a worker."""
     for key, name in list(handling.job.flags.items()):
-        if rank is None or key.endswith(f":{rank}"):
+        if rank is None or key.endswith(f":worker:{rank}"):
             del handling.job.flags[key]
             handling.give(CloseFlag, reason, flag=name)
+
+
+def _open(handling: Handling, finding: Finding) -> None:
+    job = handling.job
+    key = f"{finding.kind}:{finding.subject}:{finding.rank}"
+    if key in job.flags:
+        return
+    job.flag_count += 1
+    job.flags[key] = name = f"{finding.kind}-{finding.subject[0]}{finding.rank}-{job.incarnation}.{job.flag_count}"
+    handling.give(
+        RaiseFlag,
+        finding.sentence,
+        flag=name,
+        rank=finding.rank,
+        kind=finding.kind,
+        persistence=finding.persistence,
+        evidence=finding.evidence,
+        subject=finding.subject,
+    )

@@ -70,6 +70,10 @@ class Gate(Protocol):
         """Whether servers keep an update until its worker is let pass (PSP Alg. 1 by the letter)."""
 
     @property
+    def step_scale(self) -> float | None:
+        """Which part of a step one update makes at the servers; None: 1 / n for n workers (ruling 23)."""
+
+    @property
     def state_type(self) -> type[msgspec.Struct]:
         """That of its state."""
 

@@ -5,11 +5,21 @@ from typing import Any, Final
 
 import msgspec
 
-from controlplane.core.choices import Barrier, Batching, DataPolicy, Detector, PlacementPolicy, Resolve
-from controlplane.core.commands import AnyCommand, MoveJob, MoveProcess, StopProcess
+from controlplane.core.choices import (
+    Barrier,
+    Batching,
+    DataPolicy,
+    Detector,
+    Partitioned,
+    PlacementPolicy,
+    Rebalancing,
+    Resolve,
+    ServerDetector,
+)
+from controlplane.core.commands import AnyCommand, MoveJob, MoveProcess, Restart, StartProcess, StopProcess
 from controlplane.core.gates import Cutter, Gate, Namer
-from controlplane.core.state import Job, Process
-from controlplane.core.states import JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, move
+from controlplane.core.state import Job, Process, Server, Worker
+from controlplane.core.states import AT_WORK, JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, move
 from controlplane.protocol.spec import Choice, JobSpec, Synchronization
 
 QUESTIONS: Final = ("batching", "barrier", "placement", "data")
@@ -30,10 +40,13 @@ class Policies:
 
     def __init__(self, chosen: Synchronization, resolve: Resolve) -> None:
         self.resolve = resolve
-        self.detector: Detector = resolve("stragglers", Choice(name="relative"))
+        self.detector: Detector = resolve("stragglers", Choice(name="evidence"))
         self.batching_state: Any = None
         self.barrier_state: Any = None
+        self.data_state: Any = None
         self.detector_state: Any = self.detector.start()
+        self.server_detector = self.detector if isinstance(self.detector, ServerDetector) else None
+        self.placement_state: Any = None
         self.adopt({question: resolve(question, getattr(chosen, question)) for question in QUESTIONS})
 
     def adopt(self, policies: Mapping[str, Any]) -> None:
@@ -41,6 +54,11 @@ class Policies:
         for question, policy in policies.items():
             setattr(self, question, policy)
         barrier: Any = self.barrier
+        placement: Any = self.placement
+        self.rebalancing = placement if isinstance(placement, Rebalancing) else None
+        self._placement_state_type = self.rebalancing.state_type if self.rebalancing is not None else type(None)
+        if not isinstance(self.placement_state, self._placement_state_type):
+            self.placement_state = None
         self.gate = barrier if isinstance(barrier, Gate) else None
         self.cutter = barrier if isinstance(barrier, Cutter) else None
         self.namer = barrier if isinstance(barrier, Namer) else None
@@ -48,12 +66,20 @@ class Policies:
         self._barrier_state_type = deciding.state_type if deciding is not None else type(None)
         if not isinstance(self.barrier_state, self._barrier_state_type):
             self.barrier_state = None
+        if not isinstance(self.batching_state, self.batching.state_type):
+            self.batching_state = None
+        self.partitioned = self.data if isinstance(self.data, Partitioned) else None
+        self._data_state_type = self.partitioned.state_type if self.partitioned is not None else type(None)
+        if not isinstance(self.data_state, self._data_state_type):
+            self.data_state = None
 
     def dump(self) -> dict[str, msgspec.Raw]:
         """Their states, encoded."""
         return {
             "batching": msgspec.Raw(msgspec.msgpack.encode(self.batching_state)),
             "barrier": msgspec.Raw(msgspec.msgpack.encode(self.barrier_state)),
+            "data": msgspec.Raw(msgspec.msgpack.encode(self.data_state)),
+            "placement": msgspec.Raw(msgspec.msgpack.encode(self.placement_state)),
             "stragglers": msgspec.Raw(msgspec.msgpack.encode(self.detector_state)),
         }
 
@@ -61,13 +87,15 @@ class Policies:
         """Take their states from what ``dump`` gave."""
         self.batching_state = msgspec.msgpack.decode(states["batching"], type=self.batching.state_type | None)
         self.barrier_state = msgspec.msgpack.decode(states["barrier"], type=self._barrier_state_type | None)
+        self.placement_state = msgspec.msgpack.decode(states["placement"], type=self._placement_state_type | None)
+        self.data_state = msgspec.msgpack.decode(states["data"], type=self._data_state_type | None)
         self.detector_state = msgspec.msgpack.decode(states["stragglers"], type=self.detector.state_type)
 
 
 class Handling:
     """One entry being handled. ``now_ms`` is its time; no other clock is read."""
 
-    __slots__ = ("cause", "commands", "job", "now_ms", "policies")
+    __slots__ = ("cause", "commands", "has_new_deadline", "job", "now_ms", "policies")
 
     def __init__(self, job: Job, policies: Policies | None, cause: str, now_ms: int) -> None:
         self.job = job
@@ -75,6 +103,8 @@ class Handling:
         self.cause = cause
         self.now_ms = now_ms
         self.commands: list[AnyCommand] = []
+        self.has_new_deadline = False
+        """Whether something was planned, so that the next deadline must be looked for."""
 
     @property
     def spec(self) -> JobSpec:
@@ -91,6 +121,21 @@ class Handling:
     def give(self, command: type[AnyCommand], reason: str, /, **fields: Any) -> None:
         """Add a command with this entry as its cause."""
         self.commands.append(command(cause=self.cause, reason=reason, **fields))
+        if command is MoveJob:
+            self.job.awaited = fields.get("awaited", "")
+
+    def start_process(self, process: Process, reason: str) -> None:
+        """Have its agent run a process; one that it has begun already goes on."""
+        self.give(
+            StartProcess,
+            reason,
+            role=process.role,
+            index=process.index,
+            instance=process.instance,
+            agent=process.agent,
+            slot=process.slot,
+            emulate=process.emulate,
+        )
 
     def move_job(self, state: JobState, reason: str, *, awaited: str = "") -> None:
         """Move the job along an arrow of its table, and say so."""
@@ -99,11 +144,27 @@ class Handling:
         job.since_ms = self.now_ms
         self.give(MoveJob, reason, state=state, awaited=awaited)
 
-    def move_process(self, process: Process, state: ProcessState, reason: str) -> None:
+    def move_process(self, process: Process, state: ProcessState, reason: str, restart: Restart | None = None) -> None:
         """Move a process along an arrow of its table, and say so."""
-        process.state = move(f"job {self.job.number}, {process.title}", PROCESS_ARROWS, process.state, state)
+        was = process.state
+        process.state = move(f"job {self.job.number}, {process.title}", PROCESS_ARROWS, was, state)
         process.since_ms = self.now_ms
+        if was is ProcessState.ORDERED:
+            del self.job.starting[process.title]
+        if isinstance(process, Worker) and was in AT_WORK and state not in AT_WORK:
+            self.job.at_work -= 1
         self.tell_process(process, reason)
+
+    def add_process(self, process: Worker | Server) -> None:
+        """A new life of a process, which was ordered and is to say hello."""
+        job = self.job
+        job.starting[process.title] = None
+        self.has_new_deadline = True
+        if isinstance(process, Worker):
+            job.workers[process.index] = process
+            job.at_work += 1
+        else:
+            job.servers[process.index] = process
 
     def stop_process(self, process: Process, reason: str) -> None:
         """Have its agent end a process."""
@@ -128,4 +189,13 @@ class Handling:
             agent=process.agent,
             slot=process.slot,
             emulate=process.emulate,
+            restart=self.restart_of(process),
         )
+
+    def restart_of(self, process: Process) -> Restart | None:
+        """The start that follows the end of this life, if one is planned."""
+        revival = self.job.revivals.get(process.title) if process.over else None
+        if revival is None:
+            return None
+        allowed = max(1, self.spec.elastic.restarts)
+        return Restart(number=revival.number, allowed=allowed, at_ms=revival.due_ms, wants_slot=revival.wants_slot)

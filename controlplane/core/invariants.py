@@ -1,8 +1,8 @@
 """What is always true of a job, whatever was seen. Checked after each test that uses the engine."""
 
 from controlplane.core.standing import stand
-from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.state import Job, Process
+from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
 
 
 def check(job: Job) -> None:
@@ -14,6 +14,7 @@ def check(job: Job) -> None:
     if job.spec is None:
         assert not job.workers, _story(job, "there are workers before submission")
         return
+    _check_counts(job)
     _check_roster(job)
     _check_shares(job)
     _check_placement(job)
@@ -25,9 +26,19 @@ def check(job: Job) -> None:
             assert orders.sequence <= job.sequence, _story(job, f"{worker.title} has orders of the future")
             # An asynchronous worker may be stopped short of its leave: nobody waits for it there.
             reaches_stop = orders.stop_at is not None and orders.watermark >= orders.stop_at
-            assert not reaches_stop or worker.stop_at is not None, _story(job, "leave beyond the stop")
+            excused = worker.stop_at is not None or job.forgot
+            assert not reaches_stop or excused, _story(job, "leave beyond the stop")
     for key, name in job.flags.items():
         assert job.state not in JOB_OVER, _story(job, f"flag {name} ({key}) is open after the end")
+
+
+def _check_counts(job: Job) -> None:
+    """What is kept so that nobody need look at everyone."""
+    processes: list[Process] = [*job.workers.values(), *job.servers.values()]
+    silent = {process.title for process in processes if process.state is ProcessState.ORDERED}
+    assert set(job.starting) == silent, _story(job, f"{set(job.starting) ^ silent} start, or do not")
+    busy = sum(worker.state in AT_WORK for worker in job.workers.values())
+    assert job.at_work == busy, _story(job, f"{busy} workers are at work, not {job.at_work}")
 
 
 def _check_roster(job: Job) -> None:
@@ -36,6 +47,10 @@ def _check_roster(job: Job) -> None:
         return
     gone = [rank for rank in job.roster if job.workers[rank].state is ProcessState.DEAD]
     assert not gone, _story(job, f"dead workers {gone} count")
+    assert (job.state is JobState.PAUSED) == bool(job.pauses), _story(job, f"it is paused for {job.pauses}")
+    if not job.roster:
+        assert job.pauses, _story(job, "nobody counts, and it is not paused")
+        return
     reached = min(stand(job.workers[rank]) for rank in job.roster)
     assert job.completed >= reached or job.completed == -1 == reached, _story(job, f"iteration {reached} stays open")
 
@@ -46,17 +61,23 @@ def _check_shares(job: Job) -> None:
     assert job.spec is not None
     assert sorted(job.shares) == job.roster, _story(job, f"shares of {sorted(job.shares)}, roster {job.roster}")
     total = sum(job.shares.values())
-    assert total == job.spec.global_batch, _story(job, f"shares sum to {total}, not {job.spec.global_batch}")
+    if not job.roster or job.is_short:
+        return
+    assert total == job.batch, _story(job, f"shares sum to {total}, not {job.batch}")
     low, high = job.spec.limits.minimum, job.spec.limits.maximum
     for rank, share in job.shares.items():
         assert low <= share <= (total if high is None else high), _story(job, f"w{rank} has share {share}")
-    spans = sorted((job.offsets[rank], job.offsets[rank] + share) for rank, share in job.shares.items())
+    for rank, most in job.ceilings.items():
+        assert job.shares[rank] <= most, _story(job, f"w{rank} may process {most}, its share is {job.shares[rank]}")
+    widths = job.ceilings or job.shares
+    spans = sorted((job.offsets[rank], job.offsets[rank] + width) for rank, width in widths.items())
     ends = [0, *(stop for _, stop in spans)]
     assert all(start == end for (start, _), end in zip(spans, ends, strict=False)), _story(job, f"ranges {spans}")
+    assert ends[-1] == job.width, _story(job, f"ranges end at {ends[-1]}, the batch at {job.width}")
 
 
 def _check_placement(job: Job) -> None:
-    if not job.placement_version:
+    if not job.placement_version or not job.servers:
         return
     edges = [0]
     for block in job.blocks:

@@ -1,10 +1,22 @@
 """What reports of iterations lead to: observations, completed iterations, shares and releases."""
 
-from controlplane.core import asynchrony, changes, flags, partial, releases, standing
+from controlplane.core import (
+    asynchrony,
+    changes,
+    checkpoints,
+    ending,
+    flags,
+    handout,
+    partial,
+    placing,
+    releases,
+    standing,
+    trials,
+)
 from controlplane.core.choices import Observation
 from controlplane.core.handling import Handling
 from controlplane.core.state import Worker
-from controlplane.core.states import JOB_OVER
+from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.messages import Evaluation, IterationReport
 
 WARM_UP_REPORTS = 2
@@ -18,17 +30,42 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
     """A worker has finished an iteration."""
     job = handling.job
     free = handling.chosen.gate is not None
+    if not _take_loss(handling, worker, report):
+        return
     standing.advance(job, worker, report.iteration)
     # Leave that was taken back may have been used before the worker heard of it.
     worker.watermark = max(worker.watermark, report.iteration)
     worker.done_ms = handling.now_ms
     worker.reports += 1
+    worker.ceiling = report.ceiling
+    trials.note_pause(job, worker, report)
     if worker.reports > WARM_UP_REPORTS and report.samples > 0:
         seen = job.recent if free else job.observed.setdefault(report.iteration, {})
         seen[worker.index] = _observation(worker, report)
+        transfers = job.recent_transfers if free else job.transfers.setdefault(report.iteration, [])
+        transfers += placing.transfers_of(worker, report)
+    handout.on_report(handling, worker, report)
     (asynchrony if free else partial).on_report(handling, worker, report)
     complete(handling)
+    if checkpoints.is_due(handling):
+        checkpoints.hold_for_one(handling)
     changes.settle(handling)
+
+
+def _take_loss(handling: Handling, worker: Worker, report: IterationReport) -> bool:
+    """A loss that is no number ends the job, unless its spec lets such updates be left out."""
+    found = f"the loss of {worker.title} in iteration {report.iteration} is {report.spoilt}"
+    if not report.spoilt:
+        flags.close_flag(handling, worker.index, "loss", f"the loss of {worker.title} is a number again")
+        return True
+    if handling.spec.on_nan == "skip":
+        evidence = {"iteration": report.iteration}
+        flags.open_flag(handling, worker.index, "loss", "transient", f"{found}: its update is left out", evidence)
+        return True
+    kept = handling.job.checkpoints
+    good = f"the last good checkpoint is of iteration {kept[-1].iteration}" if kept else "there is no checkpoint"
+    ending.end(handling, JobState.FAILED, f"{found}; {good}")
+    return False
 
 
 def complete(handling: Handling) -> None:
@@ -45,17 +82,21 @@ def complete(handling: Handling) -> None:
         return
     _measure(handling, reached)
     changed = False
+    observations: list[Observation] = []
     for iteration in sorted(number for number in job.observed if number <= reached):
         job.completed = iteration
         seen = job.observed.pop(iteration)
         observations = [seen[rank] for rank in sorted(seen)]
         changed |= releases.decide_shares(handling, observations)
-        detector = handling.chosen.detector
-        handling.chosen.detector_state, findings = detector.observe(observations, handling.chosen.detector_state)
-        flags.record(handling, findings)
+        transfers = job.transfers.pop(iteration, [])
+        flags.look(handling, observations, transfers)
+        placing.review(handling, transfers)
     job.completed = reached
     standing.recount(job)
     partial.close(handling)
+    handout.close(handling, observations)
+    if job.state in JOB_OVER:
+        return
     _release(handling, changed=changed)
 
 

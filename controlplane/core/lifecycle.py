@@ -1,10 +1,10 @@
 """A job from submission to slots to running processes, and what follows when one of them is gone."""
 
-from controlplane.core import changes, ending, iterations, roster
-from controlplane.core.commands import MoveJob, ReleaseSlots, StartProcess
+from controlplane.core import arrivals, changes, ending, iterations, moving, revival, rollback, roster, scaling
+from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.events import Assignment, EngineFailed, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
 from controlplane.core.handling import EventRefused, Handling
-from controlplane.core.state import Process, Server, Worker
+from controlplane.core.state import Job, Process, Server, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
 
 
@@ -21,21 +21,35 @@ def on_submitted(handling: Handling, event: JobSubmitted) -> None:
 
 
 def on_slots_assigned(handling: Handling, event: SlotsAssigned) -> None:
-    """Start every process of the job on its slot."""
-    job, spec = handling.job, handling.spec
+    """Start processes on their slots: all at the beginning, later those that wait for one."""
+    job = handling.job
     if job.state in JOB_OVER and not job.holds_slots:
         handling.give(ReleaseSlots, f"the slots came when the job was {job.state}")
         return
+    if job.state in (JobState.STARTING, JobState.RUNNING, JobState.PAUSED):
+        if scaling.takes(handling, event.assignments):
+            revival.start(handling, event.assignments[0])
+        elif not revival.take_slots(handling, event.assignments):
+            raise EventRefused(f"job {job.number}: slots were assigned, but no process waits for one")
+        return
     if job.state is not JobState.SUBMITTED:
         raise EventRefused(f"job {job.number}: slots were assigned, but it is {job.state}")
-    _check_assignments(handling, event.assignments)
+    _begin(handling, event.assignments)
+
+
+def _begin(handling: Handling, assignments: list[Assignment]) -> None:
+    job, spec = handling.job, handling.spec
+    _check_assignments(handling, assignments)
     job.holds_slots = True
-    machines = len({assignment.agent for assignment in event.assignments})
+    machines = len({assignment.agent for assignment in assignments})
     where = "one machine" if machines == 1 else f"{machines} machines"
-    handling.move_job(JobState.SCHEDULED, f"{len(event.assignments)} slots on {where} are reserved")
-    for assignment in event.assignments:
-        _start(handling, assignment)
-    awaited = f"hello of {spec.workers} workers and {spec.servers} servers"
+    handling.move_job(JobState.SCHEDULED, f"{len(assignments)} slots on {where} are reserved")
+    for assignment in assignments:
+        revival.start(handling, assignment)
+    for rank in range(spec.workers):
+        if rank not in job.workers:
+            revival.await_slot(handling, rank)
+    awaited = f"hello of {len(assignments) - spec.servers} workers and {spec.servers} servers"
     handling.move_job(JobState.STARTING, "its processes were ordered", awaited=awaited)
 
 
@@ -64,66 +78,90 @@ def on_process_died(handling: Handling, event: ProcessDied) -> None:
         handling.move_process(process, ProcessState.STOPPED, ended)
         ending.return_slots(handling)
     else:
-        lose(handling, process, ended)
+        lose(handling, process, ended, failed=event.status > 0, is_lost=event.is_agent_lost)
 
 
-def lose(handling: Handling, process: Process, why: str) -> None:
-    """A process of a live job is dead. ``why`` completes the sentence "w3 ..."."""
+def lose(handling: Handling, process: Process, why: str, *, failed: bool = False, is_lost: bool = False) -> None:
+    """A process of a live job is dead. ``why`` completes the sentence "w3 ...".
+
+    It is started again as often as the spec allows; but one that ``failed`` by itself before the job had begun would
+    only fail again. ``is_lost``: its agent is out of reach.
+    """
     job = handling.job
-    handling.move_process(process, ProcessState.DEAD, why)
+    if isinstance(process, Server) and scaling.let_go(handling, process, why):
+        return
+    counted = isinstance(process, Worker) and job.counts(process.index)
+    is_back = _may_return(job, process, failed=failed) and revival.plan(handling, process, is_lost=is_lost)
+    handling.move_process(process, ProcessState.DEAD, revival.told(handling, process, why))
     handling.stop_process(process, why)
     if isinstance(process, Server):
-        ending.end(handling, JobState.FAILED, f"{process.title} {why}; the parameters it held are lost")
-    elif job.state is JobState.STARTING:
-        ending.end(handling, JobState.FAILED, f"{process.title} {why} before the job had begun")
-    elif isinstance(process, Worker):
-        roster.depart(handling, process, why)
-        if job.state in JOB_OVER:
-            return
-        iterations.complete(handling)
-        changes.settle(handling)
-        ending.finish_if_all_have(handling)
+        _lose_server(handling, process, why, is_back=is_back)
+    elif not _can_go_on(handling, process, counted=counted):
+        before = " before the job had begun" if job.state is JobState.STARTING else f"; {_who_is_left(handling)}"
+        ending.end(handling, JobState.FAILED, f"{process.title} {why}{before}")
+    elif job.state is JobState.STARTING or job.is_rebuilding:
+        roster.begin_when_ready(handling)
+    elif counted:
+        _go_on_without(handling, process, why)
 
 
-def _start(handling: Handling, assignment: Assignment) -> None:
+def _who_is_left(handling: Handling) -> str:
+    left, least = len(handling.job.live_workers), handling.spec.elastic.minimum_workers or 1
+    if handling.spec.reduces and not handling.job.roster[1:]:
+        return "nobody is left who has the parameters"
+    if not left:
+        return "no worker is left"
+    return f"{left} worker{'s are' if left > 1 else ' is'} left, {least} are needed"
+
+
+def _may_return(job: Job, process: Process, *, failed: bool) -> bool:
+    if job.state is JobState.FINISHING:
+        return isinstance(process, Server)
+    return not (failed and job.state is JobState.STARTING)
+
+
+def _can_go_on(handling: Handling, process: Process, *, counted: bool) -> bool:
     job = handling.job
-    title = f"{assignment.role[0]}{assignment.index}"
-    job.lives[title] = life = job.lives.get(title, 0) + 1
-    kind = Worker if assignment.role == "worker" else Server
-    process = kind(
-        role=assignment.role,
-        index=assignment.index,
-        instance=f"{title}.{job.incarnation}.{life}",
-        agent=assignment.agent,
-        slot=assignment.slot,
-        emulate=assignment.emulate,
-        state=ProcessState.ORDERED,
-        since_ms=handling.now_ms,
-        seen_ms=handling.now_ms,
-    )
-    if isinstance(process, Worker):
-        job.workers[process.index] = process
-    elif isinstance(process, Server):
-        job.servers[process.index] = process
-    reason = f"{title} goes to slot {assignment.slot} of agent {assignment.agent}"
-    handling.give(
-        StartProcess,
-        reason,
-        role=process.role,
-        index=process.index,
-        instance=process.instance,
-        agent=process.agent,
-        slot=process.slot,
-        emulate=process.emulate,
-    )
-    handling.tell_process(process, reason)
+    if job.state is JobState.FINISHING:
+        return len(job.roster) > 1 or not counted
+    if job.state is JobState.STARTING and process.title not in job.revivals:
+        return False
+    gone = 1 if counted else 0
+    return arrivals.can_recover(handling, without=gone)
+
+
+def _go_on_without(handling: Handling, process: Process, why: str) -> None:
+    assert isinstance(process, Worker)
+    roster.depart(handling, process, why)
+    iterations.complete(handling)
+    arrivals.reconsider(handling)
+    changes.settle(handling)
+    ending.finish_if_all_have(handling)
+
+
+def _lose_server(handling: Handling, server: Server, why: str, *, is_back: bool) -> None:
+    job = handling.job
+    if job.state is JobState.FINISHING and job.model_saved:
+        return
+    if not is_back:
+        before = " before the job had begun" if job.state is JobState.STARTING else "; the parameters it held are lost"
+        ending.end(handling, JobState.FAILED, f"{server.title} {why}{before}")
+    elif job.state is JobState.STARTING or job.is_rebuilding:
+        roster.begin_when_ready(handling)
+    else:
+        moving.on_server_lost(handling, server)
+        rollback.begin(handling, f"{server.title} {why}")
 
 
 def _check_assignments(handling: Handling, assignments: list[Assignment]) -> None:
+    """All servers and, where the spec lets it begin with fewer, at least so many workers, by rank."""
     spec = handling.spec
-    wanted = {("worker", rank) for rank in range(spec.workers)} | {("server", index) for index in range(spec.servers)}
     given = [(assignment.role, assignment.index) for assignment in assignments]
-    if set(given) != wanted or len(given) != len(wanted):
+    workers = [index for role, index in given if role == "worker"]
+    servers = [index for role, index in given if role == "server"]
+    least = spec.elastic.minimum_workers or spec.workers
+    fits = least <= len(workers) <= spec.workers and sorted(workers) == list(range(len(workers)))
+    if not fits or sorted(servers) != list(range(spec.servers)):
         raise EventRefused(
             f"job {handling.job.number}: slots for {len(given)} processes, "
             f"expected one for each of {spec.workers} workers and {spec.servers} servers"

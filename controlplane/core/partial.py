@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from controlplane.core import releases, standing
-from controlplane.core.commands import CutIteration, NameQuorum
+from controlplane.core.commands import CutIteration, NameQuorum, NoteMicroBatch
 from controlplane.core.gates import Cut, Processed, Quorum
 from controlplane.core.handling import Handling
 from controlplane.core.state import Worker
-from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
+from controlplane.protocol.messages import Computed, IterationReport, MicroBatch, ProgressReport
 
 
 def begin(handling: Handling, left: Mapping[int, int]) -> None:
@@ -28,6 +28,19 @@ def begin(handling: Handling, left: Mapping[int, int]) -> None:
 def on_progress(handling: Handling, worker: Worker, progress: ProgressReport) -> None:
     """A worker says how far it is within an iteration."""
     _observe(handling, worker, progress.iteration, progress.samples_done, None)
+
+
+def on_micro_batch(handling: Handling, worker: Worker, size: MicroBatch) -> None:
+    """A worker has measured in which pieces it works where work may be cut."""
+    compared = f"{size.overhead:.0%} longer than {size.whole} at once, as measured"
+    handling.give(
+        NoteMicroBatch,
+        f"{worker.title} works in micro-batches of {size.samples} samples: {compared}",
+        rank=worker.index,
+        samples=size.samples,
+        whole=size.whole,
+        overhead=size.overhead,
+    )
 
 
 def on_computed(handling: Handling, worker: Worker, computed: Computed) -> None:
@@ -68,7 +81,7 @@ def _observe(
         iteration=iteration,
         samples=samples,
         requests=finished or samples >= job.shares[worker.index],
-        total=handling.spec.global_batch,
+        total=job.batch,
         loss=loss,
     )
     policies.barrier_state, cut = policies.cutter.observe(processed, policies.barrier_state)

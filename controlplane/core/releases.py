@@ -3,17 +3,18 @@
 Shares change by batching policy, watermarks by barrier policy; both go out as whole orders.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
-from controlplane.core import ending, learning
+from controlplane.core import ending, handout, learning
 from controlplane.core.choices import Observation, Progress, ShareDecision, ShareRequest
 from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders, SetShares
 from controlplane.core.handling import Handling
 from controlplane.core.leases import raise_to
 from controlplane.core.standing import stand
-from controlplane.core.state import Server, Worker
-from controlplane.core.states import JobState
-from controlplane.protocol.orders import Apply, Member, Orders, ServerOrders
+from controlplane.core.state import Job, Server, Worker
+from controlplane.core.states import AT_WORK, JobState, ProcessState
+from controlplane.protocol.orders import Apply, Member, Orders, PeerAddress, ServerOrders
 
 LEAD_ITERATIONS = 50
 """How far ahead a synchronous barrier grants at most."""
@@ -31,17 +32,25 @@ LEAD_S = 15.0
 def share_request(handling: Handling, iteration: int) -> ShareRequest:
     """What a batching policy has to divide at ``iteration``."""
     job, spec = handling.job, handling.spec
-    total = spec.global_batch
+    total = job.batch
     highest = spec.limits.maximum if spec.limits.maximum is not None else total
-    limits = dict.fromkeys(job.roster, (spec.limits.minimum, highest))
+    limits = _within_memory(job, dict.fromkeys(job.roster, (spec.limits.minimum, highest)))
     return ShareRequest(iteration=iteration, total=total, current=dict(job.shares), limits=limits)
+
+
+def _within_memory(job: Job, limits: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Narrower where a worker's memory ran short, if that is possible: whoever must do more does it in pieces."""
+    narrower = {
+        rank: (low, max(low, min(high, job.workers[rank].ceiling or high))) for rank, (low, high) in limits.items()
+    }
+    return narrower if sum(high for _, high in narrower.values()) >= job.batch else limits
 
 
 def take_shares(handling: Handling, decision: ShareDecision, iteration: int, *, tell: bool) -> None:
     """Let ``decision`` hold from ``iteration`` on."""
     job = handling.job
     job.shares = decision.shares
-    job.offsets = handling.chosen.data.offsets(decision.shares)
+    handout.take_batch(handling, decision, iteration)
     job.share_from = iteration
     if tell:
         handling.give(
@@ -61,11 +70,15 @@ def take_shares(handling: Handling, decision: ShareDecision, iteration: int, *, 
 def decide_shares(handling: Handling, observations: list[Observation]) -> bool:
     """Decide the shares of the iteration after the completed one; True if they changed."""
     job, batching = handling.job, handling.chosen.batching
-    iteration = job.completed + (1 if batching.every_iteration else 2)
+    if job.is_short:
+        return False
+    soon = batching.every_iteration or handling.chosen.partitioned is not None
+    iteration = job.completed + (1 if soon else 2)
     request = share_request(handling, iteration)
     handling.chosen.batching_state, decision = batching.decide(request, observations, handling.chosen.batching_state)
     learning.record(handling, decision)
-    changed = decision.shares != job.shares
+    now = (job.shares, job.budget_s, job.ceilings)
+    changed = (decision.shares, decision.budget_s, decision.ceilings) != now
     if changed:
         take_shares(handling, decision, iteration, tell=True)
     return changed
@@ -81,19 +94,21 @@ def raise_watermarks(handling: Handling) -> dict[int, str]:
         first_iteration=job.first_iteration,
         lead=lead(handling),
     )
-    last = job.stop_at - 1 if job.stop_at is not None else None
+    ends = [end - 1 for end in (job.stop_at, job.join_at) if end is not None]
+    last = min(ends, default=None)
     grown: dict[int, str] = {}
     for rank, release in handling.chosen.barrier.release(progress).items():
         mark = release.watermark if last is None else min(release.watermark, last)
         if mark > job.workers[rank].watermark:
             raise_to(job.workers[rank], mark)
             grown[rank] = release.reason
+    handout.hand_out(handling, job.roster)
     return grown
 
 
 def lead(handling: Handling) -> int:
-    """How many iterations ahead a synchronous barrier may grant."""
-    return lead_of(handling.job.iteration_s)
+    """How many iterations ahead a synchronous barrier may grant; one, where samples go out with the leave."""
+    return 1 if handling.chosen.partitioned is not None else lead_of(handling.job.iteration_s)
 
 
 def lead_of(iteration_s: float) -> int:
@@ -119,20 +134,35 @@ def issue(handling: Handling, worker: Worker, reason: str) -> None:
         generation=job.generation,
         sequence=job.sequence,
         **(_leased(handling, worker) if free else _shared(handling, worker)),
-        global_batch=handling.spec.global_batch,
+        global_batch=job.width,
         watermark=worker.watermark,
         placement_version=job.placement_version,
         stop_at=worker.stop_at if free else job.stop_at,
         evaluator=worker.index == job.roster[0],
-        durable=worker.heard,
         held_s=(handling.now_ms - worker.done_ms) / 1000 if worker.done_ms else 0.0,
         skip_to=worker.skip_to,
         hold=job.hold_sequence is not None,
         cut=job.cut,
         progress_s=_progress_s(handling),
         announce=handling.chosen.namer is not None,
+        budget_s=job.budget_s,
+        ceiling=job.ceilings.get(worker.index),
+        **(_pieces(worker) if handling.chosen.partitioned is not None else {}),
+        final=not free or not _others_at_work(job, worker),
+        probes=job.probes if worker.index == job.prober else {},
+        probe_round=job.probe_round,
     )
     handling.give(IssueOrders, reason, rank=worker.index, instance=worker.instance, orders=worker.orders)
+
+
+def _pieces(worker: Worker) -> dict[str, Any]:
+    """Samples out of splits of its own."""
+    return {"pieces": worker.pieces, "pieces_of": worker.pieces_of} if worker.pieces_of >= 0 else {}
+
+
+def _others_at_work(job: Job, worker: Worker) -> bool:
+    """Whether the parameters may still change when this worker has finished; asked of the evaluator alone."""
+    return worker.index == job.roster[0] and job.at_work > (worker.state in AT_WORK)
 
 
 def _shared(handling: Handling, worker: Worker) -> dict[str, Any]:
@@ -183,8 +213,18 @@ def issue_placement(handling: Handling, worker: Worker, reason: str) -> None:
         incarnation=job.incarnation,
         version=job.placement_version,
         blocks=job.blocks,
-        servers={server.index: (server.instance, server.host, server.port) for server in job.live_servers},
+        servers=_addresses(job.live_servers),
+        generation=job.generation,
+        peers=_peers(handling),
     )
+
+
+def _peers(handling: Handling) -> list[PeerAddress]:
+    """Where the members of the present generation find each other, if they are to."""
+    if not handling.spec.reduces:
+        return []
+    members = [handling.job.workers[rank] for rank in handling.job.roster]
+    return [PeerAddress(rank=worker.index, host=worker.host, port=worker.port) for worker in members]
 
 
 def issue_server_orders(handling: Handling, server: Server, reason: str) -> None:
@@ -194,11 +234,15 @@ def issue_server_orders(handling: Handling, server: Server, reason: str) -> None
         Member(rank=rank, instance=job.workers[rank].instance, from_iteration=job.workers[rank].from_iteration)
         for rank in job.roster
     ]
+    change = job.change
+    moves = change.moves if change is not None else {}
+    sends = {index: each.destination for index, each in moves.items() if each.source == server.index}
     handling.give(
         IssueServerOrders,
         reason,
         index=server.index,
         instance=server.instance,
+        receivers=_addresses([job.servers[index] for index in sorted(set(sends.values()))]),
         orders=ServerOrders(
             incarnation=job.incarnation,
             generation=job.generation,
@@ -206,9 +250,17 @@ def issue_server_orders(handling: Handling, server: Server, reason: str) -> None
             members=members,
             placement_version=job.placement_version,
             blocks=[block for block in job.blocks if block.server == server.index],
-            durable=server.heard,
+            next_placement=change.version if change is not None else 0,
+            sends=sends,
+            freeze_at=change.freeze_at if change is not None else 0,
+            aggregation=handling.spec.weighing,
             apply=_apply(handling),
             apply_from=job.apply_from,
+            skip_to=job.skip_to,
+            restore=job.restore,
+            save_at=job.save_at,
+            whole=job.whole if server.index == min(each.index for each in job.live_servers) else None,
+            scale=_scale(handling),
             quorums=dict(job.quorums),
             named_from=job.apply_from if handling.chosen.namer is not None else None,
             passed=dict(job.passed),
@@ -216,11 +268,24 @@ def issue_server_orders(handling: Handling, server: Server, reason: str) -> None
     )
 
 
+def _addresses(servers: Iterable[Server]) -> dict[int, tuple[str, str, int]]:
+    """Those that have said where they listen."""
+    return {server.index: (server.instance, server.host, server.port) for server in servers if server.port}
+
+
 def _apply(handling: Handling) -> Apply:
     gate = handling.chosen.gate
     if gate is None:
         return "quorum"
-    return "release" if gate.holds_updates else "arrival"
+    return "release" if gate.holds_updates and handling.job.stop_at is None else "arrival"
+
+
+def _scale(handling: Handling) -> float:
+    """Which part of a step one update makes where it is applied by itself."""
+    gate = handling.chosen.gate
+    if gate is None:
+        return 1.0
+    return gate.step_scale if gate.step_scale is not None else 1.0 / max(1, len(handling.job.roster))
 
 
 def stop_at(handling: Handling, iteration: int, reason: str) -> None:
@@ -258,7 +323,23 @@ def stop_each(handling: Handling, reason: str, *, soon: bool) -> None:
         worker = job.workers[rank]
         worker.stop_at = (stand(worker) if soon else worker.watermark) + 1
     job.stop_at = max(job.workers[rank].watermark for rank in job.roster) + 1
-    issue_all(handling, f"stop {'at the next boundary' if soon else 'after what was handed out'}: {reason}")
+    told = f"stop {'at the next boundary' if soon else 'after what was handed out'}: {reason}"
+    gate = handling.chosen.gate
+    if gate is not None and gate.holds_updates:
+        # Nobody is let pass any more. As a generation of its own, so that the last pull is answered after that.
+        job.generation += 1
+        issue_all(handling, told)
+        for server in job.live_servers:
+            issue_server_orders(handling, server, told)
+    else:
+        issue_all(handling, told)
+
+
+def _let_finish(handling: Handling) -> None:
+    """Only one worker is left: if it is to save the final parameters, they will not change any more."""
+    evaluator = handling.job.workers[handling.job.roster[0]]
+    if evaluator.state in AT_WORK:
+        issue(handling, evaluator, "nobody else pushes any more")
 
 
 def worker_finished(handling: Handling, worker: Worker) -> None:
@@ -266,4 +347,18 @@ def worker_finished(handling: Handling, worker: Worker) -> None:
     job = handling.job
     if job.state is JobState.RUNNING:
         handling.move_job(JobState.FINISHING, job.stop_reason, awaited="every worker's end and the saved parameters")
+        _leave_out_latecomers(handling)
+    if handling.chosen.gate is not None and job.at_work == 1:
+        _let_finish(handling)
     ending.finish_if_all_have(handling)
+
+
+def _leave_out_latecomers(handling: Handling) -> None:
+    """Who has not come to count by now will not: the job ends without them."""
+    job = handling.job
+    for title in [title for title in job.revivals if title[0] == "w"]:
+        del job.revivals[title]
+    for worker in job.live_workers:
+        if not job.counts(worker.index):
+            handling.move_process(worker, ProcessState.STOPPED, "the job ends before it could count")
+            handling.stop_process(worker, "the job ends before it could count")

@@ -1,29 +1,107 @@
 """Who counts, and from when: each change makes a new generation."""
 
-from controlplane.core import asynchrony, ending, flags, learning, leases, partial, releases, standing
-from controlplane.core.blocks import cut_blocks
+import itertools
+
+from controlplane.core import (
+    asynchrony,
+    checkpoints,
+    flags,
+    handout,
+    learning,
+    leases,
+    partial,
+    pausing,
+    placing,
+    releases,
+    standing,
+)
 from controlplane.core.choices import ShareRequest
-from controlplane.core.commands import MoveJob, SetPlacement, SetRoster
+from controlplane.core.commands import MoveJob, SetRoster
 from controlplane.core.handling import Handling
-from controlplane.core.state import Worker
+from controlplane.core.state import Job, Worker
 from controlplane.core.states import JobState, ProcessState
 
+NAMED = 8
+"""How many of those who have not said hello are named."""
 
-def begin_when_all_are_ready(handling: Handling) -> None:
-    """Start the first generation once every process has said hello."""
+PATIENCE_MS = 5_000
+"""How long a job that may begin with fewer workers waits for the others."""
+
+HERE = frozenset({ProcessState.READY, ProcessState.UNREACHABLE})
+
+
+def begin_when_ready(handling: Handling) -> None:
+    """Start a generation once every process has said hello, or enough have and the others had their time."""
     job, spec = handling.job, handling.spec
-    missing = [process.title for process in job.live_processes if process.state is ProcessState.ORDERED]
-    if missing:
-        named = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+    missing = len(job.starting) + len(job.revivals)
+    if missing and not _enough(handling):
+        more = missing - NAMED
+        titles = itertools.islice(itertools.chain(job.starting, job.revivals), NAMED)
+        named = ", ".join(titles) + (f" and {more} more" if more > 0 else "")
         handling.give(MoveJob, "its processes start", state=job.state, awaited=f"hello of {named}")
         return
-    _place(handling)
-    handling.move_job(JobState.RUNNING, f"{spec.workers} workers and {spec.servers} servers are ready")
+    ready = [rank for rank, worker in sorted(job.workers.items()) if worker.state in HERE]
+    if job.is_rebuilding:
+        _begin_again(handling, ready)
+        return
+    if not checkpoints.choose_start(handling):
+        return
+    placing.place_first(handling)
+    missed = f" of {spec.workers}" if len(ready) < spec.workers else ""
+    handling.move_job(JobState.RUNNING, f"{len(ready)}{missed} workers and {spec.servers} servers are ready")
     job.running_ms = handling.now_ms
     if spec.stop.iterations is not None and handling.chosen.gate is None:
         job.stop_at = spec.stop.iterations
         job.stop_reason = f"{spec.stop.iterations} iterations were asked for"
-    begin_generation(handling, sorted(job.workers), first_iteration=0, reason="the first roster")
+    _enlist(handling, ready, job.completed + 1)
+    begin_generation(handling, ready, first_iteration=job.completed + 1, reason="the first roster")
+
+
+def enough_at_ms(job: Job) -> int | None:
+    """When those who are missing at the beginning have had their time; None where nobody begins."""
+    if job.is_rebuilding:
+        return job.rebuild_ms + PATIENCE_MS
+    assert job.spec is not None
+    can_begin = job.state is JobState.STARTING and job.spec.elastic.minimum_workers is not None
+    return job.since_ms + PATIENCE_MS if can_begin else None
+
+
+def _enough(handling: Handling) -> bool:
+    """Everybody is looked at only when the others have had their time."""
+    job = handling.job
+    at_ms = enough_at_ms(job)
+    if at_ms is None or handling.now_ms < at_ms:
+        return False
+    ready = sum(worker.state in HERE for worker in job.workers.values())
+    servers_are_here = all(title[0] == "w" for title in itertools.chain(job.starting, job.revivals))
+    return servers_are_here and ready >= (handling.spec.elastic.minimum_workers or 1)
+
+
+def _begin_again(handling: Handling, ready: list[int]) -> None:
+    """After a rollback: with new servers, from the iteration that is next."""
+    job = handling.job
+    job.is_rebuilding = False
+    job.plans += 1
+    job.placement_version = job.plans
+    del job.pauses["servers"]
+    first = job.completed + 1
+    reason = f"{len(ready)} workers and {len(job.live_servers)} servers go on with iteration {first}"
+    if job.pauses:
+        job.hold_sequence = job.sequence + 1
+    else:
+        job.paused_ms += handling.now_ms - job.since_ms
+        handling.move_job(JobState.RUNNING, reason)
+    _enlist(handling, ready, first)
+    begin_generation(handling, ready, first_iteration=first, reason=reason)
+
+
+def _enlist(handling: Handling, ranks: list[int], first: int) -> None:
+    """These count from ``first`` on, and owe nothing before."""
+    for rank in ranks:
+        worker = handling.job.workers[rank]
+        worker.done = first - 1
+        leases.raise_to(worker, first - 1)
+        flags.close_flag(handling, rank, "dead", f"w{rank} counts again from iteration {first} on")
 
 
 def begin_generation(handling: Handling, ranks: list[int], *, first_iteration: int, reason: str) -> None:
@@ -36,31 +114,60 @@ def begin_generation(handling: Handling, ranks: list[int], *, first_iteration: i
     job.roster = ranks
     job.first_iteration = first_iteration
     standing.recount(job)
-    job.shares = _even_split(handling.spec.global_batch, ranks)
+    _resize(handling, first_iteration)
+    before, job.shares = job.shares, _even_split(job.batch, ranks) if ranks else {}
     handling.give(SetRoster, reason, generation=job.generation, first_iteration=first_iteration, ranks=ranks)
-    request: ShareRequest = releases.share_request(handling, first_iteration)
-    try:
-        state, decision = handling.chosen.batching.start(request, handling.chosen.batching_state)
-    except ValueError as error:
-        ending.end(handling, JobState.FAILED, f"no shares for generation {job.generation}: {error}")
+    if ranks and not handout.begin(handling, ranks):
         return
-    handling.chosen.batching_state = state
-    learning.record(handling, decision)
-    releases.take_shares(handling, decision, first_iteration, tell=True)
+    told = _share_out(handling, before, first_iteration) if ranks else reason
     releases.raise_watermarks(handling)
     partial.begin(handling, left)
     asynchrony.begin(handling)
+    placing.place_generation(handling)
     # Placement before orders: orders name a placement version that the worker must have. Sequence numbers of the
     # servers' orders come from the workers' ones, so those are made first and the servers' follow.
     for worker in [job.workers[rank] for rank in ranks]:
         releases.issue_placement(handling, worker, reason)
-    releases.issue_all(handling, decision.reason)
+    releases.issue_all(handling, told)
     for server in job.live_servers:
         releases.issue_server_orders(handling, server, reason)
 
 
+def _share_out(handling: Handling, before: dict[int, int], first_iteration: int) -> str:
+    """Shares for the new roster; where limits forbid any, the old ones stay and the job pauses. Why they are so."""
+    job = handling.job
+    request: ShareRequest = releases.share_request(handling, first_iteration)
+    try:
+        state, decision = handling.chosen.batching.start(request, handling.chosen.batching_state)
+    except ValueError as error:
+        job.shares = {rank: before.get(rank, 0) for rank in job.roster}
+        job.offsets = handling.chosen.data.offsets(job.shares)
+        job.is_short = True
+        job.budget_s, job.ceilings, job.budget_width = None, {}, 0
+        reason = f"no shares for generation {job.generation}: {error}"
+        pausing.pause(handling, "limits", reason)
+        return reason
+    job.is_short = False
+    handling.chosen.batching_state = state
+    learning.record(handling, decision)
+    releases.take_shares(handling, decision, first_iteration, tell=True)
+    return decision.reason
+
+
+def _resize(handling: Handling, first_iteration: int) -> None:
+    """Where the global batch goes with the number of workers: later iterations take their samples from here on."""
+    job, spec = handling.job, handling.spec
+    size = len(job.roster) * spec.usual_share
+    if spec.elastic.global_batch == "keep" or size in (0, job.batch):
+        return
+    if handling.chosen.gate is None:
+        job.origin_position += (first_iteration - job.origin_iteration) * job.width
+        job.origin_iteration = first_iteration
+    job.global_batch = size
+
+
 def depart(handling: Handling, worker: Worker, why: str) -> None:
-    """A counting worker is dead: the others go on without it, in a new generation."""
+    """A counting worker is dead: the others, if there are any, go on without it in a new generation."""
     job = handling.job
     flags.close_all(handling, f"{worker.title} {why}", rank=worker.index)
     flags.open_flag(handling, worker.index, "dead", "lasting", f"{worker.title} {why}", {"iteration": worker.done})
@@ -69,25 +176,8 @@ def depart(handling: Handling, worker: Worker, why: str) -> None:
     leases.drop_after(job, worker, worker.done)
     job.passed.pop(worker.index, None)
     left = [rank for rank in job.roster if rank != worker.index]
-    if not left:
-        ending.end(handling, JobState.FAILED, f"{worker.title} {why}; no worker is left")
-        return
-    first = min(standing.stand(job.workers[rank]) for rank in left) + 1
+    first = min((standing.stand(job.workers[rank]) for rank in left), default=job.completed) + 1
     begin_generation(handling, left, first_iteration=first, reason=f"{worker.title} {why}")
-
-
-def _place(handling: Handling) -> None:
-    job = handling.job
-    slices = cut_blocks(job.servers[0].tensor_sizes)
-    job.blocks, reason = handling.chosen.placement.place(slices, sorted(job.servers))
-    job.placement_version += 1
-    handling.give(
-        SetPlacement,
-        reason,
-        version=job.placement_version,
-        policy=job.synchronization.placement.name,
-        blocks=job.blocks,
-    )
 
 
 def _even_split(total: int, ranks: list[int]) -> dict[int, int]:

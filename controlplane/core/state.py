@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from controlplane.core.choices import Observation
+from controlplane.core.choices import Observation, Transfer
 from controlplane.core.states import PROCESS_OVER, JobState, ProcessState
-from controlplane.protocol.orders import Block, Orders, Range, Role
+from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, SavedBlock, WholeCheckpoint
+from controlplane.protocol.orders import Block, Orders, Piece, Range, Role
 from controlplane.protocol.spec import Choice, Emulation, JobSpec, Synchronization
 
-SNAPSHOT_VERSION: Final = 2
+SNAPSHOT_VERSION: Final = 3
 
 
 class SnapshotVersionError(ValueError):
@@ -33,6 +34,7 @@ class Process(msgspec.Struct, kw_only=True):
     since_ms: int
     seen_ms: int
     """Its last sign of life."""
+    ordered_ms: int = 0
     heard: int = 0
     """The last of its message numbers that was taken in."""
 
@@ -68,9 +70,21 @@ class Worker(Process, kw_only=True):
     """Asynchronous modes: where this worker ends."""
     pace_s: float = 0.0
     """Asynchronous modes: smoothed length of its iterations."""
+    pieces: list[Piece] = []
+    """Where the data are split: its samples of the iteration ``pieces_of``."""
+    pieces_of: int = -1
+    drawn: int = 0
+    """So many of them were processed, which the splits do not know of yet."""
     is_held: bool = False
     """It said that it stands, by orders with hold."""
     orders: Orders | None = None
+    ceiling: int | None = None
+    """The most samples that its memory holds at once, as far as it ran short of it."""
+    parameters: int = 0
+    """How many it has, by its hello."""
+    host: str = ""
+    port: int = 0
+    """Where the other workers of an all-reduce job find it."""
 
 
 class Server(Process, kw_only=True):
@@ -79,6 +93,88 @@ class Server(Process, kw_only=True):
     host: str = ""
     port: int = 0
     tensor_sizes: list[int] = []
+    retiring: bool = False
+    """It was told to end, since it holds nothing any more."""
+    generation: int = -1
+    """The one that it follows, by its last report."""
+    found: list[FoundCheckpoint] = []
+    skipped: list[str] = []
+    """Checkpoints that the job could start from, and why not from others."""
+    highest: int = 0
+    """The highest version of its blocks, by its last report."""
+
+
+class BlockMove(msgspec.Struct, kw_only=True):
+    """One block on its way: ``state`` is one of ``moving.MoveState``."""
+
+    source: int
+    destination: int
+    state: str
+
+
+class PlacementChange(msgspec.Struct, kw_only=True):
+    """A change of placement that was ordered and is not committed."""
+
+    version: int
+    """Of the placement that it leads to."""
+    blocks: list[Block]
+    """All of them, where they are to be."""
+    moves: dict[int, BlockMove]
+    """Those that move, by index."""
+    freeze_at: int
+    """The version of the values at which sources freeze them."""
+    ordered_ms: int
+    reason: str
+    now_s: float | None = None
+    predicted_s: float | None = None
+    frozen_s: float = 0.0
+    """The longest that a source took from freezing its blocks to their acknowledgement."""
+
+
+class Revival(msgspec.Struct, kw_only=True):
+    """A process that ended and is to be started again."""
+
+    number: int
+    due_ms: int
+    wants_slot: bool = False
+    """The scheduler was asked for a slot."""
+
+
+class Checkpoint(msgspec.Struct, kw_only=True):
+    """A state of the whole job that is kept: every block at version ``iteration``."""
+
+    iteration: int
+    position: int
+    """The first position of the permutations that it had not processed."""
+    stop_at: int | None = None
+    dropped: int = 0
+    """Asynchronous modes: samples that were handed out before it and are not in it."""
+    is_start: bool = False
+    """It is of the job that this one started from."""
+
+
+class SlotRequest(msgspec.Struct, kw_only=True):
+    """A slot for one more server was asked for."""
+
+    index: int
+    asked_ms: int
+
+
+class PlacementTrial(msgspec.Struct, kw_only=True):
+    """What a change of placement turns out to be worth."""
+
+    version: int
+    committed: int | None = None
+    """The last iteration that was complete when it was committed."""
+    took_s: float = 0.0
+    """From the order to the commit, in which training went on."""
+    before_s: float | None = None
+    """What an exchange took under the placement before."""
+    predicted_s: float | None = None
+    paused_s: dict[int, float] = {}
+    """By rank: how long blocks on their way held that worker up."""
+    seconds: list[float] = []
+    """What exchanges took since, one figure per iteration."""
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -90,12 +186,48 @@ class Job(msgspec.Struct, kw_only=True):
     """The choices that hold now: those of the spec, until somebody changes them."""
     state: JobState = JobState.SUBMITTED
     since_ms: int = 0
+    awaited: str = ""
+    """What was last said to be awaited in this state."""
     workers: dict[int, Worker] = {}
     servers: dict[int, Server] = {}
     lives: dict[str, int] = {}
     """How many instances of each process there have been, by its title."""
+    starting: dict[str, None] = {}
+    """Titles of the processes that were ordered and have not said hello, in that order."""
+    at_work: int = 0
+    """How many workers live and have not reached the job's end."""
+    revivals: dict[str, Revival] = {}
+    """Those that are to be started again, by title."""
+    restarts: dict[str, int] = {}
+    """How often each was started again, by title."""
+    join_at: int | None = None
+    """Workers wait to join; in synchronous modes, before this iteration."""
+    pauses: dict[str, str] = {}
+    """Why the job is paused: each cause with its reason. It goes on when there is none."""
+    checkpoints: list[Checkpoint] = []
+    """Those that can be returned to, the oldest first."""
+    saving: dict[int, dict[int, SavedBlock]] = {}
+    """What is written of checkpoints that are not whole: by iteration, the pieces by their start."""
+    whole: WholeCheckpoint | None = None
+    """One whose manifest is to be written."""
+    saving_stage: str = ""
+    """Asynchronous modes: "hold" while workers are to stand for a checkpoint, "save" while servers write it."""
+    save_at: int | None = None
+    saved_rounds: int = 0
+    """Asynchronous modes: how many global batches had been handed out when the last one was begun."""
+    restore: Restore | None = None
+    """The checkpoint that the present lives began with."""
+    is_rebuilding: bool = False
+    """All processes begin anew, since a server was lost."""
+    rebuild_ms: int = 0
+    looked_ms: int = 0
+    """When time passed last, by the log's clock."""
+    away: list[int] = []
+    """Agents that gave no sign of life lately, as of then."""
 
     incarnation: int = 0
+    forgot: bool = False
+    """Whether orders may have been given that this state does not know of: a part of the log was lost."""
     generation: int = 0
     sequence: int = 0
     """Of the last orders; rises over the job's whole life."""
@@ -103,10 +235,25 @@ class Job(msgspec.Struct, kw_only=True):
     first_iteration: int = 0
     """From which the present roster counts."""
     shares: dict[int, int] = {}
+    """By rank, of everyone who counts."""
     offsets: dict[int, int] = {}
+    is_short: bool = False
+    """Limits forbid the present roster to share the whole global batch: the shares are those from before."""
+    global_batch: int = 0
+    """The present one, where it goes with the number of workers; 0: as the spec has it."""
+    budget_s: float | None = None
+    """Workers stop processing an iteration after so long."""
+    ceilings: dict[int, int] = {}
+    """With a budget: how many samples each may process, by rank."""
     share_from: int = 0
     origin_iteration: int = 0
     origin_position: int = 0
+    budget_width: int = 0
+    """With a budget: positions from one iteration to the next; 0: as many as the global batch."""
+    processed: dict[int, int] = {}
+    """Samples that were reported of synchronous iterations which are not complete, by iteration."""
+    sample_count: int = 0
+    """Of the training split."""
     completed: int = -1
     """The last iteration that every counting worker has reported."""
     behind: int = 0
@@ -116,6 +263,8 @@ class Job(msgspec.Struct, kw_only=True):
     """Smoothed length of an iteration."""
     observed: dict[int, dict[int, Observation]] = {}
     """Observations of iterations that are not completed, by iteration and rank."""
+    transfers: dict[int, list[Transfer]] = {}
+    """Exchanges with servers in iterations that are not completed, by iteration."""
 
     cursor: int = 0
     """Asynchronous modes: the first position of the permutations that was not handed out."""
@@ -123,12 +272,16 @@ class Job(msgspec.Struct, kw_only=True):
     """Samples that were handed out and will not be used: their worker died, or policies changed."""
     recent: dict[int, Observation] = {}
     """Asynchronous modes: the latest observation of each worker in this round."""
+    recent_transfers: list[Transfer] = []
+    """Asynchronous modes: the exchanges with servers in this round."""
     speed: float = 0.0
     """Asynchronous modes: samples per second of all workers together, as of the last round."""
     round_reports: int = 0
     """Reports since the last round, which takes as many as there are workers."""
     apply_from: int = 0
     """The first iteration under the present barrier."""
+    skip_to: int = 0
+    """Iterations before this one are not owed by anybody: the job became synchronous with it."""
     passed: dict[int, int] = {}
     """PSP by the letter: by rank, up to which iteration servers may apply its updates."""
     cut: int | None = None
@@ -147,8 +300,26 @@ class Job(msgspec.Struct, kw_only=True):
 
     placement_version: int = 0
     blocks: list[Block] = []
+    plans: int = 0
+    """The highest version that any placement had or was to have."""
+    known_servers: list[int] = []
+    """Servers that workers were told of with the present placement."""
+    change: PlacementChange | None = None
+    trial: PlacementTrial | None = None
+    exchange_s: float | None = None
+    """What a worker's exchange with all servers, side by side, took in the last iteration."""
+    probes: dict[int, int] = {}
+    """Servers to be timed, and by how many bytes."""
+    probe_round: int = 0
+    prober: int | None = None
+    """The rank of the worker that is to do it."""
+    request: SlotRequest | None = None
+    ask_again_ms: int = 0
+    """There was no slot for another server: not before then is one asked for again."""
+    shown_ms: int = 0
+    """When the detector was last shown an iteration."""
     flags: dict[str, str] = {}
-    """Open flags: from ``kind:rank`` to the flag's name."""
+    """Open flags: from ``kind:subject:rank`` to the flag's name."""
     flag_count: int = 0
 
     running_ms: int | None = None
@@ -174,6 +345,21 @@ class Job(msgspec.Struct, kw_only=True):
     def live_processes(self) -> list[Process]:
         """All of them, workers first."""
         return [*self.live_workers, *self.live_servers]
+
+    def counts(self, rank: int) -> bool:
+        """Whether that worker is in the roster."""
+        return rank in self.shares
+
+    @property
+    def batch(self) -> int:
+        """Samples per iteration over all who count."""
+        assert self.spec is not None
+        return self.global_batch or self.spec.global_batch
+
+    @property
+    def width(self) -> int:
+        """Positions from one synchronous iteration to the next."""
+        return self.budget_width or self.batch
 
     def process(self, role: Role, index: int) -> Process | None:
         """The current life of that process, if there ever was one."""

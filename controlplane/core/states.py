@@ -37,7 +37,7 @@ JOB_ARROWS: dict[JobState, frozenset[JobState]] = {
     J.STARTING: frozenset({J.RUNNING, J.CANCELLED, J.FAILED}),
     J.RUNNING: frozenset({J.PAUSED, J.FINISHING, J.CANCELLED, J.FAILED}),
     J.PAUSED: frozenset({J.RUNNING, J.FINISHING, J.CANCELLED, J.FAILED}),
-    J.FINISHING: frozenset({J.SUCCEEDED, J.CANCELLED, J.FAILED}),
+    J.FINISHING: frozenset({J.PAUSED, J.SUCCEEDED, J.CANCELLED, J.FAILED}),
     J.SUCCEEDED: frozenset(),
     J.FAILED: frozenset(),
     J.CANCELLED: frozenset(),
@@ -53,6 +53,8 @@ PROCESS_ARROWS: dict[ProcessState, frozenset[ProcessState]] = {
 }
 
 JOB_OVER = frozenset(state for state, after in JOB_ARROWS.items() if not after)
+AT_WORK = frozenset({P.ORDERED, P.READY, P.UNREACHABLE})
+"""A process lives and has not reached the job's end."""
 PROCESS_OVER = frozenset(state for state, after in PROCESS_ARROWS.items() if not after)
 
 ENDED_AS: dict[str, str] = {J.SUCCEEDED: "has succeeded", J.FAILED: "has failed", J.CANCELLED: "was cancelled"}

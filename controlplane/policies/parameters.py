@@ -45,37 +45,6 @@ class EmaParameters(Part, frozen=True, kw_only=True):
     alpha: Annotated[float, Meta(gt=0.0, le=1.0, description="Weight of the latest observation.")] = 0.2
 
 
-class RelativeParameters(Part, frozen=True, kw_only=True):
-    """Parameters of the straggler detector relative."""
-
-    window: Annotated[int, Meta(ge=1, le=1000, description="Iterations that a verdict looks back on.")] = 10
-    slow_iterations: Annotated[
-        int, Meta(ge=1, description="A flag opens when so many of them were slow; it closes when as many were not.")
-    ] = 8
-    slow: Annotated[
-        float, Meta(gt=1.0, le=100.0, description="An iteration is slow from so many times the others' median on.")
-    ] = 1.5
-    recovered: Annotated[
-        float,
-        Meta(ge=1.0, le=100.0, description="An open flag counts an iteration as good below so many times the median."),
-    ] = 1.25
-    minimum_part: Annotated[
-        float, Meta(ge=0.0, le=1.0, description="Least part of the iteration that the time lost must make up.")
-    ] = 0.1
-    minimum_s: Annotated[float, Meta(ge=0.0, description="Least time lost per iteration, in seconds.")] = 0.001
-    minimum_workers: Annotated[
-        int, Meta(ge=3, description="With fewer measured workers there is not enough evidence.")
-    ] = 3
-
-    def __post_init__(self) -> None:
-        if self.slow_iterations > self.window:
-            raise ValueError(f"slow_iterations of at most window, which is {self.window}")
-        if 2 * self.slow_iterations <= self.window:
-            raise ValueError(f"slow_iterations above half of window, which is {self.window}")
-        if self.recovered > self.slow:
-            raise ValueError(f"recovered of at most slow, which is {self.slow}")
-
-
 class ArimaParameters(Part, frozen=True, kw_only=True):
     """Parameters of the predictor arima."""
 
@@ -112,13 +81,26 @@ class RegressionParameters(Part, frozen=True, kw_only=True):
     ] = 0.998
 
 
-class SspParameters(Part, frozen=True, kw_only=True):
+class ArrivalParameters(Part, frozen=True, kw_only=True):
+    """Parameters of the barrier asp, and what all asynchronous ones have in common."""
+
+    step_scale: Annotated[
+        float | None,
+        Meta(description="Which part of a step an update makes when it is applied by itself; null: 1 / workers."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.step_scale is not None and not 0.0 < self.step_scale <= 1.0:
+            raise ValueError(f"step_scale above 0 and at most 1, or null for 1 / workers (found {self.step_scale})")
+
+
+class SspParameters(ArrivalParameters, frozen=True, kw_only=True):
     """Parameters of the barrier ssp."""
 
     staleness: Annotated[int, Meta(ge=0, description="Iterations that a worker may be ahead of the slowest.")] = 5
 
 
-class PbspParameters(Part, frozen=True, kw_only=True):
+class PbspParameters(ArrivalParameters, frozen=True, kw_only=True):
     """Parameters of the barrier pbsp, and what pssp has in common with it."""
 
     sample: Annotated[
@@ -153,6 +135,7 @@ class PbspParameters(Part, frozen=True, kw_only=True):
     ] = False
 
     def __post_init__(self) -> None:
+        ArrivalParameters.__post_init__(self)
         if self.threshold_s is not None and not self.threshold_s > 0:
             raise ValueError(f"threshold_s above 0, or null for K-means (found {self.threshold_s})")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from controlplane.core.combinations import conflict
 from controlplane.policies import parameters
 from controlplane.protocol.base import Value
 from controlplane.protocol.spec import Choice, Part, SpecError, Synchronization
@@ -36,8 +37,6 @@ class Registration(Value, frozen=True, kw_only=True):
     paper: str
     parts: dict[str, str] = {}
     """Parameters that choose a policy themselves, or several in a list, and the question that they answer."""
-    live: bool = True
-    """Whether workers and servers carry it out; the others decide in the simulator only, so far."""
 
 
 class CatalogueEntry(Value, frozen=True, kw_only=True):
@@ -51,8 +50,6 @@ class CatalogueEntry(Value, frozen=True, kw_only=True):
     schema: dict[str, Any]
     """JSON schema of the parameters."""
     parts: dict[str, str]
-    live: bool
-    """Whether a job can be submitted with it."""
 
 
 REGISTRATIONS = (
@@ -88,7 +85,6 @@ REGISTRATIONS = (
         path="controlplane.policies.batching.lb_bsp_federated:LbBspFederated",
         explanation="Clients' batch sizes follow their smoothed speeds; local steps and learning rate stay.",
         paper="LB-BSP 3.5",
-        live=False,
     ),
     Registration(
         question="batching",
@@ -106,7 +102,6 @@ REGISTRATIONS = (
         explanation="A common time budget in which each worker processes what fits; for work that can be cut.",
         paper="our own",
         parts={"predictor": "prediction"},
-        live=False,
     ),
     Registration(
         question="prediction",
@@ -175,11 +170,10 @@ REGISTRATIONS = (
     Registration(
         question="barrier",
         name="asp",
-        parameters=parameters.NoParameters,
+        parameters=parameters.ArrivalParameters,
         path="controlplane.policies.barriers.asp:Asp",
         explanation="Nobody waits; updates are applied as they arrive.",
         paper="the baseline; PSP 2.2",
-        live=False,
     ),
     Registration(
         question="barrier",
@@ -188,7 +182,6 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.ssp:Ssp",
         explanation="A worker may be a few iterations ahead of the slowest.",
         paper="the baseline; PSP 2.2",
-        live=False,
     ),
     Registration(
         question="barrier",
@@ -197,7 +190,6 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.psp:Pbsp",
         explanation="A worker goes on when none of a sample of the others is behind it.",
         paper="PSP 3, Alg. 1",
-        live=False,
     ),
     Registration(
         question="barrier",
@@ -206,7 +198,6 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.psp:Pssp",
         explanation="A worker goes on when none of a sample of the others is more than a few iterations behind it.",
         paper="PSP 3, Alg. 1",
-        live=False,
     ),
     Registration(
         question="barrier",
@@ -215,7 +206,6 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.aggressive:Aggressive",
         explanation="When the fastest has finished and enough is processed, all stop and synchronise what they have.",
         paper="A-BSP 3.2, Alg. 1",
-        live=False,
     ),
     Registration(
         question="barrier",
@@ -224,7 +214,6 @@ REGISTRATIONS = (
         path="controlplane.policies.barriers.backup:Backup",
         explanation="The first n of n + b workers make an iteration; the others drop it.",
         paper="redundant execution",
-        live=False,
     ),
     Registration(
         question="placement",
@@ -241,7 +230,6 @@ REGISTRATIONS = (
         path="controlplane.policies.placement.mxnet:Mxnet",
         explanation="Large tensors are split evenly over all servers, the others scattered by their position.",
         paper="PSLD 2.2, Table 2",
-        live=False,
     ),
     Registration(
         question="placement",
@@ -250,7 +238,6 @@ REGISTRATIONS = (
         path="controlplane.policies.placement.proportional:Proportional",
         explanation="Bytes in proportion to each server's measured speed, when one straggles.",
         paper="PSLD 6.1, the strawman",
-        live=False,
     ),
     Registration(
         question="placement",
@@ -259,7 +246,6 @@ REGISTRATIONS = (
         path="controlplane.policies.placement.psld:Psld",
         explanation="Blocks go to a superior set of servers, a few explore; servers are added and left when it helps.",
         paper="PSLD 4, Alg. 1-3",
-        live=False,
     ),
     Registration(
         question="placement",
@@ -268,7 +254,6 @@ REGISTRATIONS = (
         path="controlplane.policies.placement.psld_lpt:PsldLpt",
         explanation="The largest block first to the server predicted to finish it first, when that gains enough.",
         paper="our own",
-        live=False,
     ),
     Registration(
         question="data",
@@ -285,7 +270,6 @@ REGISTRATIONS = (
         path="controlplane.policies.data.rotation:Rotation",
         explanation="Every worker has splits of its own and goes on in them where it stopped.",
         paper="A-BSP 3.3.1",
-        live=False,
     ),
     Registration(
         question="data",
@@ -294,15 +278,6 @@ REGISTRATIONS = (
         path="controlplane.policies.data.exchange:Exchange",
         explanation="As rotation; the least and most processed splits swap places, or move to where they are needed.",
         paper="A-BSP 3.3.2, Alg. 2; LB-BSP 7",
-        live=False,
-    ),
-    Registration(
-        question="stragglers",
-        name="relative",
-        parameters=parameters.RelativeParameters,
-        path="controlplane.policies.stragglers.relative:Relative",
-        explanation="Flags a worker whose compute or communication is lastingly slower than the others'.",
-        paper="our own",
     ),
     Registration(
         question="stragglers",
@@ -335,20 +310,18 @@ def resolve(question: str, choice: Choice) -> Any:
 
 
 def check(synchronization: Synchronization) -> None:
-    """Raise ``SpecError``, naming the field, unless every choice is registered and its parameters are allowed."""
+    """Whether a job can run with these choices: each is registered, its parameters are allowed, and all compose.
+
+    Raises:
+        SpecError: naming the field, what was found and what is allowed.
+    """
+    kinds = {}
     for field in synchronization.__struct_fields__:
-        _validate(field, getattr(synchronization, field), field=_field_of(field))
-
-
-def check_live(synchronization: Synchronization) -> None:
-    """Raise ``SpecError`` as ``check`` does, and for policies that workers and servers do not carry out yet."""
-    check(synchronization)
-    for question in synchronization.__struct_fields__:
-        name = getattr(synchronization, question).name
-        if not _TABLE[question, name].live:
-            possible = ", ".join(one for one in names(question) if _TABLE[question, one].live)
-            expected = f"one of {possible} in a job; {name} is decided in the simulator only, so far"
-            raise SpecError(f"{_field_of(question)}.name", name, expected)
+        entry, _, _ = _validate(field, getattr(synchronization, field), field=_field_of(field))
+        kinds[field] = _class_of(entry)
+    if (reason := conflict(kinds["batching"], kinds["barrier"], kinds["data"])) is not None:
+        together = {field: getattr(synchronization, field).name for field in ("batching", "barrier", "data")}
+        raise SpecError("synchronization", together, f"choices that go together: {reason}")
 
 
 def catalogue() -> list[CatalogueEntry]:
@@ -357,17 +330,28 @@ def catalogue() -> list[CatalogueEntry]:
     return [_describe(entry) for entry in sorted(REGISTRATIONS, key=lambda e: (order.index(e.question), e.name))]
 
 
+def predictors(batching: Choice) -> list[str]:
+    """The names of those that predict for a batching policy, side by side; the one that was to be acted upon first."""
+    _, _, parts = _validate("batching", batching, field=_field_of("batching"))
+    chosen = [one for part in parts.values() for one in (part if isinstance(part, tuple) else (part,))]
+    return [choice.name for choice in chosen]
+
+
 def _field_of(question: str) -> str:
     return f"synchronization.{question}"
 
 
 def _build(question: str, choice: Choice, *, field: str) -> Any:
     entry, settings, parts = _validate(question, choice, field=field)
-    module, _, name = entry.path.partition(":")
-    policy = getattr(importlib.import_module(module), name)
+    policy = _class_of(entry)
     built = {part: _built(entry.parts[part], chosen, field=f"{field}.{part}") for part, chosen in parts.items()}
     own = {"parameters": settings} if set(settings.__struct_fields__) - parts.keys() else {}
     return policy(**own, **built)
+
+
+def _class_of(entry: Registration) -> Any:
+    module, _, name = entry.path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _built(question: str, chosen: Chosen, *, field: str) -> Any:
@@ -443,5 +427,4 @@ def _describe(entry: Registration) -> CatalogueEntry:
         defaults=msgspec.to_builtins(entry.parameters()),
         schema=components[entry.parameters.__name__],
         parts=entry.parts,
-        live=entry.live,
     )

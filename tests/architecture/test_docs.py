@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.runtime.management.commands.bench import DATABASE, FAULTS, SECONDS, STANDALONE, TWIN
 from docs.make_states import page
 from tests.architecture.sources import ROOT
 
@@ -34,6 +35,38 @@ def test_decisions_are_numbered_without_gaps_and_half_a_page_long() -> None:
         text = path.read_text()
         assert all(f"\n## {part}\n" in text for part in ("Context", "Choice", "Price")), path.name
         assert len(text.split()) <= 300, path.name
+
+
+def commands() -> set[str]:
+    found = [path for room in ("controlplane", "frontend") for path in (ROOT / room).glob("**/commands/[a-z]*.py")]
+    return {path.stem for path in found}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_that_are_named_exist(document: Path) -> None:
+    named = set(re.findall(r"manage\.py (\w+)", document.read_text()))
+    assert named <= commands()
+
+
+def test_the_table_of_commands_has_each_of_them() -> None:
+    table = (ROOT / "docs" / "operating.md").read_text().partition("\n## Commands\n")[2].partition("\n## ")[0]
+    assert {name for name in commands() if not re.search(rf"`(?:[^`]* )?{name}\b", table)} == set()
+
+
+def test_the_table_of_commands_has_each_benchmark() -> None:
+    table = (ROOT / "docs" / "operating.md").read_text().partition("\n## Commands\n")[2].partition("\n## ")[0]
+    listed = {name for row in table.splitlines() if row.startswith("| `bench") for name in re.findall(r"[\w-]+", row)}
+    assert {*SECONDS, *DATABASE, FAULTS, TWIN, *STANDALONE} <= listed
+
+
+def test_rulings_that_are_cited_exist() -> None:
+    there = set(re.findall(r"^(\d+)\. ", (ROOT / "docs" / "rulings.md").read_text(), flags=re.MULTILINE))
+    sources = [
+        path for room in ("controlplane", "workers", "benchmarks", "docs") for path in (ROOT / room).rglob("*.[pm][yd]")
+    ]
+    cited = {number for path in sources for number in re.findall(r"\(ruling (\d+)", path.read_text())}
+    assert cited
+    assert cited <= there
 
 
 def test_make_targets_in_the_readme_exist() -> None:

@@ -18,8 +18,12 @@ FLOORS: list[tuple[str, ...]] = [
 ]
 """From the ground up; rooms on one floor do not import one another."""
 
-ACROSS = {("controlplane.api", "frontend.build"), ("controlplane.api", "frontend.figures")}
-"""REST serves the same figures as the pages do."""
+ACROSS = {
+    ("controlplane.api", "frontend.build"),
+    ("controlplane.api", "frontend.figures"),
+    ("controlplane.api", "frontend.report"),
+}
+"""REST serves the same figures and reports as the pages do."""
 
 WORKERS_MAY_IMPORT = ("controlplane.protocol", "workers")
 

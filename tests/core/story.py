@@ -1,9 +1,9 @@
 """Tells an engine a story: events with their times, and what it answered."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from controlplane.core.commands import AnyCommand, IssueOrders
+from controlplane.core.commands import AnyCommand, IssueOrders, SetRoster, StartProcess
 from controlplane.core.engine import Engine
 from controlplane.core.events import (
     Assignment,
@@ -18,7 +18,7 @@ from controlplane.core.events import (
     WorkerSaid,
 )
 from controlplane.policies.registry import resolve
-from controlplane.protocol.messages import IterationReport, ServerHello, WorkerFinished, WorkerHello
+from controlplane.protocol.messages import IterationReport, ServerHello, ServerReport, WorkerFinished, WorkerHello
 from controlplane.protocol.orders import Orders
 from controlplane.protocol.spec import parse_spec
 
@@ -26,6 +26,7 @@ CommandT = TypeVar("CommandT")
 
 START_MS = 1_000_000
 TENSOR_SIZES = [640, 10]
+WORKERS_AGENT, SERVERS_AGENT = 1, 2
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -42,11 +43,14 @@ def document(**changes: Any) -> dict[str, Any]:
     return base | changes
 
 
+REPORT_MS = 10
+"""Between two reports: iterations of two workers or more are then long enough for the detector to look at each."""
+
 LB_BSP = {"batching": {"name": "lb-bsp-cpu", "predictor": "memoryless"}}
 
 
 class Story:
-    """One job's log, told one event at a time. Message numbers are kept for every instance."""
+    """One job's log, told one event at a time: of the lives that were ordered last, with message numbers for each."""
 
     def __init__(self, **changes: Any) -> None:
         self.spec = parse_spec(document(**changes))
@@ -55,6 +59,7 @@ class Story:
         self.commands: list[AnyCommand] = []
         self.orders: dict[int, Orders] = {}
         self.numbers: dict[str, int] = {}
+        self.instances: dict[str, str] = {}
         self.now_ms = START_MS
 
     def see(self, event: Event, *, after_ms: int = 1) -> list[AnyCommand]:
@@ -67,7 +72,9 @@ class Story:
         assert all(command.reason for command in commands)
         self.commands += commands
         for command in commands:
-            if isinstance(command, IssueOrders):
+            if isinstance(command, StartProcess):
+                self.instances[f"{command.role[0]}{command.index}"] = command.instance
+            elif isinstance(command, IssueOrders):
                 self.orders[command.rank] = command.orders
         return commands
 
@@ -83,8 +90,13 @@ class Story:
     def starting(self) -> "Story":
         """Until its processes were ordered: workers on agent 1, servers on agent 2."""
         self.submitted()
-        workers = [Assignment(role="worker", index=rank, agent=1, slot=rank) for rank in range(self.spec.workers)]
-        servers = [Assignment(role="server", index=index, agent=2, slot=index) for index in range(self.spec.servers)]
+        workers = [
+            Assignment(role="worker", index=rank, agent=WORKERS_AGENT, slot=rank) for rank in range(self.spec.workers)
+        ]
+        servers = [
+            Assignment(role="server", index=index, agent=SERVERS_AGENT, slot=index)
+            for index in range(self.spec.servers)
+        ]
         self.see(SlotsAssigned(assignments=workers + servers))
         return self
 
@@ -99,28 +111,43 @@ class Story:
 
     def hello(self, rank: int, **changes: Any) -> list[AnyCommand]:
         """The worker's first message, which it repeats after a reconnect."""
-        self.numbers.setdefault(f"w{rank}", 1)
+        self.numbers.setdefault(self.instance("w", rank), 1)
         hello = WorkerHello(number=1, parameter_count=sum(TENSOR_SIZES), sample_count=1437)
         return self.say(rank, hello, **changes)
 
     def server_hello(self, index: int) -> list[AnyCommand]:
         """The server's first message."""
         hello = ServerHello(number=1, host="127.0.0.1", port=7000 + index, tensor_sizes=TENSOR_SIZES)
-        return self.see(ServerHeard(index=index, instance=f"s{index}.0.1", message=hello))
+        self.numbers[self.instance("s", index)] = 1
+        return self.see(ServerHeard(index=index, instance=self.instance("s", index), message=hello))
+
+    def server_report(self, index: int, *, highest: int) -> list[AnyCommand]:
+        """The server says how far its blocks are, under the newest roster."""
+        instance = self.instance("s", index)
+        self.numbers[instance] += 1
+        generation = self.given(SetRoster)[-1].generation
+        fields = {"iteration": highest, "highest": highest, "generation": generation}
+        report = ServerReport(number=self.numbers[instance], bytes_in=0, bytes_out=0, busy_s=0.0, **fields)
+        return self.see(ServerHeard(index=index, instance=instance, message=report))
+
+    def instance(self, role: str, index: int) -> str:
+        """The life of ``w`` or ``s`` that was ordered last."""
+        return self.instances.get(f"{role}{index}", f"{role}{index}.0.1")
 
     def say(self, rank: int, message: WorkerSaid, *, instance: str = "", after_ms: int = 1) -> list[AnyCommand]:
         """Any message of a worker."""
-        event = WorkerHeard(rank=rank, instance=instance or f"w{rank}.0.1", message=message)
+        event = WorkerHeard(rank=rank, instance=instance or self.instance("w", rank), message=message)
         return self.see(event, after_ms=after_ms)
 
     def next_number(self, rank: int) -> int:
         """The worker's next message number."""
-        self.numbers[f"w{rank}"] = self.numbers.get(f"w{rank}", 1) + 1
-        return self.numbers[f"w{rank}"]
+        instance = self.instance("w", rank)
+        self.numbers[instance] = self.numbers.get(instance, 1) + 1
+        return self.numbers[instance]
 
     def report(self, rank: int, iteration: int, *, compute_s: float = 0.1, **changes: Any) -> list[AnyCommand]:
         """The worker's report of an iteration, as its orders have it."""
-        return self.say(rank, self.a_report(rank, iteration, compute_s=compute_s, **changes))
+        return self.say(rank, self.a_report(rank, iteration, compute_s=compute_s, **changes), after_ms=REPORT_MS)
 
     def a_report(self, rank: int, iteration: int, *, compute_s: float = 0.1, **changes: Any) -> IterationReport:
         """A report that nobody has sent yet."""
@@ -151,17 +178,26 @@ class Story:
         message = WorkerFinished(number=self.next_number(rank), iteration=iteration, model_saved=model_saved)
         return self.say(rank, message)
 
-    def kill(self, rank: int, *, status: int = -9, detail: str = "") -> list[AnyCommand]:
-        """An agent reports the end of a worker's process."""
-        died = ProcessDied(role="worker", index=rank, instance=f"w{rank}.0.1", status=status, detail=detail)
-        return self.see(died)
+    def kill(self, rank: int, *, status: int = -9, **fields: Any) -> list[AnyCommand]:
+        """An agent reports the end of a worker's process, or is lost with it."""
+        return self.see(
+            ProcessDied(role="worker", index=rank, instance=self.instance("w", rank), status=status, **fields)
+        )
 
-    def tick(self, *, after_ms: int, silent: frozenset[int] = frozenset()) -> list[AnyCommand]:
-        """A deadline comes; every process but the ``silent`` workers has just given a sign of life."""
+    def kill_server(self, index: int, *, status: int = -9) -> list[AnyCommand]:
+        """An agent reports the end of a server's process."""
+        return self.see(ProcessDied(role="server", index=index, instance=self.instance("s", index), status=status))
+
+    def tick(
+        self, *, after_ms: int, silent: frozenset[int] = frozenset(), away: Sequence[int] = ()
+    ) -> list[AnyCommand]:
+        """A deadline comes; every process but the ``silent`` workers, and those of ``away`` agents, gave a sign."""
         now_ms = self.now_ms + after_ms
-        seen = {f"worker:{rank}:w{rank}.0.1": now_ms for rank in range(self.spec.workers) if rank not in silent}
-        seen |= {f"server:{index}:s{index}.0.1": now_ms for index in range(self.spec.servers)}
-        return self.see(TimePassed(seen=seen), after_ms=after_ms)
+        workers = [rank for rank in range(self.spec.workers) if rank not in silent and WORKERS_AGENT not in away]
+        servers = range(self.spec.servers) if SERVERS_AGENT not in away else ()
+        seen = {f"worker:{rank}:{self.instance('w', rank)}": now_ms for rank in workers}
+        seen |= {f"server:{index}:{self.instance('s', index)}": now_ms for index in servers}
+        return self.see(TimePassed(seen=seen, away=list(away)), after_ms=after_ms)
 
 
 def of(kind: type[CommandT], commands: list[AnyCommand]) -> list[CommandT]:

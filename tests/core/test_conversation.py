@@ -1,9 +1,10 @@
 """Who may speak, and which message is next."""
 
-from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders, MoveProcess, RejectMessage
-from controlplane.core.events import ConnectionLost, ServerHeard, StopRequested
-from controlplane.protocol.messages import Evaluation, ServerReport, WorkerHello
-from tests.core.story import LB_BSP, of
+from controlplane.core.commands import IssueOrders, IssuePlacement, MoveJob, MoveProcess, RejectMessage
+from controlplane.core.events import ConnectionLost, StopRequested
+from controlplane.core.states import JobState
+from controlplane.protocol.messages import Evaluation, WorkerHello
+from tests.core.story import LB_BSP, Story, of
 
 
 def rejections(commands):
@@ -88,16 +89,16 @@ def test_hello_does_not_disturb_the_message_numbers(story):
     told = story(workers=1, synchronization=LB_BSP).running()
     told.report(0, 0)
     told.hello(0)
-    told.report(0, 1)
-    assert told.orders[0].durable == 3
+    assert rejections(told.report(0, 1)) == []
+    assert rejections(told.report(0, 3, number=5)) == [("out-of-order", 4)]
 
 
 def test_renewed_hello_takes_the_next_number(story):
     told = story(workers=1, synchronization=LB_BSP).running()
     told.report(0, 0)
     told.say(0, WorkerHello(number=told.next_number(0), parameter_count=650, sample_count=1437))
-    told.report(0, 1)
-    assert told.orders[0].durable == 4
+    assert rejections(told.report(0, 1)) == []
+    assert rejections(told.report(0, 2, number=6)) == [("out-of-order", 5)]
 
 
 def test_hello_after_a_gap_is_told_and_not_answered(story):
@@ -107,16 +108,26 @@ def test_hello_after_a_gap_is_told_and_not_answered(story):
     assert rejections(commands) == [("out-of-order", 2)]
 
 
-def test_server_messages_are_acknowledged_by_repeating_its_orders(story):
-    told = story(servers=1).running()
-    for number in range(2, 17):
-        report = ServerReport(number=number, iteration=0, bytes_in=0, bytes_out=0, busy_s=0.0)
-        commands = told.see(ServerHeard(index=0, instance="s0.0.1", message=report))
-        assert [command.orders.durable for command in of(IssueServerOrders, commands)] == [16] * (number == 16)
-
-
 def test_worker_whose_connection_ended_is_unreachable_until_it_speaks(story):
     told = story().running()
     lost = told.see(ConnectionLost(role="worker", index=1, instance="w1.0.1"))
     assert [command.state for command in of(MoveProcess, lost)] == ["unreachable"]
     assert [command.state for command in of(MoveProcess, told.report(1, 0))] == ["ready"]
+
+
+def test_a_worker_of_another_release_ends_the_job_and_says_what_to_do() -> None:
+    story = Story().starting()
+    story.say(1, WorkerHello(number=1, parameter_count=650, sample_count=1437, release="9.9.9"))
+    ended = story.given(MoveJob)[-1]
+    assert ended.state is JobState.FAILED
+    assert ended.reason.startswith("w1 is of release 9.9.9, the control plane of ")
+    assert ended.reason.endswith("bring the machine of agent 1 up to date")
+
+
+def test_a_worker_whose_memory_ran_short_gets_no_more_than_it_holds() -> None:
+    story = Story(synchronization=LB_BSP).running()
+    for iteration in range(8):
+        for rank in range(4):
+            story.report(rank, iteration, compute_s=0.1 if rank else 0.01, ceiling=None if rank else 80)
+    assert story.orders[0].share == 80
+    assert sum(story.orders[rank].share for rank in range(4)) == 256

@@ -1,6 +1,15 @@
 """A worker dies: the others go on."""
 
-from controlplane.core.commands import CloseFlag, IssueServerOrders, MoveJob, RaiseFlag, SetRoster, SetShares
+from controlplane.core.commands import (
+    CloseFlag,
+    IssueServerOrders,
+    MoveJob,
+    MoveProcess,
+    RaiseFlag,
+    SetRoster,
+    SetShares,
+    StartProcess,
+)
 from controlplane.core.events import ControlPlaneResumed
 from tests.core.story import LB_BSP, of
 
@@ -43,26 +52,27 @@ def test_the_next_worker_becomes_evaluator(story):
     assert told.orders[1].evaluator
 
 
-def test_last_worker_s_death_ends_the_job(story):
-    told = story(workers=1).running()
+def test_last_worker_s_death_ends_the_job_where_none_is_started_again(story):
+    told = story(workers=1, elastic={"restarts": 0}).running()
     assert of(MoveJob, told.kill(0))[0].reason == "w0 was ended by signal 9; no worker is left"
 
 
-def test_limits_that_the_rest_cannot_meet_end_the_job_with_the_reason(story):
+def test_limits_that_the_rest_cannot_meet_pause_the_job_with_the_reason(story):
     told = story(limits={"maximum": 70}).running()
-    (moved,) = of(MoveJob, told.kill(3))
-    assert moved.state == "failed"
+    moved = of(MoveJob, told.kill(3))[0]
+    assert moved.state == "paused"
     assert "256" in moved.reason
     assert "210" in moved.reason
 
 
-def test_limits_that_the_rest_cannot_meet_end_the_job_in_mid_run_too(story):
+def test_limits_in_mid_run_leave_the_others_their_shares_until_they_stand(story):
     told = story(limits={"maximum": 70}).running()
     told.iterate(5, speeds=dict.fromkeys(range(4), 1000.0))
     for rank in range(3):
         told.report(rank, 5)
-    (moved,) = of(MoveJob, told.kill(3))
+    moved = of(MoveJob, told.kill(3))[0]
     assert moved.reason.startswith("no shares for generation 2")
+    assert [(told.orders[rank].share, told.orders[rank].hold) for rank in range(3)] == [(64, True)] * 3
     assert told.engine.failure is None
 
 
@@ -82,14 +92,17 @@ def test_nobody_is_declared_dead_when_the_control_plane_itself_was_silent(story)
     assert of(SetRoster, told.tick(after_ms=200, silent=frozenset({2})))[0].ranks == [0, 1, 3]
 
 
-def test_process_that_never_says_hello_ends_the_job_after_a_minute(story):
-    told = story().starting()
+def test_process_that_never_says_hello_is_started_again_after_a_minute(story):
+    told = story(elastic={"restarts": 1}).starting()
     for rank in range(3):
         told.hello(rank)
     told.server_hello(0)
     told.server_hello(1)
+    dead = of(MoveProcess, told.tick(after_ms=60_100, silent=frozenset({3})))[0]
+    assert dead.reason == "did not say hello within 60 s; restart 1 of 1 in 0.5 s"
+    assert of(StartProcess, told.tick(after_ms=500))[0].instance == "w3.0.2"
     moved = of(MoveJob, told.tick(after_ms=60_100, silent=frozenset({3})))
-    assert moved[0].reason == "w3 did not say hello within 60 s before the job had begun"
+    assert moved[-1].reason == "w3 did not say hello within 60 s before the job had begun"
 
 
 def test_departure_in_the_last_iteration_lets_the_others_finish(story):

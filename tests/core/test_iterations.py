@@ -1,7 +1,8 @@
 """What reports lead to."""
 
-from controlplane.core.commands import IssueOrders, SetShares
+from controlplane.core.commands import IssueOrders, MoveJob, RaiseFlag, SetShares
 from controlplane.core.iterations import WARM_UP_REPORTS
+from controlplane.core.states import JobState
 from tests.core.story import LB_BSP, of
 
 SPEEDS = {0: 1000.0, 1: 1000.0, 2: 500.0, 3: 250.0}
@@ -59,3 +60,29 @@ def test_worker_without_samples_enters_no_prediction(story):
         told.report(0, iteration, compute_s=0.1)
         told.report(1, iteration, samples=0, compute_s=0.0)
     assert sum(orders.share for orders in told.orders.values()) == 128
+
+
+def test_iteration_in_which_nobody_processed_anything_is_an_error(story):
+    told = story(workers=2).running()
+    told.report(0, 0, samples=0)
+    (moved,) = of(MoveJob, told.report(1, 0, samples=0))
+    assert moved.state is JobState.FAILED
+    assert moved.reason == "iteration 0: the updates of w0, w1 stand for 0 samples together, expected at least 1"
+
+
+def test_share_of_nothing_is_legal_where_somebody_processed_something(story):
+    told = story(workers=2).running()
+    told.report(0, 0, samples=0)
+    assert of(MoveJob, told.report(1, 0, samples=3)) == []
+
+
+def test_shares_that_make_a_job_slower_than_even_ones_are_told_to_the_operator(story):
+    """Speeds are redrawn every iteration: yesterday's shares are today's mistake (ruling 11)."""
+    told = story(synchronization=LB_BSP, workers=3).running()
+    for iteration in range(WARM_UP_REPORTS + 60):
+        for rank in range(3):
+            speed = 4000.0 if (iteration + rank) % 3 == 0 else 1000.0
+            told.report(rank, iteration, compute_s=told.orders[rank].share / speed)
+    (raised,) = [flag for flag in told.given(RaiseFlag) if flag.subject == "job"]
+    assert raised.reason.startswith("shares make the job slower: ")
+    assert raised.flag.startswith("shares-j0-")

@@ -28,8 +28,9 @@ from controlplane.core.handling import EventRefused
 from controlplane.core.states import JobState
 from controlplane.policies.batching.uniform import Uniform
 from controlplane.policies.registry import resolve
+from controlplane.protocol.emulation import Emulation
 from controlplane.protocol.messages import Evaluation, ServerHello, WorkerHello
-from tests.core.story import of
+from tests.core.story import Story, of
 
 
 def states(commands):
@@ -194,9 +195,9 @@ def test_process_that_dies_before_the_beginning_ends_the_job_with_its_last_line(
     assert states(commands) == ["failed"]
 
 
-def test_dead_server_ends_the_job(story):
-    told = story().running()
-    commands = told.see(ProcessDied(role="server", index=1, instance="s1.0.1", status=-9))
+def test_dead_server_ends_the_job_where_none_is_started_again(story):
+    told = story(elastic={"restarts": 0}).running()
+    commands = told.kill_server(1)
     assert of(MoveJob, commands)[0].reason == "s1 was ended by signal 9; the parameters it held are lost"
 
 
@@ -239,3 +240,13 @@ def test_process_states_are_told_along_their_table(story):
     moves = [(command.instance, command.state) for command in told.given(MoveProcess)]
     worker = [state for instance, state in moves if instance == "w0.0.1"]
     assert worker == ["ordered", "ready", "finished", "stopped"]
+
+
+def test_a_job_may_say_what_its_workers_machines_are() -> None:
+    story = Story(workers=2, servers=1, emulate=[{"slower": 3}, None])
+    story.submitted()
+    offered = Emulation(samples_per_second=5.0)
+    slots = [Assignment(role="worker", index=rank, agent=1, slot=rank, emulate=offered) for rank in (0, 1)]
+    story.see(SlotsAssigned(assignments=[*slots, Assignment(role="server", index=0, agent=1, slot=0)]))
+    machines = {(start.role, start.index): start.emulate for start in story.given(StartProcess)}
+    assert machines == {("worker", 0): Emulation(slower=3.0), ("worker", 1): offered, ("server", 0): None}

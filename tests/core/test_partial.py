@@ -89,6 +89,17 @@ def test_report_of_one_who_came_late_changes_nothing(story):
     assert told.say(1, late) == []
 
 
+def test_naming_the_next_iteration_completes_one_that_waited_only_for_a_report(story):
+    told = story(workers=3, servers=1, synchronization=BACKUP).running()
+    computed(told, 2)
+    computed(told, 0)
+    told.report(0, 0)
+    computed(told, 0, iteration=1)
+    # Worker 2 has pushed iteration 0, but its report is slower than what the others do next.
+    computed(told, 1, iteration=1)
+    assert told.engine._job.completed == 0
+
+
 def test_named_worker_that_dies_is_not_waited_for(story):
     told = story(workers=3, servers=1, synchronization=BACKUP).running()
     computed(told, 2)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from controlplane.core.choices import Finding, Observation, Transfer
-from controlplane.policies.stragglers.panel import medians_of_others
-from controlplane.policies.stragglers.verdict import Standing
+from controlplane.policies.parameters import EvidenceParameters
+from controlplane.policies.stragglers.panel import Rows, medians_of_others
+from controlplane.policies.stragglers.verdict import Standing, figures
 from tests.policies.cluster import observe, resolve
 
 EVEN = dict.fromkeys(range(4), 64)
@@ -57,6 +58,20 @@ def test_the_workers_that_wait_are_not_flagged() -> None:
     assert {rank for _, rank, _, _ in changes(run([SLOW] * 50))} == {3}
 
 
+def test_who_waits_is_flagged_on_evidence_beyond_doubt_only() -> None:
+    worst, doubtful, doubtless = [1000.0, 1000.0, 700.0, 200.0], 2, 3
+    assert {rank for _, rank, _, _ in changes(run([worst] * 30))} == {doubtless}
+    alone = [1000.0, 1000.0, 700.0, 1000.0]
+    assert {rank for _, rank, _, _ in changes(run([alone] * 30))} == {doubtful}
+    both = [1000.0, 1000.0, 500.0, 200.0]
+    assert {(rank, kept) for _, rank, _, kept in changes(run([both] * 30))} == {
+        (2, "lasting"),
+        (3, "transient"),
+        (3, "closed"),
+        (3, "lasting"),
+    }
+
+
 @pytest.mark.parametrize("length", [1, 2])
 def test_a_spike_is_no_flag(length: int) -> None:
     assert changes(run([HEALTHY] * 20 + [SLOW] * length + [HEALTHY] * 20)) == []
@@ -92,6 +107,15 @@ def test_of_two_workers_the_one_that_fell_behind_its_past_is_told_and_of_one_not
     assert {(rank, kind) for _, rank, kind, _ in changes(fell)} == {(1, "compute")}
     assert changes([observe([1000.0, 400.0], pair, iteration=k) for k in range(40)]) == []
     assert changes([observe([1000.0 if k < 20 else 100.0], {0: 64}, iteration=k) for k in range(40)]) == []
+
+
+def test_the_figures_told_are_those_that_stand_on_most_iterations() -> None:
+    others, own = np.full((8, 1), 0.5, np.float32), np.full((8, 1), np.nan, np.float32)
+    own[-1] = 0.7
+    known = np.ones(1, np.float32)
+    rows = Rows(ranks=[0], costs=others, others=others, own=own, usual=known, counted=known)
+    shown = figures(rows, 0, EvidenceParameters(), Standing.TRANSIENT)
+    assert (shown.measure, shown.raised, shown.window) == ("others", 3, 3)
 
 
 def test_not_enough_evidence_is_an_answer() -> None:

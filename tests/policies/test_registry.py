@@ -7,10 +7,10 @@ import pytest
 from controlplane.core.choices import Barrier, Batching, DataPolicy, Detector, PlacementPolicy
 from controlplane.core.gates import Gate
 from controlplane.policies import registry
-from controlplane.policies.parameters import ArimaParameters, EmaParameters, RelativeParameters
+from controlplane.policies.parameters import ArimaParameters, EmaParameters, EvidenceParameters
 from controlplane.policies.prediction.ema import Ema
 from controlplane.policies.prediction.interface import Predictor
-from controlplane.policies.stragglers.relative import Relative
+from controlplane.policies.stragglers.evidence import Evidence
 from controlplane.protocol.spec import Choice, SpecError, Synchronization, parse_spec
 from tests.policies.cluster import resolve
 
@@ -68,8 +68,8 @@ def test_a_predictor_cannot_be_its_own_shadow() -> None:
 
 
 def test_parameters_that_are_given_replace_their_defaults_only() -> None:
-    assert resolve("stragglers", "relative", window=20, slow_iterations=15) == Relative(
-        parameters=RelativeParameters(window=20, slow_iterations=15)
+    assert resolve("stragglers", "evidence", window=20, guard=0) == Evidence(
+        parameters=EvidenceParameters(window=20, guard=0)
     )
 
 
@@ -147,16 +147,14 @@ def test_a_choice_that_is_not_allowed_names_field_found_and_allowed(
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
-        ({"window": 4}, "slow_iterations of at most window, which is 4"),
-        ({"window": 16}, "slow_iterations above half of window, which is 16"),
-        ({"slow": 1.1}, "recovered of at most slow, which is 1.1"),
+        ({"slow": 1.1}, "raised of at most slow, which is 1.1"),
     ],
 )
 def test_parameters_that_do_not_go_together_are_refused_with_the_cure(
     parameters: dict[str, object], expected: str
 ) -> None:
     with pytest.raises(SpecError) as raised:
-        resolve("stragglers", "relative", **parameters)
+        resolve("stragglers", "evidence", **parameters)
     assert (raised.value.field, raised.value.expected) == ("synchronization.stragglers", expected)
 
 
@@ -190,14 +188,23 @@ def test_every_parameter_is_described_and_every_entry_is_json(entry: registry.Ca
     assert entry.paper
 
 
-def test_policy_that_only_the_simulator_carries_out_is_refused_in_a_job() -> None:
-    chosen = Synchronization(barrier=Choice(name="pssp"))
-    registry.check(chosen)
+@pytest.mark.parametrize(
+    ("chosen", "why"),
+    [
+        ({"barrier": "backup", "data": "rotation"}, "barrier backup drops the updates of late workers, and with data "),
+        ({"batching": "deadline", "barrier": "asp"}, "under barrier asp they have no iterations in common"),
+        ({"batching": "deadline", "barrier": "pssp"}, "under barrier pssp they have no iterations in common"),
+        ({"batching": "deadline", "barrier": "aggressive"}, "both batching deadline and barrier aggressive decide"),
+        ({"batching": "deadline", "barrier": "backup"}, "would drop updates that nobody has to wait for"),
+    ],
+)
+def test_choices_that_contradict_each_other_are_refused_with_the_reason(chosen: dict[str, str], why: str) -> None:
     with pytest.raises(SpecError) as caught:
-        registry.check_live(chosen)
-    assert (caught.value.field, caught.value.found) == ("synchronization.barrier.name", "pssp")
-    assert caught.value.expected == "one of bsp in a job; pssp is decided in the simulator only, so far"
+        registry.check(Synchronization(**{question: Choice(name=name) for question, name in chosen.items()}))
+    assert caught.value.field == "synchronization"
+    assert caught.value.expected.startswith("choices that go together: ")
+    assert why in caught.value.expected
 
 
 def test_the_default_of_every_question_can_be_submitted() -> None:
-    registry.check_live(Synchronization())
+    registry.check(Synchronization())

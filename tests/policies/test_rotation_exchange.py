@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from controlplane.core.choices import Piece, SplitMove
+from controlplane.core.choices import SplitMove
 from controlplane.policies.data.splits import Split, SplitsState
+from controlplane.protocol.orders import Piece
 from tests.policies.cluster import resolve
 
 

@@ -4,15 +4,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controlplane.core.commands import IssueOrders, MoveJob, ReleaseSlots, SetShares
+from controlplane.core.commands import IssueOrders, MoveJob, ReleaseSlots, SetRoster, SetShares
 from controlplane.core.engine import Engine
 from controlplane.core.events import (
+    Assignment,
     ChangeRequested,
     ConnectionLost,
     ControlPlaneResumed,
     PauseRequested,
-    ProcessDied,
     ResumeRequested,
+    SlotsAssigned,
     StopRequested,
 )
 from controlplane.core.handling import EventRefused
@@ -35,10 +36,16 @@ class AnyStory(RuleBasedStateMachine):
         barrier=barriers,
         iterations=st.sampled_from([3, 400]),
         begun=st.booleans(),
+        elastic=st.fixed_dictionaries(
+            {"restarts": st.integers(0, 3), "from_scratch": st.booleans()},
+            optional={"minimum_workers": st.integers(1, 4), "global_batch": st.just("scale")},
+        ),
+        limits=st.sampled_from([{}, {}, {"maximum": 70}]),
     )
-    def submit(self, policy, barrier, iterations, begun):
+    def submit(self, policy, barrier, iterations, begun, elastic, limits):
         chosen = policy | {"barrier": barrier}
-        self.story = Story(synchronization=chosen, stop={"iterations": iterations, "accuracy": 0.9})
+        stop = {"iterations": iterations, "accuracy": 0.9}
+        self.story = Story(synchronization=chosen, stop=stop, elastic=elastic, limits=limits)
         self.told: list[tuple[int, int, int]] = []
         self.watermarks: dict[tuple[int, int], int] = {}
         (self.story.running if begun else self.story.starting)()
@@ -71,7 +78,8 @@ class AnyStory(RuleBasedStateMachine):
 
     def report_one(self, rank, speed):
         done = self.story.engine._job.workers[rank].done
-        self.tell(self.story.report, rank, done + 1, compute_s=self.story.orders[rank].share / speed)
+        if rank in self.story.orders:
+            self.tell(self.story.report, rank, done + 1, compute_s=self.story.orders[rank].share / speed)
 
     @rule(rank=ranks)
     def say_hello(self, rank):
@@ -95,7 +103,8 @@ class AnyStory(RuleBasedStateMachine):
     @precondition(lambda self: self.story.orders)
     @rule(rank=ranks, number=st.integers(1, 40), iteration=st.integers(0, 500), generation=st.integers(0, 3))
     def report_anything(self, rank, number, iteration, generation):
-        self.tell(self.story.report, rank, iteration, number=number, generation=generation)
+        if rank in self.story.orders:
+            self.tell(self.story.report, rank, iteration, number=number, generation=generation)
 
     @precondition(lambda self: self.story.orders)
     @rule(rank=ranks, accuracy=st.sampled_from([None, 0.5, 0.95]))
@@ -125,7 +134,7 @@ class AnyStory(RuleBasedStateMachine):
     @rule(rank=ranks, back=st.integers(0, 6))
     def stand(self, rank, back):
         job = self.story.engine._job
-        sequence = max(0, self.story.orders[rank].sequence - back)
+        sequence = max(0, self.story.orders[rank].sequence - back) if rank in self.story.orders else 0
         held = Held(
             number=self.story.next_number(rank),
             generation=1,
@@ -144,17 +153,27 @@ class AnyStory(RuleBasedStateMachine):
     def pause_or_resume(self, goes_on):
         self.tell(self.story.see, ResumeRequested(actor="ada") if goes_on else PauseRequested(actor="ada"))
 
-    @rule(rank=ranks, status=st.sampled_from([0, 1, -9]))
-    def kill(self, rank, status):
-        self.tell(self.story.kill, rank, status=status)
+    @rule(rank=ranks, status=st.sampled_from([0, 1, -9]), lost=st.booleans())
+    def kill(self, rank, status, lost):
+        self.tell(self.story.kill, rank, status=status, is_agent_lost=lost)
+
+    @precondition(lambda self: not self.story.engine.over)
+    @rule(rank=ranks, agent=st.integers(1, 3))
+    def find_slot(self, rank, agent):
+        place = Assignment(role="worker", index=rank, agent=agent, slot=rank)
+        self.tell(self.story.see, SlotsAssigned(assignments=[place]))
 
     @rule(rank=ranks)
     def lose_connection(self, rank):
         self.tell(self.story.see, ConnectionLost(role="worker", index=rank, instance=f"w{rank}.0.1"))
 
-    @rule(after_ms=st.sampled_from([1, 2_000, 5_000, 61_000]), silent=st.frozensets(ranks, max_size=2))
-    def tick(self, after_ms, silent):
-        self.tell(self.story.tick, after_ms=after_ms, silent=silent)
+    @rule(
+        after_ms=st.sampled_from([1, 500, 2_000, 5_000, 61_000]),
+        silent=st.frozensets(ranks, max_size=2),
+        away=st.sampled_from([(), (), (1,), (2,), (1, 2)]),
+    )
+    def tick(self, after_ms, silent, away):
+        self.tell(self.story.tick, after_ms=after_ms, silent=silent, away=away)
 
     @rule()
     def resume(self):
@@ -165,10 +184,16 @@ class AnyStory(RuleBasedStateMachine):
     def stop(self):
         self.tell(self.story.see, StopRequested(actor="ada"))
 
-    @precondition(lambda self: len(self.story.entries) > 25)
+    @precondition(lambda self: len(self.story.entries) > 15)
     @rule(index=st.integers(0, 1))
     def kill_server(self, index):
-        self.tell(self.story.see, ProcessDied(role="server", index=index, instance=f"s{index}.0.1", status=-9))
+        self.tell(self.story.kill_server, index)
+
+    @precondition(lambda self: self.story.given(SetRoster))
+    @rule(index=st.integers(0, 1), ahead=st.integers(0, 2))
+    def server_reports(self, index, ahead):
+        if self.story.instance("s", index) in self.story.numbers:
+            self.tell(self.story.server_report, index, highest=self.story.engine._job.completed + 1 + ahead)
 
     @invariant()
     def every_invariant_holds(self):
@@ -178,7 +203,13 @@ class AnyStory(RuleBasedStateMachine):
     @invariant()
     def shares_always_sum_to_the_global_batch(self):
         for command in self.story.given(SetShares) if hasattr(self, "story") else ():
-            assert sum(command.shares.values()) == 256
+            scales = self.story.spec.elastic.global_batch == "scale"
+            assert sum(command.shares.values()) == (64 * len(command.shares) if scales else 256)
+
+    @invariant()
+    def job_is_never_ended_by_a_fault_of_ours(self):
+        if hasattr(self, "story") and self.story.engine.failure is not None:
+            raise self.story.engine.failure
 
     @invariant()
     def job_ends_once_and_gives_its_slots_back_once(self):

@@ -11,7 +11,7 @@ from controlplane.protocol.spec import JobSpec, Optimizer, Workload
 from tests.workers.driver import Cluster, Vector, job_spec
 from workers.trainer.sampler import PermutationSampler
 from workers.workloads.catalogue import load_workload
-from workers.workloads.datasets import DATASETS
+from workers.workloads.network import Network
 
 GLOBAL_BATCH = 48
 
@@ -19,27 +19,23 @@ GLOBAL_BATCH = 48
 def single_process_run(spec: JobSpec, batches: list[tuple[int, int]]) -> Vector:
     """The same training as anybody would write it: one model, one optimiser, the mean loss of each batch."""
     workload = load_workload(spec.workload)
-    data = DATASETS[spec.workload.dataset].load()
+    assert isinstance(workload, Network)
+    data = workload.dataset.split.train
     sampler = PermutationSampler(seed=spec.seed, sample_count=workload.sample_count)
-    flat = workload.init(spec.seed)
-    tensors, start = {}, 0
-    for name, shape in workload.shapes.items():
-        size = int(np.prod(shape))
-        tensors[name] = torch.tensor(flat[start : start + size].reshape(shape), requires_grad=True)
-        start += size
+    module = workload.build()
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(workload.init(spec.seed)), module.parameters())
     optimizer = torch.optim.SGD(
-        list(tensors.values()),
+        module.parameters(),
         lr=spec.optimizer.lr,
         momentum=spec.optimizer.momentum,
         weight_decay=spec.optimizer.weight_decay,
     )
     for position, count in batches:
-        chosen = torch.from_numpy(sampler.samples(position, count))
-        logits = workload.model.logits(tensors, data.train_features[chosen], workload.dataset)  # type: ignore[attr-defined]
+        inputs, targets = data.take(sampler.samples(position, count), torch.device("cpu"))
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(logits, data.train_labels[chosen]).backward()
+        torch.nn.functional.cross_entropy(module(inputs), targets).backward()
         optimizer.step()
-    return np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors.values()])
+    return torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
 
 
 def divide(total: int, cuts: list[int]) -> list[int]:

@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from workers.server.block import Block, Contribution
+from workers.server.block import Block
+from workers.server.contribution import Contribution
 from workers.server.quorum import Roster, Verdict
 from workers.transport.handshake import Peer
 
@@ -44,7 +45,7 @@ class AddMean:
     def __init__(self, values: Any) -> None:
         self.values = values
 
-    def apply(self, total: Any, samples: int) -> None:
+    def apply(self, total: Any, samples: int, scale: float = 1.0) -> None:
         self.values.add_(total.div_(samples))
 
 
@@ -52,7 +53,13 @@ class QuorumMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.missing: list[tuple[int, int]] = []
-        self.block = Block(np.zeros(2, dtype=np.float32), AddMean, lambda k, rank: self.missing.append((k, rank)))
+        self.late: list[tuple[int, int]] = []
+        self.block = Block(
+            np.zeros(2, dtype=np.float32),
+            AddMean,
+            lambda k, rank: self.missing.append((k, rank)),
+            lambda k, rank: self.late.append((k, rank)),
+        )
         self.reference = Reference()
         self.pushed: list[Contribution] = []
 
@@ -100,9 +107,9 @@ class QuorumMachine(RuleBasedStateMachine):
 
     @invariant()
     def block_is_what_the_reference_says(self) -> None:
-        snapshot, held_s = self.block.borrow(self.reference.version)
+        snapshot, version, held_s = self.block.borrow(self.reference.version)
         self.block.give_back(snapshot)
-        assert (snapshot.version, held_s) == (self.reference.version, 0.0)
+        assert (version, held_s, self.late) == (self.reference.version, 0.0, [])
         np.testing.assert_allclose(snapshot.values, self.reference.value, rtol=1e-5, atol=1e-5)
 
     @invariant()

@@ -1,11 +1,13 @@
 """Asynchronous parallel: nobody waits for anybody, and updates may be as stale as they come (PSP section 2.2)."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
 
 from controlplane.core.choices import Release
 from controlplane.core.gates import NO_LIMIT, NOTHING, Arrival, Members, Passage
+from controlplane.policies.parameters import ArrivalParameters
 
 FREE = Release(watermark=NO_LIMIT, reason="nobody waits for anybody: each worker goes on as it finishes")
 
@@ -14,6 +16,7 @@ class AspState(msgspec.Struct, kw_only=True):
     """Nothing to remember."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asp:
     """Lets everybody pass at once."""
 
@@ -21,6 +24,13 @@ class Asp:
     synchronous: ClassVar[bool] = False
     state_type: ClassVar[type[msgspec.Struct]] = AspState
     holds_updates: ClassVar[bool] = False
+
+    parameters: ArrivalParameters
+
+    @property
+    def step_scale(self) -> float | None:
+        """Of an update."""
+        return self.parameters.step_scale
 
     def start(self, members: Members, state: Any | None) -> tuple[AspState, Passage]:
         """Everybody may go on."""

@@ -62,6 +62,11 @@ class Pssp:
         return self.parameters.literal
 
     @property
+    def step_scale(self) -> float | None:
+        """Of an update; those that are let in together make so many times as long a step."""
+        return self.parameters.step_scale
+
+    @property
     def staleness(self) -> int:
         """How far the sampled ones may be behind."""
         return self.parameters.staleness if isinstance(self.parameters, PsspParameters) else 0

@@ -38,6 +38,11 @@ class Ssp:
 
     parameters: SspParameters
 
+    @property
+    def step_scale(self) -> float | None:
+        """Of an update."""
+        return self.parameters.step_scale
+
     def start(self, members: Members, state: Any | None) -> tuple[SspState, Passage]:
         """Everybody who is not too far ahead of the slowest may go on."""
         levels: dict[int, dict[int, bool]] = {}

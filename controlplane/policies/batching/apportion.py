@@ -39,15 +39,19 @@ def apportion(total: int, weights: Mapping[int, float], limits: Limits) -> dict[
 
 def is_possible(total: int, limits: Limits) -> bool:
     """Whether shares exist that sum to ``total`` within ``limits``."""
-    return (
-        all(low <= high for low, high in limits.values())
-        and sum(low for low, _ in limits.values()) <= total
-        and total <= sum(high for _, high in limits.values())
-    )
+    least = most = 0
+    for low, high in limits.values():
+        if low > high:
+            return False
+        least += low
+        most += high
+    return least <= total <= most
 
 
 def ensure_possible(total: int, limits: Limits) -> None:
     """Raise ``ImpossibleShares``, naming the limits that stand in the way, unless ``is_possible``."""
+    if is_possible(total, limits):
+        return
     lows = {rank: low for rank, (low, _) in limits.items()}
     highs = {rank: high for rank, (_, high) in limits.items()}
     for rank in sorted(limits):

@@ -35,6 +35,7 @@ class Deadline:
 
     name: ClassVar[str] = "deadline"
     every_iteration: ClassVar[bool] = True
+    ends_by_time: ClassVar[bool] = True
 
     parameters: DeadlineParameters
     predictor: Predictor

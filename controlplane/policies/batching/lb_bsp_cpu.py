@@ -6,7 +6,7 @@ next speed is predicted (line 3) is the predictor's affair; others may run besid
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import msgspec
@@ -29,11 +29,12 @@ class LbBspCpu:
     parameters: LbBspCpuParameters
     predictor: Predictor
     shadows: tuple[Predictor, ...] = ()
+    panel: Panel = field(init=False, repr=False)
+    """The predictor and its shadows."""
 
-    @property
-    def panel(self) -> Panel:
-        """The predictor and its shadows."""
-        return Panel(predictors=(self.predictor, *self.shadows), score_every=self.parameters.score_every)
+    def __post_init__(self) -> None:
+        panel = Panel(predictors=(self.predictor, *self.shadows), score_every=self.parameters.score_every)
+        object.__setattr__(self, "panel", panel)
 
     @property
     def state_type(self) -> type[msgspec.Struct]:

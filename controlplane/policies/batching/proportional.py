@@ -22,11 +22,12 @@ def divide(request: ShareRequest, predicted: Mapping[int, float], predictor: str
     speeds = usable(predicted, request)
     limits = limits_of(request)
     shares = apportion(request.total, _weights(request, speeds), keep_unknown(request, speeds.keys(), limits))
+    slowest_s = _slowest_s(shares, speeds)
     return ShareDecision(
         shares=shares,
-        reason=_reason(request, shares, speeds, limits, predictor),
+        reason=_reason(request, shares, speeds, limits, predictor, slowest_s),
         speeds=speeds,
-        predicted_s=_slowest_s(shares, speeds),
+        predicted_s=slowest_s,
         acting=predictor,
     )
 
@@ -42,11 +43,14 @@ def usable(predicted: Mapping[int, float], request: ShareRequest) -> dict[int, f
 
 def keep_unknown(request: ShareRequest, known: Container[int], limits: Limits) -> Limits:
     """Limits that hold every worker that is not ``known`` at its current share, where that is possible."""
+    unknown = [rank for rank in limits if rank not in known]
+    if not unknown:
+        return limits
     kept = dict(limits)
-    for rank, (low, high) in limits.items():
-        if rank not in known:
-            share = min(max(request.current[rank], low), high)
-            kept[rank] = (share, share)
+    for rank in unknown:
+        low, high = limits[rank]
+        share = min(max(request.current[rank], low), high)
+        kept[rank] = (share, share)
     return kept if is_possible(request.total, kept) else limits
 
 
@@ -61,21 +65,28 @@ def change(before: int, after: int) -> str:
     return f"keeps {after}" if before == after else f"takes {after} (was {before})"
 
 
-def _weights(request: ShareRequest, speeds: Mapping[int, float]) -> dict[int, float]:
+def _weights(request: ShareRequest, speeds: Mapping[int, float]) -> Mapping[int, float]:
+    if speeds.keys() == request.current.keys():
+        return speeds
     typical = statistics.median(speeds.values()) if speeds else 1.0
     return {rank: speeds.get(rank, typical) for rank in request.current}
 
 
 def _reason(
-    request: ShareRequest, shares: Mapping[int, int], speeds: Mapping[int, float], limits: Limits, predictor: str
+    request: ShareRequest,
+    shares: Mapping[int, int],
+    speeds: Mapping[int, float],
+    limits: Limits,
+    predictor: str,
+    after: float | None,
 ) -> str:
     if not speeds:
         return f"no speed is measured yet: {request.total} samples stay as they are over {len(shares)} workers"
-    ends = dict.fromkeys((min(speeds, key=lambda rank: (speeds[rank], rank)), max(speeds, key=lambda r: speeds[r])))
+    # Speeds are in order of rank, so that the lowest one of equals is named.
+    ends = dict.fromkeys((min(speeds, key=speeds.__getitem__), max(speeds, key=speeds.__getitem__)))
     expected = " and ".join(f"{number(speeds[rank])} samples/s of w{rank}" for rank in ends)
     moved = " and ".join(f"w{rank} {change(request.current[rank], shares[rank])}" for rank in ends)
     sentence = f"{predictor} expects {expected}: {moved} of {request.total} samples"
-    after = _slowest_s(shares, speeds)
     before = _slowest_s(request.current, speeds)
     if after is not None and before is not None:
         instead = f" instead of {seconds(before)}" if shares != request.current else ""

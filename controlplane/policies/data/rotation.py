@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import msgspec
 
-from controlplane.core.choices import DataDecision, Piece
+from controlplane.core.choices import DataDecision
 from controlplane.policies.data import splits
 from controlplane.policies.data.splits import SplitsState
 from controlplane.policies.parameters import RotationParameters
+from controlplane.protocol.orders import Piece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from controlplane.core.choices import DataDecision, Piece, SplitMove
+from controlplane.core.choices import DataDecision, SplitMove
 from controlplane.protocol.base import Value
+from controlplane.protocol.orders import Piece
 
 
 class Split(Value, frozen=True, kw_only=True, array_like=True):

@@ -13,33 +13,20 @@ import msgspec
 from controlplane.core.choices import PlacementDecision, PlacementRequest, Transfer
 from controlplane.policies.parameters import ProportionalParameters
 from controlplane.policies.placement.communication import Moments
-from controlplane.policies.placement.loads import Slice, bytes_of, hand_out, largest_first, loads_of, told
+from controlplane.policies.placement.loads import bytes_of, hand_out, largest_first, loads_of, told
 from controlplane.policies.placement.movement import moved
-from controlplane.policies.placement.rebalancing import ServersState, is_due, place_even, start_even, stays, take_note
+from controlplane.policies.placement.rebalancing import Measuring, ServersState, is_due, stays, take_note
 from controlplane.policies.wording import number
 from controlplane.protocol.orders import Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proportional:
+class Proportional(Measuring):
     """Reassigns when servers' speeds differ by more than the variance that is allowed."""
 
     name: ClassVar[str] = "proportional"
-    state_type: ClassVar[type[msgspec.Struct]] = ServersState
 
     parameters: ProportionalParameters
-
-    def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """Evenly, before anything is measured."""
-        return place_even(blocks, servers)
-
-    def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """The same, cut into blocks."""
-        return start_even(tensor_sizes, servers, self.parameters.block_bytes)
-
-    def begin(self) -> ServersState:
-        """Nothing is measured."""
-        return ServersState()
 
     def decide(
         self, request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState

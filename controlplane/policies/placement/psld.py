@@ -19,13 +19,13 @@ from typing import ClassVar
 
 import msgspec
 
-from controlplane.core.choices import PlacementDecision, PlacementRequest, Transfer
+from controlplane.core.choices import PlacementDecision, PlacementRequest
 from controlplane.policies.parameters import PsldParameters
 from controlplane.policies.placement import rebalancing
 from controlplane.policies.placement.communication import Line, average, exchange_s
 from controlplane.policies.placement.loads import Slice, bytes_of, hand_out, largest_first, loads_of
 from controlplane.policies.placement.movement import settle
-from controlplane.policies.placement.rebalancing import ServersState
+from controlplane.policies.placement.rebalancing import Looking
 from controlplane.policies.placement.superior import Bounds, superior_servers
 from controlplane.policies.wording import listing, number, seconds
 from controlplane.protocol.orders import Block
@@ -62,44 +62,20 @@ class Exploit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Psld:
+class Psld(Looking):
     """Looks every few iterations; all chance comes from the request's seed."""
 
     name: ClassVar[str] = "psld"
-    state_type: ClassVar[type[msgspec.Struct]] = ServersState
 
     parameters: PsldParameters
 
-    def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """Evenly, before anything is measured."""
-        return rebalancing.place_even(blocks, servers)
+    @property
+    def probes(self) -> bool:
+        """To the letter, blocks explore instead."""
+        return not self.parameters.literal
 
-    def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """The same, cut into blocks."""
-        return rebalancing.start_even(tensor_sizes, servers, self.parameters.block_bytes)
-
-    def begin(self) -> ServersState:
-        """Nothing is measured."""
-        return ServersState()
-
-    def decide(
-        self, request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState
-    ) -> tuple[ServersState, PlacementDecision]:
-        """Take note of one iteration; look at the placement when it is time."""
-        parameters = self.parameters
-        state = rebalancing.take_note(request, transfers, state, forgetting=parameters.forgetting)
-        lines = rebalancing.reachable(request, state)
-        if not lines:
-            return state, rebalancing.stays("no server is measured yet")
-        probes = {} if parameters.literal else rebalancing.probes_of(request, state, lines, parameters)
-        retire = rebalancing.retired(request, state, parameters)
-        if not rebalancing.is_due(request, state, every=parameters.every):
-            return state, rebalancing.stays("no look at the placement is due", probes=probes, retire=retire)
-        state = msgspec.structs.replace(state, looked=request.iteration)
-        decision = self._look(request, lines)
-        return state, msgspec.structs.replace(decision, probes=probes, retire=retire if not decision.blocks else [])
-
-    def _look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
+    def look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
+        """Stages 2 and 3 of Fig. 8, and section 4.4."""
         now_s = rebalancing.present_s(request, lines)
         size = sum(map(bytes_of, request.blocks)) / len(lines)
         superior = superior_servers(lines, size, self._bounds)

@@ -5,62 +5,30 @@ time of the others, and none where its latency alone is too long. Servers with l
 the predicted gain exceeds a margin: so a transient straggler is left and found again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import msgspec
-
-from controlplane.core.choices import PlacementDecision, PlacementRequest, Transfer
+from controlplane.core.choices import PlacementDecision, PlacementRequest
 from controlplane.policies.parameters import PsldLptParameters
 from controlplane.policies.placement import rebalancing
 from controlplane.policies.placement.communication import Line, exchange_s
-from controlplane.policies.placement.loads import Slice, bytes_of, hand_out, largest_first, loads_of
+from controlplane.policies.placement.loads import bytes_of, hand_out, largest_first, loads_of
 from controlplane.policies.placement.movement import settle
 from controlplane.policies.placement.psld import finish_first
-from controlplane.policies.placement.rebalancing import ServersState
-from controlplane.protocol.orders import Block
+from controlplane.policies.placement.rebalancing import Looking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PsldLpt:
+class PsldLpt(Looking):
     """Looks every few iterations; nothing in it is left to chance."""
 
     name: ClassVar[str] = "psld-lpt"
-    state_type: ClassVar[type[msgspec.Struct]] = ServersState
 
     parameters: PsldLptParameters
 
-    def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """Evenly, before anything is measured."""
-        return rebalancing.place_even(blocks, servers)
-
-    def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """The same, cut into blocks."""
-        return rebalancing.start_even(tensor_sizes, servers, self.parameters.block_bytes)
-
-    def begin(self) -> ServersState:
-        """Nothing is measured."""
-        return ServersState()
-
-    def decide(
-        self, request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState
-    ) -> tuple[ServersState, PlacementDecision]:
-        """Take note of one iteration; look at the placement when it is time."""
-        parameters = self.parameters
-        state = rebalancing.take_note(request, transfers, state, forgetting=parameters.forgetting)
-        lines = rebalancing.reachable(request, state)
-        if not lines:
-            return state, rebalancing.stays("no server is measured yet")
-        probes = rebalancing.probes_of(request, state, lines, parameters)
-        retire = rebalancing.retired(request, state, parameters)
-        if not rebalancing.is_due(request, state, every=parameters.every):
-            return state, rebalancing.stays("no look at the placement is due", probes=probes, retire=retire)
-        state = msgspec.structs.replace(state, looked=request.iteration)
-        decision = self._look(request, lines)
-        return state, msgspec.structs.replace(decision, probes=probes, retire=retire if not decision.blocks else [])
-
-    def _look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
+    def look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
+        """The largest block first, each to the server that finishes it first."""
         slices = [(block.start, block.stop) for block in request.blocks]
         blocks = hand_out(
             slices, largest_first(slices), list(lines), lambda i, loads: finish_first(lines, bytes_of(slices[i]), loads)

@@ -1,9 +1,14 @@
 """What every placement that goes on deciding has in common: what it remembers, when it looks, whom it probes."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import msgspec
 
 from controlplane.core.choices import PlacementDecision, PlacementRequest, Transfer
-from controlplane.policies.parameters import ProbingParameters
+from controlplane.policies.parameters import ProbingParameters, RebalancingParameters
 from controlplane.policies.placement.communication import Line, Moments, exchange_s, lines_of, remember
 from controlplane.policies.placement.loads import MEBIBYTE, Slice, balanced, cut_tensors, loads_of, told
 from controlplane.policies.placement.movement import moved
@@ -26,16 +31,61 @@ class ServersState(Value, frozen=True, kw_only=True):
     idle_since: dict[int, int] = {}
 
 
-def start_even(tensor_sizes: Sequence[int], servers: Sequence[int], block_bytes: int) -> tuple[list[Block], str]:
-    """The first placement, when nothing is measured: even bytes (ruling 15)."""
-    return place_even([piece for tensor in cut_tensors(tensor_sizes, block_bytes) for piece in tensor], servers)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """Even bytes at first (ruling 15), then whatever is made of the servers' measurements."""
+
+    state_type: ClassVar[type[msgspec.Struct]] = ServersState
+
+    parameters: RebalancingParameters
+
+    def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """Evenly, before anything is measured."""
+        placed = balanced(blocks, servers)
+        spread = told(loads_of(placed, servers))
+        return placed, f"{len(placed)} blocks over {len(servers)} servers, evenly until they are measured: {spread}"
+
+    def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
+        """The same, cut into blocks."""
+        cut = cut_tensors(tensor_sizes, self.parameters.block_bytes)
+        return self.place([piece for tensor in cut for piece in tensor], servers)
+
+    def begin(self) -> ServersState:
+        """Nothing is measured."""
+        return ServersState()
 
 
-def place_even(slices: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
-    """The same, of blocks that are cut already."""
-    placed = balanced(slices, servers)
-    spread = told(loads_of(placed, servers))
-    return placed, f"{len(placed)} blocks over {len(servers)} servers, evenly until they are measured: {spread}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looking(Measuring):
+    """Looks at the placement every few iterations, by a line for each server, and probes those that hold little."""
+
+    parameters: ProbingParameters
+
+    @property
+    def probes(self) -> bool:
+        """Whether servers are probed at all."""
+        return True
+
+    @abstractmethod
+    def look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
+        """Whether blocks are to move, given how long exchanges with each server take."""
+
+    def decide(
+        self, request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState
+    ) -> tuple[ServersState, PlacementDecision]:
+        """Take note of one iteration; look at the placement when it is time."""
+        parameters = self.parameters
+        state = take_note(request, transfers, state, forgetting=parameters.forgetting)
+        lines = reachable(request, state)
+        if not lines:
+            return state, stays("no server is measured yet")
+        probes = probes_of(request, state, lines, parameters) if self.probes else {}
+        retire = retired(request, state, parameters)
+        if not is_due(request, state, every=parameters.every):
+            return state, stays("no look at the placement is due", probes=probes, retire=retire)
+        state = msgspec.structs.replace(state, looked=request.iteration)
+        decision = self.look(request, lines)
+        return state, msgspec.structs.replace(decision, probes=probes, retire=retire if not decision.blocks else [])
 
 
 def take_note(

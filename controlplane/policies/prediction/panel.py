@@ -7,7 +7,7 @@ forecast leads to as well as by its error (ruling 8).
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -33,12 +33,16 @@ class Tally(Value, frozen=True, kw_only=True):
 
     def plus(self, guesses: Mapping[int, float], speeds: Mapping[int, float]) -> "Tally":
         """One more iteration: forecasts and speeds of the same ranks."""
-        errors = [(guesses[rank] - speed, speed) for rank, speed in speeds.items()]
+        squares = relatives = 0.0
+        for rank, speed in speeds.items():
+            error = guesses[rank] - speed
+            squares += error**2
+            relatives += (error / speed) ** 2
         return Tally(
             iterations=self.iterations + 1,
-            forecasts=self.forecasts + len(errors),
-            squares=self.squares + sum(error**2 for error, _ in errors),
-            relatives=self.relatives + sum((error / speed) ** 2 for error, speed in errors),
+            forecasts=self.forecasts + len(speeds),
+            squares=self.squares + squares,
+            relatives=self.relatives + relatives,
             slowdown=self.slowdown + slowdown(guesses, speeds),
         )
 
@@ -52,28 +56,33 @@ class Tally(Value, frozen=True, kw_only=True):
         )
 
 
+NOTHING = Tally()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
     """``predictors``: the one that is acted upon first, then its shadows; each name once."""
 
     predictors: tuple[Predictor, ...]
     score_every: int
+    state_type: type[msgspec.Struct] = field(init=False, repr=False)
+    """A struct with a field for each predictor's own state."""
+    _minds_type: type[msgspec.Struct] = field(init=False, repr=False)
 
-    @property
-    def state_type(self) -> type[msgspec.Struct]:
-        """A struct with a field for each predictor's own state."""
-        return _state_type(tuple((predictor.name, predictor.state_type) for predictor in self.predictors))
+    def __post_init__(self) -> None:
+        kinds = tuple((predictor.name, predictor.state_type) for predictor in self.predictors)
+        object.__setattr__(self, "state_type", _state_type(kinds))
+        object.__setattr__(self, "_minds_type", _minds_type(kinds))
 
     def start(self) -> Any:
         """Nothing observed."""
         minds = {predictor.name: predictor.start() for predictor in self.predictors}
-        return self.state_type(acting=self.predictors[0].name, minds=_minds_type(self._kinds)(**minds))
+        return self.state_type(acting=self.predictors[0].name, minds=self._minds_type(**minds))
 
     def observe(self, measured: Mapping[int, Measured], state: Any) -> Any:
         """Every predictor sees the iteration, after its forecast of it was compared with what came."""
-        tallies = self._compare(measured, state)
         minds = {p.name: p.observe(measured, getattr(state.minds, p.name)) for p in self.predictors}
-        return self._with_minds(msgspec.structs.replace(state, tallies=tallies), minds)
+        return self._with_minds(state, minds, tallies=self._compare(measured, state))
 
     def keep(self, ranks: Collection[int], state: Any) -> Any:
         """For a new roster."""
@@ -124,31 +133,31 @@ class Panel:
         names = ", ".join(predictor.name for predictor in self.predictors)
         raise ValueError(f"found predictor {name}, expected one of those that observe this job: {names}")
 
-    def _with_minds(self, state: Any, minds: Mapping[str, Any]) -> Any:
+    def _with_minds(self, state: Any, minds: Mapping[str, Any], **changes: Any) -> Any:
         forecasts = {predictor.name: predictor.predict(minds[predictor.name]) for predictor in self.predictors}
-        return msgspec.structs.replace(state, minds=_minds_type(self._kinds)(**minds), forecasts=forecasts)
+        return msgspec.structs.replace(state, minds=self._minds_type(**minds), forecasts=forecasts, **changes)
 
     def _compare(self, measured: Mapping[int, Measured], state: Any) -> dict[str, Tally]:
         tallies = dict(state.tallies)
+        if not state.forecasts:
+            return tallies
         speeds = {rank: seen.speed for rank, seen in measured.items()}
-        for name, guesses in [*state.forecasts.items(), (EVEN, dict.fromkeys(speeds, 1.0))]:
+        for name, guesses in (*state.forecasts.items(), (EVEN, dict.fromkeys(speeds, 1.0))):
             known = {rank: speed for rank, speed in speeds.items() if rank in guesses}
-            if known and state.forecasts:
-                tallies[name] = tallies.get(name, Tally()).plus(guesses, known)
+            if known:
+                tallies[name] = tallies.get(name, NOTHING).plus(guesses, known)
         return tallies
-
-    @property
-    def _kinds(self) -> tuple[tuple[str, type[msgspec.Struct]], ...]:
-        return tuple((predictor.name, predictor.state_type) for predictor in self.predictors)
 
 
 def slowdown(guesses: Mapping[int, float], speeds: Mapping[int, float]) -> float:
     """Time of an iteration with shares in proportion to ``guesses``, over that with shares by the true speeds."""
-    usable = {rank: guess if math.isfinite(guess) and guess > 0 else 0.0 for rank, guess in guesses.items()}
-    whole = sum(usable[rank] for rank in speeds)
-    if whole <= 0:
-        return 1.0
-    return max(usable[rank] / speed for rank, speed in speeds.items()) * sum(speeds.values()) / whole
+    whole = longest = 0.0
+    for rank, speed in speeds.items():
+        guess = guesses[rank]
+        if 0 < guess < math.inf:  # others are no speeds: such a worker would get nothing
+            whole += guess
+            longest = max(longest, guess / speed)
+    return longest * sum(speeds.values()) / whole if whole > 0 else 1.0
 
 
 def _judge(acting: PredictorScore, even: PredictorScore, state: Any) -> tuple[list[Finding], int | None]:

@@ -6,6 +6,7 @@ asked for as a lesson and answered by an event; nothing here trains.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import ClassVar
 
 import msgspec
@@ -23,6 +24,9 @@ from controlplane.policies.prediction.weights import LessonData, Weights, encode
 from controlplane.policies.wording import number
 from controlplane.protocol.base import Value
 from controlplane.protocol.spec import Choice
+
+KEPT_MODELS = 128
+"""Weights that are kept ready, of as many jobs: with a thousand workers some 1 MB each."""
 
 FURTHEST = 4.0
 """No forecast is further than this factor from the worker's average: a network may extrapolate to anything."""
@@ -65,15 +69,19 @@ class Recurrent:
         if not measured:
             return state
         ranks, rows = state.sheet.with_ranks(measured, np.zeros(self._width))
+        everybody = len(measured) == len(ranks)
         at, seen = columns(measured, ranks)
-        part = rows[at]
+        part = rows if everybody else rows[at]
         part[:, 0] += 1
         part[:, 1] += (seen[:, 0] - part[:, 1]) / part[:, 0]
         part[:, 5:] = part[:, 2:-3].copy()
         part[:, 2:5] = seen
-        rows[at] = part
-        line = np.full((len(ranks), 3), np.nan, dtype=np.float32)
-        line[at] = seen
+        if everybody:
+            line = seen.astype(np.float32)
+        else:
+            rows[at] = part
+            line = np.full((len(ranks), 3), np.nan, dtype=np.float32)
+            line[at] = seen
         history = state.history if ranks == state.columns else _relaid(state, ranks)
         return msgspec.structs.replace(
             state,
@@ -89,13 +97,12 @@ class Recurrent:
         averages = state.averages.speeds
         if not state.weights or not state.sheet.ranks:
             return dict(averages)
-        weights = msgspec.msgpack.decode(state.weights, type=Weights)
         rows = state.sheet.rows(self._width)
-        model, usual = _models(weights, state.sheet.ranks, rows[:, 1])
+        models = _models(state.weights, self.network, self.parameters, tuple(state.sheet.ranks))
+        usual = np.where(models.own, models.usual, rows[:, 1])
         window = rows[:, 2:].reshape(len(rows), -1, 3)
         inputs = self.network.inputs(np, relative(window, usual), self.parameters.look_back)
-        tensors = {name: tensor[model] for name, tensor in weights.arrays(self.shapes).items()}
-        ahead = (1.0 + SPREAD * self.network.forward(np, tensors, inputs[:, None, :])[:, 0]) * usual
+        ahead = (1.0 + SPREAD * self.network.forward(np, models.tensors, inputs[:, None, :])[:, 0]) * usual
         average = np.array([averages[rank] for rank in state.sheet.ranks])
         ahead = np.clip(ahead, average / FURTHEST, average * FURTHEST)
         full = rows[:, 0] >= window.shape[1]
@@ -145,17 +152,17 @@ class Recurrent:
         return fitting.fit(self.network, self.parameters, data, seed)
 
     @property
-    def shapes(self) -> dict[str, tuple[int, int]]:
-        """Of the weights of one model."""
-        return self.network.shapes(self.parameters.look_back, self.parameters.hidden)
-
-    @property
     def _ema(self) -> Ema:
-        return Ema(parameters=EmaParameters(alpha=self.parameters.alpha))
+        return _ema(self.parameters.alpha)
 
     @property
     def _width(self) -> int:
         return 2 + 3 * self.network.rows(self.parameters.look_back)
+
+
+@cache
+def _ema(alpha: float) -> Ema:
+    return Ema(parameters=EmaParameters(alpha=alpha))
 
 
 def relative(window: NDArray[np.floating], usual: Array) -> Array:
@@ -166,12 +173,27 @@ def relative(window: NDArray[np.floating], usual: Array) -> Array:
     return centred
 
 
-def _models(weights: Weights, ranks: list[int], means: Array) -> tuple[NDArray[np.intp], Array]:
-    """Which model each rank takes, and its usual speed: the common one, and its own mean, where it has none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Models:
+    """Of each rank: the weights that it takes, whether they are its own or the common ones, and its usual speed."""
+
+    tensors: Mapping[str, Array]
+    own: NDArray[np.bool_]
+    usual: Array
+
+
+@lru_cache(maxsize=KEPT_MODELS)
+def _models(data: bytes, network: Network, parameters: RecurrentParameters, ranks: tuple[int, ...]) -> _Models:
+    """Read weights for some ranks; they stay the same for hundreds of iterations."""
+    weights = msgspec.msgpack.decode(data, type=Weights)
+    arrays = weights.arrays(network.shapes(parameters.look_back, parameters.hidden))
     place = {rank: i for i, rank in enumerate(weights.ranks)}
     model = np.array([place.get(rank, -1) + 1 for rank in ranks], dtype=np.intp)
-    usual = np.array([0.0, *weights.usual])[model]
-    return model, np.where(model > 0, usual, means)
+    return _Models(
+        tensors={name: tensor[model] for name, tensor in arrays.items()},
+        own=model > 0,
+        usual=np.array([0.0, *weights.usual])[model],
+    )
 
 
 def _relaid(state: RecurrentState, ranks: list[int]) -> tuple[bytes, ...]:

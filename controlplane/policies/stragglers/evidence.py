@@ -11,6 +11,7 @@
 - A flag closes by itself when the window is good, or when there is nothing left to compare.
 """
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from controlplane.policies.stragglers import guard, panel, telling, verdict
 from controlplane.policies.stragglers.causes import Readings, read
 from controlplane.policies.stragglers.guard import GuardState
 from controlplane.policies.stragglers.panel import Panel, Row, Rows, Worth
-from controlplane.policies.stragglers.scoring import comparable
 from controlplane.policies.stragglers.telling import Situation, Subject
 from controlplane.policies.stragglers.verdict import Standing
 from controlplane.protocol.base import Value
@@ -33,6 +33,9 @@ Kind = Literal["compute", "communication"]
 
 SERVER_FIXED_PART = 0.1
 """Part of a usual exchange that is taken not to depend on its size: latency makes no server with little slow."""
+
+MUCH_WAITING = 0.25
+"""Part of an iteration spent waiting from which on a worker is one that waits: others hold it up, not it them."""
 
 
 class EvidenceState(Value, frozen=True, kw_only=True):
@@ -60,12 +63,13 @@ class Evidence:
 
     def observe(self, observations: Sequence[Observation], state: EvidenceState) -> tuple[EvidenceState, list[Finding]]:
         """Add one iteration of the workers: flags that open or close by it."""
-        measured = {seen.rank: seen for seen in comparable(observations)}
+        measured = {seen.rank: seen for seen in _comparable(observations)}
         if not measured:
             return state, []
         seen = [measured[rank] for rank in sorted(measured)]
         readings = read(state.readings, seen)
-        situation = Situation(busy_s={one.rank: one.busy_s for one in seen}, readings=readings)
+        waits = frozenset(one.rank for one in seen if one.waiting_s > MUCH_WAITING * (one.busy_s + one.waiting_s))
+        situation = Situation(busy_s={one.rank: one.busy_s for one in seen}, readings=readings, waits=waits)
         compute, found = self._follow(state.compute, self._compute(seen), "compute", "worker", situation)
         communication, more = self._follow(
             state.communication, _communication(seen), "communication", "worker", situation
@@ -135,7 +139,7 @@ class Evidence:
         for rank in [rank for rank in gone if rank in flags]:
             del flags[rank]
             findings.append(telling.forgotten(subject, rank, kind, self.parameters.window))
-        stands = verdict.standings(rows, self.parameters)
+        stands = verdict.standings(rows, self.parameters, situation.waits)
         for column, rank in enumerate(rows.ranks):
             if rank in flags or stands[column] in (Standing.LASTING, Standing.TRANSIENT):
                 findings += self._judge(rows, column, stands[column], flags, kind, subject, situation)
@@ -154,7 +158,7 @@ class Evidence:
         rank = rows.ranks[column]
         is_open = flags.get(rank)
         slow = stands in (Standing.LASTING, Standing.TRANSIENT)
-        shown = verdict.figures(rows, column, self.parameters) if verdict.measured(rows, column) else None
+        shown = verdict.figures(rows, column, self.parameters, stands) if verdict.measured(rows, column) else None
         if is_open and not slow and (shown is None or verdict.has_recovered(rows, column, self.parameters)):
             del flags[rank]
             return [telling.closing(subject, rank, kind, shown)]
@@ -163,6 +167,15 @@ class Evidence:
         flags[rank] = str(stands)
         opened = telling.opening(subject, rank, kind, stands, shown, situation)
         return [telling.lasts(subject, rank, kind), opened] if is_open else [opened]
+
+
+def _comparable(observations: Sequence[Observation]) -> list[Observation]:
+    """Those that say something about speed: with samples, and with finite times."""
+    return [
+        seen
+        for seen in observations
+        if seen.samples > 0 and math.isfinite(seen.busy_s + seen.waiting_s) and seen.compute_s > 0
+    ]
 
 
 def _communication(seen: Sequence[Observation]) -> Row:

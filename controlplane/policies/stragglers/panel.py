@@ -134,7 +134,8 @@ def drop_unseen(rows: Rows) -> tuple[Rows, list[int]]:
     """Without those who were not seen in the whole window; and who they are."""
     seen: NDArray[np.bool_] = np.any(~np.isnan(rows.costs), axis=0)
     gone = [rank for rank, was in zip(rows.ranks, seen, strict=True) if not was]
-    return (_for_ranks(rows, [rank for rank in rows.ranks if rank not in gone]), gone) if gone else (rows, [])
+    kept = [rank for rank, was in zip(rows.ranks, seen, strict=True) if was]
+    return (_for_ranks(rows, kept), gone) if gone else (rows, [])
 
 
 def medians_of_others(values: NDArray[np.float64], *, least: int) -> NDArray[np.float64]:

@@ -18,10 +18,11 @@ HOLDS_UP = 1.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """The latest iteration: how long each was busy, and what the machines' readings are."""
+    """The latest iteration: how long each was busy, what the machines' readings are, and who waits for others."""
 
     busy_s: Mapping[int, float]
     readings: Mapping[int, Readings]
+    waits: frozenset[int] = frozenset()
 
 
 def opening(

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -47,13 +47,20 @@ class Figures:
     """That it is really slower than what counts as raised."""
 
 
-def standings(rows: Rows, parameters: EvidenceParameters) -> list[Standing]:
-    """One for each rank, as if no flag were open."""
+def standings(rows: Rows, parameters: EvidenceParameters, waits: Collection[int] = ()) -> list[Standing]:
+    """One for each rank, as if no flag were open; of those that wait for others now more evidence is asked.
+
+    Who waits costs nothing at that moment: neither a disturbance nor what scatter alone may bring about accuses it.
+    """
     lasting = _is_lasting(rows.others, parameters) | _is_lasting(rows.own, parameters)
     far = np.fmax(rows.others[-SPIKES:], rows.own[-SPIKES:]) >= math.log(parameters.spike)
     transient = np.all(far, axis=0)
     # A flag opens in an iteration in which it was slow: who waits at that moment has caught up.
     lasting &= np.fmax(rows.others[-1], rows.own[-1]) >= math.log(parameters.raised)
+    if waits:
+        busy = ~np.isin(rows.ranks, list(waits))
+        lasting &= busy | _is_doubtless(rows.others, parameters) | _is_doubtless(rows.own, parameters)
+        transient &= busy
     known = _enough(rows.others) | _enough(rows.own)
     return [
         Standing.LASTING if last else Standing.TRANSIENT if spikes else Standing.KEEPS_UP if any_ else Standing.UNCLEAR
@@ -73,13 +80,14 @@ def measured(rows: Rows, column: int) -> int:
     return int((~np.isnan(np.fmax(rows.others[:, column], rows.own[:, column]))).sum())
 
 
-def figures(rows: Rows, column: int, parameters: EvidenceParameters) -> Figures:
-    """The measure that shows most, and its numbers."""
+def figures(rows: Rows, column: int, parameters: EvidenceParameters, standing: Standing | None = None) -> Figures:
+    """The measure that stands on most and, of equal ones, shows most: over the iterations that told ``standing``."""
+    last = SPIKES if standing is Standing.TRANSIENT else len(rows.others)
     measures: dict[Measure, Sequence[float]] = {
-        "others": _values(rows.others[:, column]),
-        "own": _values(rows.own[:, column]),
+        "others": _values(rows.others[-last:, column]),
+        "own": _values(rows.own[-last:, column]),
     }
-    measure = max(measures, key=lambda name: statistics.median(measures[name]) if measures[name] else -math.inf)
+    measure = max(measures, key=lambda name: _weight(measures[name]))
     values = measures[measure]
     bar = math.log(parameters.raised)
     return Figures(
@@ -105,9 +113,22 @@ def _is_lasting(excess: Array, parameters: EvidenceParameters) -> NDArray[np.boo
     return lasting
 
 
+def _is_doubtless(excess: Array, parameters: EvidenceParameters) -> NDArray[np.bool_]:
+    """Raised without exception, and so far that a single iteration of it would be a spike."""
+    without: NDArray[np.bool_] = np.all(excess >= math.log(parameters.raised), axis=0)
+    if without.any():
+        middle = np.median(excess[:, without], axis=0)
+        without[without] = middle >= math.log(parameters.spike)
+    return without
+
+
 def _enough(excess: Array) -> NDArray[np.bool_]:
     whole: NDArray[np.bool_] = np.all(~np.isnan(excess), axis=0)
     return whole
+
+
+def _weight(values: Sequence[float]) -> tuple[int, float]:
+    return len(values), statistics.median(values) if values else -math.inf
 
 
 def _values(column: Array) -> list[float]:

@@ -1,0 +1,146 @@
+"""Workers that come when the job is running: they count from a stated iteration on, in a generation of its own.
+
+In synchronous modes that is the first iteration for which nobody has leave. Everybody else stops before it, so the
+roster changes between two iterations and each of them is made by one roster. In asynchronous modes a worker joins at
+once. Where nobody is left who counts, the servers say how far their blocks are.
+"""
+
+from controlplane.core import changes, flags, pausing, roster, standing
+from controlplane.core.handling import Handling
+from controlplane.core.leases import raise_to
+from controlplane.core.roster import HERE
+from controlplane.core.state import Job, Worker
+from controlplane.core.states import JOB_OVER, JobState
+
+
+def on_hello(handling: Handling, worker: Worker) -> None:
+    """A worker that does not count is here: let it in when that can be."""
+    job = handling.job
+    if job.state is JobState.FINISHING or (job.stop_at is not None and job.stop_at <= _soonest(handling)):
+        return
+    if job.join_at is None:
+        job.join_at = _soonest(handling)
+    if _entrance(handling) is None:
+        reconsider(handling)
+
+
+def admit(handling: Handling) -> None:
+    """Let those in who wait, if the time has come; called after each event while there may be some."""
+    job = handling.job
+    if job.state in JOB_OVER or job.is_rebuilding:
+        job.join_at = None
+        return
+    waiting = newcomers(job)
+    if not waiting:
+        job.join_at = None
+        reconsider(handling)
+        return
+    first = _entrance(handling)
+    if first is not None:
+        _enter(handling, waiting, first)
+
+
+def newcomers(job: Job) -> list[int]:
+    """Ranks of workers that are here and do not count."""
+    return [rank for rank, worker in sorted(job.workers.items()) if worker.state in HERE and not job.counts(rank)]
+
+
+def reconsider(handling: Handling) -> None:
+    """Whether enough workers are here for the job to go on; it pauses or resumes by itself."""
+    job, spec = handling.job, handling.spec
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.is_rebuilding:
+        return
+    here, least = len(job.roster) + len(newcomers(job)), spec.elastic.minimum_workers or 1
+    if here < least:
+        verb = "is" if here == 1 else "are"
+        reason = f"{here or 'no'} worker{'' if here == 1 else 's'} {verb} here, at least {least} are needed"
+        pausing.pause(handling, "workers", reason)
+    elif job.roster:
+        pausing.lift(handling, "workers", f"{here} workers are here, at least {least} are needed")
+    if "limits" in job.pauses and job.roster and _limits_allow(handling, here):
+        pausing.lift(handling, "limits", f"{here} workers can share {_batch_of(handling, here)} samples")
+
+
+def can_recover(handling: Handling, *, without: int = 0) -> bool:
+    """Whether enough workers are here, or may be again, when so many of the roster are gone.
+
+    Without servers it takes one who counts: the parameters are nowhere else.
+    """
+    job = handling.job
+    if handling.spec.reduces and job.generation and len(job.roster) <= without:
+        return False
+    coming = {title for title in (*job.starting, *job.revivals) if title[0] == "w"}
+    coming |= {job.workers[rank].title for rank in newcomers(job)}
+    return len(job.roster) - without + len(coming) >= (handling.spec.elastic.minimum_workers or 1)
+
+
+def _entrance(handling: Handling) -> int | None:
+    """The iteration from which newcomers count, once it has come."""
+    job = handling.job
+    if handling.chosen.gate is not None:
+        return _soonest(handling)
+    if not job.roster:
+        servers = job.live_servers
+        agreed = all(server.generation >= job.generation for server in servers)
+        return max(server.highest for server in servers) if agreed else None
+    if job.hold_sequence is not None and changes.all_stand(job):
+        _take_leave_back(job)
+    return job.join_at if job.join_at is not None and job.completed >= job.join_at - 1 else None
+
+
+def _soonest(handling: Handling) -> int:
+    """The first iteration for which nobody has leave; for an asynchronous job, the one of the slowest."""
+    job = handling.job
+    if handling.chosen.gate is not None:
+        return min((standing.stand(job.workers[rank]) for rank in job.roster), default=job.completed) + 1
+    return max((job.workers[rank].granted for rank in job.roster), default=job.completed) + 1
+
+
+def _take_leave_back(job: Job) -> None:
+    """Everybody stands at a boundary: leave beyond the furthest of them was not used."""
+    furthest = max(standing.stand(job.workers[rank]) for rank in job.roster)
+    for rank in job.roster:
+        worker = job.workers[rank]
+        worker.watermark = worker.granted = min(worker.granted, max(furthest, standing.stand(worker)))
+    job.join_at = furthest + 1
+
+
+def _enter(handling: Handling, ranks: list[int], first: int) -> None:
+    job = handling.job
+    job.join_at = None
+    if handling.chosen.gate is None and not job.roster:
+        _skip_to(job, first)
+    for rank in ranks:
+        worker = job.workers[rank]
+        worker.done = first - 1
+        worker.skip_to = first
+        raise_to(worker, first - 1)
+        flags.close_flag(handling, rank, "dead", f"{worker.title} counts again from iteration {first} on")
+    job.all_stand = False
+    joined = ", ".join(f"w{rank}" for rank in ranks)
+    verb = "counts" if len(ranks) == 1 else "count"
+    reason = f"{joined} {verb} from iteration {first} on"
+    roster.begin_generation(handling, sorted([*job.roster, *ranks]), first_iteration=first, reason=reason)
+    reconsider(handling)
+
+
+def _skip_to(job: Job, first: int) -> None:
+    """Iterations that nobody reported are not reported any more; their samples are processed under later numbers."""
+    open_iteration = job.completed + 1
+    position = job.origin_position + (open_iteration - job.origin_iteration) * job.width
+    job.origin_iteration, job.origin_position = first, position
+    if job.stop_at is not None:
+        job.stop_at += first - open_iteration
+    job.completed = first - 1
+    job.skip_to = first
+    job.observed, job.processed = {}, {}
+
+
+def _batch_of(handling: Handling, workers: int) -> int:
+    spec = handling.spec
+    return workers * spec.usual_share if spec.elastic.global_batch == "scale" else spec.global_batch
+
+
+def _limits_allow(handling: Handling, workers: int) -> bool:
+    limits, total = handling.spec.limits, _batch_of(handling, workers)
+    return workers * limits.minimum <= total and (limits.maximum is None or total <= workers * limits.maximum)

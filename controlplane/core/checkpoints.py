@@ -1,0 +1,154 @@
+"""Checkpoints: when all blocks were kept at one version, what of them holds, and which one a job begins with.
+
+In lockstep the servers keep every n-th version by themselves. Without lockstep every worker is held at a boundary, the
+servers keep what they have, and all go on. Once every block is on disk one server writes the manifest; only then does
+the checkpoint count. What policies have learned is not in it: a rollback keeps it, and another job learns anew.
+"""
+
+from controlplane.core import ending, pausing, releases, rollback, standing
+from controlplane.core.commands import KeepCheckpoint, SkipCheckpoint
+from controlplane.core.handling import Handling
+from controlplane.core.state import Checkpoint, Job, Server
+from controlplane.core.states import JobState
+from controlplane.protocol.checkpoints import WholeCheckpoint
+from controlplane.protocol.messages import CheckpointSaved, RestoreFailed
+
+
+def on_saved(handling: Handling, server: Server, message: CheckpointSaved) -> None:
+    """A server has written something of a checkpoint, or could not."""
+    job = handling.job
+    if job.is_rebuilding or (job.checkpoints and message.iteration <= job.checkpoints[-1].iteration):
+        return
+    if message.failure:
+        _give_up(handling, message.iteration, f"{server.title}: {message.failure}")
+    elif message.is_whole:
+        _note_whole(handling, message.iteration)
+    else:
+        pieces = job.saving.setdefault(message.iteration, {})
+        pieces |= {piece.start: piece for piece in message.pieces}
+        if {block.start for block in job.blocks} <= pieces.keys():
+            _order_manifest(handling, message.iteration)
+
+
+def on_restore_failed(handling: Handling, server: Server, message: RestoreFailed) -> None:
+    """A server cannot begin with the checkpoint that it was told: the next older one is tried."""
+    job = handling.job
+    bad = [each for each in job.checkpoints if each.iteration == message.iteration]
+    if not bad:
+        return
+    job.checkpoints = [each for each in job.checkpoints if each.iteration != message.iteration]
+    reason = f"{server.title} cannot use the checkpoint of iteration {message.iteration}: {message.reason}"
+    handling.give(SkipCheckpoint, reason, iteration=message.iteration)
+    rollback.begin(handling, reason)
+
+
+def is_due(handling: Handling) -> bool:
+    """Whether an asynchronous job has processed enough since the last checkpoint, and can be held for one now."""
+    job, asked = handling.job, handling.spec.checkpoint
+    if asked is None or handling.chosen.gate is None or job.saving_stage or job.hold_sequence is not None:
+        return False
+    if job.state is not JobState.RUNNING or job.stop_at is not None:
+        return False
+    return (job.cursor - job.dropped) // job.batch >= job.saved_rounds + asked.every
+
+
+def hold_for_one(handling: Handling) -> None:
+    """Have every worker stand, so that nothing is on its way to a server."""
+    job = handling.job
+    job.saving_stage = "hold"
+    job.saved_rounds = (job.cursor - job.dropped) // job.batch
+    pausing.hold(handling, "a checkpoint: every worker stands for it")
+
+
+def cut(handling: Handling) -> None:
+    """Every worker stands: the servers keep what they have."""
+    job = handling.job
+    job.saving_stage = "save"
+    job.save_at = max((standing.stand(job.workers[rank]) for rank in job.roster), default=job.completed) + 1
+    _tell_servers(handling, f"every worker stands: keep all blocks as the checkpoint of iteration {job.save_at}")
+
+
+def choose_start(handling: Handling) -> bool:
+    """Begin with the newest checkpoint that every server can use, where one is asked for; False if there is none."""
+    job, spec = handling.job, handling.spec
+    if spec.start_from is None:
+        return True
+    servers = job.live_servers
+    common = set.intersection(*({found.iteration for found in server.found} for server in servers))
+    skipped = sorted({reason for server in servers for reason in server.skipped})
+    for reason in skipped:
+        handling.give(SkipCheckpoint, reason, iteration=0)
+    positions = {found.iteration: found.position for found in servers[0].found}
+    job.checkpoints = [
+        Checkpoint(iteration=each, position=positions[each], stop_at=spec.stop.iterations, is_start=True)
+        for each in sorted(common)
+    ]
+    if not job.checkpoints:
+        why = "; ".join(skipped) or "the servers found different ones"
+        ending.end(handling, JobState.FAILED, f"no checkpoint that it could start from: {why}")
+        return False
+    newest = job.checkpoints[-1]
+    if spec.stop.iterations is not None and newest.iteration >= spec.stop.iterations:
+        found = f"the checkpoint is of iteration {newest.iteration}, and the job ends before {spec.stop.iterations}"
+        ending.end(handling, JobState.FAILED, f"nothing is left to do: {found}")
+        return False
+    rollback.restore(job, newest)
+    return True
+
+
+def _note_whole(handling: Handling, iteration: int) -> None:
+    job, asked = handling.job, handling.spec.checkpoint
+    whole = job.whole
+    if whole is None or whole.iteration != iteration or asked is None:
+        return
+    dropped = job.dropped + sum(_unused(job, rank) for rank in job.roster) if handling.chosen.gate is not None else 0
+    kept = Checkpoint(iteration=iteration, position=whole.position, stop_at=job.stop_at, dropped=dropped)
+    job.checkpoints = [*(each for each in job.checkpoints if not each.is_start), kept][-asked.keep :]
+    job.whole = None
+    job.saving = {each: pieces for each, pieces in job.saving.items() if each > iteration}
+    size = sum(piece.bytes for piece in whole.pieces)
+    reason = f"{len(whole.pieces)} blocks of {size / 1e6:.1f} MB in all are on disk"
+    handling.give(KeepCheckpoint, reason, iteration=iteration, position=whole.position, bytes=size)
+
+
+def _order_manifest(handling: Handling, iteration: int) -> None:
+    job = handling.job
+    pieces = list(job.saving.pop(iteration).values())
+    if handling.chosen.gate is None:
+        if iteration < job.origin_iteration:  # its samples were counted from another origin
+            return
+        position = job.origin_position + (iteration - job.origin_iteration) * job.width
+    else:
+        position = job.cursor
+    job.whole = WholeCheckpoint(iteration=iteration, position=position, pieces=pieces)
+    _tell_servers(handling, f"every block of iteration {iteration} is on disk: its manifest is to be written")
+    _go_on(handling, f"every block of iteration {iteration} is kept")
+
+
+def _give_up(handling: Handling, iteration: int, reason: str) -> None:
+    job = handling.job
+    job.saving.pop(iteration, None)
+    job.whole = None
+    pausing.pause(handling, "checkpoint", reason)
+    _go_on(handling, reason)
+
+
+def _go_on(handling: Handling, reason: str) -> None:
+    """Nobody needs to stand for this checkpoint any longer."""
+    job = handling.job
+    if job.saving_stage:
+        job.saving_stage, job.save_at = "", None
+        if not job.pending:
+            pausing.release(handling, reason)
+
+
+def _unused(job: Job, rank: int) -> int:
+    """Samples that a worker has leave for and has not used."""
+    worker = job.workers[rank]
+    return sum(max(0, each.last - max(each.first - 1, worker.done)) * each.share for each in worker.leases)
+
+
+def _tell_servers(handling: Handling, reason: str) -> None:
+    handling.job.sequence += 1
+    for server in handling.job.live_servers:
+        releases.issue_server_orders(handling, server, reason)

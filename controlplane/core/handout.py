@@ -1,0 +1,126 @@
+"""Which samples the workers draw: parts of a common batch, or pieces of splits that each has for its own.
+
+Pieces go out with leave for one iteration, since where a worker stopped says where it goes on. A change of splits
+counts from the next pieces on; what is processed under older ones is counted where the worker stands by then.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from controlplane.core import ending, standing
+from controlplane.core.choices import DataDecision, Observation, ShareDecision
+from controlplane.core.commands import MoveSplits, PartitionData
+from controlplane.core.handling import Handling
+from controlplane.core.state import Job, Worker
+from controlplane.core.states import JOB_OVER, JobState
+from controlplane.protocol.messages import IterationReport
+
+
+def begin(handling: Handling, ranks: Sequence[int]) -> bool:
+    """A generation begins: cut the data among its workers, or give them that of those who left; whether it went."""
+    data, policies, job = handling.chosen.partitioned, handling.chosen, handling.job
+    if data is None:
+        return True
+    if policies.data_state is not None:
+        policies.data_state, decision = data.adopt(ranks, policies.data_state)
+        _tell(handling, decision)
+        return True
+    try:
+        policies.data_state, reason = data.partition(job.sample_count, ranks)
+    except ValueError as error:
+        ending.end(handling, JobState.FAILED, f"no splits for generation {job.generation}: {error}")
+        return False
+    handling.give(PartitionData, reason, samples=job.sample_count, ranks=list(ranks))
+    return True
+
+
+def take_back(job: Job, first: int) -> None:
+    """Other data from ``first`` on: no pieces of before, and no leave that was given for the samples of before."""
+    for worker in (job.workers[rank] for rank in job.roster):
+        worker.pieces, worker.pieces_of, worker.drawn = [], -1, 0
+        worker.watermark = min(worker.watermark, max(first - 1, standing.stand(worker)))
+
+
+def take_batch(handling: Handling, decision: ShareDecision, iteration: int) -> None:
+    """Lay the shares of ``iteration`` and later ones side by side; with a time budget, the most that each may take.
+
+    What of it nobody gets to is left out of that pass over the data.
+    """
+    job = handling.job
+    most = decision.ceilings or decision.shares
+    width = sum(most.values()) if decision.ceilings else 0
+    if width != job.budget_width:
+        job.origin_position += max(0, iteration - job.origin_iteration) * job.width
+        job.origin_iteration = max(job.origin_iteration, iteration)
+    job.budget_width = width
+    job.offsets = handling.chosen.data.offsets(most)
+    job.budget_s, job.ceilings = decision.budget_s, decision.ceilings
+
+
+def hand_out(handling: Handling, ranks: Iterable[int]) -> None:
+    """Pieces for those who have leave for an iteration and no samples for it."""
+    data, job = handling.chosen.partitioned, handling.job
+    if data is None:
+        return
+    due = [worker for worker in (job.workers[rank] for rank in ranks) if worker.watermark > worker.pieces_of]
+    pieces = data.pieces({worker.index: _most(job, worker) for worker in due}, handling.chosen.data_state)
+    for worker in due:
+        worker.pieces, worker.pieces_of = pieces[worker.index], worker.watermark
+
+
+def on_report(handling: Handling, worker: Worker, report: IterationReport) -> None:
+    """Note what was really processed."""
+    job, data = handling.job, handling.chosen.partitioned
+    if handling.chosen.gate is None:
+        job.processed[report.iteration] = job.processed.get(report.iteration, 0) + report.samples
+    first = worker.pieces[0].start if worker.pieces else report.position
+    if data is None or report.iteration != worker.pieces_of or report.position != first:
+        return
+    worker.drawn = report.samples
+    if handling.chosen.gate is not None:
+        _advance(handling, [worker])
+
+
+def close(handling: Handling, observations: Sequence[Observation]) -> None:
+    """Iterations are complete: go on behind what was processed, and let splits change hands.
+
+    One in which nobody processed anything is an error (ruling 17): it says nothing, and would be repeated for ever.
+    """
+    job = handling.job
+    for iteration in sorted(number for number in job.processed if number <= job.completed):
+        if not job.processed.pop(iteration) and job.state not in JOB_OVER:
+            who = ", ".join(f"w{rank}" for rank in job.roster)
+            found = f"iteration {iteration}: the updates of {who} stand for 0 samples together, expected at least 1"
+            ending.end(handling, JobState.FAILED, found)
+    if handling.chosen.partitioned is not None and job.state not in JOB_OVER:
+        _advance(handling, [job.workers[rank] for rank in job.roster])
+        rebalance(handling, observations)
+
+
+def rebalance(handling: Handling, observations: Sequence[Observation]) -> None:
+    """Let splits change hands where their process counts call for it."""
+    data, policies = handling.chosen.partitioned, handling.chosen
+    if data is None:
+        return
+    speeds = {seen.rank: seen.samples / seen.busy_s for seen in observations if seen.busy_s > 0}
+    policies.data_state, decision = data.rebalance(speeds, policies.data_state)
+    _tell(handling, decision)
+
+
+def _advance(handling: Handling, workers: Iterable[Worker]) -> None:
+    data, policies = handling.chosen.partitioned, handling.chosen
+    processed = {worker.index: worker.drawn for worker in workers if worker.drawn}
+    if data is not None and processed:
+        policies.data_state = data.advance(processed, policies.data_state)
+    for rank in processed:
+        handling.job.workers[rank].drawn = 0
+
+
+def _most(job: Job, worker: Worker) -> int:
+    if worker.leases:
+        return worker.leases[-1].share
+    return job.ceilings.get(worker.index, job.shares[worker.index])
+
+
+def _tell(handling: Handling, decision: DataDecision) -> None:
+    if decision.moves:
+        handling.give(MoveSplits, decision.reason, iteration=handling.job.completed + 1, moves=decision.moves)

@@ -1,0 +1,78 @@
+"""A server is lost with the parameters that it held: the whole job goes back to what is still known of them.
+
+Every process begins a new life, so that nothing of what was under way can count: partial sums end with the servers,
+and updates of the old lives are stale. Iterations after the checkpoint are done again, on the same samples.
+"""
+
+from controlplane.core import ending, pausing, revival
+from controlplane.core.commands import RollBack
+from controlplane.core.handling import Handling
+from controlplane.core.state import Checkpoint, Job, Revival
+from controlplane.core.states import JobState, ProcessState
+from controlplane.protocol.checkpoints import Restore
+
+
+def begin(handling: Handling, lost: str) -> None:
+    """Go back to the latest checkpoint, or end the job if there is none."""
+    target = _target(handling)
+    if target is None:
+        none = "there is no checkpoint, and the spec does not let the job begin anew"
+        cure = "another time set checkpoint: {every: N}, or elastic: {from_scratch: true}"
+        ending.end(handling, JobState.FAILED, f"{lost}; its parameters are lost: {none}; {cure}")
+        return
+    go_back(handling, target, lost)
+
+
+def go_back(handling: Handling, target: Checkpoint, lost: str) -> None:
+    """End every life and begin new ones, which go on from ``target``."""
+    job = handling.job
+    redone = f"iterations {target.iteration} to {job.completed} are done again"
+    told = redone if target.iteration < job.completed else f"iteration {job.completed} is done again"
+    again = told if target.iteration <= job.completed else "no complete iteration is done again"
+    where = f"the checkpoint of iteration {target.iteration}" if target.iteration else "the beginning"
+    reason = f"{lost}; all go back to {where}, {again}"
+    handling.give(RollBack, reason, to_iteration=target.iteration, completed=job.completed)
+    job.is_rebuilding = True
+    job.rebuild_ms = handling.now_ms
+    job.pauses["servers"] = reason
+    if job.state is not JobState.PAUSED:
+        handling.move_job(JobState.PAUSED, reason, awaited=pausing.awaited(job))
+    restore(job, target)
+    for process in job.live_processes:
+        handling.move_process(process, ProcessState.STOPPED, "it begins anew from the checkpoint")
+        handling.stop_process(process, reason)
+        if process.agent in job.away:
+            job.revivals[process.title] = Revival(number=0, due_ms=handling.now_ms, wants_slot=True)
+            handling.tell_process(process, "waits for a free slot")
+        else:
+            revival.start(handling, revival.slot_of(process))
+
+
+def _target(handling: Handling) -> Checkpoint | None:
+    job = handling.job
+    if job.checkpoints:
+        return job.checkpoints[-1]
+    if handling.spec.elastic.from_scratch or job.completed < 0:
+        return Checkpoint(iteration=0, position=0, stop_at=handling.spec.stop.iterations)
+    return None
+
+
+def restore(job: Job, target: Checkpoint) -> None:
+    """The records as they were before ``target.iteration``; what policies have learned stays."""
+    job.restore = Restore(iteration=target.iteration, is_start=target.is_start) if target.iteration else None
+    job.saving, job.whole, job.saving_stage, job.save_at = {}, None, "", None
+    job.saved_rounds = target.position // job.batch
+    job.completed = target.iteration - 1
+    job.origin_iteration, job.origin_position = target.iteration, target.position
+    job.cursor, job.dropped = target.position, target.dropped
+    job.stop_at = target.stop_at
+    job.roster, job.shares, job.offsets = [], {}, {}
+    job.observed, job.processed, job.recent, job.round_reports = {}, {}, {}, 0
+    job.transfers, job.recent_transfers, job.trial = {}, [], None
+    for worker in job.workers.values():
+        worker.pieces, worker.pieces_of, worker.drawn = [], -1, 0
+    job.passed, job.quorums, job.cut = {}, {}, None
+    job.apply_from, job.skip_to = target.iteration, 0
+    job.join_at, job.hold_sequence, job.all_stand = None, None, False
+    job.behind = 0
+    job.completed_ms = 0

@@ -1,0 +1,100 @@
+"""More or fewer servers while the job runs (PSLD section 5.1): asked for, started, left without blocks, ended.
+
+A new server is first asked for, since the slot is another's to give; it starts like any other, says hello, and is then
+one of those that the placement may use: blocks get to it as to any. One that holds nothing, and is to leave, is ended
+and its slot given back. Workers train on through all of it; what moving the blocks costs them is measured
+(``placing``).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from controlplane.core import moving
+from controlplane.core.commands import MoveJob, ReleaseSlot, RequestSlot
+from controlplane.core.events import Assignment, SlotRefused
+from controlplane.core.handling import EventRefused, Handling
+from controlplane.core.state import Job, Server, SlotRequest
+from controlplane.core.states import JobState, ProcessState
+
+ANSWER_MS: Final = 10_000
+"""A request that nobody has answered for so long was lost."""
+
+ASK_AGAIN_MS: Final = 30_000
+"""How long a refusal holds: slots may be given back meanwhile."""
+
+
+def spare(handling: Handling) -> int:
+    """How many more servers could be asked for now."""
+    job = handling.job
+    if job.request is not None and handling.now_ms - job.request.asked_ms >= ANSWER_MS:
+        job.request = None
+    return 1 if job.request is None and handling.now_ms >= job.ask_again_ms else 0
+
+
+def underway(job: Job) -> int:
+    """How many servers were asked for or ordered, and are not here."""
+    ordered = sum(server.state is ProcessState.ORDERED for server in job.live_servers)
+    return ordered + (job.request is not None)
+
+
+def ask(handling: Handling, reason: str) -> None:
+    """Ask for a slot for one more server."""
+    job = handling.job
+    job.request = SlotRequest(index=max(job.servers) + 1, asked_ms=handling.now_ms)
+    handling.give(RequestSlot, reason, role="server", index=job.request.index)
+
+
+def takes(handling: Handling, assignments: Sequence[Assignment]) -> bool:
+    """Whether this is the slot that was asked for; then nobody waits for it any more."""
+    job = handling.job
+    request = job.request
+    if request is None or [(each.role, each.index) for each in assignments] != [("server", request.index)]:
+        return False
+    job.request = None
+    return True
+
+
+def on_slot_refused(handling: Handling, event: SlotRefused) -> None:
+    """There is none: the job goes on with the servers that it has."""
+    job = handling.job
+    request = job.request
+    if request is None or (event.role, event.index) != ("server", request.index):
+        raise EventRefused(f"job {job.number}: a slot for {event.role} {event.index} is refused that nobody waits for")
+    job.request = None
+    job.ask_again_ms = handling.now_ms + ASK_AGAIN_MS
+    handling.give(
+        MoveJob,
+        f"no slot for another server: {event.reason}; the job goes on with {len(job.live_servers)}",
+        state=job.state,
+        awaited="",
+    )
+
+
+def retire(handling: Handling, indices: Sequence[int], reason: str) -> None:
+    """End servers that hold nothing, as long as one is left."""
+    job = handling.job
+    held = {block.server for block in job.blocks}
+    if job.change is not None:
+        held |= {block.server for block in job.change.blocks}
+    for index in indices:
+        server = job.servers[index]
+        if index in held or not moving.can_hold(server):
+            continue
+        server.retiring = True
+        handling.stop_process(server, reason)
+
+
+def let_go(handling: Handling, server: Server, why: str) -> bool:
+    """A server has ended: if it held nothing, the job goes on without it, and its slot is given back."""
+    job = handling.job
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.is_rebuilding:
+        return False
+    if any(block.server == server.index for block in job.blocks):
+        return False
+    if job.change is not None and any(each.destination == server.index for each in job.change.moves.values()):
+        moving.on_server_lost(handling, server)
+    handling.move_process(server, ProcessState.STOPPED if server.retiring else ProcessState.DEAD, why)
+    if not server.retiring:
+        handling.stop_process(server, why)
+    handling.give(ReleaseSlot, f"{server.title} held nothing and {why}", role="server", index=server.index)
+    return True

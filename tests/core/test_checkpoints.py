@@ -1,0 +1,210 @@
+"""Checkpoints, and what a job does with them when a server is lost."""
+
+from controlplane.core.commands import (
+    CloseFlag,
+    IssueServerOrders,
+    KeepCheckpoint,
+    MoveJob,
+    RaiseFlag,
+    RollBack,
+    SetRoster,
+    SkipCheckpoint,
+    StartProcess,
+    StopProcess,
+)
+from controlplane.core.events import ServerHeard
+from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, SavedBlock
+from controlplane.protocol.messages import CheckpointSaved, Held, RestoreFailed, ServerHello
+from tests.core.story import TENSOR_SIZES, of
+
+ALL = dict.fromkeys(range(4), 1000.0)
+EVERY_FIVE = {"every": 5}
+
+
+def say(told, index, build, **fields):
+    instance = told.instance("s", index)
+    told.numbers[instance] += 1
+    return told.see(ServerHeard(index=index, instance=instance, message=build(number=told.numbers[instance], **fields)))
+
+
+def piece(block):
+    return SavedBlock(start=block.start, stop=block.stop, steps=5, bytes=100, checksum=1)
+
+
+def save(told, iteration):
+    """Both servers write their blocks, and the first the manifest; what that led to."""
+    for server in (0, 1):
+        mine = [piece(block) for block in told.engine._job.blocks if block.server == server]
+        commands = say(told, server, CheckpointSaved, iteration=iteration, pieces=mine)
+    (first, second) = [c.orders for c in of(IssueServerOrders, commands)][:2]
+    assert (first.whole.iteration, second.whole) == (iteration, None)
+    return say(told, 0, CheckpointSaved, iteration=iteration, is_whole=True)
+
+
+def with_checkpoint(story, **changes):
+    told = story(**({"checkpoint": EVERY_FIVE} | changes)).running()
+    told.iterate(7, speeds=ALL)
+    save(told, 5)
+    return told
+
+
+def rebuilt(told):
+    """Everybody's new life says hello, once the pause of the dead server is over; what the last hello led to."""
+    told.tick(after_ms=500)
+    for rank in range(4):
+        told.hello(rank)
+    told.server_hello(0)
+    return told.server_hello(1)
+
+
+def test_it_counts_when_every_block_and_the_manifest_are_written(story):
+    told = story(checkpoint=EVERY_FIVE).running()
+    told.iterate(7, speeds=ALL)
+    (kept,) = of(KeepCheckpoint, save(told, 5))
+    assert (kept.iteration, kept.position, kept.bytes) == (5, 5 * 256, 200)
+
+
+def test_lost_server_sends_everybody_back_to_the_checkpoint(story):
+    told = with_checkpoint(story)
+    commands = told.kill_server(1)
+    (back,) = of(RollBack, commands)
+    assert (back.to_iteration, back.completed) == (5, 6)
+    assert back.reason.startswith("s1 was ended by signal 9; all go back to the checkpoint of iteration 5")
+    assert back.reason.endswith("iterations 5 to 6 are done again")
+    assert of(MoveJob, commands)[0].state == "paused"
+    assert len(of(StopProcess, commands)) == 6
+    assert {c.instance for c in of(StartProcess, commands)} == {"w0.0.2", "w1.0.2", "w2.0.2", "w3.0.2", "s0.0.2"}
+
+
+def test_job_goes_on_from_the_checkpoint_with_the_same_samples(story):
+    told = with_checkpoint(story)
+    told.kill_server(1)
+    commands = rebuilt(told)
+    (roster,) = of(SetRoster, commands)
+    assert (roster.first_iteration, roster.ranks) == (5, [0, 1, 2, 3])
+    orders = of(IssueServerOrders, commands)[-1].orders
+    assert orders.restore == Restore(iteration=5)
+    worker = told.orders[0]
+    assert (worker.share_from, worker.origin_iteration, worker.origin_position) == (5, 5, 5 * 256)
+    assert [m.state for m in of(MoveJob, commands)] == ["running"]
+    told.iterate(2, speeds=ALL, start=5)
+    assert told.engine._job.completed == 6
+
+
+def test_without_a_checkpoint_the_job_ends_with_what_it_lacks(story):
+    told = story().running()
+    told.iterate(7, speeds=ALL)
+    moved = of(MoveJob, told.kill_server(1))[0]
+    assert moved.state == "failed"
+    assert moved.reason == (
+        "s1 was ended by signal 9; its parameters are lost: there is no checkpoint, and the spec does not let the job "
+        "begin anew; another time set checkpoint: {every: N}, or elastic: {from_scratch: true}"
+    )
+
+
+def test_job_may_be_allowed_to_begin_anew(story):
+    told = story(elastic={"from_scratch": True}).running()
+    told.iterate(7, speeds=ALL)
+    assert of(RollBack, told.kill_server(1))[0].to_iteration == 0
+    assert of(SetRoster, rebuilt(told))[0].first_iteration == 0
+
+
+def test_checkpoint_that_cannot_be_read_is_left_out_for_the_one_before(story):
+    told = with_checkpoint(story)
+    told.iterate(5, speeds=ALL, start=7)
+    save(told, 10)
+    told.kill_server(1)
+    rebuilt(told)
+    commands = say(told, 0, RestoreFailed, iteration=10, reason="block-0.bin cannot be read")
+    assert of(SkipCheckpoint, commands)[0].reason == (
+        "s0 cannot use the checkpoint of iteration 10: block-0.bin cannot be read"
+    )
+    assert of(RollBack, commands)[0].to_iteration == 5
+
+
+def test_full_disk_pauses_the_job_until_somebody_resumes_it(story):
+    told = story(checkpoint=EVERY_FIVE).running()
+    told.iterate(7, speeds=ALL)
+    commands = say(told, 0, CheckpointSaved, iteration=5, failure="it cannot be written: No space left on device")
+    moved = of(MoveJob, commands)[0]
+    assert (moved.state, moved.reason) == ("paused", "s0: it cannot be written: No space left on device")
+
+
+def stand(told, rank):
+    done = told.engine._job.workers[rank].done
+    held = Held(number=told.next_number(rank), generation=1, iteration=done + 1, sequence=told.orders[rank].sequence)
+    return told.say(rank, held)
+
+
+def test_asynchronous_job_is_held_for_a_consistent_cut(story):
+    told = story(checkpoint=EVERY_FIVE, synchronization={"barrier": {"name": "asp"}}).running()
+    for rank in (0, 1, 2, 3) * 5:
+        if not told.orders[rank].hold:
+            told.report(rank, told.engine._job.workers[rank].done + 1)
+    assert {told.orders[rank].hold for rank in range(4)} == {True}
+    for rank in range(3):
+        assert not of(IssueServerOrders, stand(told, rank))
+    cut = of(IssueServerOrders, stand(told, 3))[0].orders.save_at
+    assert cut == max(told.engine._job.workers[rank].done for rank in range(4)) + 1
+    assert of(KeepCheckpoint, save(told, cut))[0].iteration == cut
+    assert {told.orders[rank].hold for rank in range(4)} == {False}
+
+
+def hello_with(told, index, found, skipped=()):
+    told.numbers[told.instance("s", index)] = 1
+    hello = ServerHello(
+        number=1, host="127.0.0.1", port=7000, tensor_sizes=TENSOR_SIZES, found=list(found), skipped=list(skipped)
+    )
+    return told.see(ServerHeard(index=index, instance=told.instance("s", index), message=hello))
+
+
+def test_job_starts_from_the_newest_checkpoint_that_every_server_can_use(story):
+    told = story(start_from={"job": 3}).starting()
+    for rank in range(4):
+        told.hello(rank)
+    found = [FoundCheckpoint(iteration=each, position=each * 256) for each in (60, 40)]
+    hello_with(told, 0, found)
+    commands = hello_with(told, 1, found[1:], ["000000060 was not finished"])
+    assert of(SkipCheckpoint, commands)[0].reason == "000000060 was not finished"
+    assert of(SetRoster, commands)[0].first_iteration == 40
+    assert of(IssueServerOrders, commands)[0].orders.restore == Restore(iteration=40, is_start=True)
+    assert (told.orders[0].origin_iteration, told.orders[0].origin_position) == (40, 40 * 256)
+
+
+def test_job_that_finds_no_checkpoint_to_start_from_says_why(story):
+    told = story(start_from={"job": 3}).starting()
+    for rank in range(4):
+        told.hello(rank)
+    hello_with(told, 0, [], ["job-3 holds no checkpoint"])
+    moved = of(MoveJob, hello_with(told, 1, [], ["job-3 holds no checkpoint"]))[-1]
+    why = "no checkpoint that it could start from: job-3 holds no checkpoint"
+    assert (moved.state, moved.reason) == ("failed", why)
+
+
+def test_server_that_dies_while_all_begin_anew_is_waited_for(story):
+    told = with_checkpoint(story)
+    told.kill_server(1)
+    told.tick(after_ms=500)
+    told.kill_server(1)
+    assert told.given(MoveJob)[-1].state == "paused"
+    told.tick(after_ms=1_000)
+    commands = rebuilt(told)
+    assert told.given(RollBack)[-1].to_iteration == 5
+    assert [m.state for m in of(MoveJob, commands)] == ["running"]
+
+
+def test_loss_that_is_no_number_ends_the_job_and_names_the_last_good_checkpoint(story):
+    told = with_checkpoint(story)
+    moved = of(MoveJob, told.report(2, 7, samples=0, spoilt="nan"))[0]
+    assert moved.state == "failed"
+    assert moved.reason == "the loss of w2 in iteration 7 is nan; the last good checkpoint is of iteration 5"
+
+
+def test_loss_that_is_no_number_can_be_left_out(story):
+    told = story(on_nan="skip").running()
+    (raised,) = of(RaiseFlag, told.report(2, 0, samples=0, spoilt="inf"))
+    assert raised.reason == "the loss of w2 in iteration 0 is inf: its update is left out"
+    for rank in (0, 1, 3):
+        told.report(rank, 0)
+    assert told.engine._job.completed == 0
+    assert of(CloseFlag, told.report(2, 1))[0].reason == "the loss of w2 is a number again"

@@ -1,0 +1,207 @@
+"""Workers that come when the job is running."""
+
+import pytest
+
+from controlplane.core.commands import CloseFlag, IssueServerOrders, MoveJob, SetRoster, SetShares
+from controlplane.core.events import Assignment, PauseRequested, ResumeRequested, SlotsAssigned
+from controlplane.core.handling import EventRefused
+from controlplane.protocol.messages import Held
+from tests.core.story import of
+
+ALL = dict.fromkeys(range(4), 1000.0)
+
+
+def revive(told, rank, *, after_ms=500):
+    """The worker dies, and its next life says hello."""
+    told.kill(rank)
+    told.tick(after_ms=after_ms)
+    return told.hello(rank)
+
+
+def reach(told, iteration, ranks):
+    """Those workers report all up to that iteration; what the last report led to."""
+    commands = []
+    for rank in ranks:
+        done = told.engine._job.workers[rank].done
+        for each in range(done + 1, iteration + 1):
+            commands = told.report(rank, each)
+    return commands
+
+
+def test_new_life_counts_from_the_first_iteration_that_nobody_has_leave_for(story):
+    told = story().running()
+    told.iterate(5, speeds=ALL)
+    assert not of(SetRoster, revive(told, 1))
+    last = max(told.orders[rank].watermark for rank in (0, 2, 3))
+    commands = reach(told, last, (0, 2, 3))
+    (roster,) = of(SetRoster, commands)
+    assert (roster.generation, roster.first_iteration, roster.ranks) == (3, last + 1, [0, 1, 2, 3])
+    assert of(SetShares, commands)[-1].shares == dict.fromkeys(range(4), 64)
+    members = {m.instance: m.from_iteration for m in of(IssueServerOrders, commands)[0].orders.members}
+    assert members == {"w0.0.1": 0, "w1.0.2": last + 1, "w2.0.1": 0, "w3.0.1": 0}
+    assert (told.orders[1].share_from, told.orders[1].skip_to) == (last + 1, last + 1)
+
+
+def test_nobody_gets_leave_beyond_the_iteration_of_the_new_roster(story):
+    told = story().running()
+    told.iterate(5, speeds=ALL)
+    revive(told, 1)
+    last = max(told.orders[rank].watermark for rank in (0, 2, 3))
+    reach(told, last - 1, (0, 2, 3))
+    assert max(told.orders[rank].watermark for rank in (0, 2, 3)) == last
+
+
+def test_dead_flag_is_closed_when_the_worker_counts_again(story):
+    told = story().running()
+    revive(told, 1)
+    last = max(told.orders[rank].watermark for rank in (0, 2, 3))
+    commands = reach(told, last, (0, 2, 3))
+    assert of(CloseFlag, commands)[0].reason == f"w1 counts again from iteration {last + 1} on"
+
+
+def test_worker_that_dies_again_before_it_counts_holds_nobody_up(story):
+    told = story().running()
+    revive(told, 1)
+    last = max(told.orders[rank].watermark for rank in (0, 2, 3))
+    told.kill(1)
+    reach(told, last, (0, 2, 3))
+    assert min(told.orders[rank].watermark for rank in (0, 2, 3)) > last
+
+
+def test_asynchronous_worker_joins_at_once(story):
+    told = story(synchronization={"barrier": {"name": "asp"}}).running()
+    told.iterate(5, speeds=ALL)
+    (roster,) = of(SetRoster, revive(told, 1))
+    assert (roster.first_iteration, roster.ranks) == (5, [0, 1, 2, 3])
+    assert told.orders[1].ranges[0].first == 5
+    assert told.report(1, 5) is not None
+
+
+@pytest.mark.parametrize("barrier", ["bsp", "backup", "aggressive", "ssp", "pbsp", "pssp"])
+def test_new_life_counts_under_every_barrier(story, barrier):
+    told = story(synchronization={"barrier": {"name": barrier}}, elastic={"restarts": 9}).running()
+    revive(told, 1)
+    for _ in range(40):
+        for rank in range(4):
+            done = told.engine._job.workers[rank].done
+            if told.engine._job.counts(rank) and done < told.engine._job.workers[rank].watermark:
+                told.report(rank, done + 1)
+    assert told.given(SetRoster)[-1].ranks == [0, 1, 2, 3]
+    assert told.engine._job.workers[1].reports > 0
+
+
+def test_nobody_left_pauses_the_job_until_one_is_back(story):
+    told = story(workers=1, servers=1).running()
+    told.iterate(5, speeds={0: 1000.0})
+    commands = told.kill(0)
+    assert [m.reason for m in of(MoveJob, commands)] == ["no workers are here, at least 1 are needed"]
+    told.tick(after_ms=500)
+    told.hello(0)
+    commands = told.server_report(0, highest=6)  # its last push had closed iteration 5, its report never came
+    (roster,) = of(SetRoster, commands)
+    assert (roster.first_iteration, roster.ranks) == (6, [0])
+    assert [m.state for m in of(MoveJob, commands)] == ["running"]
+    orders = told.orders[0]
+    assert orders.origin_position + (6 - orders.origin_iteration) * 64 == 5 * 64
+    assert told.engine._job.stop_at == 401
+
+
+def test_job_below_its_minimum_pauses_and_resumes_by_itself(story):
+    told = story(elastic={"minimum_workers": 4}).running()
+    told.iterate(5, speeds=ALL)
+    commands = told.kill(2)
+    assert of(MoveJob, commands)[0].reason == "3 workers are here, at least 4 are needed"
+    assert {told.orders[rank].hold for rank in (0, 1, 3)} == {True}
+    for rank in (0, 1, 3):
+        stand(told, rank)
+    assert told.given(MoveJob)[-1].awaited == "more workers: w2"
+    told.tick(after_ms=500)
+    commands = told.hello(2)
+    assert [m.state for m in of(MoveJob, commands)] == ["running"]
+    assert (told.given(SetRoster)[-1].first_iteration, told.given(SetRoster)[-1].ranks) == (5, [0, 1, 2, 3])
+    assert {told.orders[rank].hold for rank in range(4)} == {False}
+
+
+def stand(told, rank):
+    orders = told.orders[rank]
+    done = told.engine._job.workers[rank].done
+    held = Held(number=told.next_number(rank), generation=1, iteration=done + 1, sequence=orders.sequence)
+    return told.say(rank, held)
+
+
+def test_somebody_s_pause_outlasts_that_for_too_few_workers(story):
+    told = story(elastic={"minimum_workers": 4}).running()
+    told.see(PauseRequested(actor="ada"))
+    told.kill(2)
+    told.tick(after_ms=500)
+    told.hello(2)
+    assert told.given(MoveJob)[-1].state == "paused"
+    assert [m.state for m in of(MoveJob, told.see(ResumeRequested(actor="ada")))] == ["running"]
+
+
+def test_pause_for_too_few_workers_is_not_ended_by_hand(story):
+    told = story(elastic={"minimum_workers": 4}).running()
+    told.kill(2)
+    with pytest.raises(EventRefused, match="3 workers are here, at least 4 are needed: it goes on by itself"):
+        told.see(ResumeRequested(actor="ada"))
+
+
+def test_limits_are_met_again_when_the_worker_is_back(story):
+    told = story(limits={"maximum": 70}).running()
+    told.kill(3)
+    told.tick(after_ms=500)
+    told.hello(3)
+    assert told.given(MoveJob)[-1].state == "running"
+
+
+def test_scaled_batch_shrinks_and_grows_with_the_workers(story):
+    told = story(elastic={"global_batch": "scale"}).running()
+    told.iterate(5, speeds=ALL)
+    told.kill(1)
+    assert (told.given(SetShares)[-1].shares, told.orders[0].global_batch) == ({0: 64, 2: 64, 3: 64}, 192)
+    assert told.orders[0].origin_position + (5 - told.orders[0].origin_iteration) * 192 == 5 * 256
+    told.tick(after_ms=500)
+    told.hello(1)
+    reach(told, max(told.orders[rank].watermark for rank in (0, 2, 3)), (0, 2, 3))
+    assert told.orders[1].global_batch == 256
+
+
+def test_job_may_begin_with_fewer_and_take_the_others_as_they_come(story):
+    told = story(servers=1, elastic={"minimum_workers": 2}).submitted()
+    workers = [Assignment(role="worker", index=rank, agent=1, slot=rank) for rank in range(3)]
+    told.see(SlotsAssigned(assignments=[*workers, Assignment(role="server", index=0, agent=2, slot=0)]))
+    told.server_hello(0)
+    told.hello(0)
+    told.hello(1)
+    assert told.given(MoveJob)[-1].state == "starting"
+    told.tick(after_ms=5_000)
+    assert told.given(MoveJob)[-1].reason == "2 of 4 workers and 1 servers are ready"
+    assert told.given(SetRoster)[-1].ranks == [0, 1]
+    told.see(SlotsAssigned(assignments=[Assignment(role="worker", index=3, agent=5, slot=0)]))
+    told.hello(3)
+    told.hello(2)
+    reach(told, max(told.orders[rank].watermark for rank in (0, 1)), (0, 1))
+    assert told.given(SetRoster)[-1].ranks == [0, 1, 2, 3]
+
+
+def test_worker_that_comes_when_the_job_ends_is_sent_away(story):
+    told = story(stop={"iterations": 3}).running()
+    told.kill(1)
+    told.tick(after_ms=500)
+    told.hello(1)
+    told.iterate(3, speeds={0: 1e3, 2: 1e3, 3: 1e3})
+    for rank in (0, 2, 3):
+        told.finish(rank, 3, model_saved=rank == 0)
+    assert told.given(MoveJob)[-1].state == "succeeded"
+
+
+@pytest.mark.parametrize("barrier", ["bsp", "asp", "ssp", "pbsp", "pssp", "aggressive", "backup"])
+def test_death_of_the_last_worker_is_survived_under_every_barrier(story, barrier):
+    told = story(workers=1, servers=1, synchronization={"barrier": {"name": barrier}}).running()
+    told.report(0, 0)
+    told.kill(0)
+    told.tick(after_ms=500)
+    told.hello(0)
+    told.server_report(0, highest=1)
+    assert told.given(MoveJob)[-1].state == "running"
+    assert told.given(SetRoster)[-1].ranks == [0]
