@@ -12,21 +12,24 @@ from controlplane.core.events import ProcessDied
 from controlplane.fleet.services import agent_connected, agent_disconnected
 from controlplane.gateway import closing
 from controlplane.gateway.ending import end
-from controlplane.gateway.handshake import authenticated_agent, offers_our_protocol
+from controlplane.gateway.handshake import authenticated_agent, is_over, offers_our_protocol
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
 from controlplane.gateway.sockets import Message, Receive, Send, Socket
+from controlplane.jobs.selectors import process_is_of
 from controlplane.protocol.codec import encode, from_agent
 from controlplane.protocol.messages import (
     AgentHeartbeat,
     AgentHello,
     AgentMessage,
+    LogLines,
     ProcessEnded,
     ProcessName,
     ProcessStarted,
 )
 from controlplane.protocol.orders import Rejection
 from controlplane.runtime import agents, log, names, presence, queue, ticks
+from controlplane.runtime.loglines import append_lines
 from controlplane.runtime.redis import shared
 
 logger = structlog.get_logger(__name__)
@@ -47,7 +50,7 @@ async def agent_socket(scope: dict[str, Any], receive: Receive, send: Send) -> N
         return
     try:
         await AgentSocket(await get_hub(), agent, socket).serve()
-    except (RedisError, OSError) as error:
+    except (RedisError, OSError, log.LogMissing) as error:
         logger.warning("agent socket failed", agent=agent, why=str(error))
         await socket.say_goodbye(closing.TRY_AGAIN)
 
@@ -62,6 +65,7 @@ class AgentSocket:
         self._greeted = False
         self._durable = 0
         self._moved = asyncio.Event()
+        self._ran: set[ProcessName] = set()
 
     async def serve(self) -> None:
         """From the first frame to the last."""
@@ -88,7 +92,8 @@ class AgentSocket:
             self._moved.clear()
             if self._greeted:
                 orders = await agents.current_orders(self._hub.client, self._agent, durable=self._durable)
-                self._socket.put(encode(orders), "orders")
+                if orders is not None:  # else they follow once every job is recovered
+                    self._socket.put(encode(orders), "orders")
 
     async def _take(self, message: Message) -> None:
         said = self._inbox.open(message)
@@ -96,6 +101,8 @@ class AgentSocket:
             return
         if isinstance(said, AgentHeartbeat):
             self._hub.signs.note(names.AGENTS, str(self._agent), said)
+        elif isinstance(said, LogLines):
+            await self._take_lines(said)
         elif isinstance(said, AgentHello):
             await self._greet(said)
         elif not self._greeted:
@@ -116,6 +123,17 @@ class AgentSocket:
         self._moved.set()
         await asyncio.to_thread(_fleet_moved)
 
+    async def _take_lines(self, said: LogLines) -> None:
+        """Keep what a process wrote, if this machine runs or ran it; lines of others are let go."""
+        process = said.process
+        if process not in self._ran:
+            ordered = await agents.is_ordered(self._hub.client, self._agent, process)
+            if not ordered and not await database_sync_to_async(process_is_of)(self._agent, process):
+                logger.warning("lines of a process that is not this agent's", agent=self._agent, job=process.job)
+                return
+            self._ran.add(process)
+        await append_lines(self._hub.caller, said)
+
     async def _take_change(self, said: ProcessStarted | ProcessEnded) -> None:
         if isinstance(said, ProcessStarted):
             await agents.note_started(self._hub.client, self._agent, said.process)
@@ -126,7 +144,9 @@ class AgentSocket:
         event = ProcessDied(role=name.role, index=name.index, instance=name.instance, status=status, detail=detail)
         try:
             await log.aappend_event(self._hub.caller, name.job, event)
-        except log.LogClosed:
+        except log.LogClosed as closed:
+            if isinstance(closed, log.LogMissing) and not await is_over(name.job):
+                raise
             logger.info("process ended after its job", job=name.job, instance=name.instance, status=status)
         await agents.forget(self._hub.client, self._agent, name)
 

@@ -9,6 +9,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from controlplane.core.events import Event
 from controlplane.runtime import log
+from controlplane.runtime.faults import reach
 from controlplane.runtime.wire import Caller
 
 MOST_AT_ONCE: Final = 256
@@ -21,8 +22,8 @@ logger = structlog.get_logger(__name__)
 class Appender:
     """Keeps the order in which it was given events. Nothing is repeated: senders keep what is not durable.
 
-    ``on_failure`` is told that events were not, or perhaps not, appended (True: the job is over, False: Redis failed).
-    It works by callbacks: a task per event would cost as much as all the rest of it.
+    ``on_failure`` is told that events were not, or perhaps not, appended (True: the job is over, False: Redis failed
+    or forgot). It works by callbacks: a task per event would cost as much as all the rest of it.
     """
 
     def __init__(self, caller: Caller, job: int, on_failure: Callable[[bool], None]) -> None:
@@ -33,9 +34,12 @@ class Appender:
         self._background: set[asyncio.Future[Any]] = set()
         self._room = asyncio.Event()
         self._room.set()
+        self.length = 0
+        """Entries of the job's log, as of the last append."""
 
     def append(self, event: Event) -> None:
         """Append soon."""
+        reach("gateway.heard")
         self._waiting.append(log.encode_event(event))
         if len(self._waiting) > MOST_WAITING:
             self._room.clear()
@@ -63,9 +67,14 @@ class Appender:
     def _answered(self, call: asyncio.Future[Any]) -> None:
         self._call = None
         try:
-            flipped = log.flipped(self._job, call.result())
+            reply = call.result()
+            flipped = log.flipped(self._job, reply)
         except NoScriptError:
             self._watch(log.begin_append(self._caller, self._job, self._sent, with_source=True))
+            return
+        except log.LogMissing as error:
+            logger.warning("append refused", job=self._job, why=str(error))
+            self._fail(over=False)
             return
         except log.LogClosed:
             self._fail(over=True)
@@ -74,6 +83,8 @@ class Appender:
             logger.warning("append failed", job=self._job, why=str(error))
             self._fail(over=False)
             return
+        self.length = reply[2]
+        reach("gateway.appended")
         self._room.set()
         if flipped:
             self._enqueue()

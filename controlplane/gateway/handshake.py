@@ -2,6 +2,7 @@
 
 from channels.db import database_sync_to_async
 
+from controlplane.core.states import JOB_OVER
 from controlplane.fleet.models import Agent
 from controlplane.fleet.selectors import agent_by_credential
 from controlplane.gateway.rooms import Peer
@@ -38,6 +39,13 @@ async def authenticated_peer(scope: Scope, peer: Peer) -> bool:
     if job_key is None or not peer.instance:
         return False
     return matches(process_key(job_key, peer.role, peer.index, peer.instance), given)
+
+
+@database_sync_to_async
+def is_over(job: int) -> bool:
+    """Whether nothing will happen to the job any more, as far as the database knows."""
+    state = Job.objects.filter(pk=job).values_list("state", flat=True).first()
+    return state is None or state in JOB_OVER
 
 
 async def authenticated_agent(scope: Scope) -> int | None:

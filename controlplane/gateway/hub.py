@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache
+from socket import gethostname
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -20,13 +21,16 @@ from controlplane.gateway.rooms import Room
 from controlplane.gateway.signs import Signs
 from controlplane.gateway.sockets import Socket
 from controlplane.gateway.subscriptions import Subscriptions
-from controlplane.runtime import names
+from controlplane.runtime import names, presence
+from controlplane.runtime.presence import Load
 from controlplane.runtime.pulse import BEAT_S, Pulse, announce
 from controlplane.runtime.redis import connect_async, shared
 from controlplane.runtime.wire import Caller
 
 FLUSH_S: Final = 0.25
 WATCH_S: Final = 0.5
+DURABLE_S: Final = 0.5
+"""How often senders are told what they need not keep."""
 
 logger = structlog.get_logger(__name__)
 
@@ -56,6 +60,7 @@ class Hub:
             asyncio.create_task(_repeat(FLUSH_S, lambda: self.signs.flush(self.client))),
             asyncio.create_task(_repeat(BEAT_S, self._beat)),
             asyncio.create_task(_repeat(WATCH_S, self._watch)),
+            asyncio.create_task(_repeat(DURABLE_S, self._tell_durable)),
             asyncio.create_task(self.audience.run()),
         ]
         await self._subscriptions.add(names.PAGES, self.audience.take)
@@ -74,6 +79,7 @@ class Hub:
         room.guests += 1
         try:
             await self._subscriptions.add(names.frames(job), room.deliver)
+            await self._subscriptions.add(names.durable_moved(job), room.note_durable)
             yield room
         finally:
             room.guests -= 1
@@ -81,6 +87,7 @@ class Hub:
                 del self._rooms[job]
                 with suppress(RedisError):
                     await self._subscriptions.drop(names.frames(job), room.deliver)
+                    await self._subscriptions.drop(names.durable_moved(job), room.note_durable)
 
     @asynccontextmanager
     async def channel(self, socket: Socket, channel: str, take: Callable[[bytes], None]) -> AsyncIterator[None]:
@@ -100,16 +107,23 @@ class Hub:
             socket.close(closing.TRY_AGAIN)
 
     async def _beat(self) -> None:
+        """Say that deadlines count afresh before anybody can take this gateway for one that was here all the time."""
         await self.client.ping()
         if self._pulse.beat():
             jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.who, shared())
+            self._pulse.told()
             logger.info("control plane resumed", who=self._pulse.who, jobs=jobs)
+        await presence.heard(self.client, names.GATEWAYS, [presence.Heard(name=gethostname(), age_ms=0, load=Load())])
 
     async def _watch(self) -> None:
         now = time.monotonic()
         self.caller.abort_if_stuck(now)
         for socket in [*self._machines(), *self.audience.sockets]:
             socket.close_if_slow(now)
+
+    async def _tell_durable(self) -> None:
+        for room in self._rooms.values():
+            room.tell_durable()
 
     def _machines(self) -> list[Socket]:
         return [*self._loose, *(socket for room in self._rooms.values() for socket in room.sockets)]

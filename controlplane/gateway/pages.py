@@ -8,6 +8,7 @@ from controlplane.gateway import closing
 from controlplane.gateway.handshake import offers_our_protocol
 from controlplane.gateway.hub import get_hub
 from controlplane.gateway.sockets import Message, Receive, Send, Socket
+from controlplane.gateway.tempo import PAGE_PER_S
 from controlplane.protocol.messages import Refresh
 
 MAX_TEXT = 1_024
@@ -17,7 +18,7 @@ _decoder = msgspec.json.Decoder(Refresh)
 
 async def page_socket(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """Serve one page to its end. Channels has checked the origin and found the session's user."""
-    socket = await Socket.accept(scope, receive, send)
+    socket = await Socket.accept(scope, receive, send, per_s=PAGE_PER_S)
     if not offers_our_protocol(scope):
         await socket.say_goodbye(closing.MALFORMED)
         return

@@ -1,5 +1,6 @@
 """The sockets of workers and servers: what they say is appended to the job's log, and nothing else happens here."""
 
+import time
 from secrets import token_hex
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -8,15 +9,17 @@ from redis.exceptions import RedisError
 
 from controlplane.core.events import ConnectionLost, Event, ServerHeard, WorkerHeard
 from controlplane.gateway import closing
-from controlplane.gateway.handshake import authenticated_peer, header, offers_our_protocol
+from controlplane.gateway.handshake import authenticated_peer, header, is_over, offers_our_protocol
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
+from controlplane.gateway.pace import Pace
 from controlplane.gateway.rooms import Peer, Room
 from controlplane.gateway.sockets import Message, Receive, Send, Socket
-from controlplane.protocol.codec import Codec, from_server, from_worker
+from controlplane.protocol.codec import Codec, encode, from_server, from_worker
 from controlplane.protocol.messages import Heartbeat, ServerMessage, WorkerMessage
-from controlplane.protocol.orders import Role
+from controlplane.protocol.orders import Durable, Rejection, Role
 from controlplane.runtime import names, presence
+from controlplane.runtime.durable import durable_number
 
 Said = TypeVar("Said")
 
@@ -41,6 +44,7 @@ class ProcessSocket(Generic[Said]):
     def __init__(self, scope: dict[str, Any]) -> None:
         route = scope["url_route"]["kwargs"]
         instance = header(scope, "x-paceline-instance")
+        self._pace = Pace()
         self.peer = Peer(job=route["job"], role=self.role, index=route["index"], instance=instance)
 
     async def serve(self, scope: dict[str, Any], socket: Socket) -> None:
@@ -63,13 +67,18 @@ class ProcessSocket(Generic[Said]):
         if not await authenticated_peer(scope, self.peer):
             return closing.UNAUTHORISED
         over = await (await get_hub()).client.hget(names.engine(self.peer.job), "over")
-        return None if over == b"0" else closing.JOB_OVER
+        if over == b"0":
+            return None
+        gone = over is not None or await is_over(self.peer.job)
+        return closing.JOB_OVER if gone else closing.TRY_AGAIN
 
     async def _stay(self, hub: Hub, room: Room, socket: Socket) -> None:
         peer, connection = self.peer, token_hex(8)
         open_connections = names.connections(peer.job)
         await presence.connected(hub.client, open_connections, peer.name, connection)
         room.enter(peer, socket)
+        if number := await durable_number(hub.client, peer.job, peer.instance):
+            socket.put(encode(Durable(number=number)), "durable")
         inbox: Inbox[Said] = Inbox(socket, self.codec)
         heard_from, name = names.presence(peer.job), peer.name
 
@@ -78,7 +87,7 @@ class ProcessSocket(Generic[Said]):
             if said is None:
                 return
             hub.signs.note(heard_from, name, said)
-            if not isinstance(said, Heartbeat):
+            if not isinstance(said, Heartbeat) and self._admits(said, room.appender.length, socket):
                 room.appender.append(self.event(said))
                 await room.appender.room()
 
@@ -89,6 +98,16 @@ class ProcessSocket(Generic[Said]):
             if is_mine and await presence.disconnected(hub.client, open_connections, peer.name, connection):
                 room.appender.append(ConnectionLost(role=peer.role, index=peer.index, instance=peer.instance))
             await room.appender.flushed()
+
+    def _admits(self, said: Any, length: int, socket: Socket) -> bool:
+        """Whether to append the message; its sender is told if not."""
+        now_s = time.monotonic()
+        if self._pace.admits(said.number, length=length, now_s=now_s):
+            return True
+        if self._pace.tells(now_s):
+            detail = f"{length} entries of the job's log wait for the database: say it again in a second"
+            socket.put(encode(Rejection(code="slow-down", detail=detail, number=self._pace.refused)), "slow-down")
+        return False
 
     def event(self, said: Any) -> Event:
         """What was seen."""

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from controlplane.gateway import closing
 from controlplane.gateway.appending import Appender
 from controlplane.gateway.sockets import Socket
-from controlplane.protocol.orders import Role
+from controlplane.protocol.codec import encode
+from controlplane.protocol.orders import Durable, Role
+from controlplane.runtime.durable import numbers_decoder
 from controlplane.runtime.executor import frames_decoder
 from controlplane.runtime.wire import Caller
 
@@ -34,6 +36,8 @@ class Room:
         """Connections that use it, some of which may not have entered yet."""
         self.appender = Appender(caller, job, self._append_failed)
         self._sockets: dict[tuple[str, int, str], Socket] = {}
+        self._durable: dict[str, int] = {}
+        """Numbers that have risen since senders were last told, by instance."""
 
     @property
     def sockets(self) -> list[Socket]:
@@ -61,6 +65,18 @@ class Room:
             socket = self._sockets.get((frame.role, frame.index, frame.instance))
             if socket is not None:
                 socket.put(frame.data, frame.slot)
+
+    def note_durable(self, data: bytes) -> None:
+        """Numbers have risen; whoever they are about is told soon."""
+        self._durable |= numbers_decoder.decode(data)
+
+    def tell_durable(self) -> None:
+        """Tell each sender how far it may forget what it said."""
+        risen, self._durable = self._durable, {}
+        if risen:
+            for (_, _, instance), socket in self._sockets.items():
+                if (number := risen.get(instance)) is not None:
+                    socket.put(encode(Durable(number=number)), "durable")
 
     def close_all(self, code: int) -> None:
         """End every connection."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from controlplane.gateway import closing
 from controlplane.gateway.ending import end
+from controlplane.gateway.tempo import MACHINE_PER_S, Tempo
 from controlplane.protocol import SUBPROTOCOL
 
 Scope = Mapping[str, Any]
@@ -32,8 +33,9 @@ MOST_PENDING: Final = 1_000
 class Socket:
     """The sending side is a task of its own, so that nobody else waits for a slow reader."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, *, per_s: float = MACHINE_PER_S) -> None:
         self._receive, self._send = receive, send
+        self._tempo = Tempo(per_s)
         self._pending: dict[str | int, bytes | str] = {}
         self._unnamed = 0
         self._wake = asyncio.Event()
@@ -42,12 +44,12 @@ class Socket:
         self._writer: asyncio.Task[None] | None = None
 
     @classmethod
-    async def accept(cls, scope: Scope, receive: Receive, send: Send) -> "Socket":
+    async def accept(cls, scope: Scope, receive: Receive, send: Send, *, per_s: float = MACHINE_PER_S) -> "Socket":
         """Take up a connection that was asked for: only so can it be refused with a code of ours."""
         await receive()
         offered = SUBPROTOCOL in scope["subprotocols"]
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
-        return cls(receive, send)
+        return cls(receive, send, per_s=per_s)
 
     def put(self, data: bytes | str, slot: str = "") -> None:
         """Send ``data`` soon, instead of whatever waits in the same named slot."""
@@ -100,7 +102,16 @@ class Socket:
             if message["type"] == "websocket.disconnect":
                 return
             await take(message)
+            if self._tempo.lap_is_over():
+                await self._rest()
         await asyncio.Event().wait()  # the writer ends the connection, once it has sent what was put before
+
+    async def _rest(self) -> None:
+        """Hold back whoever speaks too fast: only its own connection waits."""
+        if rest_s := self._tempo.rest_s(time.monotonic()):
+            await asyncio.sleep(rest_s)
+        if self._tempo.floods:
+            self.close(closing.FLOOD)
 
     async def _write(self) -> None:
         while self._code is None or self._pending:

@@ -73,7 +73,6 @@ class Subscriptions:
                 if self._wire is None:
                     self._lost.clear()
                     await self.open()
-                    self._confirmed.clear()
                     for key in self._takers:
                         self._subscribe(key)
                 await self._until_lost(PING_S)
@@ -118,7 +117,8 @@ class Subscriptions:
         self._wire = None
         self._lost.set()
         self._on_silence()
-        for waiting in self._confirmed.values():
+        confirmed, self._confirmed = self._confirmed, {}  # nothing is: whoever comes now must not wait in vain
+        for waiting in confirmed.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionError("the connection to Redis was lost"))
                 waiting.exception()  # nobody may be waiting

@@ -18,6 +18,7 @@ from controlplane.gateway.routing import websocket_urlpatterns
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import queue
+from controlplane.runtime.lives import settle
 from controlplane.runtime.redis import Client, connect
 from tests.runtime.support import SPEC, submit
 
@@ -54,8 +55,9 @@ def job(transactional_db: None, client: Client, enqueued: list[int]) -> Job:
 
 
 @pytest.fixture
-def agent(transactional_db: None) -> int:
-    """A machine that has joined."""
+def agent(transactional_db: None, client: Client) -> int:
+    """A machine that has joined a control plane whose Redis is settled."""
+    settle(client)
     return Agent.objects.create(name="m1", credential_digest=digest(CREDENTIAL)).pk
 
 

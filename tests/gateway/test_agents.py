@@ -13,6 +13,8 @@ from controlplane.protocol.codec import encode, to_agent
 from controlplane.protocol.messages import (
     AgentHeartbeat,
     AgentHello,
+    Line,
+    LogLines,
     ProcessEnded,
     ProcessName,
     ProcessStarted,
@@ -165,3 +167,18 @@ async def test_a_newer_connection_of_an_agent_replaces_the_older(gateway: str, c
 async def test_a_stranger_is_not_let_in(gateway: str, client: Client, agent: int, credential: str) -> None:
     async with knock(gateway, credential) as socket:
         assert await close_code(socket) == 4401
+
+
+async def test_lines_of_its_own_processes_are_kept_and_those_of_others_are_not(
+    gateway: str, client: Client, job: Job, agent: int
+) -> None:
+    order_process(client, agent, job.pk)
+    mine, foreign = ProcessName(job=job.pk, **W0), ProcessName(job=job.pk, role="worker", index=1, instance="w1.0.1")
+    async with knock(gateway) as socket:
+        await socket.send(hello())
+        await socket.send(encode(LogLines(process=foreign, lines=[Line(level="info", text="not mine")])))
+        await socket.send(encode(LogLines(process=mine, lines=[Line(level="error", text="mine")], dropped=3)))
+        await eventually(lambda: client.xlen(names.lines(job.pk)))
+    ((_, entry),) = client.xrange(names.lines(job.pk))
+    assert (b"mine" in entry[b"l"], b"not mine" in entry[b"l"], entry[b"before"]) == (True, False, b"0")
+    assert client.get(names.lines_count(job.pk)) == b"4"

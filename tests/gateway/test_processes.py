@@ -13,8 +13,9 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.codec import MAX_FRAME_BYTES, encode, to_server, to_worker
 from controlplane.protocol.keys import process_key
 from controlplane.protocol.messages import Heartbeat, ServerHello, WorkerHello
-from controlplane.protocol.orders import Rejection, Role
+from controlplane.protocol.orders import Durable, Rejection, Role
 from controlplane.runtime import names, presence
+from controlplane.runtime.durable import publish_numbers
 from controlplane.runtime.executor import Frame, encode_frames
 from controlplane.runtime.redis import Client
 from tests.runtime.support import logged, orders_numbered, report
@@ -71,6 +72,29 @@ async def test_what_a_worker_says_is_in_the_log_once_and_in_order(gateway: str, 
         *(report(number) for number in range(2, 50)),
         ConnectionLost(role="worker", index=0, instance="w0.0.1"),
     ]
+
+
+async def test_while_the_log_is_long_senders_are_told_to_slow_down_and_lose_nothing(
+    gateway: str, client: Client, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "LONG_LOG", 20)
+    async with knock(gateway, job.pk) as socket:
+        await socket.send(encode(HELLO))
+        for number in range(2, 31):
+            await socket.send(encode(report(number).message))
+        await eventually(lambda: len(heard(client, job.pk)) == 30)
+        for number in range(31, 40):
+            await socket.send(encode(report(number).message))
+        told = to_worker.decode(await socket.recv(decode=False))
+        assert isinstance(told, Rejection)
+        assert (told.code, told.number) == ("slow-down", len(heard(client, job.pk)) + 1)
+        client.xtrim(names.events(job.pk), maxlen=1, approximate=False)
+        monkeypatch.setattr(names, "LONG_LOG", 100)
+        for number in range(told.number or 0, 40):
+            await socket.send(encode(report(number).message))
+        await eventually(lambda: heard(client, job.pk)[-1:] == [report(39)])
+        numbers = [event.message.number for event in heard(client, job.pk)[1:]]
+        assert numbers == list(range(numbers[0], 40))
 
 
 async def test_what_a_server_says_is_in_the_log(gateway: str, client: Client, job: Job) -> None:
@@ -189,3 +213,27 @@ async def test_a_gateway_that_begins_says_so_in_every_live_log(gateway: str, cli
 
         await eventually(kinds)
         assert [type(entry.event).__name__ for entry in kinds()] == ["ControlPlaneResumed"]
+
+
+async def test_a_sender_is_told_what_is_in_the_database_when_it_comes_and_when_that_rises(
+    gateway: str, client: Client, job: Job
+) -> None:
+    publish_numbers(client, job.pk, {"w0.0.1": 3, "w1.0.1": 9})
+    async with knock(gateway, job.pk) as socket:
+        assert to_worker.decode(await socket.recv(decode=False)) == Durable(number=3)
+        await eventually(lambda: client.hlen(names.connections(job.pk)))
+        for number in (4, 5):
+            publish_numbers(client, job.pk, {"w0.0.1": number})
+        async with asyncio.timeout(5):
+            while (told := to_worker.decode(await socket.recv(decode=False))) != Durable(number=5):
+                assert told == Durable(number=4)
+
+
+async def test_a_job_whose_log_is_lost_asks_its_processes_to_come_again(gateway: str, client: Client, job: Job) -> None:
+    async with knock(gateway, job.pk) as socket:
+        await eventually(lambda: client.hlen(names.connections(job.pk)))
+        client.flushall()
+        await socket.send(encode(HELLO))
+        assert await close_code(socket) == 1013
+    async with knock(gateway, job.pk) as socket:
+        assert await close_code(socket) == 1013
