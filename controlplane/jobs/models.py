@@ -88,6 +88,19 @@ class Process(models.Model):
     """Of a worker: the share it was last given."""
     iteration = models.IntegerField(default=-1)
     """The last iteration that it reported."""
+    blocks = models.PositiveIntegerField(default=0)
+    held_bytes = models.BigIntegerField(default=0)
+    """Of a server: the blocks that it holds, and the parameters in them."""
+    push_s = models.FloatField(null=True)
+    pull_s = models.FloatField(null=True)
+    """Of a server: what a worker's exchange with it took lately; null before one was measured."""
+    counts_from = models.IntegerField(null=True)
+    """Of a worker's latest life: the first iteration that it counts in, once it does."""
+    restart = models.JSONField(null=True)
+    """Of a life that ended: which restart follows (``number`` of ``allowed``), ``at`` when, or that it waits for a
+    slot (``wants_slot``). Null where none does."""
+    wants_slot = models.BooleanField(default=False)
+    """The scheduler is to find a slot for its next life."""
 
     class Meta:
         constraints = [
@@ -101,7 +114,7 @@ class Decision(models.Model):
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="decisions")
     incarnation = models.PositiveIntegerField()
     sequence = models.BigIntegerField()
-    """Rises by one over the job's commands within an incarnation."""
+    """Rises by one over the job's commands; a new incarnation goes on behind all numbers that were ever given."""
     at = models.DateTimeField()
     kind = models.CharField(max_length=30)
     """The command's tag: set-shares, set-roster, set-placement, move-job, raise-flag, ..."""
@@ -116,11 +129,14 @@ class Decision(models.Model):
 
 
 class Flag(models.Model):
-    """A finding that a worker straggles; open while ``closed_at`` is null."""
+    """A finding that a worker or server straggles; open while ``closed_at`` is null."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="flags")
     key = models.CharField(max_length=100)
+    subject = models.CharField(max_length=6, default="worker")
+    """worker, server, or job."""
     rank = models.PositiveIntegerField()
+    """The server's index, where it is about one."""
     kind = models.CharField(max_length=20)
     persistence = models.CharField(max_length=10)
     sentence = models.TextField()
@@ -131,6 +147,11 @@ class Flag(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "key"], name="one_row_per_flag")]
+
+    @property
+    def title(self) -> str:
+        """How people call what it is about: ``w3``, ``s0``, ``job``."""
+        return "job" if self.subject == "job" else f"{self.subject[:1]}{self.rank}"
 
 
 class AuditEntry(models.Model):

@@ -1,49 +1,52 @@
 """What the engine's commands and the reports' sums make of a job's rows. Called by ingest alone, in its transaction.
 
-But for ``fail_lost_job``: where the log is gone, ingest has nothing to read.
+But for ``pause_lost_job`` and ``end_lost_job``: where the log is gone, ingest has nothing to read.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+from statistics import median
 from typing import Any, Final
 
 import msgspec
 from django.db import transaction
 from django.db.models import F, Min
 
+from controlplane.core.blocks import ELEMENT_BYTES
 from controlplane.core.commands import (
+    CARRIERS,
     AnyCommand,
+    BeginIncarnation,
     CloseFlag,
-    IssueOrders,
-    IssuePlacement,
-    IssueServerOrders,
     MoveJob,
     MoveProcess,
     RaiseFlag,
-    RejectMessage,
+    ReleaseSlot,
     ReleaseSlots,
+    SetPlacement,
     SetRoster,
     SetShares,
     TrainPredictor,
 )
 from controlplane.core.states import JOB_OVER, PROCESS_OVER, JobState, ProcessState
 from controlplane.fleet.models import Agent
-from controlplane.fleet.services import release_slots
+from controlplane.fleet.services import release_slot, release_slots
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.jobs.rows import insert_rows, update_rows
 
-CARRIERS: Final = (IssueOrders, IssuePlacement, IssueServerOrders, RejectMessage)
-"""Commands that merely carry a decision to somebody: they are no decisions of their own."""
+LOST_AWAITS: Final = "a release that can read its log, or somebody to stop it"
 
 DECISION_FIELDS: Final = ("job", "incarnation", "sequence", "at", "kind", "cause", "reason", "iteration", "payload")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The commands of one commit; ``sequence`` is that of the first."""
+    """The commands of one commit; ``sequence`` is that of the first, within the incarnation."""
 
+    incarnation: int
     sequence: int
     commands: Sequence[AnyCommand]
 
@@ -52,28 +55,31 @@ class Answer:
 class Progress:
     """What a batch of reports adds to a job."""
 
+    reports: int = 0
+    """How many are new."""
     samples: int = 0
     busy_s: float = 0.0
     waiting_s: float = 0.0
     coordination_s: float = 0.0
     iterations: dict[tuple[int, str], int] = field(default_factory=dict)
     """The last reported iteration of each worker, by rank and instance."""
+    exchanges: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
+    """Push and pull seconds of workers' exchanges with each server, by its index; probes are none."""
     evaluated: tuple[float | None, float | None] | None = None
     """Loss and accuracy of the last evaluation."""
 
 
-def apply_answers(job_id: int, incarnation: int, answers: Sequence[Answer]) -> bool:
+def apply_answers(job_id: int, answers: Sequence[Answer]) -> bool:
     """Write decisions, and move job, processes, flags and slots as they say; whether slots were given back."""
     commands = [command for answer in answers for command in answer.commands]
-    insert_rows(Decision, DECISION_FIELDS, list(_decision_rows(job_id, incarnation, answers)))
+    insert_rows(Decision, DECISION_FIELDS, list(_decision_rows(job_id, answers)))
     _move_processes(job_id, [command for command in commands if isinstance(command, MoveProcess)])
     _move_job(job_id, commands)
+    _count_workers(job_id, [command for command in commands if isinstance(command, SetRoster)])
     _give_shares(job_id, [command for command in commands if isinstance(command, SetShares)])
+    _place(job_id, [command for command in commands if isinstance(command, SetPlacement)])
     _move_flags(job_id, commands)
-    released = any(isinstance(command, ReleaseSlots) for command in commands)
-    if released:
-        release_slots(job_id)
-    return released
+    return _release(job_id, commands)
 
 
 def apply_progress(job_id: int, progress: Progress) -> None:
@@ -86,24 +92,31 @@ def apply_progress(job_id: int, progress: Progress) -> None:
         _move_iterations(job_id, progress.iterations)
         reached = _reached(job_id)
         changes |= {} if reached is None else {"iteration": reached + 1}
+    _time_servers(job_id, progress.exchanges)
     if progress.evaluated is not None:
         changes["loss"], changes["accuracy"] = progress.evaluated
     if changes:
         Job.objects.filter(pk=job_id).update(**changes)
 
 
-@transaction.atomic
-def fail_lost_job(job_id: int, reason: str, now: datetime) -> bool:
-    """End a job that has no engine any more, with its processes, flags and slots; False where it is over already."""
+def pause_lost_job(job_id: int, reason: str, now: datetime) -> None:
+    """Show that nobody can go on with a job, and why; what it had come to stays."""
     live = Job.objects.filter(pk=job_id).exclude(state__in=JOB_OVER)
-    if not live.update(state=JobState.FAILED, state_since=now, finished_at=now, reason=reason, awaited=""):
-        return False
+    live.exclude(state=JobState.PAUSED).update(state=JobState.PAUSED, state_since=now)
+    live.update(reason=reason, awaited=LOST_AWAITS)
+
+
+@transaction.atomic
+def end_lost_job(job_id: int, state: JobState, reason: str, now: datetime) -> None:
+    """End a job that has no engine any more, with its processes, flags and slots."""
+    live = Job.objects.filter(pk=job_id).exclude(state__in=JOB_OVER)
+    if not live.update(state=state, state_since=now, finished_at=now, reason=reason, awaited=""):
+        return
     Process.objects.filter(job_id=job_id, ended_at=None).update(
         state=ProcessState.STOPPED, state_since=now, ended_at=now, reason=reason
     )
     Flag.objects.filter(job_id=job_id, closed_at=None).update(closed_at=now, closing_reason=reason)
     release_slots(job_id)
-    return True
 
 
 def time_of(stream_id: str) -> datetime:
@@ -117,7 +130,7 @@ def _time_at(milliseconds: str) -> datetime:
     return datetime.fromtimestamp(int(milliseconds) / 1000, tz=UTC)
 
 
-def _decision_rows(job_id: int, incarnation: int, answers: Sequence[Answer]) -> Iterable[Sequence[Any]]:
+def _decision_rows(job_id: int, answers: Sequence[Answer]) -> Iterable[Sequence[Any]]:
     for answer in answers:
         for sequence, command in enumerate(answer.commands, start=answer.sequence):
             if isinstance(command, CARRIERS):
@@ -125,7 +138,8 @@ def _decision_rows(job_id: int, incarnation: int, answers: Sequence[Answer]) -> 
             kind = str(command.__struct_config__.tag)
             payload = msgspec.json.encode(_without_data(command)).decode()
             at = time_of(command.cause)
-            yield job_id, incarnation, sequence, at, kind, command.cause, command.reason, _iteration(command), payload
+            number = (answer.incarnation, sequence)
+            yield job_id, *number, at, kind, command.cause, command.reason, _iteration(command), payload
 
 
 def _without_data(command: AnyCommand) -> AnyCommand:
@@ -145,7 +159,9 @@ def _move_job(job_id: int, commands: Sequence[AnyCommand]) -> None:
     for command in commands:
         if isinstance(command, SetRoster):
             changes["generation"] = command.generation
-        elif isinstance(command, MoveJob):
+        elif isinstance(command, BeginIncarnation):
+            changes["incarnation"] = command.incarnation
+        elif isinstance(command, MoveJob) and state not in JOB_OVER:
             at = time_of(command.cause)
             changes |= {"state": command.state, "awaited": command.awaited, "reason": command.reason}
             if command.state != state:
@@ -178,17 +194,48 @@ def _move_processes(job_id: int, moves: Sequence[MoveProcess]) -> None:
             reason=move.reason,
             started_at=started_at,
             ended_at=at if move.state in PROCESS_OVER else None,
+            restart=_restart(move),
+            wants_slot=move.restart is not None and move.restart.wants_slot,
         )
     Process.objects.bulk_create(
         rows.values(),
         update_conflicts=True,
         unique_fields=["job", "role", "index", "instance"],
-        update_fields=["state", "state_since", "reason", "ended_at"],
+        update_fields=["state", "state_since", "reason", "ended_at", "restart", "wants_slot"],
     )
+    _replace_lives(job_id, rows.values())
+
+
+def _restart(move: MoveProcess) -> dict[str, Any] | None:
+    if move.restart is None:
+        return None
+    at = datetime.fromtimestamp(move.restart.at_ms / 1000, tz=UTC)
+    return {
+        "number": move.restart.number,
+        "allowed": move.restart.allowed,
+        "at": at.isoformat(),
+        "wants_slot": move.restart.wants_slot,
+    }
+
+
+def _replace_lives(job_id: int, moved: Iterable[Process]) -> None:
+    """Where a new life begins, the one before counts no longer, and what was planned for it has happened."""
+    for row in moved:
+        if row.state == ProcessState.ORDERED:
+            before = Process.objects.filter(job_id=job_id, role=row.role, index=row.index)
+            before.exclude(instance=row.instance).update(restart=None, wants_slot=False, counts_from=None)
 
 
 def _known_agents(wanted: set[int]) -> set[int]:
     return set(Agent.objects.filter(pk__in=wanted).values_list("pk", flat=True)) if wanted else set()
+
+
+def _count_workers(job_id: int, rosters: Sequence[SetRoster]) -> None:
+    """Whoever counts for the first time owes none of the iterations before."""
+    for roster in rosters:
+        workers = Process.objects.filter(job_id=job_id, role="worker", ended_at=None, index__in=roster.ranks)
+        newcomers = workers.filter(counts_from=None)
+        newcomers.update(counts_from=roster.first_iteration, iteration=roster.first_iteration - 1)
 
 
 def _give_shares(job_id: int, decisions: Sequence[SetShares]) -> None:
@@ -213,19 +260,60 @@ def _move_iterations(job_id: int, iterations: dict[tuple[int, str], int]) -> Non
     )
 
 
+def _release(job_id: int, commands: Sequence[AnyCommand]) -> bool:
+    """Give back the slots that the job needs no longer; whether there were any."""
+    for command in commands:
+        if isinstance(command, ReleaseSlot):
+            release_slot(job_id, command.role, command.index)
+        elif isinstance(command, ReleaseSlots):
+            release_slots(job_id)
+    return any(isinstance(command, ReleaseSlot | ReleaseSlots) for command in commands)
+
+
+def _place(job_id: int, decisions: Sequence[SetPlacement]) -> None:
+    """Only the last decision shows; a server that holds nothing under it is shown to hold nothing."""
+    if not decisions:
+        return
+    held: dict[int, list[int]] = defaultdict(list)
+    for block in decisions[-1].blocks:
+        held[block.server].append((block.stop - block.start) * ELEMENT_BYTES)
+    servers = Process.objects.filter(job_id=job_id, role="server", ended_at=None)
+    update_rows(
+        f"UPDATE {Process._meta.db_table} SET blocks = %s, held_bytes = %s WHERE id = %s",
+        [(len(held[index]), sum(held[index]), pk) for pk, index in servers.values_list("id", "index")],
+    )
+
+
+def _time_servers(job_id: int, exchanges: dict[int, list[tuple[float, float]]]) -> None:
+    """The median over the workers' latest exchanges: one that was disturbed does not show as the server's fault."""
+    update_rows(
+        f"UPDATE {Process._meta.db_table} SET push_s = %s, pull_s = %s"
+        ' WHERE job_id = %s AND role = %s AND "index" = %s AND ended_at IS NULL',
+        [
+            (median(push for push, _ in seen), median(pull for _, pull in seen), job_id, "server", index)
+            for index, seen in sorted(exchanges.items())
+        ],
+    )
+
+
 def _reached(job_id: int) -> int | None:
     """The last iteration that every counting worker has reported; the dead do not count."""
-    workers = Process.objects.filter(job_id=job_id, role="worker").exclude(state=ProcessState.DEAD)
+    workers = Process.objects.filter(job_id=job_id, role="worker", counts_from__isnull=False)
+    workers = workers.exclude(state=ProcessState.DEAD)
     reached: int | None = workers.aggregate(reached=Min("iteration"))["reached"]
     return reached
 
 
 def _move_flags(job_id: int, commands: Sequence[AnyCommand]) -> None:
     for command in commands:
+        if isinstance(command, BeginIncarnation):
+            forgotten = Flag.objects.filter(job_id=job_id, closed_at=None).exclude(key__in=command.flags)
+            forgotten.update(closed_at=time_of(command.cause), closing_reason=command.reason)
         if isinstance(command, RaiseFlag):
             Flag.objects.create(
                 job_id=job_id,
                 key=command.flag,
+                subject=command.subject,
                 rank=command.rank,
                 kind=command.kind,
                 persistence=command.persistence,

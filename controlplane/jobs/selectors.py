@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 
+import msgspec
 from django.db.models import QuerySet
+from msgspec.structs import replace
 
 from controlplane.core.states import JobState
 from controlplane.fleet.selectors import Capacity, capacity
 from controlplane.jobs.models import Decision, Flag, Job, Process
+from controlplane.protocol.messages import ProcessName
 from controlplane.protocol.orders import Role
-from controlplane.protocol.spec import JobSpec, parse_spec
+from controlplane.protocol.spec import Choice, JobSpec, Synchronization, parse_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,8 @@ class Waiting:
     def _slots(self) -> str:
         spec, there = self.spec, self.capacity
         where = f" on machines labelled {_labels(spec.labels)}" if spec.labels else ""
-        needs = f"{_count(spec.workers, 'worker slot')} and {_count(spec.servers, 'server slot')}{where}"
+        servers = f" and {_count(spec.servers, 'server slot')}" if spec.servers else ""
+        needs = f"{_count(spec.workers, 'worker slot')}{servers}{where}"
         if not there.online:
             return f"needs {needs}, and no machine is online: have one join with python -m workers join"
         if not there.matching:
@@ -50,6 +54,15 @@ def jobs() -> QuerySet[Job]:
     return Job.objects.select_related("submitted_by").order_by("-id")
 
 
+def job_synchronization(job: Job) -> Synchronization:
+    """The four choices that hold now: those of the spec, as far as no change has taken effect."""
+    changes = Decision.objects.filter(job_id=job.pk, kind="change-policies").order_by("incarnation", "sequence")
+    choices: dict[str, Choice] = {}
+    for payload in changes.values_list("payload", flat=True):
+        choices |= msgspec.convert(payload["choices"], dict[str, Choice])
+    return replace(parse_spec(job.spec).synchronization, **choices)
+
+
 def job_waiting(job: Job) -> Waiting | None:
     """Why ``job`` does not start; None once it has slots or is over."""
     if job.state != JobState.SUBMITTED:
@@ -68,6 +81,12 @@ def job_waiting_reason(job: Job) -> str:
 def job_processes(job_id: int) -> QuerySet[Process]:
     """Every life of every process of the job."""
     return Process.objects.filter(job_id=job_id).select_related("agent").order_by("-role", "index", "id")
+
+
+def process_is_of(agent: int, name: ProcessName) -> bool:
+    """Whether this life of a process runs or ran on that machine."""
+    life = {"job_id": name.job, "role": name.role, "index": name.index, "instance": name.instance}
+    return Process.objects.filter(agent_id=agent, **life).exists()
 
 
 def processes(role: Role) -> QuerySet[Process]:

@@ -1,8 +1,8 @@
 """From a parsed document to a spec that can run: shapes, ranges, and whether every name in it exists."""
 
 from controlplane.jobs.documents import check_plain
-from controlplane.jobs.workloads import check_optimizer, check_workload
 from controlplane.policies import registry
+from controlplane.protocol.catalogue import check_training
 from controlplane.protocol.spec import JobSpec, parse_spec
 
 
@@ -14,7 +14,6 @@ def validated_spec(document: object) -> JobSpec:
     """
     check_plain(document)
     spec = parse_spec(document)
-    check_workload(spec.workload)
-    check_optimizer(spec.optimizer)
-    registry.check_live(spec.synchronization)
+    check_training(spec)
+    registry.check(spec.synchronization)
     return spec

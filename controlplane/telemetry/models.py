@@ -1,12 +1,13 @@
-"""Tables of history. Written by ingest alone, in the transaction that moves its cursor."""
+"""Tables of history. Written by ingest alone, in the transaction that moves its cursor; but for simulations."""
 
+from django.conf import settings
 from django.db import models
 
 
 class Cursor(models.Model):
     """How far ingest has copied one stream of one job."""
 
-    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="cursors")
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="cursors", db_index=False)
     stream = models.CharField(max_length=10)
     """``events`` or ``commands``."""
     incarnation = models.PositiveIntegerField(default=0)
@@ -16,10 +17,21 @@ class Cursor(models.Model):
         constraints = [models.UniqueConstraint(fields=["job", "stream"], name="one_cursor_per_stream")]
 
 
+class Spoken(models.Model):
+    """The highest message number of one process instance up to which nothing is missing here."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="spoken", db_index=False)
+    instance = models.CharField(max_length=100)
+    number = models.PositiveBigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "instance"], name="one_number_per_instance")]
+
+
 class RawEvent(models.Model):
     """An entry of a job's log, byte for byte."""
 
-    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="events")
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="events", db_index=False)
     incarnation = models.PositiveIntegerField()
     stream_id = models.CharField(max_length=40)
     kind = models.CharField(max_length=30)
@@ -27,12 +39,13 @@ class RawEvent(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "incarnation", "stream_id"], name="one_row_per_event")]
+        indexes = [models.Index(fields=["job", "id"], name="events_as_written")]
 
 
 class Report(models.Model):
     """What one worker measured over one iteration; times in seconds."""
 
-    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="reports")
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="reports", db_index=False)
     rank = models.PositiveIntegerField()
     instance = models.CharField(max_length=100)
     generation = models.PositiveIntegerField()
@@ -55,13 +68,69 @@ class Report(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["job", "instance", "generation", "iteration"], name="one_row_per_report")
         ]
-        indexes = [models.Index(fields=["job", "iteration", "rank"])]
+        indexes = [models.Index(fields=["job", "id"], name="reports_as_written")]
+
+
+class Folded(models.Model):
+    """Up to which report a job's chunks and rollups surely have everything; they may have some that came later."""
+
+    job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="folded", primary_key=True)
+    report_id = models.BigIntegerField(default=0)
+
+
+class Chunk(models.Model):
+    """One column of a worker's reports over 1,000 iterations, as a typed array (``columns``)."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="chunks", db_index=False)
+    column = models.CharField(max_length=16)
+    rank = models.PositiveIntegerField()
+    number = models.PositiveIntegerField()
+    """Of the stretch: its first iteration by 1,000."""
+    data = models.BinaryField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "column", "rank", "number"], name="one_chunk_per_column")]
+
+
+class Rollup(models.Model):
+    """Count, sum, minimum and maximum of a worker's columns over windows of one stretch of 1,000 iterations."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="rollups", db_index=False)
+    rank = models.PositiveIntegerField()
+    number = models.PositiveIntegerField()
+    by_1000 = models.BinaryField()
+    by_100 = models.BinaryField()
+    by_10 = models.BinaryField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "rank", "number"], name="one_rollup_per_stretch")]
+
+
+class LogLine(models.Model):
+    """A line of the log or output of one process of a job."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="log_lines", db_index=False)
+    role = models.CharField(max_length=6)
+    index = models.PositiveIntegerField()
+    instance = models.CharField(max_length=100)
+    at = models.DateTimeField()
+    """When it came in, to about a second."""
+    level = models.CharField(max_length=7)
+    text = models.TextField()
+
+    class Meta:
+        indexes = [models.Index(fields=["job", "id"], name="lines_as_written")]
+
+    @property
+    def process(self) -> str:
+        """``w0`` or ``s1``."""
+        return f"{self.role[0]}{self.index}"
 
 
 class Evaluation(models.Model):
     """The score of one version of the parameters on the held-out split."""
 
-    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="evaluations")
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="evaluations", db_index=False)
     iteration = models.PositiveIntegerField()
     at = models.DateTimeField()
     elapsed_s = models.FloatField()
@@ -72,3 +141,31 @@ class Evaluation(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "iteration"], name="one_row_per_evaluation")]
+
+
+class Simulation(models.Model):
+    """One scenario that somebody had simulated under several policies."""
+
+    class State(models.TextChoices):
+        """Where it is in its life."""
+
+        QUEUED = "queued"
+        RUNNING = "running"
+        SUCCEEDED = "succeeded"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    scenario = models.CharField(max_length=100)
+    policies = models.JSONField()
+    """By name, in order."""
+    seed = models.PositiveBigIntegerField(default=0)
+    submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED, db_index=True)
+    reason = models.TextField(default="", blank=True)
+    done = models.PositiveIntegerField(default=0)
+    """How many policies have an outcome."""
+    outcomes = models.JSONField(default=list)
+    """As ``simulate --json`` prints them."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)

@@ -6,19 +6,19 @@ reconnect, and makes one row.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from django.db import transaction
 
-from controlplane.core.events import Entry, Event, ServerHeard, WorkerHeard
+from controlplane.core.events import Entry, Event, IncarnationBegan, ServerHeard, WorkerHeard
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Job
 from controlplane.jobs.projections import Progress, time_of
 from controlplane.jobs.rows import insert_new_rows, insert_rows
 from controlplane.protocol import messages
-from controlplane.telemetry.models import Cursor, Evaluation, RawEvent, Report
+from controlplane.telemetry.models import Cursor, Evaluation, RawEvent, Report, Spoken
 
 EVENT_FIELDS: Final = ("job", "incarnation", "stream_id", "kind", "payload")
 REPORT_KEY: Final = ("instance", "generation", "iteration")
@@ -45,7 +45,10 @@ def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Pr
     insert_rows(
         RawEvent,
         EVENT_FIELDS,
-        [(job_id, incarnation, item.entry.id, kind_of(item.entry.event), item.payload) for item in logged],
+        [
+            (job_id, number, item.entry.id, kind_of(item.entry.event), item.payload)
+            for number, item in zip(incarnations(incarnation, logged), logged, strict=True)
+        ],
     )
     progress = Progress()
     _record_reports(job_id, list(_said(logged, messages.IterationReport)), progress)
@@ -57,8 +60,26 @@ def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Pr
 def forget_history(job_id: int) -> None:
     """Let a job that had only been submitted, and whose log is gone, begin anew: its rows told of nothing else."""
     if Job.objects.select_for_update().filter(pk=job_id, state=JobState.SUBMITTED).exists():
-        for table in (RawEvent, Decision, Cursor):
+        for table in (RawEvent, Decision, Spoken, Cursor):
             table.objects.filter(job_id=job_id).delete()
+
+
+def incarnations(before: int, logged: Iterable[Logged]) -> Iterator[int]:
+    """In which incarnation each entry stands: the one that it begins, or that of the entry before it."""
+    for item in logged:
+        if isinstance(item.entry.event, IncarnationBegan):
+            before = item.entry.event.incarnation
+        yield before
+
+
+def report_row(job_id: int, stream_id: str, event: WorkerHeard, report: messages.IterationReport) -> Sequence[Any]:
+    """The values of REPORT_FIELDS."""
+    return (
+        *(job_id, event.rank, event.instance, report.generation, report.iteration),
+        *(time_of(stream_id), report.samples, report.position, _finite(report.loss)),
+        *(report.compute_s, report.push_s, report.pull_s, report.waiting_s, report.coordination_s),
+        *(report.cpu, report.memory, report.overran),
+    )
 
 
 def kind_of(event: Event) -> str:
@@ -77,7 +98,7 @@ def _said(logged: Sequence[Logged], kind: type) -> Iterable[Said]:
 def _record_reports(job_id: int, said: Sequence[Said], progress: Progress) -> None:
     if not said:
         return
-    rows = [_report_row(job_id, *item) for item in said]
+    rows = [report_row(job_id, entry.id, event, report) for entry, event, report in said]
     new = insert_new_rows(Report, REPORT_FIELDS, rows, key=REPORT_KEY)
     for _, event, report in said:
         key = (event.instance, report.generation, report.iteration)
@@ -88,21 +109,16 @@ def _record_reports(job_id: int, said: Sequence[Said], progress: Progress) -> No
 
 
 def _add(progress: Progress, event: WorkerHeard, report: messages.IterationReport) -> None:
+    progress.reports += 1
     progress.samples += report.samples
     progress.busy_s += report.busy_s
     progress.waiting_s += report.waiting_s
     progress.coordination_s += report.coordination_s
+    for each in report.exchanges:
+        if not each.is_probe:
+            progress.exchanges.setdefault(each.server, []).append((each.push_s, each.pull_s))
     worker = (event.rank, event.instance)
     progress.iterations[worker] = max(report.iteration, progress.iterations.get(worker, 0))
-
-
-def _report_row(job_id: int, entry: Entry, event: WorkerHeard, report: messages.IterationReport) -> Sequence[Any]:
-    return (
-        *(job_id, event.rank, event.instance, report.generation, report.iteration),
-        *(time_of(entry.id), report.samples, report.position, _finite(report.loss)),
-        *(report.compute_s, report.push_s, report.pull_s, report.waiting_s, report.coordination_s),
-        *(report.cpu, report.memory, report.overran),
-    )
 
 
 def _record_evaluations(job_id: int, said: Sequence[Said], progress: Progress) -> None:

@@ -1,15 +1,18 @@
 """Reads of history: series of measurements, thinned for the eye without losing their extremes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from django.db.models import QuerySet
 from numpy.typing import NDArray
 from tsdownsample import MinMaxLTTBDownsampler
 
+from controlplane.telemetry.columns import Block, Column
+from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.metrics import EVALUATION_METRICS, METRICS, Metric
-from controlplane.telemetry.models import Evaluation, RawEvent, Report
+from controlplane.telemetry.models import Evaluation, LogLine, RawEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +40,13 @@ def series(
 
     An iteration that was redone in a later generation counts once, as it was done last.
     """
+    names = list(metrics)
+    columns = {column for name in names if name in METRICS for column in METRICS[name].all_columns}
+    workers = read_columns(job_id, columns, Span(ranks=list(ranks), first=since)) if columns else {}
     found: list[Series] = []
-    for name in metrics:
+    for name in names:
         if name in METRICS:
-            found += _worker_series(job_id, name, list(ranks), since, points)
+            found += [_worker_series(name, rank, block, points) for rank, block in workers.items()]
         else:
             found.append(_evaluation_series(job_id, name, since, points))
     return found
@@ -59,33 +65,50 @@ def job_events(job_id: int) -> QuerySet[RawEvent]:
     return RawEvent.objects.filter(job_id=job_id).order_by("-id")
 
 
+LEVELS: Final = ("debug", "output", "info", "warning", "error")
+"""Of log lines, the least important first."""
+
+
+def job_lines(
+    job_id: int, *, level: str = LEVELS[0], process: tuple[str, int] | None = None, text: str = ""
+) -> QuerySet[LogLine]:
+    """What the job's processes wrote, of that level or a more important one, the latest first."""
+    lines = LogLine.objects.filter(job_id=job_id).order_by("-id")
+    if level != LEVELS[0]:
+        lines = lines.filter(level__in=LEVELS[LEVELS.index(level) :])
+    if process is not None:
+        lines = lines.filter(role=process[0], index=process[1])
+    return lines.filter(text__icontains=text) if text else lines
+
+
+def process_of(name: str) -> tuple[str, int] | None:
+    """Role and index of ``w0`` or ``s1``; None for anything else."""
+    role = {"w": "worker", "s": "server"}.get(name[:1])
+    return (role, int(name[1:])) if role and name[1:].isdecimal() and len(name) < 8 else None
+
+
 def job_evaluations(job_id: int) -> QuerySet[Evaluation]:
     """Scores of the held-out split, in order of iterations."""
     return Evaluation.objects.filter(job_id=job_id).order_by("iteration")
 
 
-def _worker_series(job_id: int, name: str, ranks: list[int], since: int, points: int) -> list[Series]:
+def _worker_series(name: str, rank: int, block: Block, points: int) -> Series:
     metric = METRICS[name]
-    rows = Report.objects.filter(job_id=job_id, iteration__gte=since).order_by("rank", "iteration", "generation", "id")
-    chosen = rows.filter(rank__in=ranks) if ranks else rows
-    table = np.array(list(chosen.values_list("rank", "iteration", *metric.all_columns)), dtype=np.float64)
-    if not len(table):
-        return []
-    borders = np.flatnonzero(np.diff(table[:, 0])) + 1
-    return [_series(name, metric, int(part[0, 0]), part[:, 1:], points) for part in np.split(table, borders)]
+    return _series(name, metric, rank, block["iteration"], [block[column] for column in metric.all_columns], points)
 
 
 def _evaluation_series(job_id: int, name: str, since: int, points: int) -> Series:
     metric = EVALUATION_METRICS[name]
     rows = job_evaluations(job_id).filter(iteration__gte=since).values_list("iteration", *metric.all_columns)
     table = np.array(list(rows), dtype=np.float64).reshape(-1, 1 + len(metric.all_columns))
-    return _series(name, metric, None, table, points)
+    return _series(name, metric, None, table[:, 0].astype(np.int64), list(table[:, 1:].T), points)
 
 
-def _series(name: str, metric: Metric, rank: int | None, table: NDArray[np.float64], points: int) -> Series:
-    """A series from columns (iteration, the metric's...), rows in order of iteration; of equal ones the last counts."""
-    last = np.append(np.diff(table[:, 0]) != 0, True)[: len(table)]
-    x, y = table[last, 0].astype(np.int64), metric.values(list(table[last, 1:].T))
+def _series(
+    name: str, metric: Metric, rank: int | None, x: NDArray[np.int64], columns: Sequence[Column], points: int
+) -> Series:
+    """A series from the metric's columns, in order of iteration."""
+    y = metric.values([column.astype(np.float64) for column in columns])
     exists = np.isfinite(y)
     x, y = np.ascontiguousarray(x[exists]), np.ascontiguousarray(y[exists])
     thin_x, thin_y = thin(x, y, points)

@@ -78,20 +78,28 @@ def test_of_many_submissions_under_one_key_one_makes_a_job() -> None:
 @pytest.mark.parametrize(
     ("change", "field", "found", "expected"),
     [
-        ({"workload": {"name": "resnet"}}, "workload.name", "resnet", "one of cnn, softmax-regression"),
         (
-            {"workload": {"name": "cnn", "dataset": "imagenet"}},
+            {"workload": {"name": "als", "dataset": "imagenet"}},
             "workload.dataset",
             "imagenet",
-            "one of digits",
+            "one of movielens-like for als",
         ),
         (
             {"workload": {"name": "cnn", "options": {"depth": 3}}},
-            "workload.options",
-            {"depth": 3},
+            "workload.options.depth",
+            3,
             "none: cnn has no options",
         ),
-        ({"optimizer": {"name": "lion"}}, "optimizer.name", "lion", "one of sgd"),
+        ({"optimizer": {"name": "lion"}}, "optimizer.name", "lion", "one of adagrad, adam, sgd"),
+        (
+            {
+                "workload": {"name": "cnn", "partition": "iid"},
+                "synchronization": {"data": "rotation"},
+            },
+            "workload.partition",
+            "iid",
+            "none with data rotation, which divides the samples itself",
+        ),
         (
             {"synchronization": {"batching": "psychic"}},
             "synchronization.batching.name",

@@ -1,0 +1,136 @@
+"""Reports as columns: blocks of 1,000 iterations of one worker, and what they roll up to. Pure.
+
+An iteration that was done again counts as it was done last: in the highest generation and, within one, in the row that
+came last. Laying rows over a block in that order is idempotent, so that a block may be laid over again with rows that
+it has already.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+STRETCH: Final = 1_000
+"""Iterations of one block."""
+
+WIDTHS: Final = (10, 100, 1_000)
+"""Iterations of one window of a rollup."""
+
+ITEM_BYTES: Final = 8
+"""Of every value, so that any iteration is found in stored bytes without reading what stands before it."""
+
+INTEGERS: Final = ("generation", "at_ms", "samples")
+MEASURES: Final = ("loss", "compute_s", "push_s", "pull_s", "waiting_s", "coordination_s", "cpu", "memory")
+COLUMNS: Final = (*INTEGERS, *MEASURES)
+
+SCORED: Final = ("scored_samples", "scored_loss")
+"""The samples whose loss is known, and loss times samples: together they weigh losses over workers."""
+
+ROLLED: Final = ("at_ms", "samples", *MEASURES, *SCORED)
+"""Columns of a rollup."""
+
+STATISTICS: Final = ("count", "sum", "min", "max")
+
+ABSENT: Final = -1
+"""Generation of an iteration that was not reported."""
+
+Column = NDArray[Any]
+Block = dict[str, Column]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Reports in the order in which they were written: equally long columns."""
+
+    rank: Column
+    iteration: Column
+    columns: Block
+    """At least ``generation``."""
+
+    def where(self, chosen: Column) -> "Rows":
+        """Some of them."""
+        columns = {name: values[chosen] for name, values in self.columns.items()}
+        return Rows(rank=self.rank[chosen], iteration=self.iteration[chosen], columns=columns)
+
+    def by_block(self) -> Iterable[tuple[tuple[int, int], "Rows"]]:
+        """Those of each (rank, number of the block)."""
+        if not len(self.rank):
+            return
+        number = self.iteration // STRETCH
+        order = np.lexsort((number, self.rank))
+        rank, number = self.rank[order], number[order]
+        borders = np.flatnonzero((np.diff(rank) != 0) | (np.diff(number) != 0)) + 1
+        for part in np.split(order, borders):
+            first = part[0]
+            yield (int(self.rank[first]), int(self.iteration[first] // STRETCH)), self.where(part)
+
+
+def empty_block(columns: Iterable[str]) -> Block:
+    """Nothing reported yet."""
+    return {name: decoded(name, b"") for name in columns}
+
+
+def lay_over(block: Block, rows: Rows) -> None:
+    """Put rows of this block in their places, where nothing later stands."""
+    order = np.argsort(rows.columns["generation"], kind="stable")
+    places, generations = (rows.iteration % STRETCH)[order], rows.columns["generation"][order]
+    newer = generations >= block["generation"][places]
+    for name, values in block.items():
+        values[places[newer]] = rows.columns[name][order][newer]
+
+
+def encoded(block: Mapping[str, Column]) -> dict[str, bytes]:
+    """Each column as it is stored: little-endian, up to the last iteration that was reported."""
+    reported = np.flatnonzero(block["generation"] != ABSENT)
+    length = int(reported[-1]) + 1 if len(reported) else 0
+    return {name: values[:length].astype(_stored(name)).tobytes() for name, values in block.items()}
+
+
+def decoded(name: str, data: bytes, *, length: int = STRETCH) -> Column:
+    """A column from its bytes, filled up to ``length`` values."""
+    values = np.full(length, ABSENT if name in INTEGERS else np.nan, dtype=_stored(name))
+    found = np.frombuffer(data, dtype=_stored(name))
+    values[: len(found)] = found
+    return values
+
+
+def rolled(block: Mapping[str, Column], width: int, names: Sequence[str] = ROLLED) -> NDArray[np.float64]:
+    """Statistics of each window of ``width`` iterations: names by STATISTICS by windows; no minimum of nothing."""
+    reported = block["generation"] != ABSENT
+    whole = np.stack([np.where(reported, _measured(block, name), np.nan) for name in names])
+    windows = whole.reshape(len(names), -1, width)
+    exists = ~np.isnan(windows)
+    counts, sums = exists.sum(axis=2), np.where(exists, windows, 0.0).sum(axis=2)
+    lowest, highest = np.fmin.reduce(windows, axis=2), np.fmax.reduce(windows, axis=2)
+    return np.stack([counts.astype(np.float64), sums, lowest, highest], axis=1)
+
+
+def sources(names: Iterable[str]) -> set[str]:
+    """The columns of a block that ``rolled`` takes for these."""
+    return {"generation"}.union(*({"samples", "loss"} if name in SCORED else {name} for name in names))
+
+
+def encoded_rollup(statistics: NDArray[np.float64]) -> bytes:
+    """As it is stored: windows first, and only up to the last one that has anything."""
+    filled = np.flatnonzero(statistics[ROLLED.index("at_ms"), 0])
+    length = int(filled[-1]) + 1 if len(filled) else 0
+    return np.ascontiguousarray(statistics[:, :, :length].transpose(2, 0, 1), dtype="<f8").tobytes()
+
+
+def decoded_rollup(data: bytes) -> NDArray[np.float64]:
+    """ROLLED by STATISTICS by windows, from its bytes."""
+    return np.frombuffer(data, dtype="<f8").reshape(-1, len(ROLLED), len(STATISTICS)).transpose(1, 2, 0)
+
+
+def _measured(block: Mapping[str, Column], name: str) -> Column:
+    """A column of a rollup for every iteration; not a number where it is not known."""
+    if name not in SCORED:
+        return block[name].astype(np.float64)
+    known = np.where(np.isfinite(block["loss"]), block["samples"], np.nan)
+    return known if name == "scored_samples" else known * block["loss"]
+
+
+def _stored(name: str) -> str:
+    return "<i8" if name in INTEGERS else "<f8"

@@ -1,0 +1,89 @@
+"""Folds a job's reports into chunks and rollups, a piece at a time: short transactions, repeatable at any point.
+
+``Folded`` moves last and only if nobody else moved it. Until then readers lay the same rows over the chunks that have
+them already, which changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from django.db import connection, models, transaction
+
+from controlplane.jobs.rows import update_rows
+from controlplane.telemetry.columns import COLUMNS, WIDTHS, Rows, encoded, encoded_rollup, lay_over, rolled
+from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
+from controlplane.telemetry.stored import Place, folded_until, rows_of, stored_blocks
+
+ROWS: Final = 8_192
+"""Reports that are folded in one go: memory stays bounded however far behind a job is."""
+
+BLOCKS: Final = 16
+"""Blocks per transaction, which keeps it under 50 ms."""
+
+
+class StaleFold(RuntimeError):
+    """Somebody else folds this job: nothing was written."""
+
+
+def unfolded(job_id: int) -> int:
+    """How many reports are not folded yet."""
+    return Report.objects.filter(job_id=job_id, id__gt=folded_until(job_id)).count()
+
+
+def fold(job_id: int) -> Iterator[int]:
+    """Fold what there is, yielding between short transactions how many reports are surely folded by now.
+
+    Raises:
+        StaleFold: if somebody else moved the mark meanwhile.
+    """
+    mark, done = folded_until(job_id), 0
+    while True:
+        rows, last = rows_of(Report.objects.filter(job_id=job_id, id__gt=mark), COLUMNS, most=ROWS)
+        if not len(rows.rank):
+            return
+        parts = list(rows.by_block())
+        for start in range(0, len(parts), BLOCKS):
+            with transaction.atomic():
+                _hold(job_id, mark)
+                _fold_blocks(job_id, dict(parts[start : start + BLOCKS]))
+            yield done
+        with transaction.atomic():
+            _hold(job_id, mark)
+            Folded.objects.filter(job_id=job_id).update(report_id=last)
+        mark, done = last, done + len(rows.rank)
+        yield done
+
+
+def _hold(job_id: int, mark: int) -> None:
+    """Have the mark stay where it is until the end of the transaction."""
+    Folded.objects.get_or_create(job_id=job_id)
+    found = Folded.objects.select_for_update().get(job_id=job_id).report_id
+    if found != mark:
+        raise StaleFold(f"job {job_id}: reports are folded up to {found}, not {mark}: somebody else folds them")
+
+
+def _fold_blocks(job_id: int, parts: Mapping[Place, Rows]) -> None:
+    blocks = stored_blocks(job_id, parts)
+    for place, rows in parts.items():
+        lay_over(blocks[place], rows)
+    chunks = [(job_id, name, *place, data) for place, block in blocks.items() for name, data in encoded(block).items()]
+    _upsert(Chunk, ("job_id", "column", "rank", "number"), ("data",), chunks)
+    rollups = [
+        (job_id, *place, *(encoded_rollup(rolled(block, width)) for width in reversed(WIDTHS)))
+        for place, block in blocks.items()
+    ]
+    _upsert(Rollup, ("job_id", "rank", "number"), ("by_1000", "by_100", "by_10"), rollups)
+
+
+def _upsert(
+    model: type[models.Model], key: Sequence[str], values: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+    quote = connection.ops.quote_name
+    columns = ", ".join(quote(name) for name in (*key, *values))
+    marks = ", ".join(["%s"] * (len(key) + len(values)))
+    changes = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in values)
+    update_rows(
+        f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ({marks})"
+        f" ON CONFLICT ({', '.join(quote(name) for name in key)}) DO UPDATE SET {changes}",
+        rows,
+    )

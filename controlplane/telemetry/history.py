@@ -1,0 +1,211 @@
+"""Reads of reports: from chunks and rollups, and the rows that are not folded into them yet laid over. Never all rows.
+
+The mark is read before rows and chunks: chunks may by then have rows of the tail already, and laying those over once
+more changes nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from django.db.models import BinaryField, Max, QuerySet
+from django.db.models.functions import Substr
+from numpy.typing import NDArray
+
+from controlplane.telemetry.columns import (
+    ABSENT,
+    COLUMNS,
+    INTEGERS,
+    ITEM_BYTES,
+    ROLLED,
+    STATISTICS,
+    STRETCH,
+    WIDTHS,
+    Block,
+    Column,
+    decoded,
+    decoded_rollup,
+    empty_block,
+    lay_over,
+    rolled,
+    sources,
+)
+from controlplane.telemetry.models import Chunk, Report, Rollup
+from controlplane.telemetry.stored import Place, folded_until, rows_of, stored_blocks
+
+FOREVER: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Which reports: of which workers (none: of all), from which iteration on, and before which."""
+
+    ranks: Sequence[int] = ()
+    first: int = 0
+    last: int = FOREVER
+
+    def chosen(self, rows: "QuerySet[Any]") -> "QuerySet[Any]":
+        """Those whose rank it wants."""
+        return rows.filter(rank__in=self.ranks) if self.ranks else rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """Statistics of one worker over windows of equally many iterations, those without any report left out."""
+
+    first: NDArray[np.int64]
+    """First iteration of each window."""
+    names: Sequence[str]
+    table: NDArray[np.float64]
+    """Names by STATISTICS by windows."""
+
+    def of(self, name: str, statistic: str) -> Column:
+        """One statistic of one column."""
+        values: Column = self.table[self.names.index(name), STATISTICS.index(statistic)]
+        return values
+
+    def mean(self, *names: str) -> Column:
+        """Mean over the reports of the sum of these columns; not a number where a window has none."""
+        values: Column = np.sum([quotient(self.of(name, "sum"), self.of(name, "count")) for name in names], axis=0)
+        return values
+
+
+def quotient(whole: Column, base: Column) -> Column:
+    """The quotient; not a number where ``base`` is 0."""
+    values: Column = np.divide(whole, base, out=np.full(len(base), np.nan), where=base > 0)
+    return values
+
+
+def read_columns(job_id: int, columns: Collection[str], span: Span | None = None) -> dict[int, Block]:
+    """By rank: these columns and ``iteration`` of every iteration that was reported, in order.
+
+    Of a job whose detail was pruned: means over every 10 iterations, each at the first of them.
+    """
+    span, wanted = span or Span(), tuple(dict.fromkeys(["generation", *columns]))
+    by_rank: dict[int, list[Block]] = defaultdict(list)
+    for (rank, number), block in sorted(_blocks(job_id, wanted, span).items()):
+        iteration = np.arange(number * STRETCH, (number + 1) * STRETCH)
+        kept = (block["generation"] != ABSENT) & (iteration >= span.first) & (iteration < span.last)
+        by_rank[rank].append({name: values[kept] for name, values in {"iteration": iteration, **block}.items()})
+    joined = {rank: _joined(parts) for rank, parts in by_rank.items()}
+    found = {rank: block for rank, block in joined.items() if len(block["iteration"])}
+    return found or ({} if has_detail(job_id) else _means(job_id, wanted, span))
+
+
+def has_detail(job_id: int) -> bool:
+    """Whether single iterations can be read: they can until they are pruned."""
+    return Chunk.objects.filter(job_id=job_id).exists() or not Rollup.objects.filter(job_id=job_id).exists()
+
+
+def newest_iteration(job_id: int) -> int | None:
+    """The highest iteration that any worker has reported; None before the first."""
+    stretches = Chunk.objects.filter(job_id=job_id, column="generation").aggregate(newest=Max("number"))["newest"]
+    span = Span(first=(stretches or 0) * STRETCH)
+    found = read_columns(job_id, (), span)
+    return max((int(block["iteration"][-1]) for block in found.values()), default=None)
+
+
+def read_windows(
+    job_id: int, width: int, ranks: Sequence[int] = (), names: Sequence[str] = ROLLED
+) -> dict[int, Windows]:
+    """By rank: the rollup of that width; width 1 takes every report for a window of its own."""
+    if width == 1:
+        return {
+            rank: Windows(first=block["iteration"], names=names, table=rolled(block, 1, names))
+            for rank, block in read_columns(job_id, sources(names), Span(ranks=ranks)).items()
+        }
+    by_rank: dict[int, list[Windows]] = defaultdict(list)
+    for (rank, number), table in sorted(_rollups(job_id, width, ranks).items()):
+        filled = table[ROLLED.index("at_ms"), 0] > 0
+        first = number * STRETCH + np.arange(table.shape[2]) * width
+        by_rank[rank].append(Windows(first=first[filled], names=ROLLED, table=table[:, :, filled]))
+    return {rank: _one_after_another(parts) for rank, parts in by_rank.items()}
+
+
+def width_for(iterations: int, workers: int, most: int) -> int:
+    """The smallest width at which ``workers`` with so many iterations make at most ``most`` windows."""
+    fitting = (width for width in (1, *WIDTHS) if -(-iterations // width) * workers <= most)
+    return next(fitting, WIDTHS[-1])
+
+
+def _blocks(job_id: int, columns: Collection[str], span: Span) -> dict[Place, Block]:
+    mark = folded_until(job_id)
+    blocks: dict[Place, Block] = {}
+    rows, _ = rows_of(_tail(job_id, mark, span), columns)
+    for place, name, data in _chunks(job_id, columns, span):
+        block = blocks.get(place)
+        if block is None:
+            block = blocks[place] = empty_block(columns)
+        block[name] = data
+    for place, part in rows.by_block():
+        if place not in blocks:
+            blocks[place] = empty_block(columns)
+        lay_over(blocks[place], part)
+    return blocks
+
+
+def _rollups(job_id: int, width: int, ranks: Sequence[int]) -> dict[Place, NDArray[np.float64]]:
+    stored = Span(ranks=ranks).chosen(Rollup.objects.filter(job_id=job_id))
+    found = stored.values_list("rank", "number", f"by_{width}")
+    tables = {(rank, number): decoded_rollup(bytes(data)) for rank, number, data in found}
+    return tables | {place: rolled(block, width) for place, block in _open_blocks(job_id, ranks).items()}
+
+
+def _means(job_id: int, columns: Collection[str], span: Span) -> dict[int, Block]:
+    """What rollups still tell of iterations whose detail is gone."""
+    width = WIDTHS[0]
+    found = {}
+    for rank, windows in read_windows(job_id, width, span.ranks).items():
+        kept = (windows.first + width > span.first) & (windows.first < span.last)
+        means = {name: windows.mean(name)[kept] for name in columns if name != "generation"}
+        means |= {name: np.rint(means[name]).astype(np.int64) for name in INTEGERS if name in means}
+        if kept.any():
+            found[rank] = {"iteration": windows.first[kept], "generation": np.zeros(kept.sum(), np.int64), **means}
+    return found
+
+
+def _open_blocks(job_id: int, ranks: Sequence[int]) -> dict[Place, Block]:
+    """Whole blocks to which unfolded rows belong."""
+    rows, _ = rows_of(_tail(job_id, folded_until(job_id), Span(ranks=ranks)), COLUMNS)
+    parts = dict(rows.by_block())
+    blocks = stored_blocks(job_id, parts)
+    for place, part in parts.items():
+        lay_over(blocks[place], part)
+    return blocks
+
+
+def _tail(job_id: int, mark: int, span: Span) -> "QuerySet[Report]":
+    rows = span.chosen(Report.objects.filter(job_id=job_id, id__gt=mark))
+    if span.first:
+        rows = rows.filter(iteration__gte=span.first)
+    return rows.filter(iteration__lt=span.last) if span.last < FOREVER else rows
+
+
+def _chunks(job_id: int, columns: Collection[str], span: Span) -> Iterable[tuple[Place, str, Column]]:
+    """Stored columns; where all that is wanted stands in one stretch, no more of it than that is read."""
+    first, last = span.first // STRETCH, (span.last - 1) // STRETCH
+    stored = span.chosen(Chunk.objects.filter(job_id=job_id, column__in=columns, number__gte=first))
+    if span.last < FOREVER:
+        stored = stored.filter(number__lte=last)
+    offset, length, data = 0, STRETCH, Substr("data", 1, output_field=BinaryField())
+    if first == last:
+        offset, length = span.first % STRETCH, max(0, span.last - span.first)
+        data = Substr("data", 1 + offset * ITEM_BYTES, length * ITEM_BYTES, output_field=BinaryField())
+    for name, rank, number, found in stored.values_list("column", "rank", "number", data):
+        values = decoded(name, b"")
+        values[offset : offset + length] = decoded(name, bytes(found), length=length)
+        yield (rank, number), name, values
+
+
+def _one_after_another(parts: Sequence[Windows]) -> Windows:
+    return Windows(
+        first=np.concatenate([part.first for part in parts]),
+        names=parts[0].names,
+        table=np.concatenate([part.table for part in parts], axis=2),
+    )
+
+
+def _joined(parts: Sequence[Block]) -> Block:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

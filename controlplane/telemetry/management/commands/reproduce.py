@@ -1,0 +1,157 @@
+"""``manage.py reproduce [PAPER|all]``: every headline of the papers, simulated; ``all`` writes docs/reproduction.md."""
+
+import json
+import multiprocessing
+import os
+import time
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+import msgspec
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from controlplane.protocol.base import Value
+from controlplane.simulator.errors import SimulationError
+from controlplane.simulator.reproduction.claims import Claim, Finding, Played, Run, find, runs_of
+from controlplane.simulator.reproduction.document import document
+from controlplane.simulator.reproduction.papers import ALL, chosen_papers
+from controlplane.simulator.reproduction.runs import play_run
+
+REFUSED, INTERRUPTED = 2, 130
+LEAST_SEEDS = 8
+"""For the document."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""One each: the runs themselves go side by side."""
+
+Key = tuple[Run, int]
+
+
+class Command(BaseCommand):
+    help = (
+        "Simulate the headlines of the papers and say which are reproduced. all writes docs/reproduction.md, one paper "
+        "prints its part. Exit code 2: it cannot be done; verdicts are no failures."
+    )
+    requires_system_checks = []
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("paper", nargs="?", default=ALL, help="lb-bsp, psld, a-bsp, psp, or all (default)")
+        parser.add_argument("--seeds", type=int, default=LEAST_SEEDS, help="runs of each (default: %(default)s)")
+        parser.add_argument("--output", type=Path, default=None, help="where to write instead")
+        parser.add_argument(
+            "--keep",
+            type=Path,
+            default=None,
+            help="a file of runs that are done: read at the start, added to, gone on with",
+        )
+        parser.add_argument("--json", action="store_true", help="one JSON document, and no other")
+
+    def handle(
+        self, *args: Any, paper: str, seeds: int, output: Path | None, keep: Path | None, **options: Any
+    ) -> None:
+        as_json: bool = options["json"]
+        try:
+            if seeds < 1:
+                raise SimulationError(f"seeds: found {seeds}, expected 1 or more; {LEAST_SEEDS} for the document")
+            papers = chosen_papers(paper)
+            runs = runs_of([claim for _, claims in papers.values() for claim in claims])
+            played = self._play(runs, seeds, keep, silent=as_json)
+        except SimulationError as error:
+            raise CommandError(str(error), returncode=REFUSED) from None
+        except KeyboardInterrupt:
+            raise CommandError("interrupted", returncode=INTERRUPTED) from None
+        found = {name: (title, _judged(claims, seeds, played)) for name, (title, claims) in papers.items()}
+        if as_json:
+            self.stdout.write(json.dumps({name: [_row(one) for one in rows] for name, (_, rows) in found.items()}))
+            return
+        text = document(found, seeds=seeds, played=played)
+        target = output if output is not None else settings.BASE_DIR / "docs" / "reproduction.md"
+        if paper == ALL or output is not None:
+            target.write_text(text, encoding="utf-8")
+            self.stdout.write(f"wrote {target}")
+        else:
+            self.stdout.write(text)
+
+    def _play(self, runs: Sequence[Run], seeds: int, keep: Path | None, *, silent: bool) -> dict[Key, Played]:
+        """All of them, seed by seed, on as many processes as there are processors."""
+        every = [(run, seed) for seed in range(seeds) for run in runs]
+        known = _kept(keep)
+        played = {key: known[key] for key in every if key in known}
+        keys = [key for key in every if key not in played]
+        if not keys:
+            return played
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
+        console = Console(file=cast(IO[str], self.stderr))
+        processes = min(os.cpu_count() or 1, len(keys))
+        for library in THREADS:
+            os.environ.setdefault(library, "1")
+        with (
+            Progress(*columns, TimeElapsedColumn(), console=console, disable=silent, transient=True) as bar,
+            multiprocessing.get_context("spawn").Pool(processes) as pool,
+        ):
+            task = bar.add_task("runs", total=len(every), completed=len(played))
+            for key, one in pool.imap_unordered(play_timed, keys, chunksize=1):
+                played[key] = one
+                _keep(keep, key, one)
+                bar.advance(task)
+        return played
+
+
+def play_timed(key: Key) -> tuple[Key, Played]:
+    """One run, with the CPU time that it took."""
+    began = time.process_time()
+    one = play_run(*key)
+    return key, msgspec.structs.replace(one, cpu_s=time.process_time() - began)
+
+
+class Done(Value, frozen=True, kw_only=True):
+    """A line of the file that is kept."""
+
+    scenario: str
+    policy: str
+    to_target: bool
+    seed: int
+    played: Played
+
+
+def _kept(path: Path | None) -> dict[Key, Played]:
+    if path is None or not path.exists():
+        return {}
+    try:
+        lines = [msgspec.json.decode(line, type=Done) for line in path.read_bytes().splitlines()]
+    except msgspec.DecodeError as error:
+        raise SimulationError(f"keep: {path} holds a line that is no run ({error}): remove the file") from None
+    return {(Run(one.scenario, one.policy, one.to_target), one.seed): one.played for one in lines}
+
+
+def _keep(path: Path | None, key: Key, played: Played) -> None:
+    if path is not None:
+        run, seed = key
+        done = Done(scenario=run.scenario, policy=run.policy, to_target=run.to_target, seed=seed, played=played)
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode(done) + b"\n")
+
+
+def _judged(claims: Sequence[Claim], seeds: int, played: Mapping[Key, Played]) -> list[Finding]:
+    return [find(claim, seeds, lambda run, seed: played[run, seed]) for claim in claims]
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    claim = finding.claim
+    return {
+        "where": claim.where,
+        "says": claim.says,
+        "kind": claim.kind,
+        "paper": claim.figure,
+        "here": finding.mean,
+        "values": list(finding.values),
+        "missing": finding.missing,
+        "verdict": finding.verdict,
+        "beside": {name: list(values) for name, values in finding.beside},
+        "note": claim.note.strip(),
+    }

@@ -1,0 +1,53 @@
+"""What is stored of reports: rows, the mark up to which they are folded, and the blocks that chunks hold."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from django.db.models import F, QuerySet, TextField
+from django.db.models.functions import Cast
+
+from controlplane.telemetry.columns import COLUMNS, INTEGERS, Block, Column, Rows, decoded, empty_block
+from controlplane.telemetry.models import Chunk, Folded, Report
+
+Place = tuple[int, int]
+"""Rank, and number of the stretch."""
+
+
+def folded_until(job_id: int) -> int:
+    """Id of the last report up to which everything is folded."""
+    return Folded.objects.filter(job_id=job_id).values_list("report_id", flat=True).first() or 0
+
+
+def rows_of(reports: "QuerySet[Report]", columns: Collection[str], *, most: int | None = None) -> tuple[Rows, int]:
+    """The reports (the first ``most``) as they were written, and the highest id among them (0 where there are none)."""
+    wanted = list(dict.fromkeys(["generation", *columns]))
+    fields = [Cast("at", TextField()) if name == "at_ms" else F(name) for name in wanted]
+    found = reports.order_by("id").values_list("id", "rank", "iteration", *fields)[:most]
+    table = list(zip(*found, strict=True))
+    ids, rank, iteration, *values = table or [()] * (3 + len(fields))
+    rows = Rows(
+        rank=np.array(rank, np.int64),
+        iteration=np.array(iteration, np.int64),
+        columns={name: _column(name, found) for name, found in zip(wanted, values, strict=True)},
+    )
+    return rows, max(ids, default=0)
+
+
+def stored_blocks(job_id: int, places: Collection[Place]) -> dict[Place, Block]:
+    """Whole blocks of these places, as chunks have them; empty where there is none."""
+    blocks = {place: empty_block(COLUMNS) for place in places}
+    ranks, numbers = {rank for rank, _ in places}, {number for _, number in places}
+    stored = Chunk.objects.filter(job_id=job_id, column__in=COLUMNS, rank__in=ranks, number__in=numbers)
+    for name, rank, number, data in stored.values_list("column", "rank", "number", "data"):
+        if (block := blocks.get((rank, number))) is not None:
+            block[name] = decoded(name, bytes(data))
+    return blocks
+
+
+def _column(name: str, values: Sequence[Any]) -> Column:
+    if name == "at_ms":
+        # As text and all at once: a datetime for each would take most of the time.
+        texts = [text.partition("+")[0] for text in values]
+        return np.array(texts, "datetime64[us]").astype(np.int64) // 1000
+    return np.array(values, np.int64 if name in INTEGERS else np.float64)  # None becomes not a number
