@@ -96,6 +96,7 @@ CELERY_TASK_DEFAULT_QUEUE = "history"
 CELERY_TASK_ROUTES = {"controlplane.runtime.tasks.coordinate": {"queue": "decisions"}}
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_POOL = "controlplane.runtime.pool:TaskPool"
 CELERY_WORKER_DISABLE_PREFETCH = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
@@ -116,6 +117,7 @@ CELERY_BEAT_SCHEDULE = {
     "wake what was left behind": _every(1.0, "rescue"),
     "bury processes of lost agents": _every(1.0, "reap_offline_agents"),
     "sample machines": _every(10.0, "sample_presence"),
+    "take away what is old": _every(3600.0, "prune"),
 }
 
 CHANNEL_LAYERS: dict[str, dict[str, Any]] = (

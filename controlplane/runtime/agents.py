@@ -5,8 +5,8 @@ import msgspec
 from controlplane.protocol.messages import ProcessName
 from controlplane.protocol.orders import AgentOrders, ProcessOrder
 from controlplane.runtime import names
-from controlplane.runtime.redis import AsyncClient, Client
-from controlplane.runtime.scripts import FORGET
+from controlplane.runtime.redis import AsyncClient, Client, told_life
+from controlplane.runtime.scripts import AGENT_ORDERS, FORGET
 
 _decoder: msgspec.msgpack.Decoder[ProcessOrder] = msgspec.msgpack.Decoder(ProcessOrder)
 
@@ -21,14 +21,23 @@ def forget_process(client: Client, agent: int, name: ProcessName) -> None:
     FORGET.run(client, _forget_keys(agent), *_forget_arguments(name))
 
 
-async def current_orders(client: AsyncClient, agent: int, *, durable: int) -> AgentOrders:
-    """What the agent is to run now, under a sequence number that no earlier orders had."""
-    async with client.pipeline(transaction=True) as pipeline:
-        pipeline.incr(names.agent_sequence(agent))
-        pipeline.hgetall(names.agent_processes(agent))
-        sequence, held = await pipeline.execute()
-    orders = _orders([held[field] for field in sorted(held)])
-    return AgentOrders(sequence=sequence, processes=orders, durable=durable)
+async def current_orders(client: AsyncClient, agent: int, *, durable: int) -> AgentOrders | None:
+    """What the agent is to run now, under a sequence number that no earlier orders had.
+
+    None while Redis may have forgotten some of it: what runs must not be ended because of that.
+    """
+    keys = [names.RECOVERED, names.agent_sequence(agent), names.agent_processes(agent)]
+    found = await AGENT_ORDERS.arun(client, keys, told_life())
+    if not found:
+        return None
+    return AgentOrders(sequence=found[0], processes=_orders(found[1:]), durable=durable)
+
+
+async def is_ordered(client: AsyncClient, agent: int, name: ProcessName) -> bool:
+    """Whether the agent is to run this life of the process now."""
+    field = f"{name.job}:{name.role}:{name.index}"
+    order: bytes | None = await client.execute_command("HGET", names.agent_processes(agent), field)
+    return order is not None and order.startswith(name.instance.encode() + b"\0")
 
 
 async def note_started(client: AsyncClient, agent: int, name: ProcessName) -> None:

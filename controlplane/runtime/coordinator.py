@@ -7,21 +7,25 @@ struck: nothing that comes up while an entry is answered stops the reading of th
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from threading import Event as Flag
+from threading import Semaphore
 from typing import Final
 
 import structlog
 
 from controlplane.core.engine import ENGINE_VERSION
-from controlplane.core.events import Entry, TimePassed
-from controlplane.runtime import log, names, presence, training
-from controlplane.runtime.engines import READ_COUNT, Engines
+from controlplane.core.events import ControlPlaneResumed, Entry, TimePassed
+from controlplane.runtime import log, names, presence, redis, scaling, training
+from controlplane.runtime.engines import READ_COUNT, Engines, Running
 from controlplane.runtime.faults import reach
 from controlplane.runtime.lease import Lease, LeaseLost, Position
+from controlplane.runtime.pulse import SILENCE_S
+from controlplane.runtime.recovery import bring_up
 from controlplane.runtime.redis import Client
 from controlplane.runtime.snapshots import SnapshotPace
+from controlplane.runtime.streams import after
 
 GLANCE_S: Final = 0.1
 """How often a lingering holder looks whether others wait for its thread, or it is told to stop."""
@@ -41,6 +45,8 @@ class Surroundings:
     queue_is_empty: Callable[[], bool]
     enqueue: Callable[[int], None]
     stopping: Flag
+    places: Semaphore
+    """For those that linger: fewer than there are threads, so that one is free for whoever has news."""
     linger_s: float = names.LINGER_S
 
 
@@ -51,10 +57,14 @@ def coordinate(job: int, around: Surroundings) -> None:
         return
     reach("coordinator.taken")
     try:
-        holding = Holding(lease, around)
+        running = bring_up(around.client, lease, around.engines)
+        if running is None:
+            return
+        holding = Holding(lease, running, around)
         reach("coordinator.restored")
-        while holding.step():
-            pass
+        with closing(holding):
+            while holding.step():
+                pass
     except LeaseLost as lost:
         logger.warning("lease lost", job=job, why=str(lost))
 
@@ -62,22 +72,35 @@ def coordinate(job: int, around: Surroundings) -> None:
 class Holding:
     """One holding of one job, from its lease to its letting go."""
 
-    def __init__(self, lease: Lease, around: Surroundings) -> None:
-        self._lease, self._around = lease, around
-        self._running = around.engines.take(around.client, lease.job, lease.cursor)
+    def __init__(self, lease: Lease, running: Running, around: Surroundings) -> None:
+        self._lease, self._running, self._around = lease, running, around
         self._pace = SnapshotPace()
         self._began = self._news = time.monotonic()
         self._glanced = 0.0
         self._others_wait = False
+        self._excused = 0.0
+        self._reads_ahead = False
+        """Whether the next read was sent along with the last commit."""
+        self._has_place = False
+
+    def close(self) -> None:
+        """Leave the connection as it was: without a reply that is still to come."""
+        if self._reads_ahead:
+            redis.forget(self._around.client)
+        if self._has_place:
+            self._around.places.release()
 
     def step(self) -> bool:
         """Read and answer, or let time pass, or let go; whether there may be more."""
         entries = self._read()
         if entries:
             reach("coordinator.read")
-            self._answer(entries)
             self._news = time.monotonic()
-            return not self._turn_is_over()
+            is_last = self._turn_is_over()
+            self._answer(entries, read_on=not is_last)
+            if is_last:
+                self._pass_on()
+            return not is_last
         self._lease.renew()
         if self._tick():
             return True
@@ -85,29 +108,40 @@ class Holding:
         return self._may_linger() or not self._let_go()
 
     def _read(self) -> list[Entry]:
-        wait_s = min(GLANCE_S, self._seconds_to_deadline()) if self._may_linger() else 0.0
-        return log.read_entries(
-            self._around.client, self._lease.job, after=self._lease.cursor, count=READ_COUNT, block_s=wait_s
-        )
+        if not self._reads_ahead:
+            redis.tell(self._around.client, self._next_read(self._lease.cursor))
+        self._reads_ahead = False
+        return log.hear_entries(self._around.client)
 
-    def _answer(self, entries: list[Entry]) -> None:
-        """Hand every entry to the engine, and do what follows in one step."""
+    def _next_read(self, after: str) -> bytes:
+        wait_s = min(GLANCE_S, self._seconds_to_deadline()) if self._may_linger() else 0.0
+        return log.pack_read(self._lease.job, after=after, count=READ_COUNT, block_s=wait_s)
+
+    def _answer(self, entries: list[Entry], *, read_on: bool) -> None:
+        """Hand every entry to the engine, and do what follows in one step; the next read goes along with it."""
         running = self._running
         commands = [command for entry in entries for command in running.handle(entry)]
         engine = running.engine
         reach("coordinator.handled")
         self._pace.entries += len(entries)
         effects, snapshot = running.effects(commands), self._snapshot()
+        if after(running.quiet_until, entries[-1].id):
+            effects.frames = b""
         self._tell_fault()
+        cursor = entries[-1].id
+        then = self._next_read(cursor) if read_on else b""
+        self._reads_ahead = read_on
         self._lease.commit(
             effects,
-            Position(cursor=entries[-1].id, deadline_ms=engine.deadline_ms, over=engine.over),
+            Position(cursor=cursor, deadline_ms=engine.deadline_ms, over=engine.over),
             first=entries[0].id,
             version=ENGINE_VERSION,
             snapshot=snapshot,
+            then=then,
         )
         reach("coordinator.committed")
         training.request_fits(self._lease.job, commands)
+        scaling.request_slots(self._lease.job, commands)
 
     def _snapshot(self) -> bytes:
         """One, where it is due; without one the log is replayed from further back."""
@@ -136,9 +170,23 @@ class Holding:
         deadline = self._running.engine.deadline_ms
         if deadline is None or self._lease.now_ms < deadline:
             return False
+        if self._excuses_silence():
+            return True
         seen = presence.last_seen(self._around.client, self._lease.job)
-        self._lease.tick(deadline, log.encode_event(TimePassed(seen=seen)))
+        away = presence.agents_away(self._around.client, self._lease.now_ms)
+        self._lease.tick(deadline, log.encode_event(TimePassed(seen=seen, away=away)))
         reach("coordinator.ticked")
+        return True
+
+    def _excuses_silence(self) -> bool:
+        """Where a gateway is missing, nobody is dead who is silent: say so before time decides, now and then."""
+        if time.monotonic() - self._excused < SILENCE_S:
+            return False
+        self._excused = time.monotonic()
+        if not (why := presence.gateway_missing(self._around.client)):
+            return False
+        with suppress(log.LogClosed):
+            log.append_event(self._lease.job, ControlPlaneResumed(who=why), client=self._around.client)
         return True
 
     def _seconds_to_deadline(self) -> float:
@@ -149,16 +197,19 @@ class Holding:
         """Whether to wait for more: not where others wait for this thread, at shutdown, or when nothing will follow."""
         if self._around.stopping.is_set() or self._running.engine.over:
             return False
-        return time.monotonic() - self._news < self._around.linger_s and not self._glance()
+        if time.monotonic() - self._news >= self._around.linger_s or self._glance():
+            return False
+        self._has_place = self._has_place or self._around.places.acquire(blocking=False)
+        return self._has_place
 
     def _turn_is_over(self) -> bool:
-        """Let a busy job queue up again where others wait, or at shutdown."""
-        if not self._around.stopping.is_set() and (time.monotonic() - self._began < TURN_S or not self._glance()):
-            return False
+        """Whether a busy job is to queue up again: where others wait, or at shutdown."""
+        return self._around.stopping.is_set() or (time.monotonic() - self._began >= TURN_S and self._glance())
+
+    def _pass_on(self) -> None:
         self._lease.release("queued")
         self._around.engines.keep(self._running)
         self._around.enqueue(self._lease.job)
-        return True
 
     def _glance(self) -> bool:
         """Whether other jobs wait for a thread, as of a moment ago."""

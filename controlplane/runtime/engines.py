@@ -1,4 +1,4 @@
-"""The engines of this process: kept between tasks, or rebuilt from snapshot and tail.
+"""The engines of this process: kept between tasks, or made from a snapshot.
 
 An engine belongs to one thread at a time: whoever takes it, takes it out, and puts it back only where it agrees with
 what Redis holds. One that ran ahead of a refused commit is dropped.
@@ -18,11 +18,9 @@ from controlplane.core.handling import EventRefused
 from controlplane.core.state import SnapshotVersionError
 from controlplane.jobs.models import Job
 from controlplane.policies.registry import resolve
-from controlplane.protocol.spec import parse_spec
-from controlplane.runtime import log, names
-from controlplane.runtime.executor import Effects, JobFacts, effects_of
-from controlplane.runtime.redis import Client
-from controlplane.runtime.streams import after
+from controlplane.protocol.spec import JobSpec, parse_spec
+from controlplane.runtime.executor import Effects, JobFacts, checkpoint_folder, effects_of
+from controlplane.runtime.lease import Lease
 
 KEPT_ENGINES: Final = 256
 READ_COUNT: Final = 512
@@ -74,10 +72,12 @@ class RealEngines:
 class Running:
     """One job as a coordinator has it before it: its engine, its constant facts, and what of ours went wrong."""
 
-    __slots__ = ("engine", "facts", "fault", "told")
+    __slots__ = ("engine", "facts", "fault", "incarnation", "quiet_until", "told")
 
-    def __init__(self, engine: AnyEngine, facts: JobFacts) -> None:
-        self.engine, self.facts = engine, facts
+    def __init__(self, engine: AnyEngine, facts: JobFacts, incarnation: int = 0) -> None:
+        self.engine, self.facts, self.incarnation = engine, facts, incarnation
+        self.quiet_until = "0-0"
+        """Up to this entry, with which a new incarnation begins, orders are not sent: it gives them all anew."""
         self.fault: EngineFailed | None = None
         """The first fault that the engine itself does not know of: its job is to end by it."""
         self.told = False
@@ -107,7 +107,7 @@ class Running:
         try:
             return effects_of(self.facts, commands)
         except Exception:
-            return effects_of(self.facts, [command for command in commands if self._can_do(command)])
+            return effects_of(self.facts, [command for command in commands if self.can_do(command)])
 
     def note_fault(self, entry: str, error: Exception) -> None:
         """Log and remember the first fault; those that follow from it tell nothing new."""
@@ -115,7 +115,8 @@ class Running:
             logger.error("a fault ends the job", job=self.facts.number, entry=entry, exc_info=error)
             self.fault = EngineFailed(entry=entry, reason=f"{type(error).__name__}: {error}")
 
-    def _can_do(self, command: AnyCommand) -> bool:
+    def can_do(self, command: AnyCommand) -> bool:
+        """Whether the command can be carried out; if not, the job is to end by that."""
         try:
             effects_of(self.facts, [command])
         except Exception as error:
@@ -137,14 +138,29 @@ class Engines:
         """With the real engine and the job table."""
         return cls(RealEngines(), job_facts)
 
-    def take(self, client: Client, job: int, cursor: str) -> Running:
-        """The job's engine as it stood at ``cursor``."""
+    def kept(self, lease: Lease) -> Running | None:
+        """The job's engine as the lease has it, if this process kept it; it is taken out."""
         with self._lock:
-            kept = self._kept.pop(job, None)
-        if kept is not None and kept.engine.cursor == cursor:
-            return kept
-        facts = kept.facts if kept is not None else self._facts(job)
-        return self._rebuild(client, facts, cursor)
+            kept = self._kept.pop(lease.job, None)
+        if kept is None or not lease.whole:
+            return None
+        fits = (kept.engine.cursor, kept.incarnation) == (lease.cursor, lease.incarnation)
+        return kept if fits else None
+
+    def restored(self, job: int, snapshot: bytes | None, incarnation: int) -> tuple[Running, str]:
+        """An engine as the snapshot has it, or else one that has seen nothing, and why the snapshot was of no use."""
+        facts = self._facts(job)
+        if snapshot is None:
+            return Running(self._kind.new(job), facts, incarnation), ""
+        try:
+            return Running(self._kind.restore(snapshot), facts, incarnation), ""
+        except SnapshotVersionError as error:
+            logger.warning("snapshot not readable, replaying the log", job=job, why=str(error))
+            why = str(error)
+        except Exception as error:  # a policy that cannot read its state any more
+            logger.exception("snapshot not readable, replaying the log", job=job)
+            why = f"{type(error).__name__}: {error}"
+        return Running(self._kind.new(job), facts, incarnation), why
 
     def keep(self, running: Running) -> None:
         """Put it back: its cursor is the one in Redis."""
@@ -153,36 +169,20 @@ class Engines:
             while len(self._kept) > KEPT_ENGINES:
                 self._kept.popitem(last=False)
 
-    def _rebuild(self, client: Client, facts: JobFacts, cursor: str) -> Running:
-        """From snapshot and tail. What was answered up to ``cursor`` is in the command stream: it is not said again."""
-        running = Running(self._restore(client, facts.number), facts)
-        while after(cursor, running.engine.cursor):
-            entries = log.read_entries(client, facts.number, after=running.engine.cursor, count=READ_COUNT, block_s=0)
-            answered = [entry for entry in entries if not after(entry.id, cursor)]
-            if not answered:
-                raise LogIncomplete(f"job {facts.number}: answered up to {cursor}, log ends at {running.engine.cursor}")
-            for entry in answered:
-                running.replay(entry)
-        return running
-
-    def _restore(self, client: Client, job: int) -> AnyEngine:
-        snapshot = client.execute_command("HGET", names.engine(job), "snapshot")
-        if snapshot is None:
-            return self._kind.new(job)
-        try:
-            return self._kind.restore(snapshot)
-        except SnapshotVersionError as error:
-            logger.warning("snapshot not readable, replaying the log", job=job, why=str(error))
-        except Exception:  # a policy that cannot read its state any more
-            logger.exception("snapshot not readable, replaying the log", job=job)
-        return self._kind.new(job)
-
-
-class LogIncomplete(RuntimeError):
-    """Redis lost the tail of a log: its answers are ahead of it."""
-
 
 def job_facts(job: int) -> JobFacts:
     """Key and spec from the job's row."""
     key, spec = Job.objects.values_list("key", "spec").get(pk=job)
-    return JobFacts(number=job, key=bytes(key), spec=parse_spec(spec))
+    asked = parse_spec(spec)
+    return JobFacts(number=job, key=bytes(key), spec=asked, start_folder=_start_folder(asked))
+
+
+def _start_folder(spec: JobSpec) -> str:
+    """Where the checkpoints are that a job is to start from."""
+    origin = spec.start_from
+    if origin is None:
+        return ""
+    if origin.job is None:
+        return origin.folder or ""
+    key = Job.objects.values_list("key", flat=True).filter(pk=origin.job).first()
+    return checkpoint_folder(origin.job, bytes(key)) if key is not None else f"job-{origin.job}"

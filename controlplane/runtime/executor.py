@@ -4,7 +4,7 @@ Pure but for the job's secret, from which it derives the credentials that comman
 by one script (``lease.Lease.commit``), so that nothing is published that is not also logged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -19,8 +19,8 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
-from controlplane.protocol.keys import data_key, process_key
-from controlplane.protocol.orders import Placement, ProcessOrder, Role, ServerAddress
+from controlplane.protocol.keys import checkpoint_name, data_key, peer_key, process_key
+from controlplane.protocol.orders import CheckpointFolders, Placement, ProcessOrder, Role, ServerAddress, ServerOrders
 from controlplane.protocol.spec import JobSpec
 
 _encoder = msgspec.msgpack.Encoder()
@@ -34,6 +34,8 @@ class JobFacts:
     number: int
     key: bytes
     spec: JobSpec
+    start_folder: str = ""
+    """Below an agent's checkpoint folder: what the job is to start from."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -115,19 +117,51 @@ def _frame(facts: JobFacts, command: AnyCommand) -> Frame | None:
             return Frame("worker", rank, instance, "orders", _encoder.encode(orders))
         case IssuePlacement(rank=rank, instance=instance):
             return Frame("worker", rank, instance, "placement", _encoder.encode(_placement(facts, command)))
-        case IssueServerOrders(index=index, instance=instance, orders=server_orders):
-            return Frame("server", index, instance, "orders", _encoder.encode(server_orders))
+        case IssueServerOrders(index=index, instance=instance):
+            return Frame("server", index, instance, "orders", _encoder.encode(_server_orders(facts, command)))
         case RejectMessage(role=role, index=index, instance=instance, rejection=rejection):
             return Frame(role, index, instance, "", _encoder.encode(rejection))
     return None
 
 
 def _placement(facts: JobFacts, command: IssuePlacement) -> Placement:
-    servers = []
-    for index, (instance, host, port) in sorted(command.servers.items()):
-        key = data_key(process_key(facts.key, "server", index, instance), command.rank, command.instance)
-        servers.append(ServerAddress(index=index, instance=instance, host=host, port=port, key=key))
-    return Placement(incarnation=command.incarnation, version=command.version, blocks=command.blocks, servers=servers)
+    servers = _addresses(facts, command.servers, lambda key: data_key(key, command.rank, command.instance))
+    return Placement(
+        incarnation=command.incarnation,
+        version=command.version,
+        blocks=command.blocks,
+        servers=servers,
+        generation=command.generation,
+        peers=command.peers,
+    )
+
+
+def _server_orders(facts: JobFacts, command: IssueServerOrders) -> ServerOrders:
+    if not command.receivers:
+        return command.orders
+    receivers = _addresses(facts, command.receivers, lambda key: peer_key(key, command.index, command.instance))
+    return msgspec.structs.replace(command.orders, receivers=receivers)
+
+
+def _addresses(
+    facts: JobFacts, servers: Mapping[int, tuple[str, str, int]], derive: Callable[[bytes], bytes]
+) -> list[ServerAddress]:
+    """With what proves the reader to each server: ``derive`` makes it from that server's own key."""
+    return [
+        ServerAddress(
+            index=index,
+            instance=instance,
+            host=host,
+            port=port,
+            key=derive(process_key(facts.key, "server", index, instance)),
+        )
+        for index, (instance, host, port) in sorted(servers.items())
+    ]
+
+
+def checkpoint_folder(job: int, key: bytes) -> str:
+    """Where a job's checkpoints lie, below an agent's checkpoint folder: apart from those of other control planes."""
+    return f"job-{job}-{checkpoint_name(key)}"
 
 
 def _change(facts: JobFacts, command: StartProcess | StopProcess) -> Change:
@@ -143,5 +177,6 @@ def _change(facts: JobFacts, command: StartProcess | StopProcess) -> Change:
         key=process_key(facts.key, command.role, command.index, command.instance).hex(),
         spec=facts.spec,
         emulate=command.emulate,
+        checkpoints=CheckpointFolders(own=checkpoint_folder(facts.number, facts.key), start=facts.start_folder),
     )
     return Change(agent=command.agent, field=name, instance=command.instance, order=_encoder.encode(order))

@@ -1,8 +1,11 @@
 """Points at which a process may die, by name, so that tests can kill it there instead of at some time.
 
-Nothing happens here in production: a point is reached, and nobody has armed it.
+Nothing happens here in production: a point is reached, and nobody has armed it. ``PACELINE_FAULT=point:count`` has
+this process killed when it reaches the point for the count-th time, as ``manage.py bench faults`` has it.
 """
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -16,13 +19,37 @@ POINTS: Final = (
     "coordinator.ticked",
     "coordinator.drained",
     "coordinator.idle",
+    "recovery.replayed",
+    "recovery.begun",
     "ingest.read",
     "ingest.written",
     "ingest.committed",
+    "ingest.folded",
     "ingest.trimmed",
+    "lines.written",
+    "lines.committed",
+    "gateway.heard",
+    "gateway.appended",
 )
 
 _armed: dict[str, Callable[[], None]] = {}
+
+
+class _Countdown:
+    """Kills this process when it has been called so often."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+if _told := os.environ.get("PACELINE_FAULT", ""):
+    _point, _, _count = _told.partition(":")
+    _armed[_point] = _Countdown(int(_count or 1))
 
 
 def reach(point: str) -> None:

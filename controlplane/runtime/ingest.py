@@ -8,24 +8,29 @@ tried again less and less often, while the others go on.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Final
 
 import structlog
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import DatabaseError, InterfaceError, transaction
 
 from controlplane.core.events import Entry
 from controlplane.core.states import JOB_OVER
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Answer, apply_answers, apply_progress
 from controlplane.runtime import log, names, ticks
+from controlplane.runtime.durable import publish_numbers
 from controlplane.runtime.executor import decode_commands
 from controlplane.runtime.faults import reach
+from controlplane.runtime.folds import Folds
+from controlplane.runtime.loglines import LineWriter
 from controlplane.runtime.redis import Client, block_ms
 from controlplane.runtime.streams import Position, retire, trim
+from controlplane.runtime.troubles import end_trouble, explained, is_out_of_reach, note_trouble
 from controlplane.telemetry.models import Cursor
-from controlplane.telemetry.projections import Logged, record_events
+from controlplane.telemetry.numbers import advanced, record_numbers, recorded_numbers
+from controlplane.telemetry.projections import Logged, incarnations, record_events
 
 BATCH: Final = 400
 """Entries of one stream per transaction, which keeps it under 50 ms."""
@@ -37,12 +42,11 @@ WAIT_S: Final = 0.5
 """How long to wait for news before looking whether there are new jobs."""
 
 HOUSEKEEPING_S: Final = 1.0
+PAUSE_S: Final = 1.0
+"""Between two attempts to write to a database that takes nothing."""
 
 SHORTEST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0
-
-OUT_OF_REACH: Final = (OperationalError, InterfaceError)
-"""The database is not there, or busy: that is no job's fault, and ends the round."""
 
 Read = list[tuple[bytes, dict[bytes, bytes]]]
 
@@ -60,6 +64,9 @@ class Copied:
     position: Position
     incarnation: int
     state: str
+    numbers: dict[str, int]
+    """By process instance: the message number up to which all is in the database."""
+    unpublished: dict[str, int] = field(default_factory=dict)
     moved: bool = False
     fleet: bool = False
 
@@ -79,21 +86,26 @@ class Ingest:
         self._client, self._stopping, self._wait_s = client, stopping, wait_s
         self._jobs: dict[int, Copied] = {}
         self._rests: dict[int, Rest] = {}
+        self._folds = Folds()
+        self._lines = LineWriter(client)
         self._looked = 0.0
         self.behind = False
-        """Whether the last round left something unread."""
+        """Whether the last round left something undone."""
 
     def step(self) -> bool:
         """One round over all live jobs; whether anything was copied."""
         self._look()
         if not self._jobs:
+            self._write_lines()
             self._stopping.wait(self._wait_s)
             return False
         read = self._read()
         moved = [job for job, streams in read.items() if self._copy(job, *streams)]
         self._tell()
-        self.behind = any(len(entries) >= BATCH for streams in read.values() for entries in streams)
-        return bool(moved)
+        folded = self._fold()
+        self._write_lines()
+        self.behind = folded or any(len(entries) >= BATCH for streams in read.values() for entries in streams)
+        return folded or bool(moved)
 
     def _look(self) -> None:
         """Now and then: find new jobs, trim streams, and forget jobs that are over and copied whole."""
@@ -108,8 +120,10 @@ class Ingest:
             if not self._rests_now(job):
                 self._meet(job)
         for job, copied in list(self._jobs.items()):
-            if copied.state in JOB_OVER and retire(self._client, job, copied.position):
+            over = copied.state in JOB_OVER and self._folds.settled(job)
+            if over and retire(self._client, job, copied.position):
                 del self._jobs[job]
+                self._folds.forget(job)
             else:
                 trim(self._client, job, copied.position)
         reach("ingest.trimmed")
@@ -117,9 +131,10 @@ class Ingest:
     def _meet(self, job: int) -> None:
         try:
             self._jobs[job] = copied_so_far(job)
-        except OUT_OF_REACH:
-            raise
-        except Exception:  # the job has no row, say
+            self._folds.meet(job, speakers=len(self._jobs[job].numbers))
+        except Exception as error:  # the job has no row, say
+            if is_out_of_reach(error):
+                raise
             self._leave_alone(job)
 
     def _leave_alone(self, job: int) -> None:
@@ -148,8 +163,9 @@ class Ingest:
         if not places:
             self._stopping.wait(self._wait_s)
             return {}
+        wait_s = 0.0 if self.behind else self._wait_s
         reply = self._client.execute_command(
-            *("XREAD", "COUNT", BATCH, "BLOCK", block_ms(self._wait_s), "STREAMS"), *places, *after
+            *("XREAD", "COUNT", BATCH, "BLOCK", block_ms(wait_s), "STREAMS"), *places, *after
         )
         found: dict[int, tuple[Read, Read]] = {}
         for name, entries in reply or ():
@@ -165,22 +181,41 @@ class Ingest:
             events = []  # reports may rely on rows that commands not yet read will make
         copied = self._jobs[job]
         try:
-            write_batch(job, copied, commands, events)
+            reports = write_batch(job, copied, commands, events)
         except StaleCursor as stale:
             logger.warning("cursor moved by somebody else", job=job, why=str(stale))
             self._jobs.pop(job)
             self._meet(job)
             return False
-        except OUT_OF_REACH:
-            raise
-        except Exception:  # whatever is wrong with this job must not stop the history of the others
+        except Exception as error:  # whatever is wrong with this job must not stop the history of the others
+            if is_out_of_reach(error):
+                raise
             self._leave_alone(job)
             return False
         self._rests.pop(job, None)
+        self._folds.add(job, reports, speakers=len(copied.numbers))
         reach("ingest.committed")
         return True
 
+    def _fold(self) -> bool:
+        """Do one piece of folding, if any is due; whether it was."""
+        try:
+            return self._folds.step() is not None
+        except Exception as error:  # copying goes on; the chunks are tried again with the next reports
+            if is_out_of_reach(error):
+                raise
+            logger.exception("reports could not be folded")
+            return False
+
+    def _write_lines(self) -> None:
+        """Behind everything else: what processes wrote."""
+        if moved := self._lines.step():
+            ticks.publish(self._client, jobs=moved)
+
     def _tell(self) -> None:
+        for job, copied in self._jobs.items():
+            publish_numbers(self._client, job, copied.unpublished)
+            copied.unpublished = {}
         moved = {job: copied.state for job, copied in self._jobs.items() if copied.moved}
         fleet = any(copied.fleet for copied in self._jobs.values())
         if moved:
@@ -189,17 +224,31 @@ class Ingest:
             copied.moved = copied.fleet = False
 
 
-def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, until_idle_s: float | None = None) -> None:
-    """Copy until told to stop, the lease is lost, or nothing has come for so long."""
-    ingest, news = Ingest(client, stopping), time.monotonic()
+def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pause_s: float = PAUSE_S) -> None:
+    """Copy until told to stop or the lease is lost; a database that takes nothing is tried again until it does."""
+    ingest = Ingest(client, stopping)
     while not stopping.is_set() and renew():
         began = time.monotonic()
-        if ingest.step():
-            news = began
-        elif until_idle_s is not None and began - news > until_idle_s:
-            return
+        try:
+            ingest.step()
+        except (DatabaseError, InterfaceError) as error:
+            if not is_out_of_reach(error):
+                raise
+            _stand_still(client, error)
+            stopping.wait(pause_s)
+            continue
+        if end_trouble(client):
+            logger.warning("history goes on")
+            ticks.publish(client, fleet=True)
         if not ingest.behind:
             stopping.wait(max(0.0, ROUND_S - (time.monotonic() - began)))
+
+
+def _stand_still(client: Client, error: Exception) -> None:
+    """Say so, once in the logs and on the pages; what was read and not written is read again."""
+    if note_trouble(client, error):
+        logger.error("history stands still", why=explained(error))
+        ticks.publish(client, fleet=True)
 
 
 def copied_so_far(job: int) -> Copied:
@@ -209,11 +258,18 @@ def copied_so_far(job: int) -> Copied:
         rows[stream], _ = Cursor.objects.get_or_create(job_id=job, stream=stream)
     position = Position(events=rows["events"].position, commands=rows["commands"].position)
     state = Job.objects.values_list("state", flat=True).get(pk=job)
-    return Copied(position=position, incarnation=rows["events"].incarnation, state=state)
+    numbers = recorded_numbers(job)
+    return Copied(
+        position=position,
+        incarnation=rows["events"].incarnation,
+        state=state,
+        numbers=numbers,
+        unpublished=dict(numbers),
+    )
 
 
-def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> None:
-    """Write one batch and move the cursors, all or nothing; then move ``copied`` along.
+def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
+    """Write one batch and move the cursors, all or nothing; then move ``copied`` along. How many reports were new.
 
     Raises:
         StaleCursor: if a cursor is not where ``copied`` has it; nothing was written.
@@ -224,28 +280,42 @@ def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> None:
         events=logged[-1].entry.id if logged else copied.position.events,
         commands=commands[-1][0].decode() if commands else copied.position.commands,
     )
+    reports = 0
+    incarnation = max(incarnations(copied.incarnation, logged), default=copied.incarnation)
+    risen = advanced(copied.numbers, (item.entry.event for item in logged))
     with transaction.atomic():
-        _move_cursor(job, "commands", copied.position.commands, after.commands)
-        _move_cursor(job, "events", copied.position.events, after.events)
-        released = apply_answers(job, copied.incarnation, answers) if answers else False
+        last = max([copied.incarnation, *(answer.incarnation for answer in answers)])
+        _move_cursor(job, "commands", copied.position.commands, after.commands, last)
+        _move_cursor(job, "events", copied.position.events, after.events, incarnation)
+        released = apply_answers(job, answers) if answers else False
         if logged:
-            apply_progress(job, record_events(job, copied.incarnation, logged))
+            progress = record_events(job, copied.incarnation, logged)
+            apply_progress(job, progress)
+            reports = progress.reports
+            record_numbers(job, risen)
         state = Job.objects.values_list("state", flat=True).get(pk=job)
         reach("ingest.written")
-    copied.position, copied.state, copied.moved = after, state, True
+    copied.position, copied.incarnation, copied.state, copied.moved = after, incarnation, state, True
     copied.fleet |= released
+    copied.numbers |= risen
+    copied.unpublished |= risen
+    return reports
 
 
-def _move_cursor(job: int, stream: str, old: str, new: str) -> None:
+def _move_cursor(job: int, stream: str, old: str, new: str, incarnation: int) -> None:
     if old == new:
         return
-    moved = Cursor.objects.filter(job_id=job, stream=stream, position=old).update(position=new)
-    if moved != 1:
+    cursor = Cursor.objects.filter(job_id=job, stream=stream, position=old)
+    if cursor.update(position=new, incarnation=incarnation) != 1:
         raise StaleCursor(f"job {job}: cursor of {stream} is no longer at {old}")
 
 
 def _answer(fields: dict[bytes, bytes]) -> Answer:
-    return Answer(sequence=int(fields[b"sequence"]), commands=decode_commands(fields[b"c"]))
+    return Answer(
+        incarnation=int(fields.get(b"incarnation", 0)),
+        sequence=int(fields[b"sequence"]),
+        commands=decode_commands(fields[b"c"]),
+    )
 
 
 def _logged(stream_id: bytes, fields: dict[bytes, bytes]) -> Logged:

@@ -1,13 +1,16 @@
 """The lease of one job: held by one thread anywhere, with a fencing token that every change is checked against."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from secrets import token_hex
 from typing import Literal, Self
 
-from controlplane.runtime import names
+from controlplane.runtime import alive, names
 from controlplane.runtime.executor import Effects
-from controlplane.runtime.redis import Client
-from controlplane.runtime.scripts import COMMIT, IDLE, RENEW, TAKE, TICK
+from controlplane.runtime.redis import Client, told_life
+from controlplane.runtime.scripts import BURY, COMMIT, IDLE, RECOVER, RENEW, REST, TAKE, TICK
+from controlplane.runtime.streams import keys_of
 
 STALE = -1
 
@@ -25,13 +28,50 @@ class Position:
     over: bool
 
 
-class Lease:
-    """One holding of one job."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unstored:
+    """An answer of the incarnation before that neither Redis nor the database has any more."""
 
-    def __init__(self, client: Client, job: int, token: int, cursor: str, now_ms: int) -> None:
+    effects: Effects
+    sequence: int
+    first: str
+    last: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """Where and how a job goes on in a new incarnation."""
+
+    incarnation: int
+    cursor: str
+    stored_events: str
+    stored_commands: str
+    snapshot: bytes
+    event: bytes
+    sequence: int
+    unstored: Sequence[Unstored] = ()
+
+
+class Lease:
+    """One holding of one job. ``whole`` says whether its log was begun or recovered in Redis' present life."""
+
+    def __init__(
+        self,
+        client: Client,
+        job: int,
+        *,
+        token: int,
+        value: str,
+        cursor: str,
+        now_ms: int,
+        incarnation: int,
+        whole: bool,
+    ) -> None:
         self.job, self.token, self.cursor = job, token, cursor
+        self.incarnation, self.whole = incarnation, whole
         self._client = client
-        self._value = f"held:{token}"
+        self._value = value
         self._state = names.state(job)
         self._events = names.events(job)
         self._commit_keys = [self._state, names.engine(job), names.commands(job)]
@@ -41,12 +81,26 @@ class Lease:
 
     @classmethod
     def take(cls, client: Client, job: int) -> Self | None:
-        """The lease, or None where somebody holds it or the job has no log."""
-        reply = TAKE.run(client, [names.state(job), names.token(job), names.engine(job)], names.HELD_MS)
+        """The lease, or None where somebody holds it; of a job without a log here it has no cursor.
+
+        Its value is its own even where Redis forgot which tokens it had given out.
+        """
+        keys = [names.state(job), names.token(job), names.engine(job)]
+        mine = f"{alive.me()}:{token_hex(8)}"
+        reply = TAKE.run(client, keys, names.HELD_MS, mine, told_life())
         if not reply:
             return None
-        token, cursor, _, now_ms = reply
-        return cls(client, job, token, cursor.decode(), now_ms)
+        token, cursor, now_ms, incarnation, whole = reply
+        return cls(
+            client,
+            job,
+            token=token,
+            value=f"held:{token}:{mine}",
+            cursor=cursor.decode(),
+            now_ms=now_ms,
+            incarnation=incarnation,
+            whole=bool(whole),
+        )
 
     @property
     def now_ms(self) -> float:
@@ -66,8 +120,17 @@ class Lease:
             raise self._lost()
         self._renewed = now
 
-    def commit(self, effects: Effects, position: Position, *, first: str, version: str, snapshot: bytes = b"") -> None:
-        """Do all that follows from one read, in one step.
+    def commit(
+        self,
+        effects: Effects,
+        position: Position,
+        *,
+        first: str,
+        version: str,
+        snapshot: bytes = b"",
+        then: bytes = b"",
+    ) -> None:
+        """Do all that follows from one read, in one step. ``then`` is sent along, as by ``Script.run_hot``.
 
         Raises:
             LeaseLost: if the token is stale; nothing was done.
@@ -77,11 +140,37 @@ class Lease:
         answer = (effects.count, effects.commands, first, version, effects.digest)
         changes = [part for change in effects.changes for part in (change.field, change.instance, change.order)]
         keys = [*self._commit_keys, *(names.agent_processes(change.agent) for change in effects.changes)]
-        done = COMMIT.run_hot(self._client, keys, *head, *answer, snapshot, self._frames, effects.frames, *changes)
+        rest = (snapshot, self._frames, effects.frames, self.incarnation, *changes)
+        done = COMMIT.run_hot(self._client, keys, *head, *answer, *rest, then=then)
         if not done:
             raise self._lost()
         self.cursor = position.cursor
         self._renewed = time.monotonic()
+
+    def recover(self, beginning: Beginning, version: str) -> str:
+        """Begin a new incarnation behind what is stored, in one step; the id of its event.
+
+        Raises:
+            LeaseLost: if the token is stale; nothing was done.
+        """
+        head = (self._value, names.HELD_MS, told_life(), self.job, beginning.incarnation, beginning.cursor)
+        stored = (beginning.stored_events, beginning.stored_commands)
+        begun = (beginning.snapshot, beginning.event, beginning.sequence)
+        missing = [
+            part
+            for answer in beginning.unstored
+            for part in (
+                *(answer.effects.commands, answer.sequence, answer.first, answer.last),
+                *(version, answer.effects.digest, answer.incarnation),
+            )
+        ]
+        keys = [self._state, names.engine(self.job), self._events, names.commands(self.job), names.LIVE_JOBS]
+        began = RECOVER.run(self._client, keys, *head, *stored, *begun, *missing)
+        if not began:
+            raise self._lost()
+        self.cursor, self.incarnation, self.whole = beginning.cursor, beginning.incarnation, True
+        self._renewed = time.monotonic()
+        return str(began.decode())
 
     def tick(self, deadline_ms: int, event: bytes) -> None:
         """Append that time has passed, if the deadline has come and nothing is unread.
@@ -91,6 +180,26 @@ class Lease:
         """
         reply = TICK.run(self._client, [self._state, self._events], self._value, deadline_ms, event, self.cursor)
         if reply == STALE:
+            raise self._lost()
+
+    def bury(self, agents: Sequence[int], fields: Sequence[str]) -> None:
+        """Forget the job, which is over, and that these agents were to run its processes.
+
+        Raises:
+            LeaseLost: if the token is stale.
+        """
+        own = keys_of(self.job)
+        keys = [*own, *(names.agent_processes(agent) for agent in agents)]
+        if not BURY.run(self._client, keys, self._value, self.job, names.TOMBSTONE_S, len(own), *fields):
+            raise self._lost()
+
+    def rest(self, seconds: float) -> None:
+        """Let go, and let nobody else take it for a while.
+
+        Raises:
+            LeaseLost: if the token is stale.
+        """
+        if not REST.run(self._client, [self._state], self._value, int(seconds * 1000)):
             raise self._lost()
 
     def release(self, to: Literal["idle", "queued"]) -> bool:

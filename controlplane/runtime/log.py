@@ -26,6 +26,10 @@ class LogClosed(RuntimeError):
     """The job is over, or has no log: nothing was appended."""
 
 
+class LogMissing(LogClosed):
+    """The job has no log here: it was never started, is long over, or Redis lost it and it is yet to be recovered."""
+
+
 def encode_event(event: Event) -> bytes:
     """The event as it stands in the stream."""
     return _encoder.encode(event)
@@ -40,7 +44,8 @@ def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None) ->
     """Begin the job's log and have it coordinated; False where it has one already."""
     keys = [names.events(job), names.state(job), names.engine(job), names.LIVE_JOBS]
     payload = encode_event(JobSubmitted(spec=spec))
-    started = bool(START.run(client or redis.shared(), keys, names.QUEUED_MS, payload, job))
+    arguments = (names.QUEUED_MS, payload, job, redis.told_life())
+    started = bool(START.run(client or redis.shared(), keys, *arguments))
     if started:
         queue.enqueue(job)
     return started
@@ -76,10 +81,10 @@ def flipped(job: int, reply: list[Any]) -> bool:
     """Whether an append flipped the job from idle to queued, so that it is to be enqueued.
 
     Raises:
-        LogClosed: if the job is over or was never started.
+        LogClosed: if the job is over; ``LogMissing`` if there is no log here.
     """
     if reply[0] == NO_LOG:
-        raise LogClosed(f"job {job}: has no log; it begins when the job is submitted")
+        raise LogMissing(f"job {job}: has no log; it begins when the job is submitted")
     if reply[0] == OVER:
         raise LogClosed(f"job {job}: is over, nothing can happen to it any more")
     return bool(reply[0])
@@ -92,8 +97,19 @@ async def aenqueue(job: int) -> None:
 
 def read_entries(client: redis.Client, job: int, *, after: str, count: int, block_s: float) -> list[Entry]:
     """Entries after that id, oldest first; waits for one at most ``block_s`` (0: not at all)."""
+    redis.tell(client, pack_read(job, after=after, count=count, block_s=block_s))
+    return hear_entries(client)
+
+
+def pack_read(job: int, *, after: str, count: int, block_s: float) -> bytes:
+    """The command of ``read_entries``, to be sent along with another."""
     block = ("BLOCK", redis.block_ms(block_s)) if block_s > 0 else ()
-    reply = redis.ask(client, "XREAD", "COUNT", count, *block, "STREAMS", names.events(job), after)
+    return redis.pack("XREAD", "COUNT", count, *block, "STREAMS", names.events(job), after)
+
+
+def hear_entries(client: redis.Client) -> list[Entry]:
+    """The reply to such a command."""
+    reply = redis.hear(client)
     return [_entry(stream_id, payload) for _, items in reply or () for stream_id, (_, payload) in items]
 
 

@@ -11,17 +11,35 @@ AGENTS: Final = "agents:presence"
 AGENT_CONNECTIONS: Final = "agents:connections"
 """Hash from agent to the connection that it last opened."""
 
+GATEWAYS: Final = "gateways"
+"""Hash from a gateway's host to its last sign of life: where none is, nobody else can give one."""
+
 MISSING_AGENTS: Final = "agents:missing"
 """Hash from agent to when the reaper first missed it."""
 
 REAPER_BEAT: Final = "reaper:beat"
 """String: when the reaper last looked."""
 
+IDENTITY: Final = "identity"
+"""String: which Redis this is, as the database knows it."""
+
+TAKING_OVER: Final = "identity:taking-over"
+"""String: somebody is about to give this Redis its identity."""
+
+RECOVERED: Final = "recovered"
+"""String: the life of this Redis in which the log of every live job is whole."""
+
 PAGES: Final = "pages"
 """Channel: something that a page may show has moved."""
 
 PAGES_SEQUENCE: Final = "pages:seq"
 INGEST_LEASE: Final = "ingest:lease"
+
+LINES_JOBS: Final = "lines:jobs"
+"""Set of the jobs that have a stream of log lines."""
+
+INGEST_TROUBLE: Final = "ingest:trouble"
+"""Hash: since when nothing can be written to the database, and why."""
 
 QUEUED_MS: Final = 5_000
 """After this long a queued job counts as idle again: its task was lost."""
@@ -33,11 +51,22 @@ RENEW_S: Final = 1.0
 LINGER_S: Final = 2.0
 """How long a holder waits for more while no other job is queued."""
 
+LONG_LOG: Final = 100_000
+"""Entries of one job's log in Redis from which on its processes are told to slow down: history is that far behind."""
+
+FULL_LOG: Final = 2 * LONG_LOG
+"""About as many as a log ever has (some 50 MB), however long the database is away."""
+
 SLOTS_TOLD_MS: Final = 10_000
 """How long a job that was told its slots is given to take them, before it is told again."""
 
 TOMBSTONE_S: Final = 86_400
 """How long a finished job's late events are refused by name rather than as unknown."""
+
+
+def process(name: str) -> str:
+    """String: where the process runs; it expires unless the process goes on saying that it lives."""
+    return f"process:{name}"
 
 
 def events(job: int) -> str:
@@ -51,7 +80,7 @@ def commands(job: int) -> str:
 
 
 def state(job: int) -> str:
-    """String: absent is idle, else ``queued`` or ``held:<token>``; both expire."""
+    """String: absent is idle, else ``queued``, ``resting`` or ``held:<token>:<process>:<nonce>``; all expire."""
     return f"job:{job}:state"
 
 
@@ -75,9 +104,34 @@ def connections(job: int) -> str:
     return f"job:{job}:connections"
 
 
+def lines(job: int) -> str:
+    """Stream, bounded: log lines of the job's processes."""
+    return f"job:{job}:lines"
+
+
+def lines_count(job: int) -> str:
+    """Counter of the log lines that the job's processes ever had."""
+    return f"job:{job}:lines-count"
+
+
+def durable(job: int) -> str:
+    """Hash from process instance to the message number up to which all it said is in the database."""
+    return f"job:{job}:durable"
+
+
+def durable_moved(job: int) -> str:
+    """Channel: durable numbers that have risen."""
+    return f"job:{job}:durable-moved"
+
+
 def slots_told(job: int) -> str:
     """String: the job was told its slots a moment ago."""
     return f"job:{job}:slots-told"
+
+
+def slot_told(job: int, role: str, index: int, instance: str) -> str:
+    """String: the job was told of a slot for the next life of this process a moment ago."""
+    return f"job:{job}:slot-told:{role}:{index}:{instance}"
 
 
 def frames(job: int) -> str:

@@ -11,6 +11,10 @@ from controlplane.runtime.scripts import DISCONNECT, HEARD
 HERE_MS: Final = 4_000
 """Without a sign of life for so long, something is not here."""
 
+GATEWAY_SILENT_MS: Final = 2_000
+GATEWAY_BACK_MS: Final = 15_000
+"""How long a gateway that is gone is waited for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
@@ -45,10 +49,36 @@ def agents_now(client: Client | None = None) -> dict[int, Sign]:
     return {int(agent): _sign(value) for agent, value in found.items()}
 
 
+def agents_away(client: Client, now_ms: float) -> list[int]:
+    """Agents that have given no sign of life lately, in order."""
+    return sorted(agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms > HERE_MS)
+
+
 def processes_now(job: int, client: Client | None = None) -> dict[str, Sign]:
     """Every process of the job that was heard of, by ``role:index:instance``."""
     found = (client or shared()).execute_command("HGETALL", names.presence(job))
     return {name.decode(): _sign(value) for name, value in found.items()}
+
+
+def gateway_missing(client: Client) -> str:
+    """Why signs of life may not have been heard: no gateway is here, or one has just gone; empty if all are.
+
+    One that does not come back is forgotten after ``GATEWAY_BACK_MS``, if there is another: its processes are there.
+    """
+    found = client.execute_command("HGETALL", names.GATEWAYS)
+    seconds, microseconds = client.execute_command("TIME")
+    now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+    silent_ms = {name.decode(): now_ms - _sign(value).at_ms for name, value in found.items()}
+    missing = sorted((silent, name) for name, silent in silent_ms.items() if silent > GATEWAY_SILENT_MS)
+    if not missing:
+        return ""
+    silent, name = missing[0]
+    if len(missing) == len(silent_ms):
+        return f"no gateway has been here for {silent / 1000:.1f} s"
+    for long_silent, gone in missing:
+        if long_silent > GATEWAY_BACK_MS:
+            client.hdel(names.GATEWAYS, gone)
+    return f"the gateway on {name} has been away for {silent / 1000:.1f} s" if silent <= GATEWAY_BACK_MS else ""
 
 
 def last_seen(client: Client, job: int) -> dict[str, int]:

@@ -15,7 +15,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from controlplane.core.events import ControlPlaneResumed
-from controlplane.runtime import log, names
+from controlplane.runtime import alive, log, names, queue
 from controlplane.runtime.redis import Client, shared
 
 BEAT_S: Final = 0.5
@@ -32,13 +32,18 @@ class Pulse:
         self.who = f"{role} {socket.gethostname()}:{os.getpid()}"
         self._clock = clock
         self._last: float | None = None
+        self._untold = True
 
     def beat(self) -> bool:
-        """Whether this beat ends a silence (the first one always does)."""
+        """Whether a silence has ended that was not ``told`` yet (the first beat always ends one)."""
         now = self._clock()
-        silent = self._last is None or now - self._last > SILENCE_S
+        self._untold |= self._last is not None and now - self._last > SILENCE_S
         self._last = now
-        return silent
+        return self._untold
+
+    def told(self) -> None:
+        """Every live log says that the silence is over. Until then each beat ends it again."""
+        self._untold = False
 
 
 def announce(who: str, client: Client) -> int:
@@ -55,9 +60,12 @@ def beat_until(stopping: Event, role: str) -> None:
     pulse = Pulse(role)
     while not stopping.wait(BEAT_S):
         try:
-            shared().ping()
+            alive.say(shared())
+            if not shared().exists(names.IDENTITY):
+                queue.declare()  # without them nobody would be asked to take the empty Redis over
             if pulse.beat():
                 logger.info("control plane resumed", who=pulse.who, jobs=announce(pulse.who, shared()))
+                pulse.told()
         except RedisError as error:
             logger.warning("redis out of reach", who=pulse.who, why=str(error))
 

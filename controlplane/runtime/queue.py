@@ -1,8 +1,16 @@
-"""Celery's queue of decisions: how a job gets into it, and whether anybody waits in it."""
+"""Celery's queue of decisions: how a job gets into it, and whether anybody waits in it.
 
+A queue that cannot be reached is a Redis that cannot be reached, and is told as such: whoever lives through one lives
+through the other.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from celery import current_app
+from kombu.exceptions import OperationalError
+from redis.exceptions import ConnectionError
 
 from controlplane.runtime.redis import Client
 
@@ -12,15 +20,44 @@ SCHEDULE: Final = "controlplane.runtime.tasks.schedule"
 
 
 def enqueue(job: int) -> None:
-    """Have some worker coordinate the job. Only whoever flipped it from idle to queued may call this."""
-    current_app.send_task(COORDINATE, args=(job,), queue=DECISIONS)
+    """Have some worker coordinate the job. Only whoever flipped it from idle to queued may call this.
+
+    Raises:
+        RedisError: if the queue is out of reach; the job is found again, as if its task had been lost.
+    """
+    with _as_redis_error():
+        current_app.send_task(COORDINATE, args=(job,), queue=DECISIONS)
 
 
 def request_schedule() -> None:
-    """Have the scheduler look soon; beat has it look each second in any case."""
-    current_app.send_task(SCHEDULE, expires=2.0)
+    """Have the scheduler look soon; beat has it look each second in any case.
+
+    Raises:
+        RedisError: if the queue is out of reach.
+    """
+    with _as_redis_error():
+        current_app.send_task(SCHEDULE, expires=2.0)
+
+
+def declare() -> None:
+    """Bind Celery's queues again: a Redis that was emptied has forgotten where messages go, and drops them.
+
+    Raises:
+        RedisError: if it is out of reach.
+    """
+    with _as_redis_error(), current_app.connection_for_write() as connection:
+        for queue in current_app.amqp.queues.values():
+            queue(connection.default_channel).declare()
 
 
 def is_empty(client: Client) -> bool:
     """Whether no other job waits for a thread: with prefetch disabled, what waits is in Redis' list."""
     return not client.execute_command("LLEN", DECISIONS)
+
+
+@contextmanager
+def _as_redis_error() -> Iterator[None]:
+    try:
+        yield
+    except OperationalError as error:
+        raise ConnectionError(f"Celery's queue is out of reach: {error}") from error

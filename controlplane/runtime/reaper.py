@@ -12,16 +12,16 @@ import structlog
 
 from controlplane.core.events import ProcessDied
 from controlplane.fleet.models import Agent, AgentSample
-from controlplane.fleet.services import agent_disconnected
-from controlplane.runtime import agents, log, names, ticks
-from controlplane.runtime.presence import HERE_MS, agents_now
+from controlplane.fleet.services import agent_disconnected, agents_heard
+from controlplane.runtime import agents, log, names, queue, ticks
+from controlplane.runtime.presence import HERE_MS, agents_now, gateway_missing
 from controlplane.runtime.redis import Client, shared
 
 GONE_MS: Final = 10_000
 """Missing for longer than this, an agent's processes are dead."""
 
 BLIND_MS: Final = 3_000
-"""If the last look is older than this, nobody has been watched: everybody counts afresh."""
+"""If the last look is older than this, nobody has been watched: everybody counts afresh, as while a gateway is gone."""
 
 GONE_STATUS: Final = -1
 
@@ -33,6 +33,7 @@ def reap_offline_agents(client: Client | None = None) -> list[int]:
     client = client or shared()
     now_ms = _now_ms(client)
     missing = _missing_since(client, now_ms)
+    _welcome_back(client, now_ms)
     gone = [agent for agent, since in missing.items() if now_ms - since > GONE_MS]
     for agent in gone:
         bury_processes(client, agent)
@@ -43,7 +44,14 @@ def bury_processes(client: Client, agent: int) -> None:
     """Say that every process which the agent was to run has died."""
     for name in agents.ordered_processes(client, agent):
         detail = f"its machine has been out of reach for more than {GONE_MS // 1000} s"
-        event = ProcessDied(role=name.role, index=name.index, instance=name.instance, status=GONE_STATUS, detail=detail)
+        event = ProcessDied(
+            role=name.role,
+            index=name.index,
+            instance=name.instance,
+            status=GONE_STATUS,
+            detail=detail,
+            is_agent_lost=True,
+        )
         with suppress(log.LogClosed):
             log.append_event(name.job, event, client=client)
         agents.forget_process(client, agent, name)
@@ -70,7 +78,8 @@ def sample_presence(client: Client | None = None) -> int:
 def _missing_since(client: Client, now_ms: int) -> dict[int, int]:
     """Since when each agent has been missed, by a reaper that watched all the time."""
     last_look = int(client.getset(names.REAPER_BEAT, now_ms) or 0)
-    noted = {} if now_ms - last_look > BLIND_MS else client.hgetall(names.MISSING_AGENTS)
+    is_blind = now_ms - last_look > BLIND_MS or gateway_missing(client)
+    noted = {} if is_blind else client.hgetall(names.MISSING_AGENTS)
     before = {int(agent): int(since) for agent, since in noted.items()}
     silent = [agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms > HERE_MS]
     missing = {agent: before.get(agent, now_ms) for agent in silent}
@@ -81,6 +90,18 @@ def _missing_since(client: Client, now_ms: int) -> dict[int, int]:
     if marked:
         ticks.publish(client, fleet=True)
     return missing
+
+
+def _welcome_back(client: Client, now_ms: int) -> None:
+    """Mark as here who was missed and is heard again on a connection that is open.
+
+    An agent says hello before its signs of life get here, so one that has just come back may be missed after it.
+    """
+    connected = {int(agent) for agent in client.hkeys(names.AGENT_CONNECTIONS)}
+    heard = [agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms <= HERE_MS]
+    if agents_heard([agent for agent in heard if agent in connected]):
+        ticks.publish(client, fleet=True)
+        queue.request_schedule()
 
 
 def _now_ms(client: Client) -> int:

@@ -17,6 +17,10 @@ from redis.retry import Retry
 
 MAX_BLOCK_MS: Final = 2_000
 SOCKET_TIMEOUT_S: Final = MAX_BLOCK_MS / 1000 + 3.0
+FAKE_LIFE: Final = "fakeredis"
+"""It has one life: it ends with the control plane that started it."""
+
+ASYNC_CONNECTIONS: Final = 16
 
 Part = bytes | str | int | float
 Client = redis.Redis
@@ -43,8 +47,15 @@ def shared() -> Client:
 
 
 def connect_async() -> AsyncClient:
-    """An asyncio client; close it with ``aclose``."""
-    return redis.asyncio.Redis.from_url(redis_url(), retry=redis.asyncio.retry.Retry(NoBackoff(), 0), **_options())
+    """An asyncio client; close it with ``aclose``. Calls beyond its connections wait for one: crowds come and go."""
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
+        redis_url(),
+        max_connections=ASYNC_CONNECTIONS,
+        timeout=SOCKET_TIMEOUT_S,
+        retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
+        **_options(),
+    )
+    return redis.asyncio.Redis.from_pool(pool)
 
 
 def ask(client: Client, *parts: Part) -> Any:
@@ -53,16 +64,50 @@ def ask(client: Client, *parts: Part) -> Any:
     Raises:
         RedisError: as the client would.
     """
-    connection = client.connection
-    assert connection is not None, "a client made by connect()"
-    connection.send_packed_command([pack(*parts)], check_health=False)
-    return connection.read_response()
+    tell(client, pack(*parts))
+    return hear(client)
+
+
+def tell(client: Client, packed: bytes) -> None:
+    """Send packed commands at once; ``hear`` gives their replies, in order."""
+    _own_connection(client).send_packed_command([packed], check_health=False)
+
+
+def hear(client: Client) -> Any:
+    """The next raw reply that is due."""
+    return _own_connection(client).read_response()
+
+
+def forget(client: Client) -> None:
+    """Give up replies that are still due: the next command gets a new connection."""
+    _own_connection(client).disconnect()
+
+
+def _own_connection(client: Client) -> Any:
+    assert client.connection is not None, "a client made by connect()"
+    return client.connection
 
 
 def pack(*parts: Part) -> bytes:
     """One command as it goes over the wire."""
     packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]  # its stub allows one part only
     return packed
+
+
+def told_life() -> str:
+    """What to tell scripts of this Redis' present life: nothing, since it knows its run id; fakeredis knows none.
+
+    A Redis that comes back under another run id may have lost the end of what it held.
+    """
+    return _told_life(redis_url())
+
+
+@cache
+def _told_life(url: str) -> str:
+    try:
+        return "" if "run_id" in _pool(url).info("server") else FAKE_LIFE
+    except redis.ResponseError:
+        return FAKE_LIFE
 
 
 def block_ms(seconds: float) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from controlplane.runtime.redis import AsyncClient, Client, Part, ask
+from controlplane.runtime.redis import AsyncClient, Client, Part, hear, pack, tell
 from controlplane.runtime.wire import Caller
 
 FOLDER = Path(__file__).with_name("lua")
@@ -27,12 +27,20 @@ class Script:
         except NoScriptError:
             return client.eval(self.source, len(keys), *keys, *arguments)
 
-    def run_hot(self, client: Client, keys: list[str], *arguments: Part) -> Any:
-        """As ``run``, past the client's layers; ``client`` has one connection of its own."""
+    def run_hot(self, client: Client, keys: list[str], *arguments: Part, then: bytes = b"") -> Any:
+        """As ``run``, past the client's layers; ``client`` has one connection of its own.
+
+        ``then`` is a packed command that changes nothing and is sent along; its reply is still to be heard.
+        """
+        rest = (len(keys), *keys, *arguments)
+        tell(client, pack("EVALSHA", self.sha, *rest) + then)
         try:
-            return ask(client, "EVALSHA", self.sha, len(keys), *keys, *arguments)
+            return hear(client)
         except NoScriptError:
-            return client.eval(self.source, len(keys), *keys, *arguments)
+            if then:
+                hear(client)
+            tell(client, pack("EVAL", self.source, *rest) + then)
+            return hear(client)
 
     def begin(
         self, caller: Caller, keys: list[str], *arguments: Part, with_source: bool = False
@@ -60,6 +68,9 @@ START = Script("start")
 APPEND = Script("append")
 TAKE = Script("take")
 RENEW = Script("renew")
+RECOVER = Script("recover")
+REST = Script("rest")
+BURY = Script("bury")
 COMMIT = Script("commit")
 TICK = Script("tick")
 IDLE = Script("idle")
@@ -68,3 +79,8 @@ RETIRE = Script("retire")
 HEARD = Script("heard")
 DISCONNECT = Script("disconnect")
 FORGET = Script("forget")
+READY = Script("ready")
+UNRECOVERED = Script("unrecovered")
+AGENT_ORDERS = Script("agent_orders")
+APPEND_LINES = Script("append_lines")
+FORGET_LINES = Script("forget_lines")

@@ -29,11 +29,16 @@ def trim(client: Client, job: int, copied: Position) -> None:
 
 def retire(client: Client, job: int, copied: Position) -> bool:
     """Forget a job that is over and copied whole; False where something is still to come."""
-    keys = [
+    return bool(RETIRE.run(client, keys_of(job), job, copied.events, copied.commands, names.TOMBSTONE_S))
+
+
+def keys_of(job: int) -> list[str]:
+    """The set of live jobs, and every key of this one: its state and its engine first."""
+    return [
         *(names.LIVE_JOBS, names.state(job), names.engine(job), names.events(job), names.commands(job)),
         *(names.token(job), names.presence(job), names.connections(job), names.slots_told(job)),
+        names.durable(job),
     ]
-    return bool(RETIRE.run(client, keys, job, copied.events, copied.commands, names.TOMBSTONE_S))
 
 
 def after(left: str, right: str) -> bool:

@@ -4,22 +4,31 @@ import gc
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from threading import Event, local
+from threading import Event, Semaphore, local
 from typing import Any, Final
 
 from celery import shared_task
-from celery.signals import worker_ready, worker_shutting_down
+from celery.signals import worker_init, worker_ready, worker_shutting_down
+from django.utils import timezone
 
-from controlplane.runtime import coordinator, losses, names, queue, reaper, scheduler, training
+from controlplane.protocol.orders import Role
+from controlplane.runtime import alive, coordinator, lives, names, pruning, queue, reaper, scaling, scheduler, training
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.pulse import start_pulse
 from controlplane.runtime.redis import Client, connect, shared
 from controlplane.runtime.scripts import RENEW, RESCUE
+from controlplane.telemetry.simulations import simulation_run
+
+SIMULATE: Final = "controlplane.runtime.tasks.run_simulation"
 
 stopping: Final = Event()
 """Set when this worker shuts down: every linger ends at once."""
 
+FREE_THREADS: Final = 2
+"""So many of those that decide linger with no job, so that one with news finds a thread at once."""
+
+_places: Final = Semaphore(0)
 _engines: Final = Engines.of_this_process()
 _thread: Final = local()
 
@@ -36,6 +45,7 @@ def coordinate(job: int) -> None:
             queue_is_empty=lambda: queue.is_empty(client),
             enqueue=queue.enqueue,
             stopping=stopping,
+            places=_places,
         ),
     )
 
@@ -54,19 +64,31 @@ def train_predictor(job: int, lesson: str) -> None:
     training.fit(job, lesson)
 
 
+@shared_task(name=SIMULATE)
+def run_simulation(simulation: int) -> None:
+    """Simulate what somebody asked for over REST."""
+    simulation_run(simulation)
+
+
+@shared_task(name=scaling.RESERVE)
+def reserve_slot(job: int, role: Role, index: int) -> None:
+    """Reserve a slot for one more process of a running job."""
+    scaling.reserve(job, role, index)
+
+
 @shared_task(name="controlplane.runtime.tasks.schedule")
 def schedule() -> None:
     """Begin logs that are missing, and give slots to jobs that wait."""
     scheduler.begin_logs()
+    scheduler.replace_slots()
     scheduler.schedule_jobs()
 
 
 @shared_task(name="controlplane.runtime.tasks.rescue")
 def rescue() -> None:
-    """Queue what a crash left behind, and end what cannot be queued: jobs whose log is gone."""
-    for job in RESCUE.run(shared(), [names.LIVE_JOBS], names.QUEUED_MS):
-        queue.enqueue(int(job))
-    losses.settle_lost_jobs()
+    """Queue what a crash left behind, and what this Redis may have lost a part of."""
+    lives.settle()
+    _queue_stranded()
 
 
 @shared_task(name="controlplane.runtime.tasks.reap_offline_agents")
@@ -79,6 +101,21 @@ def reap_offline_agents() -> None:
 def sample_presence() -> None:
     """Copy the load of agents to rows."""
     reaper.sample_presence()
+
+
+@shared_task(name="controlplane.runtime.tasks.prune")
+def prune() -> None:
+    """Take away what is old, by the default limits."""
+    pruning.prune(pruning.Limits(now=timezone.now()))
+
+
+@worker_init.connect
+def refuse_a_foreign_redis(**_: Any) -> None:
+    """Before the first task is taken: those in another control plane's Redis are not ours."""
+    try:
+        lives.recognise(shared())
+    except lives.ForeignRedis as error:
+        raise SystemExit(str(error)) from None
 
 
 @worker_shutting_down.connect
@@ -96,7 +133,15 @@ def announce_coordinator(sender: Any, **_: Any) -> None:
     """
     gc.freeze()
     if queue.DECISIONS in sender.app.amqp.queues.consume_from:
-        start_pulse(stopping, "coordinator")
+        _places.release(max(1, sender.pool.num_processes - FREE_THREADS))
+        start_pulse(stopping, "coordinator")  # first: it lives on where Redis fails us just now
+        alive.begin(shared())
+        _queue_stranded()
+
+
+def _queue_stranded() -> None:
+    for job in RESCUE.run(shared(), [names.LIVE_JOBS], names.QUEUED_MS):
+        queue.enqueue(int(job))
 
 
 def _own_client() -> Client:

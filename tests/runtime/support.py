@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Event
+from threading import Event, Semaphore
 from typing import Any
 
 import msgspec
@@ -90,6 +90,7 @@ class Driver:
     enqueued: list[int] = field(default_factory=list)
     stopping: Event = field(default_factory=Event)
     others_wait: bool = False
+    places: Semaphore = field(default_factory=lambda: Semaphore(1))
     linger_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -107,6 +108,7 @@ class Driver:
             queue_is_empty=lambda: not self.others_wait,
             enqueue=self.enqueued.append,
             stopping=self.stopping,
+            places=self.places,
             linger_s=self.linger_s,
         )
 

@@ -1,14 +1,17 @@
 """One job from its log to its command stream: once each, whatever dies, and by the holder of the token alone."""
 
+from threading import Semaphore
+
 import pytest
 
-from controlplane.core.events import StopRequested, TimePassed
+from controlplane.core.events import ControlPlaneResumed, StopRequested, TimePassed
 from controlplane.runtime import log, names
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.executor import Effects, frames_decoder
 from controlplane.runtime.faults import POINTS, armed
 from controlplane.runtime.lease import Lease, LeaseLost, Position
 from controlplane.runtime.redis import Client
+from controlplane.runtime.scripts import HEARD
 from tests.runtime.support import JOB, CountingEngine, Died, Driver, State, answered, die, logged, report, submit
 
 IN_COORDINATOR = [point for point in POINTS if point.startswith("coordinator.")]
@@ -129,6 +132,37 @@ def test_a_deadline_that_has_come_is_told_with_the_signs_of_life(client: Client,
     assert [entry.event for entry in logged(client)][1:] == [TimePassed(seen={"worker:0:w0.0.1": 1234})]
 
 
+def gateways(client: Client, **ago_ms: int) -> None:
+    for name, ago in ago_ms.items():
+        HEARD.run(client, [names.GATEWAYS], name, ago, "0 0 0 0")
+
+
+@pytest.mark.parametrize(
+    ("ago_ms", "why"),
+    [
+        ({"a": 2_500}, "no gateway has been here for 2.5 s"),
+        ({"a": 60_000}, "no gateway has been here for 60.0 s"),
+        ({"a": 100, "b": 4_000}, "the gateway on b has been away for 4.0 s"),
+        ({"a": 100, "b": 60_000}, ""),
+        ({"a": 100}, ""),
+        ({}, ""),
+    ],
+)
+def test_while_a_gateway_is_missing_deadlines_count_afresh_before_time_decides(
+    client: Client, driver: Driver, ago_ms: dict[str, int], why: str
+) -> None:
+    driver.kind = _with_a_deadline(driver.kind)
+    driver.engines = driver.fresh_engines()
+    gateways(client, **ago_ms)
+    submit(client)
+    coordinate(JOB, driver.around())
+    found = [entry.event for entry in logged(client)][1:]
+    assert [event.who[: len(why) - 4] for event in found if isinstance(event, ControlPlaneResumed)] == (
+        [why[:-4]] if why else []
+    )
+    assert found[-1] == TimePassed()
+
+
 def test_a_deadline_that_has_not_come_is_not_told(client: Client, driver: Driver) -> None:
     submit(client)
     lease = Lease.take(client, JOB)
@@ -186,3 +220,44 @@ class _DeadlineEngine(CountingEngine):
 
 def _with_a_deadline(kind: object) -> _Deadlines:
     return _Deadlines(kind)
+
+
+def test_a_read_that_went_along_with_a_refused_commit_is_not_left_for_the_next_holder(
+    client: Client, driver: Driver
+) -> None:
+    submit(client)
+    say(client, 2)
+    with armed("coordinator.handled", lambda: client.set(names.state(JOB), "held:99")):
+        coordinate(JOB, driver.around())
+    assert answered(client) == []
+    client.delete(names.state(JOB))
+    coordinate(JOB, driver.around())
+    assert len(answered(client)) == 1
+
+
+def test_a_redis_that_forgot_its_scripts_is_taught_them_while_the_next_read_is_under_way(
+    client: Client, driver: Driver
+) -> None:
+    submit(client)
+    ids = say(client, 2)
+    with armed("coordinator.handled", client.script_flush):
+        coordinate(JOB, driver.around())
+    ids += say(client, 3)
+    coordinate(JOB, driver.around())
+    assert [(sequence, cause) for sequence, cause, _ in answered(client)] == list(enumerate(ids, start=1))
+
+
+def test_without_a_place_nobody_lingers(client: Client, driver: Driver) -> None:
+    driver.linger_s, driver.places = 3600.0, Semaphore(0)
+    submit(client)
+    coordinate(JOB, driver.around())
+    assert client.get(names.state(JOB)) is None
+
+
+def test_a_place_is_given_back_however_a_holding_ends(client: Client, driver: Driver) -> None:
+    driver.linger_s = 3600.0
+    submit(client)
+    say(client, 2)
+    with armed("coordinator.committed", die), pytest.raises(Died):
+        coordinate(JOB, driver.around())
+    assert driver.places.acquire(blocking=False)

@@ -3,25 +3,39 @@
 from threading import Event
 from typing import Any
 
+import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.db import DataError
 
-from controlplane.core.commands import MoveJob, MoveProcess, RaiseFlag, ReleaseSlots, SetRoster, SetShares
+from controlplane.core.commands import (
+    MoveJob,
+    MoveProcess,
+    RaiseFlag,
+    ReleaseSlots,
+    SetPlacement,
+    SetRoster,
+    SetShares,
+)
 from controlplane.core.events import StopRequested, WorkerHeard
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.messages import Evaluation as EvaluationMessage
+from controlplane.protocol.messages import Exchanged
+from controlplane.protocol.orders import Block
 from controlplane.protocol.spec import spec_document
-from controlplane.runtime import log, names
+from controlplane.runtime import folds, log, names
 from controlplane.runtime.coordinator import coordinate
+from controlplane.runtime.durable import durable_numbers
 from controlplane.runtime.executor import effects_of
 from controlplane.runtime.faults import POINTS, armed
 from controlplane.runtime.ingest import Ingest, StaleCursor, copied_so_far, write_batch
 from controlplane.runtime.lease import Lease, Position
 from controlplane.runtime.redis import Client
 from controlplane.runtime.streams import trim
+from controlplane.telemetry.folding import unfolded
+from controlplane.telemetry.history import read_columns
 from controlplane.telemetry.models import Cursor, Evaluation, RawEvent, Report
 from tests.runtime.support import SPEC, CountingEngine, Died, Driver, State, die, facts, report, submit
 
@@ -79,7 +93,8 @@ def ready(job: int, agent: int, rank: int) -> MoveProcess:
 
 
 def test_reports_become_rows_and_sums(client: Client, job: int, agent: int) -> None:
-    command(client, job, ready(job, agent, 0), ready(job, agent, 1))
+    everybody = SetRoster(cause="1700000000000-0", reason="first", generation=1, first_iteration=0, ranks=[0, 1])
+    command(client, job, ready(job, agent, 0), ready(job, agent, 1), everybody)
     for rank in (0, 1):
         for number in range(2, 5 - rank):
             log.append_event(job, report(number, rank=rank, instance=f"w{rank}.0.1"), client=client)
@@ -107,6 +122,23 @@ def test_a_report_said_twice_is_one_row_and_counts_once(client: Client, job: int
     assert (Report.objects.count(), RawEvent.objects.filter(kind="report").count()) == (2, 5)
     assert Job.objects.get(pk=job).samples == 16
     assert Process.objects.get(job=job).iteration == 1
+
+
+def test_servers_show_their_loads_and_the_median_of_their_exchanges(client: Client, job: int, agent: int) -> None:
+    blocks = [Block(index=at, start=100 * at, stop=100 * at + 100, server=at % 2) for at in range(3)]
+    placed = SetPlacement(cause="1700000000000-0", reason="evenly", version=1, policy="psld", blocks=blocks)
+    servers = [msgspec.structs.replace(ready(job, agent, at), role="server", instance=f"s{at}.0.1") for at in range(2)]
+    command(client, job, *servers, placed)
+    for number, push_s in enumerate((0.25, 0.5, 9.0), start=2):
+        probe = Exchanged(server=1, bytes=99, push_s=7.0, pull_s=7.0, is_probe=True)
+        seen = [Exchanged(server=0, bytes=800, push_s=push_s, pull_s=0.125), probe]
+        log.append_event(job, report(number, exchanges=seen), client=client)
+    copy_all(client)
+    rows = Process.objects.filter(role="server").order_by("index")
+    assert list(rows.values_list("blocks", "held_bytes", "push_s", "pull_s")) == [
+        (2, 800, 0.5, 0.125),
+        (1, 400, None, None),
+    ]
 
 
 def test_values_that_are_not_finite_are_stored_as_none(client: Client, job: int) -> None:
@@ -167,20 +199,24 @@ def test_commands_move_job_processes_flags_and_slots(client: Client, job: int, a
 
 @pytest.mark.parametrize("point", IN_INGEST)
 def test_nothing_is_lost_or_doubled_where_ingest_dies(
-    client: Client, driver: Driver, job: int, agent: int, point: str
+    client: Client, driver: Driver, job: int, agent: int, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command(client, job, ready(job, agent, 0))
+    monkeypatch.setattr(folds, "ROWS", 1)
+    monkeypatch.setattr(folds, "PER_SPEAKER", 1)
     for number in (2, 3, 4):
         log.append_event(job, report(number), client=client)
     coordinate(job, driver.around())
+    command(client, job, ready(job, agent, 0))
     with armed(point, die), pytest.raises(Died):
         copy_all(client)
     log.append_event(job, report(5), client=client)
     copy_all(client)
     assert list(Report.objects.order_by("iteration").values_list("iteration", flat=True)) == [0, 1, 2, 3]
     assert RawEvent.objects.count() == 5
-    assert list(Decision.objects.values_list("sequence", flat=True)) == [1]
+    assert list(Decision.objects.values_list("sequence", flat=True)) == [4]
     assert Job.objects.get(pk=job).samples == 32
+    assert list(read_columns(job, ("samples",))[0]["iteration"]) == [0, 1, 2, 3]
+    assert unfolded(job) == 0
 
 
 def test_a_second_writer_changes_nothing(client: Client, job: int) -> None:
@@ -220,6 +256,20 @@ def test_a_job_that_is_over_is_forgotten_once_it_is_copied(client: Client, drive
     assert client.scard(names.LIVE_JOBS) == 0
     with pytest.raises(log.LogClosed, match="is over"):
         log.append_event(job, report(2), client=client)
+
+
+def test_a_job_that_is_over_is_folded_before_it_is_forgotten(client: Client, driver: Driver, job: int) -> None:
+    log.append_event(job, report(2), client=client)
+    log.append_event(job, StopRequested(actor="ann"), client=client)
+    coordinate(job, driver.around())
+    command_over = MoveJob(cause="1700000000000-0", reason="stopped", state=JobState.CANCELLED)
+    client.xadd(names.commands(job), {"c": effects_of(facts(job), [command_over]).commands, "sequence": 1})
+    copy_all(client)
+    assert (client.scard(names.LIVE_JOBS), unfolded(job)) == (1, 1)
+    copy_all(client)
+    assert (client.scard(names.LIVE_JOBS), unfolded(job)) == (1, 0)
+    copy_all(client)
+    assert client.scard(names.LIVE_JOBS) == 0
 
 
 def test_pages_are_told_after_the_commit(client: Client, job: int) -> None:
@@ -283,3 +333,31 @@ def test_a_live_job_without_a_row_does_not_stop_the_others(client: Client, job: 
     submit(client, job + 1)
     copy_all(client)
     assert RawEvent.objects.filter(job_id=job).count() == 1
+
+
+def test_durable_numbers_follow_the_rows_and_stop_before_a_gap(client: Client, job: int) -> None:
+    for number in (1, 2, 4, 5):
+        log.append_event(job, report(number, iteration=number, position=0), client=client)
+    log.append_event(job, report(1, rank=1, instance="w1.0.1", iteration=0, position=0), client=client)
+    assert durable_numbers(client, job) == {}
+    copy_all(client)
+    assert durable_numbers(client, job) == {"w0.0.1": 2, "w1.0.1": 1}
+    for number in (3, 4, 5):
+        log.append_event(job, report(number, iteration=number, position=0), client=client)
+    copy_all(client)
+    assert durable_numbers(client, job) == {"w0.0.1": 5, "w1.0.1": 1}
+
+
+@pytest.mark.parametrize("point", ["ingest.written", "ingest.committed"])
+def test_durable_numbers_never_run_ahead_of_the_database_and_are_told_again(
+    client: Client, job: int, point: str
+) -> None:
+    log.append_event(job, report(1, iteration=0, position=0), client=client)
+    with armed(point, die), pytest.raises(Died):
+        copy_all(client)
+    assert durable_numbers(client, job) == {}
+    copy_all(client)
+    assert durable_numbers(client, job) == {"w0.0.1": 1}
+    client.delete(names.durable(job))
+    copy_all(client)
+    assert durable_numbers(client, job) == {"w0.0.1": 1}, "a Redis that forgot is told again"

@@ -1,8 +1,10 @@
 """Signs of life, machines that are gone, slots for jobs that wait, and silences of our own."""
 
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+from celery import Celery
 from django.contrib.auth.models import User
 
 from controlplane.core.events import ControlPlaneResumed, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
@@ -11,9 +13,10 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import ProcessOrder
 from controlplane.protocol.spec import spec_document
-from controlplane.runtime import log, names, presence, reaper, scheduler
+from controlplane.runtime import log, names, presence, pulse, queue, reaper, scheduler
 from controlplane.runtime.coordinator import coordinate
-from controlplane.runtime.pulse import Pulse, announce
+from controlplane.runtime.pulse import Pulse, announce, beat_until
+from controlplane.runtime.queue import enqueue as really_enqueue
 from controlplane.runtime.redis import Client
 from controlplane.runtime.scripts import HEARD
 from tests.runtime.support import SPEC, Driver, logged
@@ -54,6 +57,19 @@ def test_a_sign_of_life_has_the_time_of_redis(client: Client) -> None:
     assert sign.load == presence.Load(cpu=0.5, memory=0.25, bytes_sent=1, bytes_received=2)
 
 
+def test_machines_count_afresh_while_no_gateway_could_hear_them(client: Client, enqueued: list[int]) -> None:
+    agent = new_agent()
+    heard(client, agent, ago_ms=60_000)
+    HEARD.run(client, [names.GATEWAYS], "here", 5_000, "0 0 0 0")
+    now_ms = int(client.time()[0]) * 1000
+    client.set(names.REAPER_BEAT, now_ms)
+    client.hset(names.MISSING_AGENTS, str(agent), now_ms - 60_000)
+    assert reaper.reap_offline_agents(client) == []
+    HEARD.run(client, [names.GATEWAYS], "here", 0, "0 0 0 0")
+    client.hset(names.MISSING_AGENTS, str(agent), now_ms - 60_000)
+    assert reaper.reap_offline_agents(client) == [agent]
+
+
 def test_the_processes_of_a_machine_that_is_gone_have_died(client: Client, enqueued: list[int]) -> None:
     job, agent = new_job(), new_agent()
     log.start_log(job, SPEC, client=client)
@@ -71,6 +87,7 @@ def test_the_processes_of_a_machine_that_is_gone_have_died(client: Client, enque
         instance="w0.0.1",
         status=-1,
         detail="its machine has been out of reach for more than 10 s",
+        is_agent_lost=True,
     )
     assert events(client, job) == [JobSubmitted(spec=SPEC), died]
     assert reaper.reap_offline_agents(client) == []
@@ -125,9 +142,59 @@ def test_slots_for_a_job_that_was_stopped_meanwhile_are_given_back(
 
 def test_the_first_beat_and_a_beat_after_a_silence_are_told(client: Client, enqueued: list[int]) -> None:
     times = iter([0.0, 0.5, 1.0, 4.0, 4.5])
-    pulse = Pulse("gateway", clock=lambda: next(times))
-    assert [pulse.beat() for _ in range(5)] == [True, False, False, True, False]
+    beating = Pulse("gateway", clock=lambda: next(times))
+
+    def beat() -> bool:
+        silent = beating.beat()
+        beating.told()
+        return silent
+
+    assert [beat() for _ in range(5)] == [True, False, False, True, False]
     job = new_job()
     log.start_log(job, SPEC, client=client)
-    assert announce(pulse.who, client) == 1
-    assert events(client, job)[1:] == [ControlPlaneResumed(who=pulse.who)]
+    assert announce(beating.who, client) == 1
+    assert events(client, job)[1:] == [ControlPlaneResumed(who=beating.who)]
+
+
+def test_a_silence_is_told_until_every_log_has_heard_of_it(
+    client: Client, enqueued: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue goes out of reach between an append and the task that it asks for."""
+    first, second = new_job(), new_job()
+    for job in (first, second):
+        log.start_log(job, SPEC, client=client)
+        client.delete(names.state(job))
+    stopping, nowhere = Event(), Celery(broker="redis://127.0.0.1:1/0", set_as_current=False)
+    nowhere.conf.task_publish_retry = False
+    failed = list[int]()
+
+    def enqueue(job: int) -> None:
+        if job == first and not failed:
+            failed.append(job)
+            with monkeypatch.context() as patch:
+                patch.setattr(queue, "current_app", nowhere)
+                really_enqueue(job)
+        if job == second:
+            stopping.set()
+
+    monkeypatch.setattr(queue, "enqueue", enqueue)
+    monkeypatch.setattr(pulse, "BEAT_S", 0.01)
+    beating = Thread(target=beat_until, args=(stopping, "coordinator"))
+    beating.start()
+    beating.join(30.0)
+    assert (failed, stopping.is_set()) == ([first], True)
+    assert [type(event) for event in events(client, first)[1:]] == [ControlPlaneResumed] * 2
+    assert [type(event) for event in events(client, second)[1:]] == [ControlPlaneResumed]
+
+
+def test_an_agent_that_was_missed_just_after_its_hello_is_here_again(client: Client, enqueued: list[int]) -> None:
+    agent, gone = new_agent(), new_agent("m2")
+    for each in (agent, gone):
+        heard(client, each, ago_ms=60_000)
+    client.hset(names.AGENT_CONNECTIONS, str(agent), "c1")
+    reaper.reap_offline_agents(client)
+    assert {each.state for each in Agent.objects.all()} == {"offline"}
+    for each in (agent, gone):
+        heard(client, each, ago_ms=100)
+    reaper.reap_offline_agents(client)
+    assert {each.pk: each.state for each in Agent.objects.all()} == {agent: "online", gone: "offline"}

@@ -1,17 +1,50 @@
 """Idle, queued, held: who enqueues, who may go idle, and what is found again."""
 
+import os
+import socket
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
+from celery import Celery
+from kombu import Queue
+from redis.exceptions import RedisError
 
+from controlplane.config.environment import broker_url
 from controlplane.core.events import StopRequested
-from controlplane.runtime import log, names
+from controlplane.runtime import alive, log, names, queue
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.lease import Lease
-from controlplane.runtime.redis import Client, connect
+from controlplane.runtime.redis import Client, connect, redis_url
 from controlplane.runtime.scripts import RESCUE
 from tests.runtime.support import JOB, SPEC, Driver, logged, report, submit
+
+
+@pytest.fixture
+def process(client: Client) -> Iterator[str]:
+    """The name of this process, which says that it lives."""
+    alive.begin(client)
+    yield names.process(alive.me())
+    alive.end()
+
+
+def test_a_job_whose_holder_died_is_queued_before_its_lease_expires(client: Client, process: str) -> None:
+    submit(client)
+    assert Lease.take(client, JOB) is not None
+    assert RESCUE.run(client, [names.LIVE_JOBS], names.QUEUED_MS) == []
+    client.delete(process)  # as when it says no more that it lives
+    assert RESCUE.run(client, [names.LIVE_JOBS], names.QUEUED_MS) == [str(JOB).encode()]
+    assert client.get(names.state(JOB)) == b"queued"
+
+
+def test_a_process_that_comes_back_strikes_off_the_dead_of_its_machine(client: Client, process: str) -> None:
+    here, elsewhere = socket.gethostname(), "another machine"
+    for name, place in {"gone": f"{here}:999999999", "mine": f"{here}:{os.getpid()}", "far": f"{elsewhere}:1"}.items():
+        client.set(names.process(name), place)
+    alive.begin(client)
+    kept = {names.process(name).encode() for name in ("far", alive.me())}
+    assert set(client.keys(names.process("*"))) == kept
 
 
 def test_64_appends_at_once_enqueue_one_task(client: Client, enqueued: list[int]) -> None:
@@ -98,3 +131,24 @@ def test_queued_and_held_expire(client: Client, driver: Driver) -> None:
     assert 0 < client.pttl(names.state(JOB)) <= 5_000
     assert Lease.take(client, JOB) is not None
     assert 0 < client.pttl(names.state(JOB)) <= 5_000
+
+
+def test_an_empty_redis_is_told_again_where_messages_go(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    celery = Celery(broker=broker_url(redis_url()), set_as_current=False)
+    celery.conf.task_queues = [Queue(name, routing_key=name) for name in ("decisions", "history")]
+    monkeypatch.setattr(queue, "current_app", celery)
+    queue.enqueue(JOB)
+    client.flushall()
+    queue.declare()
+    assert {key.decode() for key in client.keys("_kombu.binding.*")}
+    queue.enqueue(JOB)
+    assert not queue.is_empty(client)
+
+
+def test_a_queue_out_of_reach_is_told_as_a_redis_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = Celery(broker="redis://127.0.0.1:1/0", set_as_current=False)
+    nowhere.conf.task_publish_retry = False
+    monkeypatch.setattr(queue, "current_app", nowhere)
+    for call in (lambda: queue.enqueue(JOB), queue.request_schedule):
+        with pytest.raises(RedisError, match="Celery's queue is out of reach"):
+            call()

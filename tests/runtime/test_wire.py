@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
-from controlplane.runtime.redis import Client
+from controlplane.runtime.redis import ASYNC_CONNECTIONS, Client, connect_async
 from controlplane.runtime.wire import Caller
 
 
@@ -50,3 +50,14 @@ async def test_a_call_whose_reply_was_lost_fails_and_the_next_one_goes_through(c
         await caller.begin("PING")
     assert await caller.call("PING") == b"PONG"
     caller.close()
+
+
+async def test_more_calls_at_once_than_connections_wait_for_their_turn(client: Client) -> None:
+    before = len(client.client_list())
+    many = connect_async()
+    try:
+        replies = await asyncio.gather(*(many.incr("calls") for _ in range(300)))
+        assert sorted(replies) == list(range(1, 301))
+        assert len(client.client_list()) <= before + ASYNC_CONNECTIONS
+    finally:
+        await many.aclose()

@@ -1,4 +1,4 @@
-"""Websocket clients that measure: one message out, its answer in, again and again, until told to stop."""
+"""Websocket connections that measure, and what their round trips come to."""
 
 import asyncio
 import time
@@ -16,11 +16,12 @@ WARM_UP_S = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class Timing:
-    """When measuring begins and ends, and what was measured."""
+    """When measuring begins and ends, and what was measured; a pace at which every report follows at once."""
 
     seconds: float
     begin: float = 0.0
     round_trips_s: list[float] = field(default_factory=list)
+    _sent: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def start(self) -> None:
         """Begin after a warm-up."""
@@ -36,6 +37,14 @@ class Timing:
         if sent >= self.begin:
             self.round_trips_s.append(time.perf_counter() - sent)
 
+    async def before_report(self, job: int, rank: int, iteration: int) -> None:
+        """See ``Pace``."""
+        self._sent[job, rank] = time.perf_counter()
+
+    def answered(self, job: int, rank: int, iteration: int) -> None:
+        """See ``Pace``."""
+        self.note(self._sent[job, rank])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
@@ -47,16 +56,21 @@ class Figures:
     messages_per_s: float
 
 
+def percentile(values: Sequence[float], part: float) -> float:
+    """The value below which so large a part of ``values`` lies: the nearest rank, nothing interpolated."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
+
+
 def figures(connections: int, round_trips_s: Sequence[float], seconds: float) -> Figures:
     """The round trips, summed up."""
-    ordered = sorted(round_trips_s)
-    if not ordered:
+    if not round_trips_s:
         raise RuntimeError(f"no round trip of {connections} connections was completed in {seconds} s")
     return Figures(
         connections=connections,
-        p50_ms=ordered[len(ordered) // 2] * 1000,
-        p99_ms=ordered[int(len(ordered) * 0.99)] * 1000,
-        messages_per_s=len(ordered) / seconds,
+        p50_ms=percentile(round_trips_s, 0.5) * 1000,
+        p99_ms=percentile(round_trips_s, 0.99) * 1000,
+        messages_per_s=len(round_trips_s) / seconds,
     )
 
 
@@ -69,6 +83,7 @@ async def open_socket(url: str, headers: Mapping[str, str] | None = None) -> Cli
         compression=None,
         proxy=None,
         max_size=2**24,
+        open_timeout=60,
     )
 
 

@@ -5,26 +5,17 @@ append-only file, Celery, the engine with LB-BSP, and ingest into the database, 
 """
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-from asgiref.sync import sync_to_async
-from django.contrib.auth.models import User
 
-from controlplane.core.events import StopRequested
-from controlplane.core.states import JOB_OVER
-from controlplane.fleet.services import token_create, token_redeem
-from controlplane.jobs.models import Decision, Job
-from controlplane.jobs.services import job_submit
 from controlplane.protocol.codec import encode
-from controlplane.protocol.spec import parse_spec
-from controlplane.runtime import log, names
 from controlplane.runtime.bench.clients import Figures, Timing, figures, measure_echo
-from controlplane.runtime.bench.fleet import Machine, report
-from controlplane.runtime.redis import shared
-from controlplane.telemetry.models import Report
+from controlplane.runtime.bench.crowds import Counted, crowd
+from controlplane.runtime.bench.machines import report
+from controlplane.runtime.bench.place import Place
+from controlplane.runtime.bench.tables import counted_line
 
 MOST_LATENCY: Final = 4.0
 """Bar: p50 of one worker's round trip, as a multiple of bare echo's."""
@@ -33,19 +24,20 @@ LEAST_THROUGHPUT: Final = 0.3
 """Bar: messages per second with 64 workers, as a share of bare echo's."""
 
 CROWD: Final = 64
-COPIED_S: Final = 20.0
+
+BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "narx", "samples": 100, "retrain_every": 0}}
+"""The default, but trained once, early, and before measuring. Iterations without any work come a thousand times as
+fast as real ones; to train after every 500 of them would measure torch."""
+
+TRAINED_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """One measurement of the full path, and what the database had of it afterwards."""
+    """One measurement of the full path."""
 
     figures: Figures
-    reports_sent: int
-    report_rows: int
-    decision_rows: int
-    copied_after_s: float
-    """How long after the last report its row was there."""
+    counted: Counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +70,7 @@ class Result:
                 f"{self.throughput_ratio:.2f} of bare echo's messages/s, at least {LEAST_THROUGHPUT} is the bar"
             )
         for path in (self.path_one, self.path_crowd):
-            if path.report_rows != path.reports_sent:
-                found.append(f"{path.reports_sent} reports were sent, {path.report_rows} rows were written")
+            found += path.counted.losses
         return found
 
     def document(self) -> dict[str, Any]:
@@ -89,9 +80,9 @@ class Result:
         return document | ratios | {"failures": self.failures}
 
 
-def measure(base: str, echo: str, *, seconds: float) -> Result:
+def measure(place: Place) -> dict[str, Any]:
     """Measure one connection, then a crowd; the environment is that of the running control plane."""
-    return asyncio.run(_measure(base, echo, seconds))
+    return asyncio.run(_measure(place.base, place.echo, place.options.seconds)).document()
 
 
 async def _measure(base: str, echo: str, seconds: float) -> Result:
@@ -103,7 +94,7 @@ async def _measure(base: str, echo: str, seconds: float) -> Result:
 async def _side_by_side(base: str, echo: str, *, connections: int, seconds: float) -> tuple[Figures, Path]:
     """Echo half before and half after the full path, so that a machine that grows noisier meanwhile favours neither."""
     before = await measure_echo(echo, _payload, connections=connections, seconds=seconds / 2)
-    path = await _measure_path(base, workers=connections, seconds=seconds)
+    path = await measure_path(base, workers=connections, seconds=seconds)
     after = await measure_echo(echo, _payload, connections=connections, seconds=seconds / 2)
     return figures(connections, before + after, seconds), path
 
@@ -112,65 +103,31 @@ def _payload(number: int) -> bytes:
     return encode(report(number, number))
 
 
-async def _measure_path(base: str, *, workers: int, seconds: float) -> Path:
+async def measure_path(base: str, *, workers: int, seconds: float) -> Path:
+    """Reports as fast as orders come."""
     timing = Timing(seconds=seconds, begin=float("inf"))
-    credential = await sync_to_async(_join)(f"bench-{workers}")
-    machine = Machine(base, credential, slots=workers, timing=timing)
-    running = asyncio.create_task(machine.run())
-    job = await sync_to_async(_submit)(workers)
-    await _until_running(job, running)
-    timing.start()
-    while not timing.over:
-        await asyncio.sleep(0.1)
-    stopped = time.perf_counter()
-    await sync_to_async(log.append_event)(job, StopRequested(actor="bench"))
-    await running
-    rows, decisions = await _rows_once_copied(job)
-    return Path(
-        figures=figures(workers, timing.round_trips_s, seconds),
-        reports_sent=sum(machine.reports_sent.values()),
-        report_rows=rows,
-        decision_rows=decisions,
-        copied_after_s=time.perf_counter() - stopped,
-    )
+    async with crowd(base, timing, jobs=1, workers=workers, batching=BATCHING) as known:
+        await known.until("the training of the predictor", known.adopted, seconds=TRAINED_S)
+        timing.start()
+        while not timing.over:
+            await asyncio.sleep(0.1)
+    assert known.counted is not None
+    return Path(figures=figures(workers, timing.round_trips_s, seconds), counted=known.counted)
 
 
-def _join(name: str) -> str:
-    token, _ = token_create(labels={})
-    return token_redeem(token=token, name=name).credential
-
-
-def _submit(workers: int) -> int:
-    user, _ = User.objects.get_or_create(username="bench")
-    document = {
-        "name": f"bench-{workers}",
-        "workload": "softmax-regression",
-        "workers": workers,
-        "servers": 1,
-        "batch_size": 64,
-        "synchronization": {"batching": "lb-bsp-cpu"},
-        "stop": {"iterations": 10_000_000},
-    }
-    job = job_submit(document=document, user=user).job
-    log.start_log(job.pk, parse_spec(job.spec))
-    return job.pk
-
-
-async def _until_running(job: int, machine: asyncio.Task[None]) -> None:
-    deadline = time.perf_counter() + COPIED_S
-    while (state := await Job.objects.values_list("state", flat=True).aget(pk=job)) != "running":
-        if machine.done():
-            machine.result()
-        if state in JOB_OVER or time.perf_counter() > deadline:
-            raise RuntimeError(f"job {job}: is {state}, expected it to run")
-        await asyncio.sleep(0.05)
-
-
-async def _rows_once_copied(job: int) -> tuple[int, int]:
-    """Report and decision rows, once ingest has copied the whole log of the job, which is over, and forgot it."""
-    deadline, client = time.perf_counter() + COPIED_S, shared()
-    while await sync_to_async(client.sismember)(names.LIVE_JOBS, str(job)):
-        if time.perf_counter() > deadline:
-            raise RuntimeError(f"job {job}: its log was not copied within {COPIED_S:.0f} s")
-        await asyncio.sleep(0.02)
-    return await Report.objects.filter(job_id=job).acount(), await Decision.objects.filter(job_id=job).acount()
+def table(document: dict[str, Any]) -> str:
+    """The figures, for people."""
+    lines = [f"{'':22}{'p50':>10}{'p99':>10}{'messages/s':>14}"]
+    for title, found in (
+        ("bare echo, 1", document["echo_one"]),
+        ("full path, 1", document["path_one"]["figures"]),
+        ("bare echo, 64", document["echo_crowd"]),
+        ("full path, 64", document["path_crowd"]["figures"]),
+    ):
+        p50, p99, rate = found["p50_ms"], found["p99_ms"], found["messages_per_s"]
+        lines.append(f"{title:22}{p50:7.3f} ms{p99:7.3f} ms{rate:14,.0f}")
+    lines.append(f"round trip of one worker: {document['latency_ratio']:.2f} times bare echo's (bar: at most 4)")
+    lines.append(f"messages/s of 64 workers: {document['throughput_ratio']:.2f} of bare echo's (bar: at least 0.3)")
+    for path in (document["path_one"], document["path_crowd"]):
+        lines.append(counted_line(f"{path['figures']['connections']} workers", path["counted"]))
+    return "\n".join(lines)

@@ -1,164 +1,121 @@
-"""A simulated machine with simulated processes, over real websockets with real credentials.
-
-It does what an agent, its servers and its workers do on their control sockets, and computes nothing: a worker's next
-report follows as soon as it has leave and a share for the next iteration.
-"""
+"""Many workers on one control plane, each reporting once per second: how soon they are answered, and at what cost."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import suppress
-from typing import Final
+from math import ceil
+from typing import Any, Final
 
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
+import msgspec
 
-from controlplane.protocol.codec import encode, to_agent, to_worker
-from controlplane.protocol.messages import (
-    AgentHeartbeat,
-    AgentHello,
-    Heartbeat,
-    IterationReport,
-    ProcessEnded,
-    ProcessName,
-    ServerHello,
-    SlotOffer,
-    WorkerHello,
-)
-from controlplane.protocol.orders import AgentOrders, Orders, ProcessOrder, Role
-from controlplane.runtime.bench.clients import Timing, open_socket
+from controlplane.runtime.bench.crowds import Counted, crowd
+from controlplane.runtime.bench.place import Place
+from controlplane.runtime.bench.steady import Steady, Waits
+from controlplane.runtime.bench.tables import counted_line, usage_lines, waits_line, waits_title
+from controlplane.runtime.bench.usage import WORKERS, Usage, metered
 
-TENSOR_SIZES: Final = [640, 10]
-BEAT_S: Final = 1.0
+MOST_P95_MS: Final = 250.0
+"""Bar: from the last report of an iteration to the orders of one worker."""
 
+MOST_SHARE: Final = 0.005
+"""Bar: part of an iteration of a second that goes into coordination, with up to 96 workers."""
 
-class Machine:
-    """One agent that offers slots, and runs whatever it is ordered to."""
+SHARE_WORKERS: Final = 96
+FLAT_MB_PER_MINUTE: Final = 1.0
+"""Bar of ``--slope``: a process that grows more slowly than this is flat, as far as ten minutes can tell."""
 
-    def __init__(self, base: str, credential: str, *, slots: int, timing: Timing) -> None:
-        self._base, self._timing, self._slots = base, timing, slots
-        self._headers = {"Authorization": f"Bearer {credential}"}
-        self._running: dict[tuple[Role, int], asyncio.Task[None]] = {}
-        self._names: dict[tuple[Role, int], ProcessName] = {}
-        self._said = 1
-        self.reports_sent: dict[int, int] = {}
-        """How many reports each worker has sent so far."""
+MOST_PER_JOB: Final = 100
+BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "narx", "samples": 20}}
+"""The default, but first trained after 20 iterations instead of 500: before measuring, since that loads torch."""
 
-    async def run(self) -> None:
-        """Until every process that was started has been ordered to end, and that is known to have happened."""
-        socket = await open_socket(f"{self._base}/ws/agent", self._headers)
-        async with socket:
-            await socket.send(encode(self._hello()))
-            beating = asyncio.create_task(_beat(socket, encode(AgentHeartbeat(cpu=0.5, memory=0.5))))
-            try:
-                async for frame in socket:
-                    orders = to_agent.decode(frame if isinstance(frame, bytes) else frame.encode())
-                    if isinstance(orders, AgentOrders) and await self._follow(socket, orders):
-                        return
-            finally:
-                beating.cancel()
-
-    def _hello(self) -> AgentHello:
-        return AgentHello(
-            number=1,
-            name="bench",
-            version="bench",
-            host="127.0.0.1",
-            slots=[SlotOffer()] * self._slots,
-            server_slots=1,
-            labels={},
-            cpu_count=1,
-            memory_bytes=2**30,
-        )
-
-    async def _follow(self, socket: ClientConnection, orders: AgentOrders) -> bool:
-        """Start and end processes as ordered; whether all have ended, and the other side knows."""
-        ordered = {(order.role, order.index): order for order in orders.processes}
-        for key in ordered.keys() - self._running.keys():
-            order = ordered[key]
-            self._names[key] = ProcessName(job=order.job, role=order.role, index=order.index, instance=order.instance)
-            self._running[key] = asyncio.create_task(self._process(order))
-        for key in sorted(self._running.keys() - ordered.keys()):
-            self._running.pop(key).cancel()
-            await self._tell_end(socket, key)
-        return self._said > 1 and not self._running and orders.durable >= self._said
-
-    async def _tell_end(self, socket: ClientConnection, key: tuple[Role, int]) -> None:
-        self._said += 1
-        await socket.send(encode(ProcessEnded(number=self._said, process=self._names[key], status=0)))
-
-    async def _process(self, order: ProcessOrder) -> None:
-        headers = {"Authorization": f"Bearer {order.key}", "X-Paceline-Instance": order.instance}
-        socket = await open_socket(f"{self._base}/ws/{order.role}/{order.job}/{order.index}", headers)
-        async with socket:
-            beating = asyncio.create_task(_beat(socket, encode(Heartbeat(cpu=0.5, memory=0.5))))
-            try:
-                with suppress(ConnectionClosed):
-                    if order.role == "server":
-                        await serve(socket)
-                    else:
-                        await self._train(socket, order)
-            finally:
-                beating.cancel()
-
-    async def _train(self, socket: ClientConnection, order: ProcessOrder) -> None:
-        async for iteration in train(socket, self._timing):
-            self.reports_sent[order.index] = iteration + 1
-        async for _ in socket:
-            pass
+TRAINED_S: Final = 120.0
+WARM_UP_S: Final = 5.0
+BEYOND_S: Final = 15.0
+BEYOND_FACTOR: Final = 1.5
+KEPT_UP: Final = 0.9
+"""A fleet that gets less than this part of the reports through that it would send at its pace is beyond the limit."""
 
 
-async def train(socket: ClientConnection, timing: Timing) -> AsyncIterator[int]:
-    """Report iterations as fast as orders come, until time is over; each when its report is sent.
+class Result(msgspec.Struct, kw_only=True, frozen=True):
+    """Everything that was measured."""
 
-    Whoever stops first leaves the others waiting for orders that will not come: an iteration is complete with all.
-    """
-    await socket.send(encode(WorkerHello(number=1, parameter_count=650, sample_count=1437)))
-    iteration, orders = 0, await _orders_for(socket, 0)
-    while not timing.over:
-        sent = time.perf_counter()
-        await socket.send(encode(report(iteration + 2, iteration, orders)))
-        yield iteration
-        iteration += 1
-        orders = await _orders_for(socket, iteration)
-        timing.note(sent)
+    workers: int
+    jobs: int
+    waits: Waits
+    usages: list[Usage]
+    counted: Counted
+    beyond: list[tuple[float, Waits]] = []
+    """Further stretches at so many reports per second and worker, until it could not keep up."""
+    slope: bool = False
+
+    @property
+    def failures(self) -> list[str]:
+        """What missed its bar, or was lost."""
+        found = list(self.counted.losses)
+        if self.waits.p95_ms > MOST_P95_MS:
+            found.append(f"p95 is {self.waits.p95_ms:.0f} ms, at most {MOST_P95_MS:.0f} ms is the bar")
+        if self.workers <= SHARE_WORKERS and self.waits.coordination_share > MOST_SHARE:
+            found.append(f"coordination takes {self.waits.coordination_share:.2%}, at most {MOST_SHARE:.1%} is the bar")
+        for usage in self.usages if self.slope else ():
+            if usage.name != WORKERS and usage.growth_mb_per_minute > FLAT_MB_PER_MINUTE:
+                found.append(f"{usage.name} grows by {usage.growth_mb_per_minute:.2f} MB a minute")
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """For scripts."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document | {"failures": self.failures}
 
 
-async def _orders_for(socket: ClientConnection, iteration: int) -> Orders:
-    while True:
-        orders = to_worker.decode(await socket.recv(decode=False))
-        if isinstance(orders, Orders) and orders.watermark >= iteration and orders.share_until >= iteration:
-            return orders
+def measure(place: Place) -> dict[str, Any]:
+    """Measure; the environment is that of the running control plane."""
+    return asyncio.run(_measure(place)).document()
 
 
-async def serve(socket: ClientConnection) -> None:
-    """A server that says hello and stays."""
-    await socket.send(encode(ServerHello(number=1, host="127.0.0.1", port=9, tensor_sizes=TENSOR_SIZES)))
-    async for _ in socket:
-        pass
-
-
-def report(number: int, iteration: int, orders: Orders | None = None) -> IterationReport:
-    """A report as an idle machine would send it."""
-    return IterationReport(
-        number=number,
-        generation=orders.generation if orders else 1,
-        iteration=iteration,
-        samples=orders.share if orders else 64,
-        position=iteration * (orders.global_batch if orders else 64),
-        loss=0.5,
-        compute_s=0.010 + 0.001 * (number % 7),
-        push_s=0.002,
-        pull_s=0.001,
-        waiting_s=0.003,
-        coordination_s=0.0005,
-        cpu=0.5,
-        memory=0.5,
+async def _measure(place: Place) -> Result:
+    options, pace = place.options, Steady(1.0)
+    beyond: list[tuple[float, Waits]] = []
+    jobs = options.jobs or ceil(options.workers / MOST_PER_JOB)
+    each = ceil(options.workers / jobs)
+    async with crowd(place.base, pace, jobs=jobs, workers=each, batching=BATCHING) as known:
+        await known.until("the training of the predictors", known.adopted, seconds=TRAINED_S)
+        await asyncio.sleep(WARM_UP_S)
+        async with metered(place.processes) as meter:
+            waits = await pace.measure(options.seconds, workers=jobs * each)
+            usages = meter.usages()
+        while options.beyond and (not beyond or keeps_up(beyond[-1], jobs * each)):
+            pace.period_s /= BEYOND_FACTOR
+            await asyncio.sleep(1.0 / BEYOND_FACTOR)
+            beyond.append((1 / pace.period_s, await pace.measure(BEYOND_S, workers=jobs * each)))
+        pace.over = True
+        await asyncio.sleep(1.0)
+    assert known.counted is not None
+    return Result(
+        workers=jobs * each,
+        jobs=jobs,
+        waits=waits,
+        usages=usages,
+        counted=known.counted,
+        beyond=beyond,
+        slope=options.slope,
     )
 
 
-async def _beat(socket: ClientConnection, frame: bytes) -> None:
-    with suppress(ConnectionClosed):
-        while True:
-            await asyncio.sleep(BEAT_S)
-            await socket.send(frame)
+def keeps_up(stretch: tuple[float, Waits], workers: int) -> bool:
+    """Whether the fleet was answered in time, and so could keep its pace."""
+    rate, waits = stretch
+    return waits.p95_ms <= MOST_P95_MS and waits.reports_per_s >= KEPT_UP * rate * workers
+
+
+def table(document: dict[str, Any]) -> str:
+    """The figures, for people."""
+    workers, waits = document["workers"], document["waits"]
+    lines = [
+        f"{workers:,} workers in {document['jobs']} jobs, a report per second each, {waits['seconds']:.0f} s;",
+        "from the last report of an iteration to each worker's orders for the next:",
+        waits_title(),
+        waits_line(f"{workers:,} workers", waits),
+        *(waits_line(f"beyond: {rate:.1f} a second each", further) for rate, further in document["beyond"]),
+        f"coordination is {waits['coordination_share']:.3%} of an iteration (bar with up to 96 workers: 0.5 %)",
+        *usage_lines(document["usages"]),
+        counted_line(f"{workers:,} workers", document["counted"]),
+    ]
+    return "\n".join(lines)

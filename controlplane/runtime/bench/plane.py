@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import httpx
 import redis
 
-from controlplane.runtime.embedded.control_plane import CHECKOUT, ControlPlane, start_control_plane
+from controlplane.runtime.embedded.control_plane import CHECKOUT, DECISIONS, ControlPlane, start_control_plane
 from controlplane.runtime.embedded.ground import free_port
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.processes import start_service
@@ -26,6 +26,21 @@ class Bench:
     environment: Mapping[str, str]
     base: str
     echo: str
+    plane: ControlPlane
+    supervisor: Supervisor
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Ids of the control plane's processes."""
+        return {service.name: service.process.pid for service in self.supervisor.services if service.name != "echo"}
+
+    def add_decisions(self) -> None:
+        """Scale out: one more Celery process that decides."""
+        name = f"decisions-{sum(name.startswith('decisions') for name in self.processes) + 1}"
+        command = [part.replace("decisions@", f"{name}@") for part in DECISIONS]
+        log = self.plane.logs / f"{name}.log"
+        service = start_service(name, command, log=log, environment=self.environment, folder=CHECKOUT)
+        self.supervisor.add(service, beside_the_last=True)
 
 
 @contextmanager
@@ -45,7 +60,8 @@ def running_bench() -> Iterator[Bench]:
         supervisor.add(start_service("echo", command, log=log, environment=environment, folder=CHECKOUT))
         supervisor.wait_until(lambda: _listens(port), what="The echo server's start", seconds=READY_S)
         base = plane.url.replace("http://", "ws://")
-        yield Bench(environment=environment, base=base, echo=f"ws://127.0.0.1:{port}")
+        echo = f"ws://127.0.0.1:{port}"
+        yield Bench(environment=environment, base=base, echo=echo, plane=plane, supervisor=supervisor)
 
 
 def _append_to_a_file(url: str) -> None:

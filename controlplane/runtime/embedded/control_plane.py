@@ -26,9 +26,12 @@ CELERY = [sys.executable, "-m", "celery", "-A", "controlplane.config"]
 QUIET = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
 
 MIGRATE = [*MANAGE, "migrate", "--no-input", "--verbosity", "0"]
-DECISIONS = [*CELERY, "worker", "-Q", "decisions", "-P", "threads", "-c", "8", "-n", "decisions@%h", *QUIET]
-HISTORY = [*CELERY, "worker", "-Q", "history", "-P", "threads", "-c", "4", "-n", "history@%h", *QUIET]
+DECISIONS = [*CELERY, "worker", "-Q", "decisions", "-c", "8", "-n", "decisions@%h", *QUIET]
+HISTORY = [*CELERY, "worker", "-Q", "history", "-c", "4", "-n", "history@%h", *QUIET]
 BEAT = [*CELERY, "beat", "--loglevel", "WARNING"]
+
+MOST_FRAME_BYTES = 1024 * 1024
+"""Whatever is larger is not even read; messages are refused from 256 KiB on, and told why."""
 
 MIGRATE_S = 120.0
 READY_S = 90.0
@@ -43,6 +46,7 @@ def web_command(host: str, port: int) -> list[str]:
         *(sys.executable, "-m", "uvicorn", "controlplane.config.asgi:application"),
         *("--host", host, "--port", str(port)),
         *("--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2"),
+        *("--ws-max-size", str(MOST_FRAME_BYTES)),
     ]
 
 

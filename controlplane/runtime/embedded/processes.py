@@ -117,9 +117,15 @@ def _open_log(name: str, log: Path) -> BinaryIO:
 
 
 def run_command(
-    name: str, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, stdin: bytes = b""
+    name: str,
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    stdin: bytes = b"",
+    seconds: float = COMMAND_S,
 ) -> str:
-    """Run a short command to its end; what it printed, which no log keeps.
+    """Run a command to its end; what it printed, which no log keeps.
 
     Raises:
         CannotStart: if it fails, with what it said.
@@ -132,7 +138,7 @@ def run_command(
         cwd=folder,
         start_new_session=True,
         preexec_fn=_dies_with(os.getpid()),
-        timeout=COMMAND_S,
+        timeout=seconds,
         check=False,
     )
     if done.returncode:

@@ -1,11 +1,18 @@
 -- Queue every live job that nobody holds or has queued, and that has unread entries or a passed deadline.
+-- A process that does not say any more that it lives holds nothing.
 -- KEYS: live jobs. ARGV: ms for which queued holds. Returns the jobs to enqueue.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stranded = {}
 for _, job in ipairs(redis.call('SMEMBERS', KEYS[1])) do
   local prefix = 'job:' .. job
-  if redis.call('EXISTS', prefix .. ':state') == 0 then
+  local state = redis.call('GET', prefix .. ':state')
+  local holder = state and string.match(state, '^held:%d+:(%w+):')
+  if holder and redis.call('EXISTS', 'process:' .. holder) == 0 then
+    redis.call('DEL', prefix .. ':state')
+    state = false
+  end
+  if not state then
     local known = redis.call('HMGET', prefix .. ':engine', 'cursor', 'deadline', 'over')
     local last = redis.call('XREVRANGE', prefix .. ':events', '+', '-', 'COUNT', 1)
     local unread = last[1] and last[1][1] ~= known[1]

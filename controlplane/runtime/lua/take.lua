@@ -1,16 +1,19 @@
 -- Take the lease of an idle or queued job, with the next fencing token.
--- KEYS: state, token, engine. ARGV: ms for which held holds.
--- Returns {token, cursor, deadline, now in ms}, or false where somebody holds it or there is no log.
+-- KEYS: state, token, engine. ARGV: ms for which held holds, what makes this holder's value its own,
+--       the life of this Redis, or '' for it to say itself.
+-- Returns {token, cursor, now in ms, incarnation, whether the log was written or recovered in this life},
+-- or false where somebody holds it. Without a log the cursor is ''.
 local state = redis.call('GET', KEYS[1])
 if state and state ~= 'queued' then
   return false
 end
-local known = redis.call('HMGET', KEYS[3], 'cursor', 'deadline')
-if not known[1] then
-  redis.call('DEL', KEYS[1])
-  return false
+local known = redis.call('HMGET', KEYS[3], 'cursor', 'incarnation', 'life')
+local life = ARGV[3]
+if life == '' then
+  life = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 end
 local token = redis.call('INCR', KEYS[2])
-redis.call('SET', KEYS[1], 'held:' .. token, 'PX', ARGV[1])
+redis.call('SET', KEYS[1], 'held:' .. token .. ':' .. ARGV[2], 'PX', ARGV[1])
 local time = redis.call('TIME')
-return {token, known[1], known[2], time[1] * 1000 + math.floor(time[2] / 1000)}
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+return {token, known[1] or '', now, tonumber(known[2] or 0), known[3] == life and 1 or 0}

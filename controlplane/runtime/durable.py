@@ -1,0 +1,35 @@
+"""How far each process of a job may forget what it said: the durable numbers, as Redis shows them.
+
+The truth is in the database, in the same transaction as the rows (``telemetry.numbers``); ingest writes it here after
+the commit, and all of it again whenever it meets a job anew. So what stands here never runs ahead, and a Redis that
+lost everything is told again. Gateways hear of it on a channel, and tell the senders.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from controlplane.runtime import names
+from controlplane.runtime.redis import AsyncClient, Client
+
+_encoder = msgspec.msgpack.Encoder()
+numbers_decoder: msgspec.msgpack.Decoder[dict[str, int]] = msgspec.msgpack.Decoder(dict[str, int])
+"""Of what is said on the channel."""
+
+
+def publish_numbers(client: Client, job: int, numbers: Mapping[str, int]) -> None:
+    """Say of each process instance up to which message number everything is in the database."""
+    if numbers:
+        client.hset(names.durable(job), items=[part for item in numbers.items() for part in item])
+        client.publish(names.durable_moved(job), _encoder.encode(numbers))
+
+
+def durable_numbers(client: Client, job: int) -> dict[str, int]:
+    """By process instance: the highest message number up to which nothing is missing in the database."""
+    found = client.execute_command("HGETALL", names.durable(job))
+    return {instance.decode(): int(number) for instance, number in found.items()}
+
+
+async def durable_number(client: AsyncClient, job: int, instance: str) -> int:
+    """That of one process instance; 0 where nothing is known."""
+    return int(await client.hget(names.durable(job), instance) or 0)

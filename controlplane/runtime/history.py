@@ -1,0 +1,47 @@
+"""The stored log of a job: what the database has of it, for when Redis does not have it any more."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.db.models import Max
+
+from controlplane.core.events import Entry
+from controlplane.jobs.models import Decision
+from controlplane.runtime import log
+from controlplane.telemetry.models import Cursor, RawEvent
+
+CHUNK = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """How far the database has a job's two streams, and in which incarnation the job was when it was last heard of."""
+
+    events: str
+    commands: str
+    incarnation: int
+    sequences: dict[int, int]
+    """By incarnation: the highest sequence of a decision."""
+
+
+def stored_so_far(job: int) -> Stored:
+    """How far the database has the job."""
+    cursors = {row.stream: row for row in Cursor.objects.filter(job_id=job)}
+    told = Decision.objects.filter(job_id=job).values_list("incarnation").annotate(Max("sequence"))
+    sequences: dict[int, int] = dict(told)
+    events, commands = (cursors[stream] if stream in cursors else Cursor() for stream in ("events", "commands"))
+    return Stored(
+        events=events.position,
+        commands=commands.position,
+        incarnation=max([events.incarnation, *sequences]),
+        sequences=sequences,
+    )
+
+
+def stored_entries(job: int, *, after: str, kind: str = "") -> Iterator[Entry]:
+    """The job's entries in the order of its log, from behind ``after`` on; of one kind only, where it is named."""
+    rows = RawEvent.objects.filter(job_id=job, **({"kind": kind} if kind else {})).order_by("pk")
+    if (known := rows.filter(stream_id=after).last()) is not None:
+        rows = rows.filter(pk__gt=known.pk)
+    for stream_id, payload in rows.values_list("stream_id", "payload").iterator(chunk_size=CHUNK):
+        yield Entry(id=stream_id, event=log.decode_event(bytes(payload)))

@@ -1,0 +1,126 @@
+"""Notices a Redis that was restarted, lost everything, or is another one, and has every live job recovered there.
+
+A Redis has an *identity*, which the database knows, and a *life*: its run id. An empty Redis is taken over; one that
+belongs to another database is refused, and nothing in it is touched; one that this database had left behind is stale,
+and emptied of jobs. Until every live job is whole again, agents are told nothing: what runs goes on.
+"""
+
+from secrets import token_hex
+from typing import Final
+
+import structlog
+
+from controlplane.core.states import JOB_OVER, JobState
+from controlplane.fleet.models import Agent, Reservation
+from controlplane.fleet.services import release_slots
+from controlplane.jobs.models import Job
+from controlplane.runtime import names, queue
+from controlplane.runtime.models import KnownRedis
+from controlplane.runtime.redis import Client, shared, told_life
+from controlplane.runtime.scripts import READY, UNRECOVERED
+
+QUEUED_NOW: Final = 2
+MOST_AT_ONCE: Final = 500
+TAKING_OVER_MS: Final = 5_000
+"""How long one process is given to take a Redis over before another tries."""
+
+logger = structlog.get_logger(__name__)
+
+
+class ForeignRedis(RuntimeError):
+    """The Redis belongs to the control plane of another database."""
+
+
+def settle(client: Client | None = None) -> bool:
+    """Whether every live job's log is whole in this Redis; those that are not are queued to be recovered.
+
+    Raises:
+        ForeignRedis: if it is not ours to use.
+    """
+    client = client or shared()
+    if not recognise(client):
+        return False
+    if READY.run(client, [names.RECOVERED], told_life(), "ask"):
+        return True
+    if _recover(client):
+        return False
+    _free_slots(client)
+    READY.run(client, [names.RECOVERED], told_life(), "mark")
+    for agent in Agent.objects.order_by("pk").values_list("pk", flat=True):
+        client.publish(names.agent_moved(agent), "")
+    return True
+
+
+def recognise(client: Client) -> bool:
+    """See that this Redis is the one that the database knows, or take it over; False while somebody else does.
+
+    Raises:
+        ForeignRedis: if it is not ours to use.
+    """
+    identity = own_identity(client)
+    present = KnownRedis.objects.order_by("pk").last()
+    if identity and present is not None and identity == present.identity:
+        return True
+    if not client.set(names.TAKING_OVER, 1, nx=True, px=TAKING_OVER_MS):
+        return False
+    if identity:
+        _forget_jobs(client)
+    _take_over(client, known=present is not None)
+    return True
+
+
+def own_identity(client: Client) -> str:
+    """Which of those that the database knows this Redis is; empty where it was not taken over yet.
+
+    Raises:
+        ForeignRedis: if it is not ours to use.
+    """
+    found = client.execute_command("GET", names.IDENTITY)
+    identity = found.decode() if found else ""
+    if identity and not KnownRedis.objects.filter(identity=identity).exists():
+        raise ForeignRedis(
+            f"REDIS_URL names a Redis that belongs to another database (its identity is {identity}): "
+            "name an empty one, or another database number, or empty this one if nothing needs it any more"
+        )
+    return identity
+
+
+def _take_over(client: Client, *, known: bool) -> None:
+    """The row comes first: an identity without a row would be another database's."""
+    identity = token_hex(16)
+    KnownRedis.objects.create(identity=identity)
+    client.set(names.IDENTITY, identity)
+    client.delete(names.TAKING_OVER)
+    (logger.warning if known else logger.info)("a new Redis was taken over", identity=identity)
+
+
+def _forget_jobs(client: Client) -> None:
+    """What an earlier Redis of ours still has of jobs is behind the database."""
+    logger.warning("an earlier Redis came back; what it has of jobs is out of date")
+    for pattern in ("job:*", "agent:*:processes", "agent:*:started", names.LIVE_JOBS, names.RECOVERED):
+        for key in client.scan_iter(match=pattern, count=1000):
+            client.delete(key)
+
+
+def _recover(client: Client) -> bool:
+    """Queue the jobs that are not whole; whether there are any."""
+    live = Job.objects.exclude(state__in=JOB_OVER).exclude(state=JobState.SUBMITTED, cursors=None).order_by("id")
+    jobs = list(live.values_list("pk", flat=True).distinct())
+    unsettled = False
+    for start in range(0, len(jobs), MOST_AT_ONCE):
+        some = jobs[start : start + MOST_AT_ONCE]
+        keys = [key for job in some for key in (names.state(job), names.engine(job))]
+        found = UNRECOVERED.run(client, keys, names.QUEUED_MS, told_life())
+        for job, state in zip(some, found, strict=True):
+            unsettled |= state != 0
+            if state == QUEUED_NOW:
+                queue.enqueue(job)
+    return unsettled
+
+
+def _free_slots(client: Client) -> None:
+    """Slots of jobs that are over, and whose log, which would have given them back, is gone."""
+    over = Job.objects.filter(state__in=JOB_OVER, pk__in=Reservation.objects.values("job_id"))
+    for job in over.order_by("id").values_list("pk", flat=True):
+        if not client.sismember(names.LIVE_JOBS, str(job)):
+            release_slots(job)

@@ -1,0 +1,142 @@
+"""Log lines of processes: a bounded stream for each job, and the step of ingest that writes them to rows.
+
+They have streams of their own, and ingest writes them behind everything else, a bounded number each second: a flood
+of lines delays no report. What a stream had no room for is counted, and said in its place.
+"""
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+from django.db import transaction
+
+from controlplane.jobs.models import Job
+from controlplane.jobs.projections import time_of
+from controlplane.jobs.rows import insert_rows
+from controlplane.protocol.messages import LogLines
+from controlplane.runtime import names
+from controlplane.runtime.faults import reach
+from controlplane.runtime.redis import Client
+from controlplane.runtime.scripts import APPEND_LINES, FORGET_LINES
+from controlplane.runtime.troubles import is_out_of_reach
+from controlplane.runtime.wire import Caller
+from controlplane.telemetry.models import Cursor, LogLine
+
+MOST_ENTRIES: Final = 400
+"""Of one job's stream, each of up to 100 lines: some megabytes."""
+
+ENTRIES: Final = 10
+"""Written in one transaction, of one job, in one round."""
+
+EACH_S: Final = 0.5
+"""Between two rounds."""
+
+FIELDS: Final = ("job", "role", "index", "instance", "at", "level", "text")
+STREAM: Final = "lines"
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[LogLines] = msgspec.msgpack.Decoder(LogLines)
+logger = structlog.get_logger(__name__)
+
+
+async def append_lines(caller: Caller, said: LogLines) -> None:
+    """Put what an agent told into its job's stream."""
+    job = said.process.job
+    keys = [names.lines(job), names.lines_count(job), names.LINES_JOBS]
+    await APPEND_LINES.acall(caller, keys, MOST_ENTRIES, job, len(said.lines) + said.dropped, _encoder.encode(said))
+
+
+class StaleLines(RuntimeError):
+    """Somebody else has moved the cursor of a job's lines: nothing was written."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Written:
+    """How far one job's lines are written, and how many lines came before the next entry."""
+
+    position: str
+    next_line: int | None = None
+
+
+@dataclass(slots=True)
+class LineWriter:
+    """Ingest's step for log lines."""
+
+    client: Client
+    _jobs: dict[int, Written] = field(default_factory=dict)
+    _next_s: float = 0.0
+
+    def step(self) -> dict[int, str]:
+        """Write some lines of each job that has any, if it is time; those jobs and their states."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return {}
+        self._next_s = now_s + EACH_S
+        jobs = sorted(int(job) for job in self.client.smembers(names.LINES_JOBS))
+        self._jobs = {job: written for job, written in self._jobs.items() if job in jobs}
+        moved = {}
+        for job in jobs:
+            if (state := self._try(job)) is not None:
+                moved[job] = state
+        return moved
+
+    def _try(self, job: int) -> str | None:
+        try:
+            return self._write(job)
+        except StaleLines as stale:
+            self._jobs.pop(job)
+            logger.warning("cursor moved by somebody else", job=job, why=str(stale))
+            return None
+        except Exception as error:  # lines of one job are no reason to lose those of the others
+            self._jobs.pop(job, None)
+            if is_out_of_reach(error):
+                raise
+            logger.exception("log lines of a job were let go", job=job)
+            self.client.delete(names.lines(job))
+            return None
+
+    def _write(self, job: int) -> str | None:
+        written = self._jobs.setdefault(job, _written(job))
+        entries: list[Any] = self.client.execute_command(
+            "XREAD", "COUNT", ENTRIES, "STREAMS", names.lines(job), written.position
+        )
+        if not entries:
+            keys = [names.lines(job), names.lines_count(job), names.LINES_JOBS, names.LIVE_JOBS]
+            FORGET_LINES.run(self.client, keys, job)
+            return None
+        found = [(stream_id.decode(), fields) for stream_id, fields in entries[0][1]]
+        rows = [row for stream_id, fields in found for row in _rows(job, written, stream_id, fields)]
+        last = found[-1][0]
+        with transaction.atomic():
+            state = Job.objects.values_list("state", flat=True).get(pk=job)
+            moved = Cursor.objects.filter(job_id=job, stream=STREAM, position=written.position).update(position=last)
+            if not moved:
+                raise StaleLines(f"job {job}: cursor of its lines is no longer at {written.position}")
+            insert_rows(LogLine, FIELDS, rows)
+            reach("lines.written")
+        written.position = last
+        reach("lines.committed")
+        self.client.execute_command("XDEL", names.lines(job), *(stream_id for stream_id, _ in found))
+        return str(state)
+
+
+def _written(job: int) -> Written:
+    cursor, _ = Cursor.objects.get_or_create(job_id=job, stream=STREAM)
+    return Written(position=cursor.position)
+
+
+def _rows(job: int, written: Written, stream_id: str, fields: dict[bytes, bytes]) -> list[tuple[Any, ...]]:
+    """The rows of one entry; first one that says how many lines are missing before it, if any are."""
+    said, at, before = _decoder.decode(fields[b"l"]), time_of(stream_id), int(fields[b"before"])
+    name = said.process
+    lost = said.dropped + (before - written.next_line if written.next_line is not None else 0)
+    written.next_line = before + said.dropped + len(said.lines)
+    rows = [_row(job, name, at, "warning", f"{lost} lines were let go: there was no room")] if lost > 0 else []
+    return rows + [_row(job, name, at, line.level, line.text) for line in said.lines]
+
+
+def _row(job: int, name: Any, at: datetime, level: str, text: str) -> tuple[Any, ...]:
+    return job, name.role, name.index, name.instance, at, level, text.replace("\0", "")

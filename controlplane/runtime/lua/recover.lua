@@ -1,0 +1,51 @@
+-- Let a job go on under a new incarnation, after a part of its log was lost or its replay led elsewhere.
+-- Nothing that was read before is read again: ids go on behind what the database has, even where a clock went back.
+-- KEYS: state, engine, events, commands, live jobs.
+-- ARGV: 1 held value, 2 ms for which held holds, 3 the life of this Redis or '', 4 job, 5 incarnation, 6 cursor,
+--       7 last id of events that the database has, 8 of commands, 9 snapshot at the cursor, 10 event, 11 last number
+--       of a command,
+--       then per answer that is not stored: commands, sequence, first input id, last, version, digest, incarnation.
+-- Returns the id of the event, or false where the token is stale.
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return false
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+local function order(id)
+  local ms, sequence = string.match(id, '(%d+)-(%d+)')
+  return tonumber(ms), tonumber(sequence)
+end
+local function last_of(stream)
+  if redis.call('EXISTS', stream) == 1 then
+    local told = redis.call('XINFO', 'STREAM', stream)
+    for i = 1, #told, 2 do
+      if told[i] == 'last-generated-id' then
+        return told[i + 1]
+      end
+    end
+  end
+  return '0-0'
+end
+local function go_on_behind(stream, id)
+  local ms, sequence = order(id)
+  local last_ms, last_sequence = order(last_of(stream))
+  if ms > last_ms or (ms == last_ms and sequence > last_sequence) then
+    redis.call('XADD', stream, id, 'x', '')
+    redis.call('XDEL', stream, id)
+  end
+end
+go_on_behind(KEYS[3], ARGV[7])
+go_on_behind(KEYS[4], ARGV[8])
+for i = 12, #ARGV, 7 do
+  redis.call('XADD', KEYS[4], '*', 'c', ARGV[i], 'sequence', ARGV[i + 1], 'first', ARGV[i + 2], 'last', ARGV[i + 3],
+    'version', ARGV[i + 4], 'digest', ARGV[i + 5], 'incarnation', ARGV[i + 6])
+end
+local life = ARGV[3]
+if life == '' then
+  life = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+end
+local began = redis.call('XADD', KEYS[3], '*', 'e', ARGV[10])
+redis.call('HSET', KEYS[2], 'cursor', ARGV[6], 'deadline', '', 'sequence', ARGV[11], 'over', 0,
+  'incarnation', ARGV[5],
+  'life', life, 'began', began, 'snapshot', ARGV[9], 'snapshot_cursor', ARGV[6], 'snapshot_commands', last_of(KEYS[4]))
+redis.call('SADD', KEYS[5], ARGV[4])
+return began

@@ -1,0 +1,26 @@
+-- Queue those of these jobs whose log is not of this Redis' present life, or whose new incarnation is not yet answered:
+-- with its answer agents have their orders again.
+-- KEYS: per job: state, engine. ARGV: ms for which queued holds, the life of this Redis or '' for it to say itself.
+-- Returns per job: 0 whole, 1 not yet, 2 queued just now.
+local life = ARGV[2]
+if life == '' then
+  life = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+end
+local function behind(id, other)
+  local ms, sequence = string.match(id, '(%d+)-(%d+)')
+  local other_ms, other_sequence = string.match(other, '(%d+)-(%d+)')
+  ms, other_ms = tonumber(ms), tonumber(other_ms)
+  return ms < other_ms or (ms == other_ms and tonumber(sequence) < tonumber(other_sequence))
+end
+local found = {}
+for i = 1, #KEYS, 2 do
+  local known = redis.call('HMGET', KEYS[i + 1], 'life', 'began', 'cursor')
+  if known[1] == life and not (known[2] and behind(known[3], known[2])) then
+    table.insert(found, 0)
+  elseif redis.call('SET', KEYS[i], 'queued', 'PX', ARGV[1], 'NX') then
+    table.insert(found, 2)
+  else
+    table.insert(found, redis.call('GET', KEYS[i]) == 'resting' and 0 or 1)
+  end
+end
+return found

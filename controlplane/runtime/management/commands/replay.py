@@ -1,0 +1,46 @@
+"""``manage.py replay JOB``: whether the engine would decide today what it decided when the job ran."""
+
+import json
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+import msgspec
+from django.core.management.base import BaseCommand, CommandError
+
+from controlplane.core.engine import ENGINE_VERSION
+from controlplane.policies.registry import resolve
+from controlplane.runtime.recorded import NotRecorded, recorded_decisions, recorded_job, recorded_log
+from controlplane.simulator.replay import Replayed, replay
+
+DIFFERS, REFUSED = 1, 2
+
+
+class Command(BaseCommand):
+    help = (
+        "Give a job's recorded events to the engine and report the first decision that differs from the recorded one. "
+        "Exit code 0: none does; 1: one does; 2: the job cannot be replayed."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("job", type=int, help="its number")
+        parser.add_argument("--json", action="store_true", help="one JSON document")
+
+    def handle(self, *args: Any, job: int, **options: Any) -> None:
+        try:
+            is_over = recorded_job(job).is_over
+        except NotRecorded as error:
+            raise CommandError(str(error), returncode=REFUSED) from None
+        found = replay(recorded_log(job), recorded_decisions(job), job=job, resolve=resolve, is_over=is_over)
+        self.stdout.write(self._document(job, found) if options["json"] else self._sentence(job, found))
+        if found.difference is not None:
+            sys.exit(DIFFERS)
+
+    def _sentence(self, job: int, found: Replayed) -> str:
+        so_far = f"job {job}, {found.entries:,} events, {found.decisions:,} decisions, engine {ENGINE_VERSION}"
+        if found.difference is None:
+            return f"{so_far}: every decision is as it was recorded"
+        return f"{so_far}: the first difference is {found.difference.sentence}"
+
+    def _document(self, job: int, found: Replayed) -> str:
+        return json.dumps({"job": job, "engine": ENGINE_VERSION, **msgspec.to_builtins(found)})

@@ -1,0 +1,98 @@
+"""Takes away what nobody needs for ever: the detail of jobs that ended long ago, and keys, tokens and samples of old.
+
+What tells what happened and why stays: jobs, processes, decisions, flags, scores, rollups and the audit trail.
+Short transactions, so that ingest is not held up; whatever breaks it off, the next run goes on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
+from django.contrib.sessions.models import Session
+from django.db import models
+from django.db.models import Exists, OuterRef, Q
+from knox.models import AuthToken
+
+from controlplane.core.states import JOB_OVER
+from controlplane.fleet.models import AgentSample, EnrolmentToken
+from controlplane.jobs.models import Job
+from controlplane.telemetry.folding import fold
+from controlplane.telemetry.models import Chunk, LogLine, RawEvent, Report, Spoken
+
+OLDER_THAN: Final = timedelta(days=30)
+KEEP_JOBS: Final = 20
+ROWS: Final = 1_000
+"""Per transaction."""
+
+DETAIL: Final[tuple[tuple[str, type[models.Model]], ...]] = (
+    ("events", RawEvent),
+    ("reports", Report),
+    ("chunks", Chunk),
+    ("message numbers", Spoken),
+    ("log lines", LogLine),
+)
+"""Of a job that is over; rollups stand for it from then on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What is old: what ended before ``before``, but for the last ``keep_jobs`` jobs that ended."""
+
+    now: datetime
+    older_than: timedelta = OLDER_THAN
+    keep_jobs: int = KEEP_JOBS
+
+    @property
+    def before(self) -> datetime:
+        """The end of what is old."""
+        return self.now - self.older_than
+
+
+def prune(limits: Limits, *, dry_run: bool = False, tell: Callable[[str], None] = lambda _: None) -> dict[str, int]:
+    """Take it away, or only count it: how many rows of each kind, and how many jobs they were of."""
+    jobs = old_jobs(limits)
+    counted = {"jobs": len(jobs), **{name: 0 for name, _ in DETAIL}}
+    for job in jobs:
+        tell(f"job {job}")
+        if not dry_run:
+            for _ in fold(job):
+                pass
+        for name, table in DETAIL:
+            counted[name] += _remove(table._default_manager.filter(job_id=job), dry_run=dry_run)
+    keys = Job.objects.filter(created_at__lt=limits.before, state__in=JOB_OVER).exclude(idempotency_key=None)
+    counted["idempotency keys"] = keys.count() if dry_run else keys.update(idempotency_key=None)
+    for name, rows in _others(limits):
+        counted[name] = _remove(rows, dry_run=dry_run)
+    return counted
+
+
+def old_jobs(limits: Limits) -> list[int]:
+    """Those that ended long ago and still have detail, the oldest first."""
+    over = Job.objects.filter(state__in=JOB_OVER).order_by("-finished_at", "-pk")
+    kept = list(over.values_list("pk", flat=True)[: limits.keep_jobs])
+    old = over.filter(finished_at__lt=limits.before).exclude(pk__in=kept)
+    has_detail = reduce(or_, (Exists(table._default_manager.filter(job_id=OuterRef("pk"))) for _, table in DETAIL))
+    return sorted(old.filter(has_detail).values_list("pk", flat=True))
+
+
+def _others(limits: Limits) -> list[tuple[str, "models.QuerySet[Any]"]]:
+    used = Q(used_at__lt=limits.before) | Q(expires_at__lt=limits.now)
+    return [
+        ("machine samples", AgentSample.objects.filter(at__lt=limits.before)),
+        ("API tokens", AuthToken.objects.filter(expiry__lt=limits.now)),
+        ("enrolment tokens", EnrolmentToken.objects.filter(used)),
+        ("sessions", Session.objects.filter(expire_date__lt=limits.now)),
+    ]
+
+
+def _remove(rows: "models.QuerySet[Any]", *, dry_run: bool) -> int:
+    if dry_run:
+        return rows.count()
+    removed = 0
+    while chosen := list(rows.order_by("pk").values_list("pk", flat=True)[:ROWS]):
+        rows.model._default_manager.filter(pk__in=chosen).delete()
+        removed += len(chosen)
+    return removed

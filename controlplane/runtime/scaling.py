@@ -1,0 +1,49 @@
+"""Slots for servers that running jobs ask for: reserved in a task of its own, answered by an event.
+
+A task may be lost or run twice: the engine asks again after a while, and a job that holds the slot already gets that
+one again.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+from celery import current_app
+
+from controlplane.core.commands import AnyCommand, RequestSlot
+from controlplane.core.events import SlotRefused, SlotsAssigned
+from controlplane.fleet.selectors import capacity
+from controlplane.fleet.services import release_slot, replace_slot
+from controlplane.jobs.models import Job
+from controlplane.protocol.orders import Role
+from controlplane.protocol.spec import parse_spec
+from controlplane.runtime import log
+
+RESERVE: Final = "controlplane.runtime.tasks.reserve_slot"
+
+logger = structlog.get_logger(__name__)
+
+
+def request_slots(job: int, commands: Sequence[AnyCommand]) -> None:
+    """Queue a task for every slot that was just asked for; call it once the commands are committed."""
+    for command in commands:
+        if isinstance(command, RequestSlot):
+            current_app.send_task(RESERVE, args=(job, command.role, command.index))
+
+
+def reserve(job: int, role: Role, index: int) -> None:
+    """Reserve it, and append to the job's log that it is there, or why not."""
+    labels = parse_spec(Job.objects.values_list("spec", flat=True).get(pk=job)).labels
+    assignment = replace_slot(job, labels, role, index)
+    event = SlotRefused(role=role, index=index, reason=_why(labels)) if assignment is None else None
+    try:
+        log.append_event(job, event or SlotsAssigned(assignments=[assignment] if assignment else []))
+    except log.LogClosed:
+        release_slot(job, role, index)
+        logger.info("job was over before it got another slot", job=job, role=role, index=index)
+
+
+def _why(labels: dict[str, str]) -> str:
+    there = capacity(labels)
+    where = f" with labels {', '.join(f'{key}={value}' for key, value in sorted(labels.items()))}" if labels else ""
+    return f"machines online{where} offer {there.servers} server slots, of which {there.free_servers} are free"

@@ -1,0 +1,47 @@
+"""Jobs whose engine cannot be brought up: those that are over by the database, and those that nobody can rebuild."""
+
+from typing import Final
+
+import structlog
+from django.utils import timezone
+
+from controlplane.core.events import StopRequested
+from controlplane.core.states import JobState
+from controlplane.fleet.services import release_slots
+from controlplane.jobs.models import Process
+from controlplane.jobs.projections import end_lost_job, pause_lost_job
+from controlplane.runtime import log, ticks
+from controlplane.runtime.lease import Lease
+from controlplane.runtime.redis import Client
+
+TRY_AGAIN_S: Final = 30.0
+"""How long a job rests that could not be rebuilt: another release may be able to."""
+
+MOST_LOOKED_AT: Final = 10_000
+
+logger = structlog.get_logger(__name__)
+
+
+def bury(client: Client, lease: Lease) -> None:
+    """The job ended before Redis lost the end of its log: as it ended it stays, and nothing of it is to run."""
+    processes = list(Process.objects.filter(job_id=lease.job).values_list("agent_id", "role", "index"))
+    agents = sorted({agent for agent, _, _ in processes if agent is not None})
+    lease.bury(agents, sorted({f"{lease.job}:{role}:{index}" for _, role, index in processes}))
+    release_slots(lease.job)
+    logger.warning("job was over already", job=lease.job)
+
+
+def pause(client: Client, lease: Lease, why: str) -> None:
+    """Let the job rest, with the reason; if somebody asked for its end meanwhile, end it."""
+    unread = log.read_entries(client, lease.job, after=lease.cursor or "0-0", count=MOST_LOOKED_AT, block_s=0)
+    stops = [entry.event.actor for entry in unread if isinstance(entry.event, StopRequested)]
+    if stops:
+        end_lost_job(lease.job, JobState.CANCELLED, f"stopped by {stops[0]}; {why}", timezone.now())
+        state = JobState.CANCELLED
+        bury(client, lease)
+    else:
+        pause_lost_job(lease.job, why, timezone.now())
+        state = JobState.PAUSED
+        lease.rest(TRY_AGAIN_S)
+    logger.error("job cannot go on", job=lease.job, state=state, why=why)
+    ticks.publish(client, jobs={lease.job: state}, fleet=True)

@@ -1,0 +1,103 @@
+"""When history cannot be written, or falls behind: what an operator is told, and whose workers are told to slow down.
+
+Nothing is lost meanwhile: streams grow, senders keep what is not durable, and ingest goes on by itself.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connection
+
+from controlplane.runtime import names
+from controlplane.runtime.redis import Client
+
+WORTH_TELLING: Final = names.LONG_LOG // 2
+"""Entries that wait from which on an operator is told: senders are not told to slow down yet."""
+
+CURES: Final = (
+    (("disk is full", "no space left", "disk full"), "its disk is full", "free some space on it"),
+    (("readonly", "read-only"), "it cannot be written", "make it writable, or see which server it points to"),
+    (("locked", "lock timeout", "deadlock"), "somebody else holds it locked", "end whatever holds it for so long"),
+    (("malformed", "not a database", "corrupt"), "it is damaged", "put a copy in its place, or move it away"),
+    (("disk i/o error",), "its disk fails", "check the disk"),
+)
+OUT_OF_REACH: Final = "it is out of reach"
+BRING_IT_BACK: Final = "bring it back, or check DATABASE_URL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """How the copying of streams to the database stands."""
+
+    stopped_since: datetime | None
+    why: str
+    job: int | None
+    """The job that has most entries in Redis, and how many."""
+    entries: int
+
+    @property
+    def sentence(self) -> str:
+        """For the operator; empty while all is well."""
+        if self.stopped_since is not None:
+            since = self.stopped_since.strftime("%Y-%m-%d %H:%M:%S UTC")
+            return f"History stands still since {since}: {self.why} It goes on by itself. {self._kept()}"
+        if self.entries >= WORTH_TELLING:
+            return f"History falls behind. {self._kept()}"
+        return ""
+
+    def _kept(self) -> str:
+        if self.job is None:
+            return "Nothing is lost."
+        kept = f"Nothing is lost: Redis keeps {self.entries:,} entries of job {self.job}"
+        if self.entries >= names.LONG_LOG:
+            return f"{kept}, whose processes are slowed down so that there are at most about {names.FULL_LOG:,}."
+        return f"{kept}; from {names.LONG_LOG:,} on, its processes are slowed down."
+
+
+def is_out_of_reach(error: Exception) -> bool:
+    """Whether the database is not there, busy, full or broken: no job's fault."""
+    return isinstance(error, OperationalError | InterfaceError | InternalError) or type(error) is DatabaseError
+
+
+def explained(error: Exception) -> str:
+    """What is wrong with the database, and the cure."""
+    found = " ".join(str(error).split()) or type(error).__name__
+    for words, what, cure in CURES:
+        if any(word in found.lower() for word in words):
+            return f"the database cannot take anything, {what} ({found}): {cure}."
+    return f"the database cannot take anything, {OUT_OF_REACH} ({found}): {BRING_IT_BACK}."
+
+
+def note_trouble(client: Client, error: Exception) -> bool:
+    """Say that history stands still; whether that is news. The broken connection is given up."""
+    connection.close()
+    why = explained(error)
+    seconds, microseconds = client.time()
+    now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+    news = bool(client.hsetnx(names.INGEST_TROUBLE, "since_ms", now_ms))
+    client.hset(names.INGEST_TROUBLE, "why", why)
+    return news
+
+
+def end_trouble(client: Client) -> bool:
+    """Say that history goes on; whether it had stood still."""
+    return bool(client.delete(names.INGEST_TROUBLE))
+
+
+def history(client: Client) -> History:
+    """How it stands now."""
+    trouble = client.execute_command("HMGET", names.INGEST_TROUBLE, "since_ms", "why")
+    jobs = sorted(int(job) for job in client.smembers(names.LIVE_JOBS))
+    with client.pipeline(transaction=False) as pipeline:
+        for job in jobs:
+            pipeline.xlen(names.events(job))
+        lengths = dict(zip(jobs, pipeline.execute(), strict=True))
+    longest = max(lengths, key=lambda job: lengths[job], default=None)
+    since_ms, why = trouble
+    return History(
+        stopped_since=datetime.fromtimestamp(int(since_ms) / 1000, tz=UTC) if since_ms else None,
+        why=(why or b"").decode(),
+        job=longest,
+        entries=lengths[longest] if longest is not None else 0,
+    )

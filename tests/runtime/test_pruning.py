@@ -1,0 +1,96 @@
+"""What is taken away after a while, and what stays."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from knox.models import AuthToken
+
+from controlplane.core.states import JobState
+from controlplane.fleet.models import AgentSample, EnrolmentToken
+from controlplane.jobs.models import Decision, Job
+from controlplane.runtime.pruning import Limits, old_jobs, prune
+from controlplane.telemetry.history import has_detail, read_columns
+from controlplane.telemetry.models import Chunk, Evaluation, RawEvent, Report, Rollup
+from tests.frontend import factories
+from tests.frontend.factories import EVEN, Pace
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def job(days: int, *, state: JobState = JobState.SUCCEEDED, **more: Any) -> Job:
+    """One that ended so many days ago, with 12 iterations of 4 workers."""
+    row = factories.make_job(state=state, finished_at=NOW - timedelta(days=days), **more)
+    factories.make_reports(row, [Pace(shares=EVEN)] * 12)
+    factories.make_scores(row, every=4, until=12)
+    factories.make_decisions(row)
+    RawEvent.objects.create(job=row, incarnation=0, stream_id="1-0", kind="report", payload=b"")
+    return row
+
+
+def limits(**more: Any) -> Limits:
+    return Limits(now=NOW, **{"keep_jobs": 0} | more)
+
+
+def test_detail_of_old_jobs_goes_and_what_tells_their_story_stays() -> None:
+    old, young = job(31), job(29)
+    running = job(400, state=JobState.RUNNING)
+    before = read_columns(old.pk, ("samples",))[2]["samples"].sum()
+    counted = prune(limits())
+    assert {name: counted[name] for name in ("jobs", "events", "reports")} == {"jobs": 1, "events": 1, "reports": 48}
+    for table in (RawEvent, Report):
+        assert set(table.objects.values_list("job_id", flat=True)) == {young.pk, running.pk}
+    assert not Chunk.objects.filter(job=old).exists()
+    for kept in (Rollup, Decision, Evaluation):
+        assert kept.objects.filter(job=old).exists()
+    assert not has_detail(old.pk)
+    assert (before, list(read_columns(old.pk, ("samples",))[2]["samples"])) == (12 * 64, [64, 64])
+    assert prune(limits())["jobs"] == 0
+
+
+def test_the_last_jobs_that_ended_keep_everything() -> None:
+    ages = [job(days).pk for days in (50, 40, 60)]
+    assert old_jobs(limits(keep_jobs=2)) == [ages[2]]
+    assert old_jobs(limits(keep_jobs=0, older_than=timedelta(days=45))) == [ages[0], ages[2]]
+
+
+def test_keys_tokens_and_samples_go_when_they_are_of_no_use() -> None:
+    old, user = job(31, idempotency_key="abc"), User.objects.create(username="ann")
+    Job.objects.filter(pk=old.pk).update(created_at=NOW - timedelta(days=31))
+    agent = factories.make_agents(1)[0]
+    AgentSample.objects.update(at=NOW - timedelta(days=31))
+    AgentSample.objects.create(agent=agent, at=NOW - timedelta(days=1), cpu=0.5, memory=0.5)
+    for days in (-1, 1):
+        expiry = NOW + timedelta(days=days)
+        AuthToken.objects.create(user=user)[0]
+        AuthToken.objects.filter(expiry__gt=NOW + timedelta(days=2)).update(expiry=expiry)
+        EnrolmentToken.objects.create(digest=str(days), expires_at=expiry)
+    counted = prune(limits())
+    kinds = ("idempotency keys", "machine samples", "API tokens", "enrolment tokens")
+    assert {kind: counted[kind] for kind in kinds} == dict(zip(kinds, (1, 6, 1, 1), strict=True))
+    assert AgentSample.objects.count() == EnrolmentToken.objects.count() == AuthToken.objects.count() == 1
+
+
+def test_the_command_counts_before_it_takes() -> None:
+    old = job(40)
+    Job.objects.filter(pk=old.pk).update(finished_at=datetime.now(UTC) - timedelta(days=40))
+    told = StringIO()
+    call_command("prune", "--dry-run", "--keep-jobs", "0", "--json", stdout=told)
+    assert json.loads(told.getvalue())["removed"]["reports"] == 48
+    assert Report.objects.count() == 48
+    told = StringIO()
+    call_command("prune", "--older-than", "5w", "--keep-jobs", "0", stdout=told, stderr=StringIO())
+    assert told.getvalue().startswith("1 events, 48 reports, ")
+    assert Report.objects.count() == 0
+
+
+@pytest.mark.parametrize("bad", ["30", "d", "-3d", "3y"])
+def test_an_age_that_is_none_is_refused(bad: str) -> None:
+    with pytest.raises(CommandError, match="expected a number and h, d or w"):
+        call_command("prune", f"--older-than={bad}")

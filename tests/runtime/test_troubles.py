@@ -1,0 +1,159 @@
+"""A database that takes nothing for a while: it is said, nothing is lost, and copying goes on by itself."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from threading import Event
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import DataError, OperationalError, connection
+from django.db.backends.signals import connection_created
+from django.db.utils import InternalError
+from django.test import Client as Browser
+
+from controlplane.jobs.models import Job
+from controlplane.protocol.spec import spec_document
+from controlplane.runtime import log, names
+from controlplane.runtime.ingest import run_ingest
+from controlplane.runtime.redis import Client
+from controlplane.runtime.troubles import WORTH_TELLING, explained, history, is_out_of_reach
+from controlplane.telemetry.models import Report
+from tests.runtime.support import SPEC, report, submit
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def job(client: Client, enqueued: list[int]) -> int:
+    row = Job.objects.create(name="digits", spec=spec_document(SPEC), submitted_by=User.objects.create(username="ann"))
+    submit(client, row.pk)
+    for number in range(2, 50):
+        log.append_event(row.pk, report(number), client=client)
+    return row.pk
+
+
+def full_disk() -> Callable[[], None]:
+    """No page more than there are; as SQLite itself says it. Gives what makes room again."""
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM")  # What earlier tests left free would be taken first.
+        cursor.execute("PRAGMA page_count")
+        pages = cursor.fetchone()[0]
+    _on_each_connection(f"PRAGMA max_page_count = {pages}")
+    return lambda: _on_each_connection("PRAGMA max_page_count = 1000000")
+
+
+def locked_tables() -> Callable[[], None]:
+    """Somebody else holds the database for longer than anybody waits. Gives what ends that."""
+    other = connection.copy()
+    other.ensure_connection()
+    if connection.vendor == "sqlite":
+        other.connection.execute("BEGIN IMMEDIATE")
+        _on_each_connection("PRAGMA busy_timeout = 20")
+    else:
+        other.connection.autocommit = False
+        other.connection.execute("LOCK TABLE telemetry_rawevent")
+        _on_each_connection("SET lock_timeout = 20")
+    return other.close
+
+
+def lost_connections() -> Callable[[], None]:
+    """The server ends our connection under our hands, as when it is restarted."""
+    connection.ensure_connection()
+    pid = connection.connection.info.backend_pid
+    other = connection.copy()
+    with closing(other), other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    return lambda: None
+
+
+statements: list[str] = []
+
+
+def _on_each_connection(statement: str) -> None:
+    """Now and whenever a connection is made anew, since ingest gives up a broken one."""
+    statements[:] = [statement]
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@pytest.fixture(autouse=True)
+def each_connection() -> Iterator[None]:
+    def prepare(*, connection: Any, **_: Any) -> None:
+        for statement in statements:
+            connection.connection.execute(statement)
+
+    connection_created.connect(prepare)
+    yield
+    connection_created.disconnect(prepare)
+    statements.clear()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "sentence"),
+    [
+        (full_disk, "its disk is full (database or disk is full): free some space on it."),
+        (locked_tables, "somebody else holds it locked (database is locked): end whatever"),
+    ]
+    if connection.vendor == "sqlite"
+    else [
+        (locked_tables, "somebody else holds it locked (canceling statement due to lock timeout"),
+        (lost_connections, "it is out of reach (terminating connection"),
+    ],
+)
+def test_a_database_that_takes_nothing_loses_nothing(
+    client: Client, job: int, break_it: Callable[[], Callable[[], None]], sentence: str
+) -> None:
+    mend, rounds, seen = break_it(), iter(range(20)), []
+
+    def renew() -> bool:
+        """Between two rounds: look, and mend it after the second failure."""
+        number = next(rounds)
+        seen.append(history(client))
+        if number == 2:
+            log.append_event(job, report(50), client=client)
+            mend()
+            statements.clear()
+        return number < 8
+
+    run_ingest(client, Event(), renew, pause_s=0.0)
+    assert sentence in seen[1].sentence
+    assert f"Nothing is lost: Redis keeps 49 entries of job {job}; from 100,000 on" in seen[1].sentence
+    assert history(client).sentence == ""
+    assert list(Report.objects.order_by("id").values_list("iteration", flat=True)) == list(range(49))
+    assert Job.objects.get(pk=job).samples == 49 * 8
+
+
+def test_an_operator_is_told_before_anybody_is_slowed_down(
+    client: Client, job: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.runtime.troubles.WORTH_TELLING", 40)
+    told = "History falls behind. Nothing is lost: Redis keeps 49 entries of job"
+    assert history(client).sentence == f"{told} {job}; from 100,000 on, its processes are slowed down."
+    monkeypatch.setattr(names, "LONG_LOG", 45)
+    assert history(client).sentence.endswith("are slowed down so that there are at most about 200,000.")
+    assert 0 < WORTH_TELLING < names.FULL_LOG
+
+
+def test_health_and_overview_say_that_history_stands_still(client: Client, job: int) -> None:
+    client.hset(names.INGEST_TROUBLE, mapping={"since_ms": 1_772_000_000_000, "why": "its disk is full."})
+    browser = Browser()
+    reply = browser.get("/readyz")
+    assert (reply.status_code, "History stands still since 2026-02-25" in reply.json()["detail"]) == (503, True)
+    assert "paceline_history_stopped 1.0" in browser.get("/metrics").content.decode()
+    User.objects.update(is_superuser=True)
+    browser.force_login(User.objects.get())
+    for page in ("/", "/live/"):
+        assert "History stands still since 2026-02-25" in browser.get(page).content.decode()
+    client.delete(names.INGEST_TROUBLE)
+    assert browser.get("/readyz").status_code == 200
+    assert "notice-bad" not in browser.get("/").content.decode()
+
+
+def test_only_the_database_itself_is_out_of_reach() -> None:
+    assert is_out_of_reach(OperationalError("server closed the connection"))
+    assert is_out_of_reach(InternalError("cannot execute INSERT in a read-only transaction"))
+    assert not is_out_of_reach(DataError("integer out of range"))
+    full = 'could not extend file "base/5/16412": No space left on device'
+    assert "free some space on it" in explained(OperationalError(full))
