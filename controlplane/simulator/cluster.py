@@ -5,7 +5,7 @@ It plays what processes do from their start to the job's end, and nothing that d
 
 from msgspec.structs import replace
 
-from controlplane.core.commands import IssuePlacement
+from controlplane.core.commands import IssuePlacement, StartProcess
 from controlplane.core.events import Assignment, JobSubmitted, ProcessDied, ServerHeard, SlotsAssigned
 from controlplane.policies.registry import resolve
 from controlplane.protocol.messages import ServerHello
@@ -14,19 +14,24 @@ from controlplane.protocol.spec import JobSpec, Synchronization
 from controlplane.simulator.control import BEGIN_MS, Driver, Recording
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.errors import Stuck
+from controlplane.simulator.handing import ELEMENT_BYTES, HandOver, bytes_of
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.machines import build_machine
 from controlplane.simulator.network import Network
 from controlplane.simulator.numerics.training import Training
+from controlplane.simulator.reassignment import Helpers, Reassignment
 from controlplane.simulator.scenario import Happening, Scenario
 from controlplane.simulator.servers import Servers
 from controlplane.simulator.waiting import who_waits
 from controlplane.simulator.workers import SimulatedWorker
 
-ELEMENT_BYTES = 4
+EXCHANGES_APART = 1_000_003
+"""Exchanges with servers waver by chance of their own."""
 NOTICE_S = 0.05
 """How soon an agent sees that a process of its machine has ended."""
 AGENT_OF_SERVERS = 1
+RESTART_S = 2.0
+"""What a process takes from its start to its hello, most of it imports."""
 PATIENCE_S = 120.0
 """A deadline of the engine's own may free the others for so long: a process that never says hello has 60 s."""
 
@@ -35,8 +40,17 @@ class Cluster:
     """One job of a scenario under one choice of policies."""
 
     def __init__(
-        self, scenario: Scenario, synchronization: Synchronization, *, seed: int, recording: Recording | None = None
+        self,
+        scenario: Scenario,
+        synchronization: Synchronization,
+        *,
+        seed: int,
+        recording: Recording | None = None,
+        reassignment: Reassignment | None = None,
+        until_target: bool = False,
     ) -> None:
+        """``until_target``: what follows once the target is reached is of no interest."""
+        self._until_target = until_target
         self.scenario = scenario
         self.spec: JobSpec = replace(scenario.spec, synchronization=synchronization, seed=seed)
         self.kernel = Kernel()
@@ -49,12 +63,17 @@ class Cluster:
         self.sizes: dict[int, int] = {}
         """Bytes of parameters at each server, by the placement."""
         self._placement = 0
+        self.helpers = Helpers(reassignment) if reassignment is not None else None
+        self._gone: set[int] = set()
+        """Workers whose machines run nothing of this job any more."""
         self.began_s = 0.0
         """When the job began to run."""
-        groups = scenario.machines
+        groups = self._groups = scenario.machines
         servers = [scenario.odd_servers.get(index, scenario.servers) for index in range(self.spec.servers)]
-        self.network = Network(self.kernel, [group.link for group in groups], servers)
-        self.servers = Servers(self.kernel, self.mathematics)
+        exchanges = Disturbances(scenario.exchanges, workers=len(groups) * len(servers), seed=seed + EXCHANGES_APART)
+        self.network = Network(self.kernel, [group.link for group in groups], servers, exchanges)
+        self.moves = HandOver(self.kernel, self.network, self.driver.tell)
+        self.servers = Servers(self.kernel, self.mathematics, self.moves.reach)
         wavering = Disturbances(scenario.wavering, workers=len(groups), seed=seed)
         self.workers = [
             SimulatedWorker(
@@ -79,15 +98,34 @@ class Cluster:
         self._start()
         self.kernel.run(until_s=self.scenario.horizon_s)
 
-    def hear_orders(self, rank: int, orders: Orders) -> None:
-        """A worker gets its orders."""
-        if self.workers[rank].orders is None:
+    def target_reached(self) -> None:
+        """The mathematics has come to where it was to come."""
+        if self._until_target:
+            self.kernel.halt()
+
+    def start_process(self, command: StartProcess) -> None:
+        """A worker's machine runs its process, unless that machine is gone; servers are there all the time."""
+        if command.role != "worker":
+            return
+        worker, group = self.workers[command.index], self._groups[command.index]
+        if worker.instance == command.instance:
+            self.kernel.at(max(self.now, group.starts_s), worker.hello)
+        elif command.index not in self._gone:
+            worker.begin_again(command.instance)
+            self.kernel.after(RESTART_S, worker.hello)
+
+    def hear_orders(self, rank: int, instance: str, orders: Orders) -> None:
+        """A worker gets its orders, unless they are for an earlier life of it."""
+        if instance != self.workers[rank].instance:
+            return
+        if not self.servers.closed_s and self.workers[rank].orders is None:
             self.began_s = self.now
         self.workers[rank].hear(orders)
 
-    def hear_server_orders(self, orders: ServerOrders) -> None:
+    def hear_server_orders(self, index: int, orders: ServerOrders) -> None:
         """A server gets its orders."""
         self.servers.hear(orders)
+        self.moves.hear(index, orders, self.servers.version)
 
     def hear_placement(self, command: IssuePlacement) -> None:
         """A worker gets the placement: the same for all, so the first one tells it."""
@@ -96,8 +134,7 @@ class Cluster:
         self._placement = command.version
         self.sizes = {}
         for block in command.blocks:
-            held = self.sizes.get(block.server, 0)
-            self.sizes[block.server] = held + (block.stop - block.start) * ELEMENT_BYTES
+            self.sizes[block.server] = self.sizes.get(block.server, 0) + bytes_of(block)
 
     def signs_of_life(self) -> dict[str, int]:
         """Everybody's last, as heartbeats would have brought them."""
@@ -113,27 +150,31 @@ class Cluster:
         driver, spec = self.driver, self.spec
         driver.append(JobSubmitted(spec=spec))
         workers = [Assignment(role="worker", index=rank, agent=rank + 2, slot=0) for rank in range(spec.workers)]
+        groups = self._groups
+        here = [place for place in workers if groups[place.index].joins_s is None]
+        for place in workers[len(here) :]:
+            self.kernel.at(groups[place.index].joins_s or 0.0, driver.append, SlotsAssigned(assignments=[place]))
         servers = [
             Assignment(role="server", index=index, agent=AGENT_OF_SERVERS, slot=index) for index in range(spec.servers)
         ]
-        driver.append(SlotsAssigned(assignments=workers + servers))
+        driver.append(SlotsAssigned(assignments=here + servers))
         for index in range(spec.servers):
             hello = ServerHello(
                 number=1, host="127.0.0.1", port=7000 + index, tensor_sizes=list(self.scenario.tensor_sizes)
             )
             driver.tell(ServerHeard(index=index, instance=f"s{index}.0.1", message=hello))
-        for worker, group in zip(self.workers, self.scenario.machines, strict=True):
-            self.kernel.at(group.starts_s, worker.hello)
         for happening in self.scenario.happenings:
             self.kernel.at(happening.at_s, self._happen, happening)
 
     def _happen(self, happening: Happening) -> None:
         index, role = happening.index, happening.role
         if role == "worker":
+            self._gone |= {index} if happening.kind == "leave" else set()
             self.workers[index].die(silent=happening.kind == "vanish")
         if happening.kind == "vanish":
             return
-        status, instance = (0 if happening.kind == "leave" else -9), f"{role[0]}{index}.0.1"
+        instance = self.workers[index].instance if role == "worker" else f"s{index}.0.1"
+        status = 0 if happening.kind == "leave" else -9
         died = ProcessDied(role=role, index=index, instance=instance, status=status)
         self.kernel.after(NOTICE_S, self.driver.tell, died)
 

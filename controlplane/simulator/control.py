@@ -18,6 +18,7 @@ from controlplane.core.commands import (
     IssuePlacement,
     IssueServerOrders,
     MoveJob,
+    StartProcess,
     TrainPredictor,
 )
 from controlplane.core.engine import Engine
@@ -48,10 +49,13 @@ class ControlPlane(Part, frozen=True, kw_only=True):
 class Job(Protocol):
     """The processes that the engine's commands are for."""
 
-    def hear_orders(self, rank: int, orders: Orders) -> None:
+    def start_process(self, command: StartProcess) -> None:
+        """A machine is to run a process."""
+
+    def hear_orders(self, rank: int, instance: str, orders: Orders) -> None:
         """A worker gets its orders."""
 
-    def hear_server_orders(self, orders: ServerOrders) -> None:
+    def hear_server_orders(self, index: int, orders: ServerOrders) -> None:
         """A server gets its orders."""
 
     def hear_placement(self, command: IssuePlacement) -> None:
@@ -111,6 +115,7 @@ class Driver:
         self._free_s = 0.0
         self._tick_ms: int | None = None
         self._effects: dict[type[AnyCommand], Callable[..., None]] = {
+            StartProcess: self._start_process,
             IssueOrders: self._issue_orders,
             IssueServerOrders: self._issue_server_orders,
             IssuePlacement: self._issue_placement,
@@ -180,13 +185,17 @@ class Driver:
 
     # -- what commands do
 
+    def _start_process(self, command: StartProcess) -> None:
+        if self.job is not None:
+            self.job.start_process(command)
+
     def _issue_orders(self, command: IssueOrders) -> None:
         assert self.job is not None
-        self._deliver(self.job.hear_orders, command.rank, command.orders)
+        self._deliver(self.job.hear_orders, command.rank, command.instance, command.orders)
 
     def _issue_server_orders(self, command: IssueServerOrders) -> None:
         assert self.job is not None
-        self._deliver(self.job.hear_server_orders, command.orders)
+        self._deliver(self.job.hear_server_orders, command.index, command.orders)
 
     def _issue_placement(self, command: IssuePlacement) -> None:
         assert self.job is not None

@@ -14,6 +14,7 @@ from controlplane.protocol.spec import Part
 from controlplane.simulator.background import Array, Background, Competitor, competing_load, generated_load, speed_left
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.errors import ScenarioError
+from controlplane.simulator.learned import Recorded, RecordedMachine
 from controlplane.simulator.series import Series
 
 Speed = Annotated[float, Meta(gt=0.0, description="Samples per second.")]
@@ -75,7 +76,7 @@ class TracedMachine(Part, frozen=True, kw_only=True, tag="traced"):
     repeats: bool = False
 
 
-MachineSpec = CpuMachine | GpuMachine | SharedMachine | CompetingMachine | TracedMachine
+MachineSpec = CpuMachine | GpuMachine | SharedMachine | CompetingMachine | TracedMachine | RecordedMachine
 
 
 class Machine(Protocol):
@@ -172,6 +173,8 @@ def build_machine(spec: MachineSpec, *, rank: int, seed: int, length_s: float, w
     """
     if isinstance(spec, CpuMachine | GpuMachine):
         return Batch(spec, rank, wavering)
+    if isinstance(spec, RecordedMachine):
+        return Recorded(spec, rank, seed)
     chance = np.random.default_rng([seed, rank])
     name = f"machine of w{rank}"
     if isinstance(spec, TracedMachine):

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from controlplane.protocol.base import Seconds
 from controlplane.protocol.spec import Part
+from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.kernel import Kernel
 
 BytesPerSecond = Annotated[float, Meta(gt=0.0)]
@@ -57,7 +58,19 @@ class ServerSpec(Part, frozen=True, kw_only=True):
     """What a server can move and sum up per second, each way. No limit: as much as comes."""
 
     bytes_per_s: BytesPerSecond | None = None
+    latency_s: Seconds = 0.0
+    """Of each worker's exchange with it, each way, however small."""
+    sums_bytes_per_s: BytesPerSecond | None = None
+    """How fast its CPU sums up what is pushed, where that is slower than the network; for good."""
     changes: tuple[ServerChange, ...] = ()
+
+    def rate_at(self, at_s: float) -> float | None:
+        """Bytes per second, then."""
+        found = self.bytes_per_s
+        for change in self.changes:
+            if at_s >= change.from_s:
+                found = change.bytes_per_s
+        return found
 
 
 class Pipe:
@@ -118,8 +131,11 @@ class Pipe:
 class Network:
     """The ways between the workers and the servers of one job."""
 
-    def __init__(self, kernel: Kernel, links: list[Link], servers: list[ServerSpec]) -> None:
-        self._kernel, self._links = kernel, links
+    def __init__(
+        self, kernel: Kernel, links: list[Link], servers: list[ServerSpec], exchanges: Disturbances | None = None
+    ) -> None:
+        """``exchanges``: how the exchanges of each worker with each server waver, by worker times servers + server."""
+        self._kernel, self._links, self._servers, self._exchanges = kernel, links, servers, exchanges
         self._constant = [link.bytes_per_s is None and not link.changes for link in links]
         self.is_shared = any(server.bytes_per_s is not None for server in servers)
         """Whether transfers of several workers slow each other down."""
@@ -135,21 +151,45 @@ class Network:
 
     def transfer(
         self, rank: int, sizes: Mapping[int, int], iteration: int, direction: int, done: Callable[..., None], *args: Any
-    ) -> None:
-        """Move so many bytes from (0: push) or to (1: pull) each server; ``done(*args)`` when all have arrived."""
+    ) -> dict[int, float]:
+        """Move so many bytes from (0: push) or to (1: pull) each server; ``done(*args)`` when all have arrived.
+
+        How long each server took, in seconds, is there when they have.
+        """
         arrival = _Arrival(self._kernel, len(sizes) + 1, done, args)
         self._kernel.after(self.direct_s(rank, sum(sizes.values()), iteration), arrival.one)
         for server, size in sizes.items():
             pipes = self._pipes[server]
             if pipes is None:
-                arrival.one()
+                arrival.of(server)
             else:
-                pipes[direction].send(size, arrival.one)
+                pipes[direction].send(self._wavering(rank, server, iteration) * size, self._arrived, server, arrival)
+        return arrival.took_s
+
+    def between_s(self, source: int, destination: int, size: int) -> float:
+        """Time for so many bytes from server to server, at the rate of the slower one."""
+        ends = self._servers[source], self._servers[destination]
+        rates = [spec.rate_at(self._kernel.now) for spec in ends]
+        known = [rate for rate in rates if rate is not None]
+        return ends[0].latency_s + ends[1].latency_s + (size / min(known) if known else 0.0)
+
+    def _arrived(self, server: int, arrival: "_Arrival") -> None:
+        latency_s = self._servers[server].latency_s
+        if latency_s:
+            self._kernel.after(latency_s, arrival.of, server)
+        else:
+            arrival.of(server)
+
+    def _wavering(self, rank: int, server: int, iteration: int) -> float:
+        if self._exchanges is None:
+            return 1.0
+        return self._exchanges.factor(rank * len(self._servers) + server, iteration)
 
     def _pipe(self, server: ServerSpec) -> tuple[Pipe, Pipe] | None:
         if server.bytes_per_s is None:
             return None
-        pipes = Pipe(self._kernel, server.bytes_per_s), Pipe(self._kernel, server.bytes_per_s)
+        sums = server.sums_bytes_per_s if server.sums_bytes_per_s is not None else server.bytes_per_s
+        pipes = Pipe(self._kernel, min(server.bytes_per_s, sums)), Pipe(self._kernel, server.bytes_per_s)
         for change in server.changes:
             for pipe in pipes:
                 self._kernel.at(change.from_s, pipe.limit, change.bytes_per_s)
@@ -159,10 +199,16 @@ class Network:
 class _Arrival:
     """Counts the parts of one transfer."""
 
-    __slots__ = ("_args", "_done", "_left")
+    __slots__ = ("_args", "_began_s", "_done", "_kernel", "_left", "took_s")
 
     def __init__(self, kernel: Kernel, parts: int, done: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self._kernel, self._began_s = kernel, kernel.now
         self._left, self._done, self._args = parts, done, args
+        self.took_s: dict[int, float] = {}
+
+    def of(self, server: int) -> None:
+        self.took_s[server] = self._kernel.now - self._began_s
+        self.one()
 
     def one(self) -> None:
         self._left -= 1

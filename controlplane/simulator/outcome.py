@@ -41,6 +41,14 @@ class Outcome(Value, frozen=True, kw_only=True):
     """The last, by rank."""
     progress: list[int]
     """Iterations of each worker."""
+    inconsistency: float = 0.0
+    """Updates that took effect between a worker's pull and its own (PSP 6.6), over the number of workers: mean"""
+    inconsistency_sd: float = 0.0
+    """and standard deviation over all iterations of all workers."""
+    moving_s: float = 0.0
+    """Mean time of a worker that waited for blocks on their way between servers."""
+    moved_bytes: int = 0
+    """That servers handed to one another."""
     updates_to_target: int | None = None
     time_to_target_s: float | None = None
     loss: float | None = None
@@ -74,6 +82,8 @@ def outcome_of(cluster: Cluster, policy: str, seed: int, digest: str | None) -> 
     seconds = max((worker.began_s for worker in workers), default=0.0) - cluster.began_s
     score = mathematics.scores[-1] if mathematics is not None and mathematics.scores else None
     reached = mathematics.reached if mathematics is not None else None
+    missed = sum(worker.missed for worker in workers) / max(1, reports)
+    spread = sum(worker.missed_squares for worker in workers) / max(1, reports) - missed * missed
     return Outcome(
         scenario=cluster.scenario.name,
         policy=policy,
@@ -93,6 +103,10 @@ def outcome_of(cluster: Cluster, policy: str, seed: int, digest: str | None) -> 
         communication=sum(worker.communication_s for worker in workers) / total_s,
         shares=[worker.share for worker in workers],
         progress=[worker.reports for worker in workers],
+        inconsistency=missed / max(1, len(workers)),
+        inconsistency_sd=max(0.0, spread) ** 0.5 / max(1, len(workers)),
+        moving_s=sum(worker.moving_s for worker in workers) / max(1, len(workers)),
+        moved_bytes=cluster.moves.moved_bytes,
         updates_to_target=reached[1] if reached else None,
         time_to_target_s=reached[0] - cluster.began_s if reached else None,
         loss=score[2] if score else None,

@@ -17,9 +17,24 @@ def simulate(scenario: Scenario, policy: str, *, seed: int = 0, recording: Recor
         SeriesEnded: if a recorded series is shorter than the job.
     """
     check(scenario)
-    cluster = Cluster(scenario, chosen(scenario, policy), seed=seed, recording=recording)
-    cluster.run()
+    cluster = play(scenario, policy, seed=seed, recording=recording)
     return outcome_of(cluster, policy, seed, recording.digest if recording is not None else None)
+
+
+def play(
+    scenario: Scenario, policy: str, *, seed: int = 0, recording: Recording | None = None, until_target: bool = False
+) -> Cluster:
+    """The whole run, for whoever wants to see more of it than its outcome. Raises as ``simulate`` does."""
+    cluster = Cluster(
+        scenario,
+        chosen(scenario, policy),
+        seed=seed,
+        recording=recording,
+        reassignment=scenario.reassigning.get(policy),
+        until_target=until_target,
+    )
+    cluster.run()
+    return cluster
 
 
 def compare(scenario: Scenario, policies: Sequence[str] = (), *, seed: int = 0) -> Iterator[Outcome]:

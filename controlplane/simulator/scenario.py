@@ -19,8 +19,17 @@ from controlplane.simulator.errors import ScenarioError
 from controlplane.simulator.machines import GpuMachine, MachineSpec
 from controlplane.simulator.network import Link, ServerSpec
 from controlplane.simulator.numerics.settings import Numerics
+from controlplane.simulator.reassignment import Reassignment
 
+DIGITS, DIGITS_CLASSES = 1797, 10
+DIGITS_FOR = ("softmax-regression", "mlp", "cnn")
 QUESTIONS = ("batching", "barrier", "placement", "data")
+SPLITS = "simulated workers have no splits of their own"
+NOT_PLAYED = {
+    "batching": {"deadline": "simulated workers do not cut iterations by time budgets"},
+    "data": {"rotation": SPLITS, "exchange": SPLITS},
+}
+"""Policies whose orders simulated workers do not carry out, with the reason."""
 
 
 class Group(Part, frozen=True, kw_only=True):
@@ -31,6 +40,8 @@ class Group(Part, frozen=True, kw_only=True):
     link: Link = Link()
     starts_s: Seconds = 0.0
     """When their processes say hello."""
+    joins_s: Seconds | None = None
+    """When slots for them are found, and they join the running job; None: they are there from its beginning."""
 
 
 class Happening(Part, frozen=True, kw_only=True):
@@ -73,6 +84,10 @@ class Scenario(Part, frozen=True, kw_only=True):
     odd_servers: dict[int, ServerSpec] = {}
     control: ControlPlane = ControlPlane()
     wavering: Wavering = Wavering()
+    exchanges: Wavering = Wavering()
+    """How a worker's exchanges with servers of limited bandwidth waver, each by itself."""
+    reassigning: dict[str, Reassignment] = {}
+    """Policies under which workers hand work to one another within an iteration: a baseline, see ``reassignment``."""
     numerics: Numerics | None = None
     """None: only times matter."""
     happenings: tuple[Happening, ...] = ()
@@ -105,6 +120,9 @@ def check(scenario: Scenario) -> None:
     for figure in scenario.paper:
         if figure.policy not in scenario.policies:
             raise ScenarioError("paper.policy", figure.policy, f"one of {', '.join(scenario.policies)}")
+    if scenario.spec.reduces:
+        raise ScenarioError("spec.communication", "all-reduce", "servers: sums among workers are not simulated")
+    _check_reassigning(scenario)
     _check_processes(scenario)
     _check_memory(scenario)
     _check_numerics(scenario)
@@ -129,6 +147,7 @@ def chosen(scenario: Scenario, name: str) -> Synchronization:
             cure = f"one of {', '.join(scenario.policies)}, or registered policies joined by + ({known})"
             raise ScenarioError("policies", part, cure)
         found = replace(found, **{questions[0]: Choice(name=part)})
+    _check_played("policies", found)
     return found
 
 
@@ -149,8 +168,45 @@ def _check_numerics(scenario: Scenario) -> None:
     optimizer = numerics.optimizer
     if numerics.problem == "lasso" and (optimizer.name != "sgd" or optimizer.momentum):
         raise ScenarioError("numerics.optimizer", optimizer, "sgd without momentum, which the lasso's shrinkage is for")
+    if numerics.federated is not None:
+        _check_federated(scenario)
+    if (
+        numerics.problem == "cnn"
+        and numerics.dataset == "generated"
+        and int(numerics.features**0.5) ** 2 < max(16, numerics.features)
+    ):
+        raise ScenarioError("numerics.features", numerics.features, "a square of at least 16: pixels of a picture")
+    if numerics.dataset == "digits":
+        _check_digits(numerics)
     if numerics.partition != "shared" and numerics.samples < 2 * scenario.spec.workers:
         raise ScenarioError("numerics.samples", numerics.samples, "at least two for each worker")
+
+
+def _check_reassigning(scenario: Scenario) -> None:
+    for label in scenario.reassigning:
+        if label not in scenario.policies:
+            raise ScenarioError("reassigning", label, f"one of {', '.join(scenario.policies)}")
+        if scenario.numerics is not None:
+            raise ScenarioError(f"reassigning.{label}", "a scenario with numerics", "one where only times matter")
+        if any(_gpus(scenario)):
+            raise ScenarioError(f"reassigning.{label}", "a GPU", "machines that take samples one after another")
+
+
+def _check_federated(scenario: Scenario) -> None:
+    """A round is made of every client's: work cannot be cut short, and nobody goes ahead."""
+    for label, policy in scenario.policies.items():
+        if policy.barrier.name != "bsp":
+            raise ScenarioError(
+                f"policies.{label}.barrier", policy.barrier.name, "bsp: a federated round waits for all"
+            )
+
+
+def _check_digits(numerics: Numerics) -> None:
+    if numerics.classes != DIGITS_CLASSES:
+        raise ScenarioError("numerics.classes", numerics.classes, f"{DIGITS_CLASSES}, as there are digits")
+    if numerics.problem not in DIGITS_FOR or numerics.samples + numerics.held_out != DIGITS:
+        found = f"{numerics.problem} on {numerics.samples} samples, {numerics.held_out} held out"
+        raise ScenarioError("numerics.dataset", found, f"{DIGITS} together, for one of {', '.join(DIGITS_FOR)}")
 
 
 def _check_policies(field: str, chosen: Synchronization) -> None:
@@ -158,6 +214,13 @@ def _check_policies(field: str, chosen: Synchronization) -> None:
         registry.check(chosen)
     except SpecError as error:
         raise ScenarioError(f"{field}.{error.field}", error.found, error.expected) from None
+    _check_played(field, chosen)
+
+
+def _check_played(field: str, chosen: Synchronization) -> None:
+    for question, names in NOT_PLAYED.items():
+        if (name := getattr(chosen, question).name) in names:
+            raise ScenarioError(field, name, f"another {question} policy: {names[name]}")
 
 
 def _check_processes(scenario: Scenario) -> None:
@@ -167,6 +230,17 @@ def _check_processes(scenario: Scenario) -> None:
         if happening.index >= count:
             found = f"{happening.role} {happening.index}"
             raise ScenarioError(f"happenings[{at}]", found, f"an index below {count}")
+        if happening.role == "server" and spec.elastic.restarts:
+            found = f"the end of a server, which would be started again {spec.elastic.restarts} times"
+            cure = "spec.elastic.restarts of 0: what a new server restores is not simulated"
+            raise ScenarioError(f"happenings[{at}]", found, cure)
+    here = [group for group in scenario.machines if group.joins_s is None]
+    if scenario.machines[: len(here)] != here:
+        raise ScenarioError("groups", "machines that join before others that do not", "those that join as the last")
+    least = spec.elastic.minimum_workers or spec.workers
+    if len(here) < least:
+        cure = f"spec.elastic.minimum_workers of at most {len(here)}" if here else "at least one from the beginning"
+        raise ScenarioError("groups", f"{spec.workers - len(here)} machines that join later", cure)
     for index in scenario.odd_servers:
         if index >= spec.servers:
             raise ScenarioError("odd_servers", index, f"an index below {spec.servers}")

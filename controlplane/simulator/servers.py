@@ -4,6 +4,7 @@ All servers are one here: an update counts when all of it has arrived, and a ver
 it. How long an update takes to each of them is the network's affair.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from controlplane.protocol.orders import ServerOrders
@@ -42,7 +43,11 @@ class Mathematics(Protocol):
 class Servers:
     """What all servers of the job hold together."""
 
-    def __init__(self, kernel: Kernel, mathematics: Mathematics | None) -> None:
+    def __init__(
+        self, kernel: Kernel, mathematics: Mathematics | None, reach: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """``reach`` is told each version when it has come to be."""
+        self._reach = reach
         self._kernel, self._mathematics = kernel, mathematics
         self.orders: ServerOrders | None = None
         self.version = 0
@@ -50,6 +55,8 @@ class Servers:
         """When each version came to be, from version 1 on; in synchronous modes."""
         self.updates = 0
         """Contributions that count."""
+        self.applied = 0
+        """Contributions that are in the parameters that a worker would pull now, or that are kept for them (PSP)."""
         self.contributed: dict[int, dict[int, int]] = {}
         """Of open iterations: samples by rank."""
         self._held: dict[int, list[tuple[Puller, int]]] = {}
@@ -116,6 +123,7 @@ class Servers:
     def _apply(self, rank: int, iteration: int, samples: int) -> None:
         assert self.orders is not None
         self.updates += 1
+        self.applied += 1
         if self._mathematics is None:
             return
         if self.orders.apply == "arrival":
@@ -125,11 +133,12 @@ class Servers:
 
     def _close(self) -> None:
         while not self.is_free(self.version) and self._is_complete():
-            self.contributed.pop(self.version, None)
+            self.applied += len(self.contributed.pop(self.version, ()))
             if self._mathematics is not None:
                 self._mathematics.close()
             self.version += 1
             self.closed_s.append(self._kernel.now)
+            self._reach(self.version)
             self._tell(self._held.pop(self.version, []))
 
     def _is_complete(self) -> bool:

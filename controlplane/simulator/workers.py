@@ -8,7 +8,15 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from controlplane.core.events import WorkerHeard, WorkerSaid
-from controlplane.protocol.messages import Computed, Held, IterationReport, ProgressReport, WorkerFinished, WorkerHello
+from controlplane.protocol.messages import (
+    Computed,
+    Exchanged,
+    Held,
+    IterationReport,
+    ProgressReport,
+    WorkerFinished,
+    WorkerHello,
+)
 from controlplane.protocol.orders import Orders
 from controlplane.simulator.machines import Machine
 
@@ -43,9 +51,15 @@ class SimulatedWorker:
         "_compute_to_s",
         "_generation",
         "_heard",
+        "_helps",
+        "_moving_s",
+        "_pull_took",
+        "_pulled_updates",
+        "_push_took",
         "_ready_s",
         "_released_s",
         "_said_held",
+        "_sizes",
         "_version_s",
         "attempt",
         "began_s",
@@ -55,6 +69,9 @@ class SimulatedWorker:
         "instance",
         "iteration",
         "machine",
+        "missed",
+        "missed_squares",
+        "moving_s",
         "number",
         "orders",
         "phase",
@@ -84,6 +101,13 @@ class SimulatedWorker:
         self.compute_s = self.communication_s = self.waiting_s = self.coordination_s = self.total_s = 0.0
         self._heard: list[Orders] = []
         self._said_held = -1
+        self._helps = False
+        self._pulled_updates = 0
+        self._moving_s = 0.0
+        self._sizes: dict[int, int] = {}
+        self._pull_took: dict[int, float] = {}
+        self._push_took: dict[int, float] = {}
+        self.missed = self.missed_squares = self.moving_s = 0.0
         self._generation = 0
         self.began_s = self._released_s = self._version_s = self._ready_s = 0.0
         self._compute_from_s = self._compute_to_s = 0.0
@@ -126,6 +150,13 @@ class SimulatedWorker:
         elif self.phase is Phase.STALE and orders.generation > self._generation:
             self._push_again()
 
+    def begin_again(self, instance: str) -> None:
+        """A new process of it is about to start, and knows nothing of the one before."""
+        self.instance, self.phase = instance, Phase.STARTING
+        self.orders, self.silent_s, self.number = None, None, 0
+        self.attempt += 1
+        self._heard, self._said_held = [], -1
+
     def die(self, *, silent: bool) -> None:
         """Stop acting; ``silent``: nobody says so."""
         self.attempt += 1
@@ -159,9 +190,11 @@ class SimulatedWorker:
         """The servers send what it has waited for."""
         cluster = self._cluster
         self._version_s = cluster.now
+        self._pulled_updates = cluster.servers.applied
         self.attempt += 1
         if cluster.network.is_shared:
-            cluster.network.transfer(self.rank, cluster.sizes, self.iteration, 1, self._pulled, self.attempt)
+            sizes = self._sizes = cluster.sizes
+            self._pull_took = cluster.network.transfer(self.rank, sizes, self.iteration, 1, self._pulled, self.attempt)
         else:
             self._have(cluster.now + cluster.network.direct_s(self.rank, cluster.bytes, self.iteration))
 
@@ -203,13 +236,15 @@ class SimulatedWorker:
         newest = self.orders
         assert newest is not None
         self._set_range(orders, k)
+        self._helps = False
         self.phase = Phase.COMPUTE
         self.attempt += 1
         self._compute_from_s = from_s
         self._compute_to_s = end_s = self.machine.finish_s(self.share, from_s, k)
         if cluster.mathematics is not None:
             cluster.mathematics.begin(self)
-        if newest.announce or newest.progress_s is not None or cluster.network.is_shared:
+        is_plain = cluster.helpers is None and not cluster.network.is_shared
+        if newest.announce or newest.progress_s is not None or not is_plain:
             cluster.kernel.at(end_s, self._computed, self.attempt)
             if newest.progress_s is not None and newest.cut != k:
                 cluster.kernel.at(from_s + newest.progress_s, self._progress, self.attempt)
@@ -262,6 +297,38 @@ class SimulatedWorker:
         if orders.progress_s is not None:
             self._cluster.kernel.after(orders.progress_s, self._progress, attempt)
 
+    # -- work that is handed over within an iteration (a baseline)
+
+    @property
+    def now(self) -> float:
+        """Virtual time."""
+        return self._cluster.now
+
+    @property
+    def computes_until_s(self) -> float:
+        """When it will have computed, as it is."""
+        return self._compute_to_s
+
+    def is_computing(self, iteration: int) -> bool:
+        """Whether it is computing its own share of that iteration, and can hand over some of it."""
+        return self.phase is Phase.COMPUTE and self.iteration == iteration and not self._helps and self.is_alive
+
+    def left_at(self, at_s: float) -> int:
+        """How many samples of its own it will not have processed by then."""
+        return self.share - self.machine.processed(self.share, self._compute_from_s, at_s, self.iteration)
+
+    def hand_over(self, samples: int) -> None:
+        """So many of its samples are somebody else's now."""
+        self.share -= samples
+        self.attempt += 1
+        self._compute_to_s = self.machine.finish_s(self.share, self._compute_from_s, self.iteration)
+        self._cluster.kernel.at(max(self._cluster.now, self._compute_to_s), self._computed, self.attempt)
+
+    def take_over(self, samples: int) -> None:
+        """So many more are its own."""
+        self.share += samples
+        self._helps = True
+
     # -- push and report
 
     def _computed(self, attempt: int) -> None:
@@ -269,13 +336,32 @@ class SimulatedWorker:
             return
         cluster, orders = self._cluster, self.orders
         assert orders is not None
+        if cluster.helpers is not None and (until_s := cluster.helpers.help_of(self, cluster.workers)) is not None:
+            self._compute_to_s = until_s
+            cluster.kernel.at(until_s, self._computed, attempt)
+            return
         self.phase = Phase.PUSH
         self.attempt += 1
+        self._moving_s = 0.0
         if orders.announce:
             number, k = self.number + 1, self.iteration
             self.say(Computed(number=number, generation=orders.generation, iteration=k, samples=self.share))
+        if cluster.moves.holds(self.iteration):
+            cluster.moves.wait(self._push_when_moved, self.attempt)
+        else:
+            self._push()
+
+    def _push_when_moved(self, attempt: int) -> None:
+        """Blocks have moved that this update is for: it has waited since it was computed."""
+        if attempt == self.attempt and self.is_alive:
+            self._moving_s = self._cluster.now - self._compute_to_s
+            self._push()
+
+    def _push(self) -> None:
+        cluster = self._cluster
         if cluster.network.is_shared:
-            cluster.network.transfer(self.rank, cluster.sizes, self.iteration, 0, self._pushed, self.attempt)
+            sizes = self._sizes = cluster.sizes
+            self._push_took = cluster.network.transfer(self.rank, sizes, self.iteration, 0, self._pushed, self.attempt)
         else:
             cluster.kernel.after(
                 cluster.network.direct_s(self.rank, cluster.bytes, self.iteration), self._pushed, self.attempt
@@ -290,7 +376,10 @@ class SimulatedWorker:
         orders, k = self.orders, self.iteration
         assert orders is not None
         self._generation = orders.generation
+        missed = self._cluster.servers.applied - self._pulled_updates
         if self._cluster.servers.push(self.rank, k, self.share):
+            self.missed += missed
+            self.missed_squares += missed * missed
             self._report(k)
         else:
             self.phase = Phase.STALE
@@ -302,9 +391,9 @@ class SimulatedWorker:
         shared_s = self._compute_from_s - self._ready_s
         held_s = min(max(self.began_s + orders.held_s - self._ready_s, 0.0), shared_s)
         coordination_s = shared_s - held_s
-        waiting_s = self._version_s - self.began_s + held_s
+        waiting_s = self._version_s - self.began_s + held_s + self._moving_s
         compute_s = self._compute_to_s - self._compute_from_s
-        pull_s, push_s = self._ready_s - self._version_s, now - self._compute_to_s
+        pull_s, push_s = self._ready_s - self._version_s, now - self._compute_to_s - self._moving_s
         self.reports += 1
         self.samples += self.share
         self.compute_s += compute_s
@@ -312,6 +401,7 @@ class SimulatedWorker:
         self.waiting_s += waiting_s
         self.coordination_s += coordination_s
         self.total_s += now - self.began_s
+        self.moving_s += self._moving_s
         cpu, memory = self.machine.load(now, self.share)
         mathematics = self._cluster.mathematics
         self.began_s, self.iteration, self.phase = now, k + 1, Phase.BOUNDARY
@@ -330,7 +420,18 @@ class SimulatedWorker:
                 coordination_s=coordination_s,
                 cpu=cpu,
                 memory=memory,
+                moving_s=self._moving_s,
+                exchanges=self._exchanges() if self._cluster.network.is_shared else [],
             )
         )
         # Orders are carried out when they arrive, never in the middle of this: the boundary is still its own.
         self._go_on()
+
+    def _exchanges(self) -> list[Exchanged]:
+        """Those with servers that it both pulled from and pushed to."""
+        pulled, pushed, sizes = self._pull_took, self._push_took, self._sizes
+        return [
+            Exchanged(server=server, bytes=sizes[server], push_s=pushed[server], pull_s=pulled[server])
+            for server in sorted(sizes)
+            if server in pulled and server in pushed
+        ]

@@ -56,6 +56,21 @@ def test_an_unknown_policy_is_refused_before_anything_runs_with_those_that_there
         list(compare(world(), ["bsp", "uniform+fastest"]))
 
 
+@pytest.mark.parametrize(
+    ("policies", "why"),
+    [("deadline", "time budgets"), ("rotation", "no splits"), ("lb-bsp-cpu+exchange", "no splits")],
+)
+def test_policies_that_simulated_workers_do_not_carry_out_are_refused(policies: str, why: str) -> None:
+    with pytest.raises(ScenarioError, match=why):
+        list(compare(world(), [policies]))
+
+
+def test_a_job_without_servers_is_refused() -> None:
+    reducing = msgspec.structs.replace(world().spec, communication="all-reduce", servers=0)
+    with pytest.raises(ScenarioError, match=r"spec.communication: found 'all-reduce', expected servers"):
+        simulate(msgspec.structs.replace(world(), spec=reducing), "bsp")
+
+
 def test_a_series_that_ends_before_the_job_is_refused_with_the_machine() -> None:
     short = TracedMachine(samples_per_second=100.0, cpu=(0.0,) * 5, memory=(0.0,) * 5, step_s=1.0)
     with pytest.raises(SeriesEnded, match="machine of w0, speed: its 5 values of 1 s end at 5 s"):

@@ -3,7 +3,7 @@
 import pytest
 
 from controlplane.core.commands import MoveProcess, SetRoster
-from controlplane.protocol.spec import Stop
+from controlplane.protocol.spec import Elastic, Stop
 from controlplane.simulator.control import Recording
 from controlplane.simulator.errors import ScenarioError, Stuck
 from controlplane.simulator.machines import CpuMachine
@@ -25,7 +25,43 @@ def test_the_others_go_on_without_a_worker_that_is_gone(policy: str, kind: str) 
     assert outcome.state == "succeeded"
     assert outcome.progress[0] < max(outcome.progress)
     if outcome.seconds > 6.0:
-        assert rosters(recording) == [[0, 1, 2, 3], [1, 2, 3]]
+        assert rosters(recording)[:2] == [[0, 1, 2, 3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("policy", ["bsp", "lb-bsp", "asp", "ssp"])
+def test_a_worker_that_crashed_is_started_again_and_counts_again(policy: str) -> None:
+    recording = Recording(keep=True)
+    scenario = world(stop=Stop(iterations=80), happenings=(Happening(kind="crash", at_s=1.0, index=2),))
+    outcome = simulate(scenario, policy, recording=recording)
+    assert outcome.state == "succeeded"
+    assert rosters(recording) == [[0, 1, 2, 3], [0, 1, 3], [0, 1, 2, 3]]
+    assert sum(outcome.shares) == 256 or policy in ("asp", "ssp")
+
+
+def test_who_leaves_does_not_come_back() -> None:
+    recording = Recording(keep=True)
+    happenings = (Happening(kind="leave", at_s=1.0, index=2),)
+    simulate(world(stop=Stop(iterations=80), happenings=happenings), "bsp", recording=recording)
+    assert rosters(recording) == [[0, 1, 2, 3], [0, 1, 3]]
+
+
+@pytest.mark.parametrize("policy", ["bsp", "lb-bsp", "asp", "pssp"])
+def test_a_machine_that_joins_a_running_job_takes_its_part(policy: str) -> None:
+    recording = Recording(keep=True)
+    late = Group(count=1, machine=CpuMachine(samples_per_second=1000.0), joins_s=15.0)
+    job = spec(workers=3, stop=Stop(iterations=120), elastic=Elastic(minimum_workers=2))
+    outcome = simulate(world(spec=job, groups=(*machines(500.0, 500.0), late)), policy, recording=recording)
+    assert outcome.state == "succeeded"
+    assert rosters(recording) == [[0, 1], [0, 1, 2]]
+    assert outcome.progress[2] > 0
+
+
+def test_machines_that_join_come_last_and_enough_are_there_from_the_beginning() -> None:
+    late = Group(count=1, machine=CpuMachine(samples_per_second=1000.0), joins_s=3.0)
+    with pytest.raises(ScenarioError, match=r"groups: found '1 machines that join later', expected spec.elastic.min"):
+        simulate(world(spec=spec(workers=3), groups=(*machines(500.0, 500.0), late)), "bsp")
+    with pytest.raises(ScenarioError, match="expected those that join as the last"):
+        simulate(world(spec=spec(workers=2), groups=(late, *machines(500.0))), "bsp")
 
 
 def test_an_agent_says_at_once_what_silence_says_after_four_seconds() -> None:
@@ -40,9 +76,10 @@ def test_an_agent_says_at_once_what_silence_says_after_four_seconds() -> None:
 
 
 def test_a_job_without_a_server_fails_and_says_why() -> None:
-    outcome = simulate(world(happenings=(Happening(kind="crash", at_s=1.0, index=1, role="server"),)), "bsp")
+    crash = (Happening(kind="crash", at_s=1.0, index=0, role="server"),)
+    outcome = simulate(world(happenings=crash, spec=spec(elastic=Elastic(restarts=0))), "bsp")
     assert (outcome.state, outcome.iterations) == ("failed", 4)
-    assert "s1 was ended by signal 9" in outcome.why
+    assert "s0 was ended by signal 9" in outcome.why
 
 
 def test_a_job_begins_when_the_last_process_says_hello() -> None:

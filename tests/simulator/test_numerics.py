@@ -5,11 +5,12 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from controlplane.protocol.spec import Evaluate, Stop, Synchronization
+from controlplane.protocol.spec import Choice, Evaluate, Stop, Synchronization
 from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.machines import CpuMachine
 from controlplane.simulator.numerics.data import build_problem, partition
-from controlplane.simulator.numerics.settings import Numerics, Optimizer, ProblemName, Target
+from controlplane.simulator.numerics.rounds import local_changes, stacked, steps_and_batch
+from controlplane.simulator.numerics.settings import Federated, Numerics, Optimizer, ProblemName, Target
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenario import Scenario, chosen
 from tests.simulator.worlds import alike, spec, world
@@ -20,6 +21,7 @@ STEPS = {"k-means": 1.0, "matrix-factorisation": 0.05, "mlp": 0.5, "lasso": 0.05
 
 def settings(problem: str, **changes: object) -> Numerics:
     fields = {"problem": problem, "samples": 600, "held_out": 300, "features": 8, "classes": 3, "data_seed": 3}
+    fields |= {"features": 16} if problem == "cnn" else {}
     lr = STEPS.get(problem, 0.3)
     return Numerics(**(fields | {"optimizer": Optimizer(lr=lr), "penalty": 0.01} | changes))
 
@@ -157,3 +159,68 @@ def test_a_worker_with_a_part_of_its_own_goes_on_where_it_stopped_or_begins_anew
         return int(np.abs(weights).sum() * 1e6)
 
     assert touched(resumes=True) != touched(resumes=False)
+
+
+def test_the_convolutional_network_learns_the_bundled_digits() -> None:
+    numerics = Numerics(
+        problem="cnn",
+        dataset="digits",
+        samples=1497,
+        held_out=300,
+        classes=10,
+        hidden=16,
+        optimizer=Optimizer(name="adam", lr=0.01),
+    )
+    job = spec(batch_size=16, stop=Stop(iterations=120), evaluate=Evaluate(every=40))
+    accuracy = simulate(world(spec=job, numerics=numerics, baseline="bsp"), "bsp").accuracy
+    assert accuracy is not None
+    assert accuracy > 0.85
+
+
+def test_uneven_parts_have_every_label_one_after_the_other() -> None:
+    labels = np.arange(40) % 2.0
+    parts = partition("uneven", labels, 4, 3)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(40))
+    assert all(np.all(np.diff(labels[part]) >= 0) and len(set(labels[part])) == 2 for part in parts)
+
+
+def federated(**changes: object) -> Scenario:
+    numerics = settings(
+        "softmax-regression",
+        partition="sorted",
+        features=16,
+        classes=4,
+        separation=2.0,
+        optimizer=Optimizer(lr=0.01),
+        federated=Federated(**changes),
+    )
+    policies = {"bsp": Synchronization(), "lb": Synchronization(batching=Choice(name="lb-bsp-federated"))}
+    return training(numerics, policies=policies, spec=spec(batch_size=20, stop=Stop(iterations=30)))
+
+
+def test_a_round_of_one_step_each_is_the_mean_of_single_steps() -> None:
+    problem = build_problem(settings("logistic-regression", penalty=0.0), 3)
+    starts = np.zeros((2, problem.size))
+    draws = [[np.array([1, 2, 3])], [np.array([4, 5])]]
+    changes, _ = local_changes(problem, starts, draws, [0.1, 0.2])
+    for row, rate in enumerate((0.1, 0.2)):
+        samples, mask = stacked([draws[row][0]])
+        gradient = problem.sums(starts[:1], samples, mask)[0][0] / len(draws[row][0])
+        assert changes[row] == pytest.approx(rate * gradient)
+
+
+@pytest.mark.parametrize(
+    ("scales", "expected"), [("batch", (20, 150, 1.0)), ("steps", (30, 100, 1.0)), ("rate", (20, 150, 1.5))]
+)
+def test_a_share_changes_the_batch_or_the_steps_or_the_rate_too(scales: str, expected: tuple[int, int, float]) -> None:
+    assert steps_and_batch(Federated(local_steps=20, scales=scales), 150, 100) == expected
+
+
+def test_scaling_steps_by_speed_loses_accuracy_on_unlike_data_and_scaling_batches_does_not() -> None:
+    even = simulate(federated(), "bsp").accuracy
+    batches, steps = (simulate(federated(scales=scales), "lb").accuracy for scales in ("batch", "steps"))
+    assert even is not None
+    assert batches is not None
+    assert steps is not None
+    assert batches > even - 0.03
+    assert steps < batches - 0.03

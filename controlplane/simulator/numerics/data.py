@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from controlplane.simulator.numerics.convolution import Cnn
 from controlplane.simulator.numerics.problems import (
     Array,
     Factorisation,
@@ -40,6 +41,10 @@ def partition(kind: Partition, labels: Array, workers: int, seed: int) -> list[I
     if kind == "iid":
         return np.array_split(chance.permutation(len(labels)), workers)
     order = np.lexsort((chance.random(len(labels)), labels))
+    if kind == "uneven":
+        # Every part has some of each label, one label after the other: who never gets to its end misses some labels.
+        parts = np.array_split(chance.permutation(len(labels)), workers)
+        return [part[np.argsort(labels[part], kind="stable")] for part in parts]
     if kind == "sorted":
         parts = np.array_split(order, workers)
     elif kind == "shards":
@@ -58,9 +63,28 @@ def _clouds(settings: Numerics, chance: np.random.Generator, classes: int) -> tu
     means *= settings.separation / np.linalg.norm(means, axis=1, keepdims=True)
     labels = chance.integers(0, classes, count)
     inputs = means[labels] + chance.normal(0.0, 1.0, (count, settings.features))
+    if settings.density < 1.0:
+        inputs *= chance.random(inputs.shape) < settings.density
     wrong = chance.random(count) < settings.noise
     labels = np.where(wrong, chance.integers(0, classes, count), labels)
     return _with_ones(inputs), labels.astype(np.float64)
+
+
+def _classified(settings: Numerics, chance: np.random.Generator, classes: int) -> tuple[Array, Array]:
+    """Inputs with a column of ones, and labels, those to be held out first."""
+    if settings.dataset == "generated":
+        return _clouds(settings, chance, classes)
+    inputs, labels = _digits(chance)
+    return _with_ones(inputs), labels
+
+
+def _digits(chance: np.random.Generator) -> tuple[Array, Array]:
+    """1,797 pictures of 8 x 8 pixels, ten classes, in an order of their own for each seed."""
+    from sklearn.datasets import load_digits  # its import takes a second, and only some scenarios want it
+
+    found = load_digits()
+    order = chance.permutation(len(found.target))
+    return found.data[order] / 16.0, found.target[order].astype(np.float64)
 
 
 def _with_ones(inputs: Array) -> Array:
@@ -70,7 +94,7 @@ def _with_ones(inputs: Array) -> Array:
 def _classifier(loss: Callable[..., tuple[Array, Array]]) -> Callable[[Numerics, np.random.Generator], Problem]:
     def build(settings: Numerics, chance: np.random.Generator) -> Problem:
         classes = settings.classes if loss is softmax else 2
-        inputs, labels = _clouds(settings, chance, classes)
+        inputs, labels = _classified(settings, chance, classes)
         outputs = classes if loss is softmax else 1
         return Linear(inputs, labels, settings.held_out, loss, outputs=outputs, ridge=settings.penalty, lasso=0.0)
 
@@ -97,8 +121,14 @@ def _k_means(settings: Numerics, chance: np.random.Generator) -> Problem:
 
 
 def _mlp(settings: Numerics, chance: np.random.Generator) -> Problem:
-    inputs, labels = _clouds(settings, chance, settings.classes)
+    inputs, labels = _classified(settings, chance, settings.classes)
     return Mlp(inputs, labels, settings.held_out, hidden=settings.hidden, classes=settings.classes)
+
+
+def _cnn(settings: Numerics, chance: np.random.Generator) -> Problem:
+    """On pictures: those of the digits, or clouds around one picture per class."""
+    inputs, labels = _classified(settings, chance, settings.classes)
+    return Cnn(inputs[:, :-1], labels, settings.held_out, hidden=settings.hidden, classes=settings.classes)
 
 
 def _factorisation(settings: Numerics, chance: np.random.Generator) -> Problem:
@@ -119,4 +149,5 @@ _BUILDERS: Final[dict[str, Callable[[Numerics, np.random.Generator], Problem]]] 
     "k-means": _k_means,
     "matrix-factorisation": _factorisation,
     "mlp": _mlp,
+    "cnn": _cnn,
 }

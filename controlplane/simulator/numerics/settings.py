@@ -8,12 +8,24 @@ from controlplane.protocol.base import Positive
 from controlplane.protocol.spec import Part
 
 ProblemName = Literal[
-    "logistic-regression", "softmax-regression", "svm", "lasso", "ridge", "k-means", "matrix-factorisation", "mlp"
+    "logistic-regression",
+    "softmax-regression",
+    "svm",
+    "lasso",
+    "ridge",
+    "k-means",
+    "matrix-factorisation",
+    "mlp",
+    "cnn",
 ]
 
-Partition = Literal["shared", "iid", "shards", "sorted"]
-"""Whose samples are whose: everybody draws from one seeded permutation; or each worker has its own part: at random; of
-two shards sorted by label, as PSP 6.1; or a stretch of the data as sorted by label."""
+Partition = Literal["shared", "iid", "uneven", "shards", "sorted"]
+"""Whose samples are whose: everybody draws from one seeded permutation; or each worker has its own part: at random; at
+random, but the samples of one label after those of another; of two shards sorted by label, as PSP 6.1; or a stretch of
+the data as sorted by label."""
+
+Dataset = Literal["generated", "digits"]
+"""Drawn anew for each data seed, or the pictures of digits that come with scikit-learn."""
 
 
 class Optimizer(Part, frozen=True, kw_only=True):
@@ -31,17 +43,32 @@ class Target(Part, frozen=True, kw_only=True):
     accuracy: float | None = None
 
 
+class Federated(Part, frozen=True, kw_only=True):
+    """Rounds of local steps, of which each client sends what came of them (FedAvg, LB-BSP 3.5)."""
+
+    local_steps: Positive = 20
+    """Tau."""
+    scales: Literal["batch", "steps", "rate"] = "batch"
+    """What a client's share changes: the samples of each step; the number of steps instead; or the samples and the
+    learning rate with them (Fig. 13)."""
+    weights: Literal["equal", "samples"] = "equal"
+    """Of the clients in the mean: alike, or by the samples that they processed (ruling 10)."""
+
+
 class Numerics(Part, frozen=True, kw_only=True):
     """A model, its data and its optimiser."""
 
     problem: ProblemName
+    dataset: Dataset = "generated"
     samples: Positive = 4000
     held_out: Positive = 1000
     features: Positive = 20
     classes: Positive = 2
     """Of the labels; clusters of k-means; rank of a factorisation."""
     hidden: Positive = 16
-    """Of the MLP."""
+    """Of the MLP and the CNN."""
+    density: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    """Part of a generated sample's features that are not zero."""
     separation: Annotated[float, Meta(gt=0.0)] = 2.0
     """Distance of the classes' means, in standard deviations."""
     noise: Annotated[float, Meta(ge=0.0)] = 0.1
@@ -55,5 +82,6 @@ class Numerics(Part, frozen=True, kw_only=True):
     arrival_scale: Annotated[float, Meta(gt=0.0)] | None = None
     """Where updates are applied one by one: of the step; None: one over the number of workers (ruling 23)."""
     target: Target = Target()
+    federated: Federated | None = None
     data_seed: int | None = None
     """None: data change with the run's seed, as machines do."""

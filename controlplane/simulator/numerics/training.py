@@ -13,7 +13,8 @@ from controlplane.protocol.spec import JobSpec
 from controlplane.simulator.numerics.data import build_problem, partition
 from controlplane.simulator.numerics.optimisers import build_optimiser
 from controlplane.simulator.numerics.problems import Array, Indices
-from controlplane.simulator.numerics.settings import Numerics
+from controlplane.simulator.numerics.rounds import local_changes, stacked, steps_and_batch
+from controlplane.simulator.numerics.settings import Federated, Numerics
 
 
 class Reporter(Protocol):
@@ -38,6 +39,9 @@ class Surroundings(Protocol):
     def now(self) -> float:
         """Virtual time."""
 
+    def target_reached(self) -> None:
+        """The target was seen to be reached."""
+
 
 class Training:
     """All mathematics of one job."""
@@ -57,6 +61,8 @@ class Training:
         scale = settings.arrival_scale
         self._arrival_scale = scale if scale is not None else 1.0 / workers
         self._seed = seed
+        self._rounds: dict[int, int] = {}
+        """Federated: by rank, how many rounds of local steps were begun."""
         self._orders: dict[int, Indices] = {}
         self._pulled: dict[int, Array] = {}
         self._planned: dict[int, Indices] = {}
@@ -125,7 +131,12 @@ class Training:
     def _take(self, contributions: list[tuple[int, Array]], scale: float) -> None:
         samples = sum(count for count, _ in contributions)
         self.updates += len(contributions)
-        if samples:
+        if samples and self._settings.federated is not None:
+            equal = self._settings.federated.weights == "equal"
+            weights = [1.0 if equal else float(count) for count, _ in contributions]
+            mean = np.average([change for _, change in contributions], axis=0, weights=weights)
+            self.parameters = self.parameters - mean
+        elif samples:
             total = np.sum([summed for _, summed in contributions], axis=0)
             self.parameters = self.problem.step(self.parameters, total, samples, self._optimiser.mover(scale))
 
@@ -147,19 +158,37 @@ class Training:
     def _compute(self, ranks: list[int]) -> None:
         """For all of ``ranks`` at once; shorter shares are filled up and masked."""
         self._under_way.difference_update(ranks)
+        if self._settings.federated is not None:
+            self._train_locally(ranks, self._settings.federated)
+            return
         shares = [self._planned[rank] for rank in ranks]
-        longest = max(1, *(len(share) for share in shares))
-        samples = np.zeros((len(ranks), longest), dtype=np.int64)
-        mask = np.zeros((len(ranks), longest))
-        for row, share in enumerate(shares):
-            samples[row, : len(share)] = share
-            mask[row, : len(share)] = 1.0
+        samples, mask = stacked(shares)
         versions = [self._pulled[rank] for rank in ranks]
         is_one = all(version is versions[0] for version in versions)
         parameters = versions[0][None] if is_one else np.stack(versions)
         gradients, losses = self.problem.sums(parameters, samples, mask)
         for row, rank in enumerate(ranks):
             self._computed[rank] = len(shares[row]), gradients[row], float(losses[row])
+
+    def _train_locally(self, ranks: list[int], settings: Federated) -> None:
+        """A round of each client's own steps, on samples of its own part."""
+        usual, draws, rates = self._run.spec.batch_size, [], []
+        for rank in ranks:
+            share = len(self._planned[rank])
+            steps, batch, times = steps_and_batch(settings, share, usual)
+            chance = np.random.default_rng([self._seed, rank, self._rounds.get(rank, 0), 61])
+            part = self._own_part(rank)
+            draws.append([part[chance.integers(0, len(part), batch)] for _ in range(steps)])
+            rates.append(self._settings.optimizer.lr * times)
+            self._rounds[rank] = self._rounds.get(rank, 0) + 1
+        starts = np.stack([self._pulled[rank] for rank in ranks])
+        changes, losses = local_changes(self.problem, starts, draws, rates)
+        for row, rank in enumerate(ranks):
+            count = len(self._planned[rank])
+            self._computed[rank] = count, changes[row], float(losses[row]) * count
+
+    def _own_part(self, rank: int) -> Indices:
+        return self._parts[rank] if self._parts is not None else np.arange(self.sample_count)
 
     def _samples(self, rank: int, position: int, count: int) -> Indices:
         if self._parts is None:
@@ -199,6 +228,7 @@ class Training:
         hits_accuracy = target.accuracy is not None and accuracy is not None and accuracy >= target.accuracy
         if self.reached is None and (hits_loss or hits_accuracy):
             self.reached = self._run.now, self.updates
+            self._run.target_reached()
         worker.say(
             Evaluation(
                 number=worker.number + 1,

@@ -14,7 +14,12 @@ _FILES: Final = (
     "lb_bsp_four_gpus",
     "lb_bsp_cluster_b",
     "lb_bsp_levels",
+    "lb_bsp_oscillating",
+    "lb_bsp_federation",
+    "psld",
+    "psld_dynamic",
     "psp",
+    "psp_inconsistency",
     "a_bsp",
 )
 

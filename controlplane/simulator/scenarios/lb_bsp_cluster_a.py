@@ -39,7 +39,7 @@ def cluster(name: str, title: str, model: Model, batch: int, kinds: tuple[Gpu, .
         servers=4,
         batch_size=batch,
         limits=Limits(maximum=min(gpu(kind, model).memory_samples for kind in kinds) if len(kinds) == 1 else None),
-        stop=Stop(iterations=400),
+        stop=Stop(iterations=300),
         evaluate=Evaluate(every=1),
     )
     scenario: dict[str, Any] = {

@@ -26,6 +26,18 @@ FEMNIST: Final = Numerics(
 )
 """Shards as in section 6.1; a small network on generated data in place of a convolutional one on FEMNIST."""
 
+CNN: Final = Numerics(
+    problem="cnn",
+    dataset="digits",
+    samples=1_497,
+    held_out=300,
+    classes=10,
+    hidden=32,
+    partition="shards",
+    optimizer=Optimizer(name="adam", lr=0.001),
+)
+"""The shape of section 6.1's network, with one layer of each kind, on the digits that come with scikit-learn."""
+
 
 def cluster(name: str, title: str, workers: int, slow: int, slowness: float, **changes: Any) -> Scenario:
     """``slow`` of the workers take ``slowness`` times as long."""
@@ -36,15 +48,7 @@ def cluster(name: str, title: str, workers: int, slow: int, slowness: float, **c
             "2 s for an iteration of a usual worker, 20 % noise; the paper states neither, nor how many were slow "
             "where it does not vary them. Updates are applied on arrival, scaled by one over the number of workers."
         ),
-        "spec": JobSpec(
-            name=name,
-            workload=Workload(name="mlp"),
-            workers=workers,
-            servers=1,
-            batch_size=128,
-            stop=Stop(seconds=400.0),
-            evaluate=Evaluate(every=5),
-        ),
+        "spec": _job(name, workers),
         "policies": PSP,
         "groups": (Group(count=workers - slow, machine=usual), Group(count=slow, machine=slowed)),
         "tensor_sizes": (100_000,),
@@ -52,6 +56,18 @@ def cluster(name: str, title: str, workers: int, slow: int, slowness: float, **c
         "control": ControlPlane(latency_s=0.001),
     }
     return Scenario(name=name, title=title, baseline="bsp", **(fields | changes))
+
+
+def _job(name: str, workers: int, *, seconds: float = 400.0) -> JobSpec:
+    return JobSpec(
+        name=name,
+        workload=Workload(name="mlp"),
+        workers=workers,
+        servers=1,
+        batch_size=128,
+        stop=Stop(seconds=seconds),
+        evaluate=Evaluate(every=5),
+    )
 
 
 def pbsp(sample: int, **parameters: Any) -> Synchronization:
@@ -71,6 +87,12 @@ PSP: Final = {
 }
 
 SIZES: Final = {"bsp": BSP, **{f"pbsp-{size}": pbsp(size) for size in (0, 1, 2, 4, 8, 16, 24)}}
+
+PSSP_SIZES: Final = {
+    "bsp": BSP,
+    "ssp": ssp(4),
+    **{f"pssp-{size}": barrier("pssp", sample=size, staleness=4) for size in (2, 4, 8)},
+}
 
 STRATEGIES: Final = {
     "bsp": BSP,
@@ -99,6 +121,25 @@ SCENARIOS = (
         ),
     ),
     cluster("psp-32-sample-sizes", "pBSP with samples of 0 to 24 of 32 workers", 32, 6, 2.0, policies=SIZES),
+    cluster(
+        "psp-16-cnn",
+        "A small convolutional network on the bundled digits",
+        16,
+        4,
+        2.0,
+        policies={name: PSP[name] for name in ("bsp", "asp", "pbsp", "pbsp-held")},
+        spec=_job("psp-16-cnn", 16, seconds=120.0),
+        numerics=CNN,
+    ),
+    cluster(
+        "psp-16-sample-sizes",
+        "pSSP with samples of 2 to 8 of 16 workers",
+        16,
+        4,
+        2.0,
+        policies=PSSP_SIZES,
+        numerics=FEMNIST,
+    ),
     *(
         cluster(f"psp-slowness-{times}", f"4 of 16 workers {times} times slower", 16, 4, times, numerics=FEMNIST)
         for times in (2, 4, 6, 8)

@@ -1,0 +1,65 @@
+"""FlexRR's RapidReassignment as a baseline: work is handed over within an iteration, from worker to worker.
+
+Nothing here decides for the system: it models what LB-BSP sections 2.2.3 and 5.3 compare with. A worker that has
+nothing left asks the one that will be busy for the longest; that one hands over so many samples that both end together.
+Each hand-over takes a message there and back, and samples take longer where they were not meant to be processed. The
+engine knows nothing of it: to it, everybody's share is as BSP has it.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta
+
+from controlplane.protocol.base import Positive, Seconds
+from controlplane.protocol.spec import Part
+
+if TYPE_CHECKING:
+    from controlplane.simulator.workers import SimulatedWorker
+
+MAX_HAND_OVERS: Final = 16
+"""Of one worker in one iteration: each is half of what is left, so more are not worth their messages."""
+
+
+class Reassignment(Part, frozen=True, kw_only=True):
+    """What handing over costs."""
+
+    negotiation_s: Seconds = 0.05
+    """From the request of an idle worker until it begins with what it was handed."""
+    times: Annotated[float, Meta(ge=1.0)] = 1.25
+    """So many times as long a handed sample takes: it must be fetched, and its update be told apart."""
+    least: Positive = 2
+    """Fewer samples are not handed over."""
+
+
+class Helpers:
+    """All workers of a job, each of which may help any other."""
+
+    def __init__(self, settings: Reassignment) -> None:
+        self._settings = settings
+        self._given: dict[tuple[int, int], int] = {}
+        self.handed = 0
+        """Samples that changed hands."""
+
+    def help_of(self, idle: "SimulatedWorker", others: list["SimulatedWorker"]) -> float | None:
+        """When ``idle`` will have finished what it is handed now; None if there is nothing for it to do."""
+        now, settings = idle.now, self._settings
+        key = (idle.rank, idle.iteration)
+        if self._given.get(key, 0) >= MAX_HAND_OVERS:
+            return None
+        busy = [other for other in others if other is not idle and other.is_computing(idle.iteration)]
+        slowest = max(busy, key=lambda other: (other.computes_until_s, -other.rank), default=None)
+        if slowest is None or slowest.computes_until_s - now <= settings.negotiation_s:
+            return None
+        begin_s = now + settings.negotiation_s
+        left = slowest.left_at(begin_s)
+        own_s = idle.machine.finish_s(1000, begin_s, idle.iteration) - begin_s
+        its_s = slowest.computes_until_s - begin_s
+        own_rate, its_rate = 1000 / (own_s * settings.times), left / its_s if its_s > 0 else 0.0
+        taken = int(left * own_rate / (own_rate + its_rate)) if own_rate + its_rate > 0 else 0
+        if taken < settings.least:
+            return None
+        self._given[key] = self._given.get(key, 0) + 1
+        self.handed += taken
+        slowest.hand_over(taken)
+        idle.take_over(taken)
+        return begin_s + (idle.machine.finish_s(taken, begin_s, idle.iteration) - begin_s) * settings.times

@@ -1,0 +1,226 @@
+"""What the log of a job says about its machines: iterations by worker, how long each iteration took, who left when.
+
+Reads entries, however they were stored; makes a scenario of them, so that the same job can be played again.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from controlplane.core.events import (
+    ChangeRequested,
+    Entry,
+    JobSubmitted,
+    PredictorPromoted,
+    ProcessDied,
+    ServerHeard,
+    StopRequested,
+    WorkerHeard,
+)
+from controlplane.protocol.base import Value
+from controlplane.protocol.messages import IterationReport, ServerHello, WorkerFinished
+from controlplane.protocol.spec import JobSpec, Stop
+from controlplane.simulator.control import ControlPlane
+from controlplane.simulator.errors import SimulationError
+from controlplane.simulator.learned import Sample, learn_machine
+from controlplane.simulator.network import Link
+from controlplane.simulator.scenario import Group, Happening, Scenario
+from controlplane.simulator.scenarios.choices import ASP, BSP, barrier, batching
+
+WARM_UP: Final = 2
+"""The first iterations of a worker, which say little about the others."""
+
+LEAST: Final = 10
+"""Iterations of every worker from which something can be learned."""
+
+MOST, MOST_UPDATES = 500, 30_000
+"""Iterations that are played again at most, and updates of all workers; more cost time and tell little."""
+
+RECORDED: Final = "recorded"
+"""Under this name stand the policies with which the job was submitted."""
+
+OTHERS: Final = {
+    "bsp": BSP,
+    "lb-bsp-ema": batching("lb-bsp-cpu", predictor="ema"),
+    "lb-bsp-linear": batching("lb-bsp-linear"),
+    "ssp": barrier("ssp"),
+    "asp": ASP,
+    "pbsp": barrier("pbsp"),
+    "backup": barrier("backup"),
+    "a-bsp": barrier("aggressive"),
+}
+"""What is compared with it unless other policies are named."""
+
+
+class TooLittle(SimulationError):
+    """A log from which nothing can be learned: what is missing, and what to do."""
+
+
+class Run(Value, frozen=True, kw_only=True):
+    """A recorded job. Times are seconds since its first report."""
+
+    job: int
+    spec: JobSpec
+    tensor_sizes: list[int]
+    samples: dict[int, list[Sample]]
+    """By rank, in order."""
+    iteration_s: dict[int, float]
+    """How long each iteration took that every worker reported, from the end of the one before to its own."""
+    left_s: dict[int, float]
+    """By rank, when a worker was gone for good."""
+    changed_at: int | None
+    """The first iteration after somebody changed the policies in mid-run: what follows is not compared."""
+    coordination_s: float
+    """Median of what a worker reported."""
+
+
+def read_run(job: int, entries: Iterable[Entry]) -> Run:
+    """Everything in the log that a model can be learned from.
+
+    Raises:
+        TooLittle: if a worker has reported too few iterations.
+    """
+    reader = _Reader()
+    for entry in entries:
+        reader.take(entry)
+    spec = reader.spec
+    if spec is None:
+        raise TooLittle(f"job {job}: its log does not begin with its submission, so nothing is known of its spec")
+    for rank in range(spec.workers):
+        found = len(reader.samples.get(rank, ()))
+        if found < LEAST and rank not in reader.died_s:
+            raise TooLittle(
+                f"job {job}: w{rank} has {found} iterations past its first {WARM_UP}, {LEAST} are needed: "
+                "let the job run for longer"
+            )
+    gone = {rank: at_s for rank, at_s in reader.died_s.items() if reader.last_s.get(rank, -1.0) <= at_s}
+    if reader.begin_ms is None or len(gone) == spec.workers or not all(reader.samples.get(rank) for rank in gone):
+        raise TooLittle(f"job {job}: too little was recorded of its workers before they left")
+    return Run(
+        job=job,
+        spec=spec,
+        tensor_sizes=reader.tensor_sizes or [1],
+        samples={rank: reader.samples[rank] for rank in range(spec.workers)},
+        iteration_s=reader.durations(spec.workers - len(gone)),
+        left_s=gone,
+        changed_at=reader.changed_at,
+        coordination_s=statistics.median(reader.coordination_s) if reader.coordination_s else 0.0,
+    )
+
+
+def scenario_of(run: Run) -> Scenario:
+    """The job, to be played again on machines that behave as recorded."""
+    length_s = max(sample.at_s + sample.total_s for found in run.samples.values() for sample in found)
+    done = round(statistics.median(found[-1].iteration + 1 for found in run.samples.values()))
+    iterations = max(LEAST, min(MOST, done, MOST_UPDATES // run.spec.workers))
+    elastic = replace(run.spec.elastic, restarts=0)
+    spec = replace(run.spec, stop=Stop(iterations=iterations), emulate=None, elastic=elastic)
+    groups = tuple(
+        Group(count=1, machine=learn_machine(found, length_s), link=_link(found))
+        for _, found in sorted(run.samples.items())
+    )
+    return Scenario(
+        name=f"job-{run.job}",
+        title=f"Job {run.job} ({run.spec.name}) played again",
+        story="Machines behave as its recorded events show them; nothing is known of what was not recorded.",
+        spec=spec,
+        policies={RECORDED: run.spec.synchronization, **OTHERS},
+        baseline=RECORDED,
+        groups=groups,
+        tensor_sizes=tuple(run.tensor_sizes),
+        control=ControlPlane(latency_s=max(0.0005, run.coordination_s / 2)),
+        happenings=tuple(
+            Happening(kind="leave", at_s=at_s, index=rank) for rank, at_s in run.left_s.items() if at_s < length_s
+        ),
+        horizon_s=100.0 * length_s + 1000.0,
+        warm_up=min(WARM_UP, iterations // 4),
+    )
+
+
+def without(scenario: Scenario, rank: int) -> Scenario:
+    """The same job as if that worker left just after the start: the others share the same global batch."""
+    leaves = Happening(kind="leave", at_s=20 * scenario.control.latency_s + 1e-3, index=rank)
+    kept = tuple(happening for happening in scenario.happenings if happening.index != rank)
+    return replace(scenario, happenings=(*kept, leaves))
+
+
+def _link(samples: list[Sample]) -> Link:
+    """Half of a worker's usual communication each way; bandwidth and latency cannot be told apart."""
+    return Link(latency_s=statistics.median(sample.communication_s for sample in samples) / 2)
+
+
+class _Reader:
+    """Takes a log entry by entry."""
+
+    def __init__(self) -> None:
+        self.spec: JobSpec | None = None
+        self.tensor_sizes: list[int] = []
+        self.samples: dict[int, list[Sample]] = defaultdict(list)
+        self.died_s: dict[int, float] = {}
+        self.last_s: dict[int, float] = {}
+        self.changed_at: int | None = None
+        self.coordination_s: list[float] = []
+        self.begin_ms: int | None = None
+        self._reports: dict[int, int] = defaultdict(int)
+        self._done: dict[int, int] = {}
+        self._finished: set[int] = set()
+        self._stopped = False
+        self._ended: dict[int, tuple[int, float]] = {}
+        """By iteration: how many have reported it, and when the last one did."""
+
+    def take(self, entry: Entry) -> None:
+        match entry.event:
+            case JobSubmitted(spec=spec):
+                self.spec = spec
+            case ServerHeard(message=ServerHello(tensor_sizes=sizes)):
+                self.tensor_sizes = list(sizes)
+            case WorkerHeard(rank=rank, message=IterationReport() as report):
+                self._report(rank, report, entry.at_ms)
+            case WorkerHeard(rank=rank, message=WorkerFinished()):
+                self._finished.add(rank)
+            case StopRequested():
+                self._stopped = True
+            case ProcessDied(role="worker", index=rank) if self._dies_early(rank):
+                self.died_s[rank] = (entry.at_ms - (self.begin_ms or 0)) / 1000
+            case ChangeRequested() | PredictorPromoted() if self.changed_at is None:
+                self.changed_at = max(self._ended, default=-1) + 1
+            case _:
+                pass
+
+    def _dies_early(self, rank: int) -> bool:
+        """At the end of a job every process ends."""
+        return self.begin_ms is not None and rank not in self._finished and not self._stopped
+
+    def durations(self, workers: int) -> dict[int, float]:
+        whole = {k: at_s for k, (count, at_s) in self._ended.items() if count >= workers}
+        return {k: whole[k] - whole[k - 1] for k in sorted(whole) if k - 1 in whole}
+
+    def _report(self, rank: int, report: IterationReport, at_ms: int) -> None:
+        if report.iteration <= self._done.get(rank, -1):
+            return  # said again after a reconnect
+        if self.begin_ms is None:
+            self.begin_ms = at_ms
+        at_s = (at_ms - self.begin_ms) / 1000
+        self._done[rank], self.last_s[rank] = report.iteration, at_s
+        count, _ = self._ended.get(report.iteration, (0, 0.0))
+        self._ended[report.iteration] = count + 1, at_s
+        self._reports[rank] += 1
+        if self._reports[rank] <= WARM_UP or report.samples == 0 or not math.isfinite(report.compute_s):
+            return
+        self.coordination_s.append(report.coordination_s)
+        self.samples[rank].append(
+            Sample(
+                iteration=report.iteration,
+                at_s=max(0.0, at_s - report.push_s - report.compute_s),
+                samples=report.samples,
+                compute_s=report.compute_s,
+                communication_s=report.push_s + report.pull_s,
+                total_s=report.iteration_s,
+                cpu=report.cpu,
+                memory=report.memory,
+            )
+        )

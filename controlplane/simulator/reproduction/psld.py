@@ -1,0 +1,214 @@
+"""Headlines of PSLD (section 6)."""
+
+from typing import Final
+
+from controlplane.simulator.reproduction.claims import Claim, Run, against, ratio_of
+from controlplane.simulator.reproduction.measures import speed_after, speed_between
+from controlplane.simulator.scenarios.psld import GAINS, Model
+
+TIME: Final = ratio_of("iteration_s")
+OURS: Final = ("psld-literal", "psld-lpt")
+COMMUNICATION: Final = (
+    "Nothing is calibrated. Communication is not overlapped with computation and not summed up "
+    "within a machine, so it "
+    "makes up more of an iteration than in the paper's system, and a slow server costs more. "
+)
+DECREASE: Final[dict[Model, float]] = {"alexnet": 0.67, "resnet50": 0.38, "vgg16": 0.62}
+OVER_EVEN: Final[dict[Model, float]] = {"alexnet": 0.68, "resnet50": 0.30, "vgg16": 0.62}
+OVER_STRAWMAN: Final[dict[Model, float]] = {"alexnet": 0.53, "resnet50": 0.13, "vgg16": 0.29}
+DURING, RECOVERED = (150.0, 350.0), (420.0, 590.0)
+BEFORE: Final = (30.0, 85.0)
+
+
+def _one_slow(model: Model) -> tuple[Claim, ...]:
+    here, even, large = f"psld-{model}-8", f"psld-{model}-even", f"psld-{model}-16"
+    return (
+        Claim(
+            where="Fig. 11",
+            says=f"{model}: one slow server of eight costs MXNet's placement up to {DECREASE[model]:.0%} of its speed",
+            figure=1 / (1 - DECREASE[model]),
+            runs=(Run(here, "mxnet"), Run(even, "mxnet")),
+            measure=TIME,
+            note=COMMUNICATION,
+        ),
+        Claim(
+            where="Fig. 11",
+            says=f"{model}: PSLD makes training {GAINS[model]:g} % faster than that",
+            figure=1 / (1 + GAINS[model] / 100),
+            runs=(Run(here, "psld"), Run(here, "mxnet")),
+            measure=TIME,
+            beside=against(here, OURS, "mxnet"),
+            note=COMMUNICATION
+            + "The abstract says 2.86 times for what section 6.2 calls 286 %; taken is the section's. With eight "
+            "workers: the paper says up to.",
+        ),
+        Claim(
+            where="Fig. 11",
+            says=f"{model}: up to {OVER_EVEN[model]:.0%} faster than MXNet's placement without a slow server",
+            figure=1 / (1 + OVER_EVEN[model]),
+            runs=(Run(here, "psld"), Run(even, "mxnet")),
+            measure=TIME,
+            beside=(("psld-lpt", (Run(here, "psld-lpt"), Run(even, "mxnet"))),),
+            note=COMMUNICATION + "The gain is that of an even placement over MXNet's skewed one.",
+        ),
+        Claim(
+            where="Fig. 11",
+            says=f"{model}: up to {OVER_STRAWMAN[model]:.0%} faster than proportional reassignment, with 16 workers",
+            figure=1 / (1 + OVER_STRAWMAN[model]),
+            runs=(Run(large, "psld"), Run(large, "proportional")),
+            measure=TIME,
+            beside=against(large, OURS, "proportional"),
+            note="In a clean network proportional shares are near the best there are (ruling 16); "
+            "with exchanges that "
+            "waver by 5 % they still are.",
+        ),
+    )
+
+
+def _slow(model: Model, slow: int, over: str, times: float) -> Claim:
+    scenario = f"psld-{model}-slow-{slow}"
+    return Claim(
+        where="Fig. 14",
+        says=f"{model}, {slow} slow servers of eight: {times:g} times the speed of {over}",
+        figure=1 / times,
+        runs=(Run(scenario, "psld"), Run(scenario, over)),
+        measure=TIME,
+        beside=against(scenario, OURS, over),
+        note=COMMUNICATION,
+    )
+
+
+def _after(policy: str, over: str, says: str, times: float, note: str, **ours: str) -> Claim:
+    return Claim(
+        where="Fig. 18",
+        says=says,
+        figure=times,
+        runs=(Run("psld-transient", policy), Run("psld-transient", over)),
+        measure=speed_between(*(DURING if "while" in says else RECOVERED)),
+        beside=tuple((name, (Run("psld-transient", mine), Run("psld-transient", over))) for name, mine in ours.items()),
+        note=note,
+    )
+
+
+def _sensitive(variable: str, value: str, best: str, says: str, figure: float, note: str) -> Claim:
+    scenario = f"psld-sensitivity-{variable}"
+    return Claim(
+        where="Fig. 19",
+        says=says,
+        figure=figure,
+        kind="equal" if figure == 1.0 else "effect",
+        runs=(Run(scenario, value), Run(scenario, best)),
+        measure=TIME,
+        note=note,
+    )
+
+
+CLAIMS: Final = (
+    *(claim for model in GAINS for claim in _one_slow(model)),
+    Claim(
+        where="Fig. 12",
+        says="two slow servers, the slowest link: up to 4.72 times the baseline's speed",
+        figure=1 / 4.72,
+        runs=(Run("psld-vgg16-bandwidth-10", "psld"), Run("psld-vgg16-bandwidth-10", "mxnet")),
+        measure=TIME,
+        beside=against("psld-vgg16-bandwidth-10", OURS, "mxnet"),
+        note=COMMUNICATION + "Which bandwidth the worst case has is not in the text; a tenth here.",
+    ),
+    Claim(
+        where="Fig. 12",
+        says="PSLD performs steadily at any bandwidth: a 20th over a half",
+        figure=1.0,
+        kind="equal",
+        runs=(Run("psld-vgg16-bandwidth-20", "psld"), Run("psld-vgg16-bandwidth-2", "psld")),
+        measure=TIME,
+        beside=(
+            ("psld-lpt", (Run("psld-vgg16-bandwidth-20", "psld-lpt"), Run("psld-vgg16-bandwidth-2", "psld-lpt"))),
+            (
+                "proportional",
+                (Run("psld-vgg16-bandwidth-20", "proportional"), Run("psld-vgg16-bandwidth-2", "proportional")),
+            ),
+            ("mxnet", (Run("psld-vgg16-bandwidth-20", "mxnet"), Run("psld-vgg16-bandwidth-2", "mxnet"))),
+        ),
+        note="Iteration time at a 20th over that at a half; six good servers are enough.",
+    ),
+    Claim(
+        where="Fig. 13",
+        says="two servers with a busy CPU: up to 5.96 times the baseline's speed",
+        figure=1 / 5.96,
+        runs=(Run("psld-vgg16-cpu-95", "psld"), Run("psld-vgg16-cpu-95", "mxnet")),
+        measure=TIME,
+        beside=against("psld-vgg16-cpu-95", OURS, "mxnet"),
+        note=COMMUNICATION + "95 % of the CPU taken slows the sums of what is pushed by 20, and not what is pulled.",
+    ),
+    _slow("resnet50", 4, "mxnet", 3.4),
+    _slow("vgg16", 4, "mxnet", 5.5),
+    _slow("resnet50", 4, "proportional", 1.7),
+    _slow("vgg16", 4, "proportional", 2.8),
+    _after(
+        "psld",
+        "mxnet",
+        "while two of four servers are slow: 2.31 times the baseline's speed",
+        2.31,
+        COMMUNICATION,
+        **{"psld-literal": "psld-literal", "psld-lpt": "psld-lpt"},
+    ),
+    _after(
+        "psld",
+        "proportional",
+        "after they have recovered: 34 % faster than proportional",
+        1.34,
+        "The strawman measures servers with little on them by their latency, and gives them little again.",
+        **{"psld-literal": "psld-literal", "psld-lpt": "psld-lpt"},
+    ),
+    _after(
+        "psld-no-exploration",
+        "psld",
+        "after they have recovered, without exploration: slower than with it",
+        0.75,
+        "The paper's curve has no figure in the text; 0.75 is the strawman's. Exploration is also "
+        "probing here (ruling 13).",
+        **{"psld-literal-no-exploration": "psld-literal-no-exploration"},
+    ),
+    Claim(
+        where="Fig. 18",
+        says="after recovery faster than before the stragglers appeared",
+        figure=1.1,
+        runs=(Run("psld-transient", "psld"),),
+        measure=speed_after(RECOVERED, BEFORE),
+        beside=(("psld-lpt", (Run("psld-transient", "psld-lpt"),)),),
+        note="The paper gives no figure; 1.1 is our reading of faster. Here as fast as before: PSLD begins with an "
+        "even placement of blocks, not with MXNet's skewed one.",
+    ),
+    _sensitive(
+        "epsilon",
+        "epsilon-0.4-literal",
+        "epsilon-0.1-literal",
+        "epsilon above 0.1: up to 24.3 % slower",
+        1 / (1 - 0.243),
+        "To the letter, where exploring is not limited: a tenth of the bandwidth makes every explored block felt.",
+    ),
+    _sensitive(
+        "epsilon",
+        "epsilon-0.4",
+        "epsilon-0.1",
+        "the same with exploration that is not to be felt (ruling 13): no slower",
+        1.0,
+        "Ours: blocks explore only where that is predicted not to be felt.",
+    ),
+    Claim(
+        where="Fig. 19",
+        says="theta1 / theta0 = 1 is best: 4 over 1",
+        figure=1.05,
+        runs=(Run("psld-sensitivity-theta", "theta-4"), Run("psld-sensitivity-theta", "theta-1")),
+        measure=TIME,
+        note="The text says that it fluctuates; 5 % is our reading.",
+    ),
+    Claim(
+        where="Fig. 19",
+        says="larger blocks leave less to choose: 64 MiB over 4 MiB is slower",
+        figure=1.2,
+        runs=(Run("psld-sensitivity-block", "block-64"), Run("psld-sensitivity-block", "block-4")),
+        measure=TIME,
+        note="The text says a large decline; 20 % is our reading. What small blocks cost in messages is not modelled.",
+    ),
+)

@@ -1,0 +1,141 @@
+"""PSLD section 6: parameter servers of which some are slow, from the first iteration on."""
+
+from typing import Any, Final, Literal
+
+from controlplane.protocol.spec import Choice, JobSpec, Stop, Synchronization, Workload
+from controlplane.simulator.control import ControlPlane
+from controlplane.simulator.disturbances import Wavering
+from controlplane.simulator.machines import CpuMachine
+from controlplane.simulator.network import GBIT, Link, ServerSpec
+from controlplane.simulator.scenario import Group, PaperFigure, Scenario
+from controlplane.simulator.scenarios.tensors import ALEXNET, RESNET50, VGG16
+
+Model = Literal["alexnet", "resnet50", "vgg16"]
+MODELS: Final[dict[Model, tuple[int, ...]]] = {"alexnet": ALEXNET, "resnet50": RESNET50, "vgg16": VGG16}
+BATCH: Final[dict[Model, int]] = {"alexnet": 32, "resnet50": 32, "vgg16": 64}
+PICTURES_PER_S: Final[dict[Model, float]] = {"alexnet": 1500.0, "resnet50": 200.0, "vgg16": 130.0}
+"""One GTX 1080Ti in single precision, by what is commonly measured; not in the paper."""
+
+USUAL: Final = ServerSpec(bytes_per_s=10 * GBIT, latency_s=0.0005)
+LINK: Final = Link(bytes_per_s=10 * GBIT, latency_s=0.0005)
+ITERATIONS: Final = 80
+WARM_UP: Final = 45
+"""When the placements have settled: all of them look every ten iterations."""
+STORY: Final = (
+    "Every worker and server has 10 Gbit/s; a server's bandwidth is shared by the workers' exchanges, which waver by "
+    "5 %. GPU speeds are those commonly measured. Computation and communication do not overlap, and the two GPUs of a "
+    "machine do not sum up before they push, as both do in the paper's system: communication weighs more here. Nothing "
+    "is calibrated."
+)
+
+
+def placed(name: str, **parameters: Any) -> Synchronization:
+    """A placement, under BSP."""
+    return Synchronization(placement=Choice(name=name, parameters=parameters))
+
+
+PLACEMENTS: Final = {
+    "mxnet": placed("mxnet"),
+    "round-robin": placed("round-robin"),
+    "proportional": placed("proportional"),
+    "psld": placed("psld"),
+    "psld-literal": placed("psld", literal=True),
+    "psld-lpt": placed("psld-lpt"),
+}
+
+
+def slowed(times: float) -> ServerSpec:
+    """A server with so many times less bandwidth."""
+    return ServerSpec(bytes_per_s=10 * GBIT / times, latency_s=USUAL.latency_s)
+
+
+def busy(part: float) -> ServerSpec:
+    """A server of whose CPU others take ``part``: what is pushed is summed up as much slower (disrupted machine)."""
+    return ServerSpec(bytes_per_s=10 * GBIT, latency_s=USUAL.latency_s, sums_bytes_per_s=10 * GBIT * (1.0 - part))
+
+
+def job(name: str, title: str, model: Model, count: int, odd: dict[int, ServerSpec], **changes: Any) -> Scenario:
+    """As many workers as servers, of which those in ``odd`` are slow."""
+    machine = CpuMachine(samples_per_second=PICTURES_PER_S[model])
+    fields: dict[str, Any] = {
+        "story": STORY,
+        "spec": JobSpec(
+            name=name,
+            workload=Workload(name=model),
+            workers=count,
+            servers=count,
+            batch_size=BATCH[model],
+            stop=Stop(iterations=ITERATIONS),
+        ),
+        "policies": PLACEMENTS,
+        "groups": (Group(count=count, machine=machine, link=LINK),),
+        "tensor_sizes": MODELS[model],
+        "servers": USUAL,
+        "odd_servers": odd,
+        "wavering": Wavering(noise=0.02),
+        "exchanges": Wavering(noise=0.05),
+        "control": ControlPlane(latency_s=0.001),
+        "warm_up": WARM_UP,
+    }
+    return Scenario(name=name, title=title, baseline="mxnet", **(fields | changes))
+
+
+def _gain(model: str, percent: float) -> PaperFigure:
+    return PaperFigure(
+        where="Fig. 11",
+        says=f"training {model} up to {percent:g} % faster than with MXNet's placement",
+        policy="psld",
+        metric="iteration_s",
+        ratio=1 / (1 + percent / 100),
+    )
+
+
+GAINS: Final[dict[Model, float]] = {"alexnet": 224, "resnet50": 109, "vgg16": 286}
+
+SCENARIOS = (
+    *(
+        job(
+            f"psld-{model}-{count}",
+            f"{model} with {count} workers and servers, one at a tenth of the bandwidth",
+            model,
+            count,
+            {count - 1: slowed(10)},
+            paper=(_gain(model, GAINS[model]),) if count == 8 else (),
+        )
+        for model in MODELS
+        for count in (2, 4, 8, 16)
+    ),
+    *(job(f"psld-{model}-even", f"{model} with eight servers, none of them slow", model, 8, {}) for model in MODELS),
+    *(
+        job(
+            f"psld-{model}-bandwidth-{times}",
+            f"{model}, two of eight servers with a {times}th of the bandwidth",
+            model,
+            8,
+            {6: slowed(times), 7: slowed(times)},
+        )
+        for model in MODELS
+        for times in (2, 5, 10, 20)
+    ),
+    *(
+        job(
+            f"psld-vgg16-cpu-{part}",
+            f"vgg16, two of eight servers with {part} % of their CPU taken",
+            "vgg16",
+            8,
+            {6: busy(part / 100), 7: busy(part / 100)},
+        )
+        for part in (50, 80, 95)
+    ),
+    *(
+        job(
+            f"psld-{model}-slow-{slow}",
+            f"{model}, {slow} of eight servers with a tenth of the bandwidth",
+            model,
+            8,
+            {7 - index: slowed(10) for index in range(slow)},
+        )
+        for model in ("resnet50", "vgg16")
+        for slow in (1, 2, 3, 4)
+    ),
+)

@@ -1,0 +1,46 @@
+"""PSP section 6.6: how many updates a worker misses between its pull and its own, with 50 to 500 nodes."""
+
+from typing import Final
+
+from controlplane.protocol.spec import JobSpec, Stop, Workload
+from controlplane.simulator.control import ControlPlane
+from controlplane.simulator.machines import CpuMachine
+from controlplane.simulator.scenario import Group, Scenario
+from controlplane.simulator.scenarios.choices import ASP, BSP, ssp
+from controlplane.simulator.scenarios.psp import NOISE, SPEED, pbsp
+
+NODES: Final = (50, 100, 200, 500)
+SAMPLES: Final = (1, 2, 4, 8, 16)
+
+
+def nodes(count: int) -> Scenario:
+    """A fifth of the nodes take twice as long; 100 s, times only."""
+    usual = CpuMachine(samples_per_second=SPEED)
+    return Scenario(
+        name=f"psp-inconsistency-{count}",
+        title=f"Updates that {count} nodes miss",
+        story=(
+            "2 s for an iteration of a usual node and 20 % noise, as in the other scenarios of this paper; a fifth of "
+            "the nodes take twice as long, which is ours. Counted are updates that take effect between a worker's pull "
+            "and its own update."
+        ),
+        spec=JobSpec(
+            name=f"psp-inconsistency-{count}",
+            workload=Workload(name="mlp"),
+            workers=count,
+            servers=1,
+            batch_size=128,
+            stop=Stop(seconds=100.0),
+        ),
+        policies={"bsp": BSP, "asp": ASP, "ssp": ssp(4)} | {f"pbsp-{size}": pbsp(size) for size in SAMPLES},
+        baseline="asp",
+        groups=(
+            Group(count=count - count // 5, machine=usual),
+            Group(count=count // 5, machine=CpuMachine(samples_per_second=SPEED, slowness=2.0)),
+        ),
+        wavering=NOISE,
+        control=ControlPlane(latency_s=0.001),
+    )
+
+
+SCENARIOS = tuple(nodes(count) for count in NODES)
