@@ -6,14 +6,16 @@ import kombu.exceptions
 import redis.exceptions
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils import timezone
 
 from controlplane.api.problems import Problem
 from controlplane.core.events import StopRequested
 from controlplane.core.states import JobState
 from controlplane.jobs import services
 from controlplane.jobs.models import Job
+from controlplane.jobs.projections import LOST_AWAITS, end_lost_job
 from controlplane.protocol.spec import parse_spec
-from controlplane.runtime.log import LogClosed, append_event, start_log
+from controlplane.runtime.log import LogClosed, LogMissing, append_event, start_log
 
 NO_ANSWER = (redis.exceptions.RedisError, kombu.exceptions.OperationalError)
 logger = logging.getLogger(__name__)
@@ -45,14 +47,23 @@ def stop_job(*, job: Job, user: User) -> None:
     if job.is_over:
         raise over
     try:
-        if job.state == JobState.SUBMITTED:
+        if job.state == JobState.SUBMITTED and not job.cursors.exists():
             start_log(job.pk, parse_spec(job.spec))
         append_event(job.pk, StopRequested(actor=user.get_username()))
+    except LogMissing:
+        _stop_without_log(job, user)
     except LogClosed:
         raise over from None
     except NO_ANSWER as error:
         raise Problem(503, f"{job} was not stopped: Redis does not answer ({error}); try again") from error
     services.audit(actor=user.get_username(), action="job-stop", subject=str(job))
+
+
+def _stop_without_log(job: Job, user: User) -> None:
+    """Redis has lost the job's log: either it is being recovered, or it cannot be."""
+    if job.awaited != LOST_AWAITS:
+        raise Problem(503, f"{job} was not stopped: its log is being recovered; try again in a few seconds")
+    end_lost_job(job.pk, JobState.CANCELLED, f"stopped by {user.get_username()}; {job.reason}", timezone.now())
 
 
 def _begin(job: Job) -> None:

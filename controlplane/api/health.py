@@ -17,7 +17,9 @@ from controlplane.api.problems import plain_response
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Flag, Job
+from controlplane.runtime.lives import own_identity
 from controlplane.runtime.redis import shared
+from controlplane.runtime.troubles import history
 
 
 @require_safe
@@ -28,7 +30,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 if database and Redis answer, else 503 naming the one that does not."""
+    """200 if database and Redis answer and history keeps up, else 503 naming what does not."""
     faults = [fault for fault in (_database_fault(), _redis_fault()) if fault]
     return plain_response(503, "; ".join(faults)) if faults else JsonResponse({"status": "ok"})
 
@@ -69,6 +71,18 @@ class ControlPlaneCollector(Collector):
             "Samples processed by all jobs.",
             value=Job.objects.aggregate(n=Sum("samples"))["n"] or 0,
         )
+        yield from _history()
+
+
+def _history() -> Iterator[Metric]:
+    """How far the database is behind Redis; nothing where there is no Redis to ask."""
+    try:
+        found = history(shared())
+    except (redis.exceptions.RedisError, RuntimeError):
+        return
+    yield GaugeMetricFamily("paceline_log_entries_most", "Entries in Redis of the longest log.", value=found.entries)
+    stopped = int(found.stopped_since is not None)
+    yield GaugeMetricFamily("paceline_history_stopped", "1 while nothing can be written to the database.", stopped)
 
 
 def _registry() -> CollectorRegistry:
@@ -105,8 +119,11 @@ def _database_fault() -> str:
 
 
 def _redis_fault() -> str:
+    """That Redis is gone or another database's, or what is wrong with the copying of its streams."""
     try:
-        shared().ping()
+        own_identity(shared())
+        return history(shared()).sentence
     except (redis.exceptions.RedisError, RuntimeError) as error:
         return f"redis: {error}"
-    return ""
+    except DatabaseError:  # told already
+        return ""

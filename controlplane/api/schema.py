@@ -26,9 +26,11 @@ REASONS = {
     403: "Whoever asks may not.",
     404: "There is no such thing.",
     409: "It is in a state that does not allow this.",
+    412: "It was changed since it was read.",
     413: "The body is too large.",
     415: "The body is of a media type that is not read.",
-    422: "The idempotency key came before, with another document.",
+    422: "The idempotency key came before with another document, or what is asked for contradicts itself.",
+    428: "It takes If-Match.",
     503: "Something that is needed does not answer.",
 }
 
@@ -48,7 +50,7 @@ def _codes(path: str, method: str, operation: dict[str, Any]) -> set[int]:
     codes = {400}
     codes |= {404} if "{" in path or method == "get" else set()
     codes |= {401, 403} if {} not in operation.get("security", [{}]) else set()
-    return codes | ({413, 415} if method in {"post", "put"} else set())
+    return codes | ({413, 415} if method in {"post", "put", "patch"} else set())
 
 
 def _problem(code: int) -> dict[str, Any]:

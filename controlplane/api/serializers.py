@@ -9,9 +9,9 @@ from rest_framework import serializers
 
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Decision, Flag, Job, Process
-from controlplane.jobs.selectors import Waiting, job_waiting
+from controlplane.jobs.selectors import Waiting, job_synchronization, job_waiting
 from controlplane.telemetry.metrics import EVALUATION_METRICS, METRICS
-from controlplane.telemetry.models import RawEvent
+from controlplane.telemetry.models import LogLine, RawEvent
 
 QUESTIONS = ("batching", "barrier", "placement", "data")
 MAX_INT = 2**31 - 1
@@ -43,7 +43,7 @@ class JobRow(serializers.ModelSerializer[Job]):
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
     def get_policies(self, job: Job) -> dict[str, str]:
-        """The four choices by name."""
+        """The four choices by name, as submitted; a job by itself has those that hold now."""
         return {question: job.spec["synchronization"][question]["name"] for question in QUESTIONS}
 
 
@@ -72,11 +72,26 @@ class JobDocument(JobRow):
         fields = (*JobRow.Meta.fields, "busy_s", "waiting_s", "coordination_s", "spec", "waiting", "model_bytes")
         read_only_fields = fields
 
+    @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
+    def get_policies(self, job: Job) -> dict[str, str]:
+        """The four choices by name, that hold now."""
+        chosen = job_synchronization(job)
+        return {question: getattr(chosen, question).name for question in QUESTIONS}
+
     @extend_schema_field(WaitingDocument(allow_null=True))
     def get_waiting(self, job: Job) -> Any:
         """What the job waits for before it can start."""
         waiting = job_waiting(job)
         return WaitingDocument(waiting).data if waiting else None
+
+
+class RestartDocument(serializers.Serializer[Any]):
+    """The next start of a process that ended."""
+
+    number = serializers.IntegerField(help_text="Which restart it is; 0 where its own end is not the cause.")
+    allowed = serializers.IntegerField()
+    at = serializers.DateTimeField(help_text="When its pause is over.")
+    wants_slot = serializers.BooleanField(help_text="It waits for a free slot: its machine is out of reach.")
 
 
 class ProcessRow(serializers.ModelSerializer[Process]):
@@ -86,12 +101,28 @@ class ProcessRow(serializers.ModelSerializer[Process]):
     agent_id = serializers.IntegerField(read_only=True, allow_null=True)
     job = serializers.IntegerField(source="job_id", read_only=True)
     emulate = serializers.JSONField(read_only=True)
+    restart = serializers.SerializerMethodField()
+
+    @extend_schema_field(RestartDocument(allow_null=True))
+    def get_restart(self, process: Process) -> Any:
+        """Of a life that ended: the one that follows."""
+        return process.restart
 
     class Meta:
         model = Process
         fields = (
             *("id", "job", "role", "index", "instance", "agent", "agent_id", "slot", "emulate"),
-            *("state", "state_since", "reason", "started_at", "ended_at", "share", "iteration"),
+            *(
+                "state",
+                "state_since",
+                "reason",
+                "started_at",
+                "ended_at",
+                "share",
+                "iteration",
+                "counts_from",
+                "restart",
+            ),
         )
         read_only_fields = fields
 
@@ -108,16 +139,27 @@ class DecisionRow(serializers.ModelSerializer[Decision]):
 
 
 class FlagRow(serializers.ModelSerializer[Flag]):
-    """A finding about a worker."""
+    """A finding about a worker, a server or the job."""
 
     evidence = serializers.JSONField(read_only=True)
 
     class Meta:
         model = Flag
         fields = (
-            *("id", "key", "rank", "kind", "persistence", "sentence", "evidence"),
+            *("id", "key", "subject", "rank", "kind", "persistence", "sentence", "evidence"),
             *("opened_at", "closed_at", "closing_reason"),
         )
+        read_only_fields = fields
+
+
+class LogLineRow(serializers.ModelSerializer[LogLine]):
+    """A line that a process wrote."""
+
+    process = serializers.CharField(help_text="w0 is the worker of rank 0, s1 the server of index 1.")
+
+    class Meta:
+        model = LogLine
+        fields = ("id", "at", "level", "process", "instance", "text")
         read_only_fields = fields
 
 
@@ -169,6 +211,48 @@ class AgentRow(serializers.ModelSerializer[Agent]):
         """Which of its slots are held, and by whom."""
         rows = sorted(agent.reservations.all(), key=lambda row: (row.role, row.slot))
         return [{"role": row.role, "slot": row.slot, "job": row.job_id, "index": row.index} for row in rows]
+
+
+class PolicyDocument(serializers.Serializer[Any]):
+    """What a job runs with now."""
+
+    batching = serializers.SerializerMethodField()
+    barrier = serializers.SerializerMethodField()
+    placement = serializers.SerializerMethodField()
+    data = serializers.SerializerMethodField()
+    changes = serializers.IntegerField(help_text="Changes that were asked for and accepted.")
+    pending = serializers.DictField(help_text="What was asked for last and waits for its generation, by question.")
+
+    @extend_schema_field(serializers.DictField)
+    def get_batching(self, policy: Any) -> Any:
+        """How many samples each worker takes."""
+        return _choice(policy, "batching")
+
+    @extend_schema_field(serializers.DictField)
+    def get_barrier(self, policy: Any) -> Any:
+        """When a worker may go on."""
+        return _choice(policy, "barrier")
+
+    @extend_schema_field(serializers.DictField)
+    def get_placement(self, policy: Any) -> Any:
+        """Which server holds which block."""
+        return _choice(policy, "placement")
+
+    @extend_schema_field(serializers.DictField)
+    def get_data(self, policy: Any) -> Any:
+        """Which samples a worker may draw."""
+        return _choice(policy, "data")
+
+
+def _choice(policy: Any, question: str) -> dict[str, Any]:
+    choice = getattr(policy.synchronization, question)
+    return {"name": choice.name, **choice.parameters}
+
+
+class PromotionRequest(serializers.Serializer[Any]):
+    """Which predictor to act upon."""
+
+    predictor = serializers.CharField(max_length=100)
 
 
 class EnrolRequest(serializers.Serializer[Any]):
@@ -288,10 +372,18 @@ class PolicyRow(serializers.Serializer[Any]):
     name = serializers.CharField()
     explanation = serializers.CharField()
     paper = serializers.CharField()
-    live = serializers.BooleanField()
     defaults = serializers.DictField()
     schema = serializers.DictField(help_text="JSON schema of its parameters.")
     parts = serializers.DictField(child=serializers.CharField())
+
+
+class DatasetRow(serializers.Serializer[Any]):
+    """A data set that a workload can be trained on."""
+
+    name = serializers.CharField()
+    explanation = serializers.CharField()
+    defaults = serializers.DictField()
+    schema = serializers.DictField(help_text="JSON schema of its options, `workload.data` in a spec.")
 
 
 class WorkloadRow(serializers.Serializer[Any]):
@@ -299,7 +391,10 @@ class WorkloadRow(serializers.Serializer[Any]):
 
     name = serializers.CharField()
     explanation = serializers.CharField()
+    defaults = serializers.DictField()
+    schema = serializers.DictField(help_text="JSON schema of its options, `workload.options` in a spec.")
     datasets = serializers.ListField(child=serializers.CharField())
+    data = DatasetRow(many=True)
 
 
 class MeReply(serializers.Serializer[Any]):

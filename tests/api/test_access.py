@@ -11,7 +11,7 @@ from django.test import Client
 
 from controlplane.jobs.roles import role_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("roles")]
 
 
 def access(*arguments: str) -> str:

@@ -7,6 +7,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from controlplane.fleet.services import reserve_slots
+from controlplane.runtime import names
+from controlplane.runtime.redis import shared
 from tests.api.conftest import refused
 from tests.support.rows import online_agent, submitted_job
 
@@ -25,6 +27,14 @@ def test_without_redis_it_is_not_ready_and_says_why(client: Client, settings: An
     settings.REDIS_URL = f"unix://{tmp_path}/nobody.sock"
     found = refused(client.get("/readyz"))
     assert (found["status"], found["detail"].partition(":")[0]) == (503, "redis")
+
+
+def test_with_the_redis_of_another_database_it_is_not_ready_and_names_the_cure(client: Client, redis_url: str) -> None:
+    shared().set(names.IDENTITY, "somebody else's")
+    found = refused(client.get("/readyz"))
+    assert found["status"] == 503
+    assert "belongs to another database" in found["detail"]
+    assert "name an empty one" in found["detail"]
 
 
 def test_prometheus_finds_jobs_machines_and_slots(client: Client) -> None:

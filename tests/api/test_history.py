@@ -168,11 +168,22 @@ def test_a_bad_figure_query_is_named(viewer: APIClient, job: Job) -> None:
     assert (found["field"], found["found"], found["expected"]) == ("theme", "mauve", "one of light, dark")
 
 
+def test_a_window_of_iterations_is_to_be_had_as_a_trace(viewer: APIClient, job: Job) -> None:
+    Report.objects.bulk_create([report(job, rank, k) for k in range(9) for rank in range(2)])
+    trace = viewer.get(f"/api/v1/jobs/{job.pk}/trace?first=2&count=3").json()
+    assert {event["args"]["iteration"] for event in trace["traceEvents"] if event["ph"] == "X"} == {2, 3, 4}
+    found = refused(viewer.get(f"/api/v1/jobs/{job.pk}/trace?count=99"))
+    assert (found["field"], found["expected"]) == ("count", "a whole number from 1 to 20")
+
+
 def test_catalogues_say_what_can_be_chosen_and_set(viewer: APIClient) -> None:
     policies = {(row["question"], row["name"]): row for row in viewer.get("/api/v1/policies").json()}
     chosen = policies["batching", "lb-bsp-cpu"]
     assert chosen["defaults"] == {"predictor": "narx", "shadows": [], "score_every": 50}
     assert chosen["parts"] == {"predictor": "prediction", "shadows": "prediction"}
-    assert [name for (question, name), row in policies.items() if question == "barrier" and row["live"]] == ["bsp"]
-    workloads = {row["name"]: row["datasets"] for row in viewer.get("/api/v1/workloads").json()}
-    assert workloads == {"cnn": ["digits"], "softmax-regression": ["digits"]}
+    barriers = {name for question, name in policies if question == "barrier"}
+    assert barriers == {"bsp", "asp", "ssp", "pbsp", "pssp", "aggressive", "backup"}
+    workloads = {row["name"]: row for row in viewer.get("/api/v1/workloads").json()}
+    assert workloads["als"]["datasets"] == ["movielens-like"]
+    assert workloads["resnet"]["defaults"] == {"depth": 32, "width": 16}
+    assert [data["schema"]["required"] for data in workloads["cnn"]["data"] if data["name"] == "idx"] == [["path"]]

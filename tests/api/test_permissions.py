@@ -1,5 +1,6 @@
 """Who may call what: the whole table."""
 
+import re
 from typing import Any
 
 import pytest
@@ -19,8 +20,14 @@ READS = (
     "jobs/{job}/decisions",
     "jobs/{job}/flags",
     "jobs/{job}/events",
+    "jobs/{job}/logs",
+    "jobs/{job}/logs/text",
     "jobs/{job}/placement",
+    "jobs/{job}/policy",
     "jobs/{job}/figures/batch-size",
+    "jobs/{job}/trace",
+    "jobs/{job}/report",
+    "comparisons/learning?jobs={job},{other}",
     "jobs/{job}/model",
     "agents",
     "agents/{agent}",
@@ -29,10 +36,19 @@ READS = (
     "policies",
     "workloads",
     "tokens",
+    "scenarios",
+    "simulations",
+    "simulations/{simulation}",
 )
 WRITES = {
     "POST jobs": Role.OPERATOR,
     "POST jobs/{job}/actions/stop": Role.OPERATOR,
+    "POST jobs/{job}/actions/pause": Role.OPERATOR,
+    "POST jobs/{job}/actions/resume": Role.OPERATOR,
+    "POST jobs/{job}/actions/promote": Role.OPERATOR,
+    "PATCH jobs/{job}/policy": Role.OPERATOR,
+    "POST simulations": Role.OPERATOR,
+    "POST simulations/{simulation}/actions/cancel": Role.OPERATOR,
     "POST agents/enrolment-tokens": Role.ADMIN,
     "POST tokens": Role.VIEWER,
     "DELETE tokens/nothere": Role.VIEWER,
@@ -45,7 +61,13 @@ CHALLENGE = 'Bearer realm="paceline"'
 
 @pytest.fixture
 def there(db: None) -> dict[str, int]:
-    return {"job": submitted_job(User.objects.create_user("ada")).pk, "agent": online_agent("m1").pk}
+    ada = User.objects.create_user("ada")
+    return {
+        "job": submitted_job(ada).pk,
+        "other": submitted_job(ada).pk,
+        "agent": online_agent("m1").pk,
+        "simulation": 1,
+    }
 
 
 def call(client: APIClient, method: str, path: str, there: dict[str, int]) -> Any:
@@ -85,9 +107,11 @@ def test_every_address_of_the_api_is_in_these_tables() -> None:
         if getattr(part, "namespace", None) == "api"
         for entry in part.url_patterns
     }
-    listed = {path.replace("{job}", "{pk}").replace("{agent}", "{pk}") for path in known}
+    listed = {re.sub(r"\{(job|agent|simulation)\}", "{pk}", path) for path in known}
     listed = {
-        p.replace("figures/batch-size", "figures/<slug:name>").replace("tokens/nothere", "tokens/<slug:key>")
+        p.replace("figures/batch-size", "figures/<slug:name>")
+        .replace("comparisons/learning", "comparisons/<slug:name>")
+        .replace("tokens/nothere", "tokens/<slug:key>")
         for p in listed
     }
     assert patterns == listed

@@ -103,6 +103,26 @@ def closing_table(summaries: list[Summary], target: float, factor: float) -> Tab
     return table
 
 
+def chosen_table(summaries: list[Summary], target: float) -> Table:
+    """Both runs side by side, by the clock."""
+    table = Table(title=f"{summaries[1].label} beside plain BSP", title_justify="left")
+    table.add_column("")
+    for heading in (f"to {target:.0%} accuracy", "in all", "updates", "samples", "lost to waiting", "final accuracy"):
+        table.add_column(heading, justify="right")
+    for row in summaries:
+        reached = "not reached" if row.seconds_to_target is None else f"{row.seconds_to_target:.1f} s"
+        table.add_row(
+            row.label,
+            reached,
+            f"{row.seconds:.1f} s",
+            str(row.updates),
+            str(row.samples),
+            f"{row.waiting_share:.0%}",
+            f"{row.final_accuracy:.4f}",
+        )
+    return table
+
+
 def verdict_line(bar: Bar) -> str:
     """One bar, with a mark that is a word as well."""
     return f"{'[green]holds[/] ' if bar.holds else '[bold red]FAILS[/] '} {bar.sentence}"

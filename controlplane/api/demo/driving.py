@@ -9,6 +9,7 @@ from controlplane.api.client import Client
 from controlplane.api.demo.display import Display, numbers
 from controlplane.api.demo.record import METRICS, Record
 from controlplane.api.demo.scenarios import Run, Scenario
+from controlplane.api.demo.verdict import has_common_iterations
 from controlplane.core.states import JobState
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.supervisor import Supervisor
@@ -44,7 +45,7 @@ def drive(
     if job["state"] != JobState.SUCCEEDED:
         raise CannotStart(f"The job {job['name']!r} ended {job['state']}: {job['reason'] or 'no reason was given'}.")
     supervisor.wait_until(
-        lambda: _is_complete(client, job["id"], record, iterations, len(scenario.speeds)),
+        lambda: _is_complete(client, job["id"], record, run, iterations, len(scenario.speeds)),
         what=f"The history of {run.label}",
         seconds=SETTLE_S,
     )
@@ -56,11 +57,13 @@ def _measure(client: Client, job: int, record: Record, *, since: int) -> None:
     record.absorb(client.metrics(job, METRICS, since=since, points=ALL_POINTS))
 
 
-def _is_complete(client: Client, job: int, record: Record, iterations: int, workers: int) -> bool:
-    """Whether every report and the last evaluation have come through."""
+def _is_complete(client: Client, job: int, record: Record, run: Run, iterations: int, workers: int) -> bool:
+    """Whether every report and the last evaluation have come through; where it is not known how many, nothing new."""
+    before = record.updates()
     _measure(client, job, record, since=0)
-    reports = sum(len(row) for row in record.series["iteration_s"].values())
-    return reports >= iterations * workers and iterations in record.accuracy
+    if has_common_iterations(run) and run.name_of("barrier") != "backup":
+        return record.updates() >= iterations * workers and iterations in record.accuracy
+    return record.updates() == before
 
 
 def agent_is_online(client: Client, name: str) -> bool:

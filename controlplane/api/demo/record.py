@@ -55,6 +55,24 @@ class Record:
             return None
         return sum(fmean(self.series["iteration_s"][k].values()) for k in self.iterations if k < reached)
 
+    def clock_s(self, before: int | None = None) -> float:
+        """Training time on the clock of the first worker, who also scores: of its iterations before ``before``."""
+        row = self.series["iteration_s"]
+        return sum(row[k][0] for k in row if 0 in row[k] and (before is None or k < before))
+
+    def clock_to(self, target: float) -> float | None:
+        """That time until an evaluation reached ``target``; None if none did."""
+        reached = min((k for k, accuracy in self.accuracy.items() if accuracy >= target), default=None)
+        return None if reached is None else self.clock_s(reached)
+
+    def processed(self) -> int:
+        """Samples of all workers together."""
+        return int(sum(sum(row.values()) for row in self.series["samples"].values()))
+
+    def updates(self) -> int:
+        """Reports of all workers together."""
+        return sum(len(row) for row in self.series["samples"].values())
+
     def final_accuracy(self) -> float:
         """Of the last evaluation; 0 if there was none."""
         return self.accuracy[max(self.accuracy)] if self.accuracy else 0.0

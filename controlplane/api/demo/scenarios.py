@@ -1,7 +1,7 @@
 """What the demo can show: machines, a job, and the two ways of running it that are compared."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
@@ -10,16 +10,38 @@ SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
 BALANCED = {"name": "lb-bsp-cpu", "predictor": "ema"}
 
 
+PLAIN: Mapping[str, Mapping[str, Any]] = {
+    "batching": {"name": "uniform"},
+    "barrier": {"name": "bsp"},
+    "placement": {"name": "round-robin"},
+    "data": {"name": "shared"},
+}
+"""The choices of the baseline."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One of the two submissions."""
 
     label: str
-    batching: Mapping[str, Any]
+    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Those that differ from the baseline's, by question."""
+
+    def name_of(self, question: str) -> str:
+        """The policy that answers it."""
+        return str((self.choices.get(question) or PLAIN[question])["name"])
 
 
-BASELINE = Run(label="BSP", batching={"name": "uniform"})
-CHALLENGER = Run(label="LB-BSP", batching=BALANCED)
+BASELINE = Run(label="BSP")
+CHALLENGER = Run(label="LB-BSP", choices={"batching": BALANCED})
+
+
+def chosen_run(names: Mapping[str, str]) -> Run:
+    """What was asked for on the command line, each policy with its defaults, but the demo's predictor."""
+    choices = {question: {"name": name} for question, name in names.items() if name != PLAIN[question]["name"]}
+    if names.get("batching") == BALANCED["name"]:
+        choices["batching"] = dict(BALANCED)
+    return Run(label=" + ".join(choice["name"] for choice in choices.values()) or "BSP again", choices=choices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +70,7 @@ class Scenario:
             "workers": len(self.speeds),
             "servers": self.servers,
             "batch_size": self.batch_size,
-            "synchronization": {"batching": dict(run.batching), "barrier": {"name": "bsp"}},
+            "synchronization": {question: dict(choice) for question, choice in {**PLAIN, **run.choices}.items()},
             "optimizer": {"name": "sgd", "lr": self.lr},
             "evaluate": {"every": self.evaluate_every},
             "stop": {"iterations": iterations},

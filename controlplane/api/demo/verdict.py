@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from controlplane.api.demo.record import SETTLED_FROM, Record
-from controlplane.api.demo.scenarios import Scenario
+from controlplane.api.demo.scenarios import Run, Scenario
 
 RATIO = 0.45
 """LB-BSP's mean iteration time over BSP's may be at most this; the emulated machines allow 0.36."""
@@ -37,6 +37,10 @@ class Summary:
     mean_iteration_s: float
     waiting_share: float
     final_accuracy: float
+    seconds: float = 0.0
+    """From the first iteration to the end."""
+    samples: int = 0
+    updates: int = 0
 
 
 def summarise(label: str, record: Record, scenario: Scenario) -> Summary:
@@ -63,6 +67,53 @@ def judge(scenario: Scenario, baseline: Record, challenger: Record) -> list[Bar]
         _end_bar(scenario, baseline, challenger),
         _share_bar(scenario, challenger),
     ]
+
+
+def has_common_iterations(run: Run) -> bool:
+    """Whether all workers of the run do the same iterations: not where each goes on by itself."""
+    return run.name_of("barrier") not in {"asp", "ssp", "pbsp", "pssp"}
+
+
+def what_compares(run: Run) -> str:
+    """How the run can be compared with plain BSP, and how not, for a person."""
+    barrier, batching = run.name_of("barrier"), run.name_of("batching")
+    if not run.choices:
+        return "Both runs are plain BSP: there is nothing to compare, differences are chance."
+    if not has_common_iterations(run):
+        return (
+            f"Under {barrier} workers have no iterations in common, and each update makes 1/n of a step: compare the "
+            "time for the same number of samples, and the accuracy at the end; not the number of iterations."
+        )
+    if barrier in {"aggressive", "backup"}:
+        return (
+            f"Under {barrier} an iteration stands for a part of its batch: compare the time to the same accuracy, not "
+            "the time of an iteration."
+        )
+    if batching == "deadline":
+        return "Iterations end by the clock, with the same number of samples on average: compare times."
+    if run.choices.keys() == {"placement"}:
+        return "Samples and numbers are the same by construction: placement shows only where transfers take time."
+    return "Both runs process the same number of samples per iteration: compare times, at equal accuracy."
+
+
+def summarise_by_clock(label: str, record: Record, scenario: Scenario) -> Summary:
+    """The figures of a run whose workers may do different iterations: time is that of the worker who scores."""
+    updates = record.updates()
+    return Summary(
+        label=label,
+        seconds_to_target=record.clock_to(scenario.target),
+        mean_iteration_s=record.mean_iteration_s(),
+        waiting_share=record.waiting_share(),
+        final_accuracy=record.final_accuracy(),
+        seconds=record.clock_s(),
+        samples=record.processed(),
+        updates=updates,
+    )
+
+
+def judge_chosen(scenario: Scenario, baseline: Record, challenger: Record) -> list[Bar]:
+    """The bar that holds under any policies: both runs learn."""
+    return [_end_bar(scenario, baseline, challenger)]
 
 
 def _time_bar(baseline: Record, challenger: Record) -> Bar:

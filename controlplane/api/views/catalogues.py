@@ -6,8 +6,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.api.serializers import PolicyRow, WorkloadRow
-from controlplane.jobs.workloads import WORKLOADS
 from controlplane.policies import registry
+from controlplane.protocol import catalogue
 
 
 class PoliciesView(APIView):
@@ -25,12 +25,4 @@ class WorkloadsView(APIView):
     @extend_schema(responses=WorkloadRow(many=True))
     def get(self, request: Request) -> Response:
         """Every workload that comes with the workers, with its data sets and options."""
-        rows = [
-            {
-                "name": entry.name,
-                "explanation": entry.explanation,
-                "datasets": list(entry.datasets),
-            }
-            for entry in WORKLOADS.values()
-        ]
-        return Response(WorkloadRow(rows, many=True).data)
+        return Response(WorkloadRow(catalogue.describe(), many=True).data)

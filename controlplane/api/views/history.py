@@ -1,19 +1,16 @@
-"""What a job left behind: series, decisions, flags, events, placement, figures."""
+"""What a job left behind: series, decisions, flags, events, placement."""
 
 from typing import Any
 
 import django_filters
-from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from controlplane.api.problems import FieldError, Problem
-from controlplane.api.schema import IF_NONE_MATCH
+from controlplane.api.problems import Problem
 from controlplane.api.serializers import (
     DecisionRow,
     EventRow,
@@ -26,7 +23,6 @@ from controlplane.jobs import selectors
 from controlplane.jobs.models import Decision, Flag, Job
 from controlplane.telemetry.models import RawEvent
 from controlplane.telemetry.selectors import job_events, series
-from frontend.build import FigureQueryError, UnknownFigure, build_figure, figure_etag
 
 
 class MetricsView(APIView):
@@ -105,13 +101,14 @@ class FlagsView(OfOneJob):
 
 
 class EventFilter(django_filters.FilterSet):
-    """``?kind=worker-heard``."""
+    """``?kind=worker-heard``, or the one with ``?stream_id=``, which is what a decision names as its cause."""
 
     kind = django_filters.CharFilter(max_length=30)
+    stream_id = django_filters.CharFilter(max_length=40)
 
     class Meta:
         model = RawEvent
-        fields = ("kind",)
+        fields = ("kind", "stream_id")
 
 
 class EventsView(OfOneJob):
@@ -133,47 +130,6 @@ class PlacementView(APIView):
         if decision is None:
             raise Problem(404, f"job {pk} has no placement yet: its servers have not all said hello")
         return Response(PlacementReply(_placement(decision)).data)
-
-
-class FigureView(APIView):
-    """A figure, as plotly JSON."""
-
-    @extend_schema(
-        parameters=[
-            IF_NONE_MATCH,
-            OpenApiParameter("theme", OpenApiTypes.STR, enum=["light", "dark"]),
-            OpenApiParameter("x", OpenApiTypes.STR, description="The horizontal axis, where a figure has several."),
-            OpenApiParameter("ranks", OpenApiTypes.STR, description="Workers to show, separated by commas."),
-        ],
-        responses={
-            200: {"type": "object", "properties": {"data": {"type": "array"}, "layout": {"type": "object"}}},
-            304: OpenApiResponse(description="It is as it was."),
-        },
-    )
-    def get(self, request: Request, pk: int, name: str) -> HttpResponse:
-        """A figure of the job. Its entity tag moves when the job's history does."""
-        job = _job(pk)
-        try:
-            etag = figure_etag(name, job, request.query_params)
-            if etag in _entity_tags(request.headers.get("If-None-Match", "")):
-                return _figure(HttpResponse(status=304), etag)
-            return _figure(HttpResponse(build_figure(name, job, request.query_params)), etag)
-        except UnknownFigure as error:
-            raise Problem(404, str(error)) from None
-        except FigureQueryError as error:
-            fault = FieldError(field=error.field, found=error.found, expected=error.expected)
-            raise Problem(400, str(error), errors=[fault]) from None
-
-
-def _figure(response: HttpResponse, etag: str) -> HttpResponse:
-    response["Content-Type"] = "application/json"
-    response["ETag"] = etag
-    response["Cache-Control"] = "private, no-cache"
-    return response
-
-
-def _entity_tags(header: str) -> set[str]:
-    return {tag.strip().removeprefix("W/") for tag in header.split(",")}
 
 
 def _placement(decision: Decision) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import django_filters
-from django.contrib.auth.models import User
 from django.db import transaction
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
@@ -20,6 +19,7 @@ from controlplane.api import actions
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import IDEMPOTENCY_KEY, job_spec_bodies, problem_responses
 from controlplane.api.serializers import JobDocument, JobRow, ProcessRow
+from controlplane.api.views.base import user_of
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent
 from controlplane.jobs import selectors
@@ -62,7 +62,7 @@ class JobsView(ListAPIView[Job]):
         """Submit a job. It starts when its slots are free: read it to see what it waits for."""
         key = _idempotency_key(request)
         with transaction.atomic():
-            job = actions.submit_job(document=request.data, user=_user(request), idempotency_key=key)
+            job = actions.submit_job(document=request.data, user=user_of(request), idempotency_key=key)
         location = reverse("api:job", args=[job.pk], request=request)
         return Response(JobDocument(_job(job.pk)).data, status=202, headers={"Location": location})
 
@@ -82,7 +82,7 @@ class JobStopView(APIView):
     @extend_schema(request=None, responses={202: JobDocument, **problem_responses(409, 503)})
     def post(self, request: Request, pk: int) -> Response:
         """Ask for the end of a job. One that has no slots yet is cancelled."""
-        actions.stop_job(job=_job(pk), user=_user(request))
+        actions.stop_job(job=_job(pk), user=user_of(request))
         return Response(JobDocument(_job(pk)).data, status=202)
 
 
@@ -128,11 +128,6 @@ class ServersView(WorkersView):
 
 def _job(pk: int) -> Job:
     return get_object_or_404(selectors.jobs(), pk=pk)
-
-
-def _user(request: Request) -> User:
-    assert isinstance(request.user, User)  # the permission let nobody else through
-    return request.user
 
 
 def _idempotency_key(request: Request) -> str | None:

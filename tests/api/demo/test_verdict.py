@@ -3,9 +3,18 @@
 import pytest
 
 from controlplane.api.demo.record import Record
-from controlplane.api.demo.scenarios import BASELINE, CHALLENGER, SCENARIOS, Run
-from controlplane.api.demo.verdict import Summary, judge, speed_up, summarise
+from controlplane.api.demo.scenarios import BASELINE, CHALLENGER, PLAIN, SCENARIOS, Run, chosen_run
+from controlplane.api.demo.verdict import (
+    Summary,
+    judge,
+    judge_chosen,
+    speed_up,
+    summarise,
+    summarise_by_clock,
+    what_compares,
+)
 from controlplane.jobs.validation import validated_spec
+from controlplane.policies.registry import catalogue
 
 DIGITS = SCENARIOS["digits"]
 PROPORTIONAL = (93, 93, 47, 23)
@@ -89,3 +98,27 @@ def test_a_run_without_measurements_holds_no_bar() -> None:
 def test_every_scenario_is_a_job_that_can_be_submitted(name: str, run: Run) -> None:
     document = SCENARIOS[name].spec(run, iterations=60)
     assert validated_spec(document).global_batch == 256
+
+
+SHOWN = [(entry.question, entry.name) for entry in catalogue() if entry.question in PLAIN]
+
+
+@pytest.mark.parametrize(("question", "name"), SHOWN)
+def test_every_policy_can_be_shown_beside_plain_bsp(question: str, name: str) -> None:
+    run = chosen_run({question: name})
+    spec = validated_spec(DIGITS.spec(run, iterations=60))
+    assert getattr(spec.synchronization, question).name == name
+    assert what_compares(run).endswith(".")
+    assert ("nothing to compare" in what_compares(run)) is (name == PLAIN[question]["name"])
+
+
+def test_where_workers_go_on_by_themselves_time_is_the_scorers() -> None:
+    made = Record()
+    made.absorb({"series": [series("iteration_s", 0, [0, 1, 2], [0.1, 0.2, 0.3])]})
+    made.absorb({"series": [series("iteration_s", 1, [0, 1], [9.0, 9.0])]})
+    made.absorb({"series": [series("samples", 0, [0, 1, 2], [8.0] * 3), series("samples", 1, [0, 1], [8.0] * 2)]})
+    made.absorb({"series": [series("accuracy", None, [0, 2, 3], [0.1, 0.93, 0.95])]})
+    run = summarise_by_clock("asp", made, DIGITS)
+    assert run.seconds_to_target == pytest.approx(0.3)
+    assert (run.seconds, run.samples, run.updates) == (pytest.approx(0.6), 40, 5)
+    assert [bar.name for bar in judge_chosen(DIGITS, made, made)] == ["accuracy at the end of both runs"]

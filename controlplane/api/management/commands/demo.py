@@ -4,6 +4,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, ArgumentTypeError
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,21 @@ from django.core.management.base import BaseCommand
 from rich.console import Console
 
 from controlplane.api.client import Client, Refused, Unreachable
-from controlplane.api.demo.display import Display, closing_table, verdict_line
+from controlplane.api.demo.display import Display, chosen_table, closing_table, verdict_line
 from controlplane.api.demo.driving import agent_is_online, drive, problem_sentence
-from controlplane.api.demo.scenarios import BASELINE, CHALLENGER, SCENARIOS, Scenario
-from controlplane.api.demo.verdict import Bar, Summary, judge, speed_up, summarise
+from controlplane.api.demo.record import Record
+from controlplane.api.demo.scenarios import BASELINE, CHALLENGER, PLAIN, SCENARIOS, Run, Scenario, chosen_run
+from controlplane.api.demo.verdict import (
+    Bar,
+    Summary,
+    judge,
+    judge_chosen,
+    speed_up,
+    summarise,
+    summarise_by_clock,
+    what_compares,
+)
+from controlplane.policies import registry
 from controlplane.runtime.embedded.control_plane import INSECURE, ControlPlane, start_control_plane
 from controlplane.runtime.embedded.errors import CannotStart, Interrupted
 from controlplane.runtime.embedded.ground import check_exposure, free_port
@@ -43,6 +55,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         names = "; ".join(f"{scenario.name}: {scenario.summary}" for scenario in SCENARIOS.values())
         parser.add_argument("--scenario", choices=SCENARIOS, default="digits", help=names)
+        for question in PLAIN:
+            named = f"{question} of the second run, with its defaults; any of the four: compared with plain BSP"
+            parser.add_argument(f"--{question}", choices=registry.names(question), help=named)
         parser.add_argument("--iterations", type=enough, help="iterations of each run (default: the scenario's)")
         parser.add_argument("--exit", action="store_true", dest="leave", help="end after the table, not at Ctrl-C")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as one line of JSON")
@@ -54,7 +69,16 @@ class Command(BaseCommand):
         console = Console(stderr=options["as_json"])
         if not console.is_terminal:
             console.width = WIDTH
-        demo = Demo(SCENARIOS[scenario], iterations, console, host=options["host"], port=options["port"] or free_port())
+        wanted = {question: options[question] for question in PLAIN if options[question]}
+        challenger = chosen_run(wanted) if wanted else CHALLENGER
+        demo = Demo(
+            SCENARIOS[scenario],
+            challenger,
+            iterations,
+            console,
+            host=options["host"],
+            port=options["port"] or free_port(),
+        )
         try:
             check_exposure(options["host"], insecure=options["insecure"])
             held = demo.run(leave=options["leave"], as_json=options["as_json"])
@@ -73,8 +97,10 @@ class Command(BaseCommand):
 class Demo:
     """One demo, from an empty folder to nothing left."""
 
-    def __init__(self, scenario: Scenario, iterations: int | None, console: Console, *, host: str, port: int) -> None:
-        self.scenario, self.console = scenario, console
+    def __init__(
+        self, scenario: Scenario, challenger: Run, iterations: int | None, console: Console, *, host: str, port: int
+    ) -> None:
+        self.scenario, self.challenger, self.console = scenario, challenger, console
         self.iterations = iterations or scenario.iterations
         self.host, self.port = host, port
 
@@ -116,7 +142,8 @@ class Demo:
     def _join(self, plane: ControlPlane, client: Client, supervisor: Supervisor) -> None:
         speeds = ", ".join(f"{speed:g}" for speed in self.scenario.speeds)
         self.console.print(f"Machines of {speeds} samples/s join; the job: {self.scenario.summary}.", soft_wrap=True)
-        agent = start_agent(
+        start = partial(
+            start_agent,
             plane.url,
             client.invite()["token"],
             name=MACHINES,
@@ -125,15 +152,19 @@ class Demo:
             server_slots=self.scenario.servers,
             log=plane.logs / "agent.log",
         )
+        agent = start()
         supervisor.add(agent)
         supervisor.wait_until(lambda: agent_is_online(client, MACHINES), what="The machines' joining", seconds=JOIN_S)
+        supervisor.keep_running({agent.name: start})
 
     def _compare(self, client: Client, supervisor: Supervisor) -> tuple[list[Summary], list[Bar]]:
         with Display(self.console) as display:
             baseline, challenger = (
                 drive(client, run, self.scenario, self.iterations, display, supervisor)
-                for run in (BASELINE, CHALLENGER)
+                for run in (BASELINE, self.challenger)
             )
+        if self.challenger is not CHALLENGER:
+            return self._compare_chosen(baseline, challenger)
         self.factor = speed_up(baseline, challenger)
         summaries = [
             summarise(run.label, record, self.scenario)
@@ -141,8 +172,20 @@ class Demo:
         ]
         return summaries, judge(self.scenario, baseline, challenger)
 
+    def _compare_chosen(self, baseline: Record, challenger: Record) -> tuple[list[Summary], list[Bar]]:
+        summaries = [
+            summarise_by_clock(run.label, record, self.scenario)
+            for run, record in ((BASELINE, baseline), (self.challenger, challenger))
+        ]
+        self.factor = summaries[0].seconds / summaries[1].seconds
+        return summaries, judge_chosen(self.scenario, baseline, challenger)
+
     def _close(self, summaries: list[Summary], bars: list[Bar], *, as_json: bool) -> bool:
-        self.console.print(closing_table(summaries, self.scenario.target, self.factor))
+        if self.challenger is CHALLENGER:
+            self.console.print(closing_table(summaries, self.scenario.target, self.factor))
+        else:
+            self.console.print(chosen_table(summaries, self.scenario.target))
+            self._say(what_compares(self.challenger))
         for bar in bars:
             self.console.print(verdict_line(bar), highlight=False, soft_wrap=True)
         held = all(bar.holds for bar in bars)

@@ -1,0 +1,165 @@
+"""What a request asks of a running job: other policies, a pause, its end, another predictor.
+
+Each appends the wish to the job's log and leaves an audit entry; the engine decides when it takes effect.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from controlplane.api.actions import NO_ANSWER
+from controlplane.api.problems import FieldError, Problem, spec_problem
+from controlplane.core.events import ChangeRequested, Event, PauseRequested, PredictorPromoted, ResumeRequested
+from controlplane.core.states import JobState
+from controlplane.jobs import selectors, services
+from controlplane.jobs.documents import check_plain
+from controlplane.jobs.models import AuditEntry, Job
+from controlplane.jobs.validation import validated_spec
+from controlplane.policies import registry
+from controlplane.protocol.spec import Choice, SpecError, Synchronization
+from controlplane.runtime.log import LogClosed, LogMissing, append_event
+
+CHANGE = "job-change"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPolicy:
+    """The four choices of a job as they are now, and what tells this state from earlier ones."""
+
+    synchronization: Synchronization
+    changes: int
+    """How many changes were asked for and accepted."""
+    pending: dict[str, Any]
+    """Of the last one, by question: what waits for the generation that carries it."""
+
+    @property
+    def etag(self) -> str:
+        """Of ``If-Match``."""
+        return f'"{self.changes}"'
+
+
+def job_policy(job: Job) -> JobPolicy:
+    """What the job runs with."""
+    accepted = AuditEntry.objects.filter(action=CHANGE, subject=str(job)).order_by("-id")
+    now = selectors.job_synchronization(job)
+    last = accepted.first()
+    asked = {} if last is None or job.is_over else last.detail
+    pending = {question: choice for question, choice in asked.items() if choice != _flat(getattr(now, question))}
+    return JobPolicy(synchronization=now, changes=accepted.count(), pending=pending)
+
+
+def change_policy(*, job: Job, wanted: object, if_match: str | None, user: User) -> None:
+    """Ask for other policies. The job's row is locked, so that of two who saw the same only one gets through.
+
+    Raises:
+        Problem: if they cannot be had, the caller saw an older state, or the job starts no further iteration.
+    """
+    before = job_policy(job)
+    _check_seen(job, before, if_match)
+    _check_state(job, "changed", (JobState.RUNNING, JobState.PAUSED))
+    choices = _choices(job, before.synchronization, wanted)
+    _append(job, ChangeRequested(actor=user.get_username(), choices=choices), "changed")
+    told = {question: _flat(choice) for question, choice in choices.items()}
+    services.audit(actor=user.get_username(), action=CHANGE, subject=str(job), detail=told)
+
+
+def pause_job(*, job: Job, user: User) -> None:
+    """Ask that every worker stands at its next boundary.
+
+    Raises:
+        Problem: if the job does not run, or Redis does not answer.
+    """
+    _check_state(job, "paused", (JobState.RUNNING,))
+    _append(job, PauseRequested(actor=user.get_username()), "paused")
+    services.audit(actor=user.get_username(), action="job-pause", subject=str(job))
+
+
+def resume_job(*, job: Job, user: User) -> None:
+    """Ask that a paused job goes on.
+
+    Raises:
+        Problem: if the job is not paused, or Redis does not answer.
+    """
+    _check_state(job, "resumed", (JobState.PAUSED,))
+    _append(job, ResumeRequested(actor=user.get_username()), "resumed")
+    services.audit(actor=user.get_username(), action="job-resume", subject=str(job))
+
+
+def promote_predictor(*, job: Job, wanted: object, user: User) -> None:
+    """Ask that shares are decided with another of the predictors that run side by side.
+
+    Raises:
+        Problem: if the job has no such predictor, does not run, or Redis does not answer.
+    """
+    name = wanted.get("predictor") if isinstance(wanted, Mapping) else None
+    predictors = registry.predictors(selectors.job_synchronization(job).batching)
+    if not isinstance(name, str) or name not in predictors:
+        allowed = f"one of those that run side by side: {', '.join(predictors)}" if predictors else "none: it has none"
+        fault = FieldError(field="predictor", found=name, expected=allowed)
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"predictor: expected {allowed}", errors=[fault])
+    _check_state(job, "told which predictor to act upon", (JobState.RUNNING, JobState.PAUSED))
+    _append(job, PredictorPromoted(predictor=name, actor=user.get_username()), "told")
+    services.audit(actor=user.get_username(), action="predictor-promote", subject=str(job), detail={"predictor": name})
+
+
+def _flat(choice: Choice) -> dict[str, Any]:
+    """As it is written in a spec."""
+    return {"name": choice.name, **choice.parameters}
+
+
+def _choices(job: Job, now: Synchronization, wanted: object) -> dict[str, Choice]:
+    """The choices that change, checked together with those that stay."""
+    questions = Synchronization.__struct_fields__
+    if not isinstance(wanted, Mapping) or not wanted or set(wanted) - set(questions):
+        raise spec_problem(SpecError("", wanted, f"a mapping with one or more of {', '.join(questions)}"))
+    try:
+        check_plain(wanted)
+        present = {question: _flat(getattr(now, question)) for question in questions}
+        spec = validated_spec({**job.spec, "synchronization": {**present, **wanted}})
+    except SpecError as error:
+        problem = spec_problem(error)
+        if error.field == "synchronization":
+            problem.status_code = HTTPStatus.UNPROCESSABLE_ENTITY
+        raise problem from None
+    asked = {question: getattr(spec.synchronization, question) for question in wanted}
+    choices = {question: choice for question, choice in asked.items() if choice != getattr(now, question)}
+    if not choices:
+        raise Problem(HTTPStatus.CONFLICT, f"{job} runs with these policies already: there is nothing to change")
+    return choices
+
+
+def _check_seen(job: Job, policy: JobPolicy, if_match: str | None) -> None:
+    if if_match is None:
+        needed = f"If-Match is required: read the ETag of jobs/{job.pk}/policy first"
+        raise Problem(HTTPStatus.PRECONDITION_REQUIRED, needed)
+    seen = {tag.strip().removeprefix("W/") for tag in if_match.split(",")}
+    if policy.etag not in seen and "*" not in seen:
+        raise Problem(
+            HTTPStatus.PRECONDITION_FAILED,
+            f"{job} was changed since: its policy is {policy.etag}, If-Match was {if_match}; read it again",
+        )
+
+
+def _check_state(job: Job, asked: str, allowed: tuple[JobState, ...]) -> None:
+    if job.state not in allowed:
+        states = " or ".join(state.value for state in allowed)
+        raise Problem(HTTPStatus.CONFLICT, f"{job} is {job.state}: only one that is {states} can be {asked}")
+
+
+def _append(job: Job, event: Event, asked: str) -> None:
+    try:
+        append_event(job.pk, event)
+    except LogClosed:
+        raise Problem(HTTPStatus.CONFLICT, f"{job} is over: it cannot be {asked}") from None
+    except LogMissing:
+        raise Problem(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"{job} was not {asked}: its log is being recovered; try again in a few seconds",
+        ) from None
+    except NO_ANSWER as error:
+        raise Problem(
+            HTTPStatus.SERVICE_UNAVAILABLE, f"{job} was not {asked}: Redis does not answer ({error}); try again"
+        ) from error

@@ -1,0 +1,136 @@
+"""Figures of one job or several as plotly JSON, and the timeline's window as a trace."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from controlplane.api.problems import FieldError, Problem
+from controlplane.api.schema import IF_NONE_MATCH
+from controlplane.jobs.models import Job
+from frontend.build import (
+    FigureQueryError,
+    UnknownFigure,
+    build_comparison,
+    build_figure,
+    build_trace,
+    comparison_etag,
+    figure_etag,
+)
+from frontend.report import render_report
+
+WINDOW = (
+    OpenApiParameter(
+        "first", OpenApiTypes.INT, description="The first iteration of a window; the latest where absent."
+    ),
+    OpenApiParameter("count", OpenApiTypes.INT, description="Iterations in a window, at most 20."),
+)
+
+FIGURE_REPLIES = {
+    200: {"type": "object", "properties": {"data": {"type": "array"}, "layout": {"type": "object"}}},
+    304: OpenApiResponse(description="It is as it was."),
+}
+
+
+class FigureView(APIView):
+    """A figure, as plotly JSON."""
+
+    @extend_schema(
+        parameters=[
+            IF_NONE_MATCH,
+            OpenApiParameter("theme", OpenApiTypes.STR, enum=["light", "dark"]),
+            OpenApiParameter("x", OpenApiTypes.STR, description="The horizontal axis, where a figure has several."),
+            OpenApiParameter("ranks", OpenApiTypes.STR, description="Workers to show, separated by commas."),
+            OpenApiParameter("metric", OpenApiTypes.STR, description="What a map is of, where a figure has several."),
+            OpenApiParameter("scale", OpenApiTypes.STR, enum=["ratio", "absolute"], description="Of a map's colours."),
+            *WINDOW,
+        ],
+        responses=FIGURE_REPLIES,
+    )
+    def get(self, request: Request, pk: int, name: str) -> HttpResponse:
+        """A figure of the job. Its entity tag moves when the job's history does."""
+        job, query = get_object_or_404(Job, pk=pk), request.query_params
+        with _figure_problems():
+            return _once(request, figure_etag(name, job, query), lambda: build_figure(name, job, query))
+
+
+class ComparisonView(APIView):
+    """A figure of several jobs, as plotly JSON."""
+
+    @extend_schema(
+        parameters=[
+            IF_NONE_MATCH,
+            OpenApiParameter("jobs", OpenApiTypes.STR, required=True, description="2 to 6 jobs, such as 3,5."),
+            OpenApiParameter("theme", OpenApiTypes.STR, enum=["light", "dark"]),
+            OpenApiParameter("x", OpenApiTypes.STR, description="The horizontal axis, where a figure has several."),
+        ],
+        responses=FIGURE_REPLIES,
+    )
+    def get(self, request: Request, name: str) -> HttpResponse:
+        """The jobs side by side. Its entity tag moves when the history of one of them does."""
+        query = request.query_params
+        with _figure_problems():
+            return _once(request, comparison_etag(name, query), lambda: build_comparison(name, query))
+
+
+class ReportView(APIView):
+    """A job as one file."""
+
+    @extend_schema(responses={(200, "text/html"): OpenApiTypes.STR})
+    def get(self, request: Request, pk: int) -> HttpResponse:
+        """Results, figures, findings, decisions and spec in one HTML document that fetches nothing."""
+        job = get_object_or_404(Job, pk=pk)
+        reply = HttpResponse(render_report(job))
+        reply["Content-Disposition"] = f"attachment; filename=job-{job.pk}.html"
+        reply["Cache-Control"] = "private, no-store"
+        return reply
+
+
+class TraceView(APIView):
+    """A few iterations as a trace."""
+
+    @extend_schema(
+        parameters=list(WINDOW),
+        responses={200: {"type": "object", "properties": {"traceEvents": {"type": "array"}}}},
+    )
+    def get(self, request: Request, pk: int) -> HttpResponse:
+        """What the timeline shows, in the trace event format that Perfetto and chrome://tracing open."""
+        with _figure_problems():
+            return HttpResponse(
+                build_trace(get_object_or_404(Job, pk=pk), request.query_params), content_type="application/json"
+            )
+
+
+@contextmanager
+def _figure_problems() -> Iterator[None]:
+    """A figure that does not exist, or cannot be drawn as asked, is the reader's mistake."""
+    try:
+        yield
+    except UnknownFigure as error:
+        raise Problem(404, str(error)) from None
+    except FigureQueryError as error:
+        fault = FieldError(field=error.field, found=error.found, expected=error.expected)
+        raise Problem(400, str(error), errors=[fault]) from None
+
+
+def _once(request: Request, etag: str, build: Callable[[], bytes]) -> HttpResponse:
+    """The figure, unless the reader has it."""
+    if etag in _entity_tags(request.headers.get("If-None-Match", "")):
+        return _figure(HttpResponse(status=304), etag)
+    return _figure(HttpResponse(build()), etag)
+
+
+def _figure(response: HttpResponse, etag: str) -> HttpResponse:
+    response["Content-Type"] = "application/json"
+    response["ETag"] = etag
+    response["Cache-Control"] = "private, no-cache"
+    return response
+
+
+def _entity_tags(header: str) -> set[str]:
+    return {tag.strip().removeprefix("W/") for tag in header.split(",")}

@@ -1,0 +1,72 @@
+"""What the processes of a job wrote: filtered in pages, or whole as a file."""
+
+from typing import Any, Final
+
+import django_filters
+from django.db.models import QuerySet
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+
+from controlplane.api.problems import FieldError, Problem
+from controlplane.api.serializers import LogLineRow
+from controlplane.api.views.history import OfOneJob
+from controlplane.telemetry.models import LogLine
+from controlplane.telemetry.selectors import LEVELS, job_lines, process_of
+
+LINES_AT_ONCE: Final = 2_000
+
+
+class LogFilter(django_filters.FilterSet):
+    """``?level=warning&process=w0&text=loss&since=2026-03-02T12:00:00Z``."""
+
+    level = django_filters.ChoiceFilter(
+        choices=[(level, level) for level in LEVELS], method="of_level", help_text="This level and the worse ones."
+    )
+    process = django_filters.CharFilter(method="of_process", max_length=8, help_text="w0, or s1 for a server.")
+    text = django_filters.CharFilter(field_name="text", lookup_expr="icontains", max_length=200)
+    since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte")
+
+    class Meta:
+        model = LogLine
+        fields = ()
+
+    def of_level(self, rows: QuerySet[LogLine], name: str, value: str) -> QuerySet[LogLine]:
+        """Lines of that level and above."""
+        return rows.filter(level__in=LEVELS[LEVELS.index(value) :])
+
+    def of_process(self, rows: QuerySet[LogLine], name: str, value: str) -> QuerySet[LogLine]:
+        """Lines of one worker or server."""
+        found = process_of(value)
+        if found is None:
+            fault = FieldError(field="process", found=value, expected="w or s and a number, such as w0")
+            raise Problem(400, str(fault), errors=[fault])
+        return rows.filter(role=found[0], index=found[1])
+
+
+class LogsView(OfOneJob):
+    """What the job's processes wrote, the latest first."""
+
+    serializer_class = LogLineRow
+    filterset_class = LogFilter
+    queryset = LogLine.objects.none()
+    rows_of = staticmethod(job_lines)
+
+
+class LogsTextView(OfOneJob):
+    """The same as a file."""
+
+    serializer_class = LogLineRow
+    filterset_class = LogFilter
+    queryset = LogLine.objects.none()
+    rows_of = staticmethod(job_lines)
+
+    @extend_schema(responses={(200, "text/plain"): OpenApiTypes.STR})
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> StreamingHttpResponse:
+        """Every line of the filter, the oldest first, as plain text."""
+        lines = self.filter_queryset(self.get_queryset()).order_by("id").iterator(LINES_AT_ONCE)
+        texts = (f"{line.at.isoformat(timespec='seconds')} {line.process} {line.level} {line.text}\n" for line in lines)
+        response = StreamingHttpResponse(texts, content_type="text/plain; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="job-{self.kwargs["pk"]}.log"'
+        return response

@@ -1,0 +1,152 @@
+"""The simulator over REST: scenarios, and simulations that run as tasks."""
+
+from typing import Any
+
+from celery import current_app
+from django.db import transaction
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.generics import ListAPIView, RetrieveAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.views import APIView
+
+from controlplane.api.problems import FieldError, Problem
+from controlplane.api.schema import problem_responses
+from controlplane.api.views.base import user_of
+from controlplane.jobs.roles import Role
+from controlplane.runtime.tasks import SIMULATE
+from controlplane.simulator.errors import ScenarioError, SimulationError
+from controlplane.simulator.scenario import Scenario
+from controlplane.simulator.scenarios import scenarios
+from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.simulations import simulation_cancel, simulation_figures, simulation_submit
+
+MAX_SEED = 2**63 - 1
+
+
+class ScenarioRow(serializers.Serializer[Scenario]):
+    """One scenario: what it is modelled after, and what can be compared in it."""
+
+    name = serializers.CharField(read_only=True)
+    title = serializers.CharField(read_only=True)
+    story = serializers.CharField(read_only=True)
+    workers = serializers.IntegerField(source="spec.workers", read_only=True)
+    servers = serializers.IntegerField(source="spec.servers", read_only=True)
+    policies = serializers.ListField(child=serializers.CharField(), read_only=True)
+    baseline = serializers.CharField(read_only=True)
+
+
+class SimulationRow(serializers.ModelSerializer[Simulation]):
+    """A simulation in a list."""
+
+    submitted_by = serializers.CharField(source="submitted_by.username", default=None, read_only=True, allow_null=True)
+    policies = serializers.ListField(child=serializers.CharField(), read_only=True)
+    state = serializers.CharField(read_only=True, help_text="queued, running, succeeded, failed or cancelled.")
+    total = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Simulation
+        fields: tuple[str, ...] = (
+            *("id", "scenario", "policies", "seed", "state", "reason", "done", "total"),
+            *("submitted_by", "created_at", "started_at", "finished_at"),
+        )
+        read_only_fields = fields
+
+    def get_total(self, row: Simulation) -> int:
+        """How many policies it compares."""
+        return len(row.policies)
+
+
+class SimulationDocument(SimulationRow):
+    """One simulation with what came of it so far."""
+
+    outcomes = serializers.ListField(child=serializers.DictField(), read_only=True)
+    paper = serializers.SerializerMethodField()
+
+    class Meta(SimulationRow.Meta):
+        fields = (*SimulationRow.Meta.fields, "outcomes", "paper")
+        read_only_fields = fields
+
+    @extend_schema_field({"type": "array", "items": {"type": "object", "additionalProperties": True}})
+    def get_paper(self, row: Simulation) -> list[dict[str, object]]:
+        """The scenario's figures in its paper, beside what came out."""
+        return simulation_figures(row)
+
+
+class SimulationRequest(serializers.Serializer[Any]):
+    """What to simulate."""
+
+    scenario = serializers.CharField(max_length=100)
+    policies = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        required=False,
+        default=list,
+        max_length=50,
+        help_text="Names of the scenario's, or registered ones joined by +; none: all of the scenario's.",
+    )
+    seed = serializers.IntegerField(required=False, default=0, min_value=0, max_value=MAX_SEED)
+
+
+class ScenariosView(APIView):
+    """Scenarios."""
+
+    @extend_schema(responses=ScenarioRow(many=True))
+    def get(self, request: Request) -> Response:
+        """Every scenario that can be simulated, with its policies."""
+        rows = [ScenarioRow(one).data | {"policies": list(one.policies)} for one in scenarios().values()]
+        return Response(rows)
+
+
+class SimulationsView(ListAPIView[Simulation]):
+    """All simulations; a new one."""
+
+    write_role = Role.OPERATOR
+    serializer_class = SimulationRow
+    queryset = Simulation.objects.select_related("submitted_by").order_by("-id")
+
+    @extend_schema(
+        request=SimulationRequest,
+        parameters=[OpenApiParameter("Location", OpenApiTypes.URI, OpenApiParameter.HEADER, response=[202])],
+        responses={202: SimulationDocument, **problem_responses(400)},
+    )
+    def post(self, request: Request) -> Response:
+        """Simulate a scenario. Read it to see how far it is; its outcomes come one by one."""
+        asked = SimulationRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        try:
+            with transaction.atomic():
+                row = simulation_submit(**asked.validated_data, user=user_of(request))
+                transaction.on_commit(lambda: current_app.send_task(SIMULATE, args=(row.pk,)))
+        except ScenarioError as error:
+            fault = FieldError(field=error.field, found=error.found, expected=error.cure)
+            raise Problem(400, str(error), errors=[fault]) from None
+        except SimulationError as error:
+            raise Problem(400, str(error)) from None
+        location = reverse("api:simulation", args=[row.pk], request=request)
+        return Response(SimulationDocument(row).data, status=202, headers={"Location": location})
+
+
+class SimulationView(RetrieveAPIView[Simulation]):
+    """One simulation: how far it is, and what came out."""
+
+    serializer_class = SimulationDocument
+    queryset = Simulation.objects.select_related("submitted_by")
+
+
+class SimulationCancelView(APIView):
+    """The end of a simulation, before its time."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=None, responses={202: SimulationDocument, **problem_responses(404, 409)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Have it end: what is stored stays, and the run that is under way is thrown away."""
+        if not simulation_cancel(pk=pk, user=user_of(request)):
+            row = Simulation.objects.filter(pk=pk).first()
+            if row is None:
+                raise Problem(404, f"there is no simulation {pk}")
+            raise Problem(409, f"simulation {pk} is {row.state} already")
+        return Response(SimulationDocument(Simulation.objects.get(pk=pk)).data, status=202)

@@ -1,0 +1,93 @@
+"""Running jobs: their policies, and how they are paused, resumed and given another predictor."""
+
+from typing import Any
+
+from django.db import transaction
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.api import steering
+from controlplane.api.schema import problem_responses
+from controlplane.api.serializers import JobDocument, PolicyDocument, PromotionRequest
+from controlplane.api.views.base import user_of
+from controlplane.jobs import selectors
+from controlplane.jobs.models import Job
+from controlplane.jobs.roles import Role
+
+IF_MATCH = OpenApiParameter(
+    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, required=True, description="The ETag that was read."
+)
+ETAG = OpenApiParameter("ETag", OpenApiTypes.STR, OpenApiParameter.HEADER, response=[200, 202])
+
+
+class JobPolicyView(APIView):
+    """The four choices of a job: batching, barrier, placement and data."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(parameters=[ETAG], responses={200: PolicyDocument})
+    def get(self, request: Request, pk: int) -> Response:
+        """What the job runs with now, and whether a change is pending."""
+        return _policy(_job(pk), 200)
+
+    @extend_schema(
+        request={"application/json": {"type": "object", "additionalProperties": True}},
+        parameters=[IF_MATCH, ETAG],
+        responses={202: PolicyDocument, **problem_responses(409, 412, 422, 428, 503)},
+    )
+    @transaction.atomic
+    def patch(self, request: Request, pk: int) -> Response:
+        """Ask for other policies while the job runs; the change is pending until its generation starts."""
+        job = get_object_or_404(Job.objects.select_for_update(), pk=pk)
+        if_match = request.headers.get("If-Match")
+        steering.change_policy(job=job, wanted=request.data, if_match=if_match, user=user_of(request))
+        return _policy(job, 202)
+
+
+class JobPauseView(APIView):
+    """The pause of a job."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=None, responses={202: JobDocument, **problem_responses(409, 503)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Ask that every worker stands at its next boundary."""
+        steering.pause_job(job=_job(pk), user=user_of(request))
+        return Response(JobDocument(_job(pk)).data, status=202)
+
+
+class JobResumeView(APIView):
+    """The end of a pause."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=None, responses={202: JobDocument, **problem_responses(409, 503)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Ask that a paused job goes on."""
+        steering.resume_job(job=_job(pk), user=user_of(request))
+        return Response(JobDocument(_job(pk)).data, status=202)
+
+
+class JobPromoteView(APIView):
+    """Which predictor is acted upon."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=PromotionRequest, responses={202: JobDocument, **problem_responses(409, 422, 503)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Decide shares with another of the predictors that run side by side."""
+        steering.promote_predictor(job=_job(pk), wanted=request.data, user=user_of(request))
+        return Response(JobDocument(_job(pk)).data, status=202)
+
+
+def _policy(job: Job, status: int) -> Response:
+    policy = steering.job_policy(job)
+    return Response(PolicyDocument(policy).data, status=status, headers={"ETag": policy.etag})
+
+
+def _job(pk: int) -> Any:
+    return get_object_or_404(selectors.jobs(), pk=pk)
