@@ -1,7 +1,8 @@
 """The one shape of all workloads, as trainer and server see it.
 
 Parameters are one flat float32 vector, the workload's tensors one after another. A worker computes *sums* over its
-samples, never means, so that any division of the samples over workers adds up to the same (LB-BSP Eq. 7).
+samples, never means, so that any division of the samples over workers adds up to the same (LB-BSP Eq. 7). What is
+summed is the workload's affair: gradients mostly, sums and counts in k-means, normal equations in least squares.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from controlplane.protocol.spec import Optimizer
+from controlplane.protocol.training import Optimizer
 
 Vector = npt.NDArray[np.float32]
 Samples = npt.NDArray[np.int64]
@@ -20,7 +21,7 @@ Samples = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What one worker computed over its samples; the sum of the gradients itself is ``Replica.gradient``."""
+    """What one worker computed over its samples; the sum itself is ``Replica.gradient``."""
 
     loss_sum: float
     samples: int
@@ -46,7 +47,7 @@ class Replica(Protocol):
     parameters: Vector
     """Written by the owner, read by the methods."""
     gradient: Vector
-    """The sum of the gradients of the last ``update``."""
+    """The sum of the last ``update``, of the size of the parameters."""
 
     def update(self, samples: Samples) -> Update:
         """Compute ``gradient`` over the training samples with these indices; none is legal and gives zeros."""
@@ -56,10 +57,23 @@ class Replica(Protocol):
 
 
 class Rule(Protocol):
-    """What a complete sum does to one block of the values, at the server."""
+    """What a complete sum does to one block of the values, at whoever holds it.
 
-    def apply(self, total: torch.Tensor, samples: int) -> None:
-        """Change the values by ``total``, which stands for ``samples`` > 0; ``total`` may be overwritten."""
+    It acts on each element by itself, so applying it block by block is the same as on the whole.
+    """
+
+    def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0) -> None:
+        """Change the values by ``total``, which stands for ``samples`` > 0; ``total`` may be overwritten.
+
+        The step is ``scale`` times as long as usual: updates that are applied one by one, as they arrive from n
+        workers, make an n-th of a step each.
+        """
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything but the values that the next steps depend on, by name; views, to be copied at once."""
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Go on from what ``state`` gave, of this block or the same one elsewhere."""
 
 
 class Workload(Protocol):
@@ -67,17 +81,25 @@ class Workload(Protocol):
 
     shapes: Mapping[str, tuple[int, ...]]
     """The parameter tensors by name, in order."""
-    sample_count: int
-    """Samples of the training split."""
+
+    @property
+    def sample_count(self) -> int:
+        """Samples of the training split; reads the data."""
 
     def init(self, seed: int) -> Vector:
         """Version 0 of the parameters: the same for the same seed, everywhere."""
 
     def replica(self) -> Replica:
-        """New memory to train or evaluate on; loads the data set."""
+        """New memory to train or evaluate on; reads the data."""
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer) -> Rule:
         """The update rule for one block, holding its state; it changes ``values`` in place."""
+
+    def labels(self) -> Samples:
+        """A class for each training sample, by which samples are divided among clients; reads the data."""
+
+    def writers(self) -> Samples | None:
+        """Who made each training sample, where the data say so; reads the data."""
 
 
 def tensor_sizes(workload: Workload) -> list[int]:

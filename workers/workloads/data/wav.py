@@ -1,0 +1,83 @@
+"""Recorded words as Speech Commands has them: a folder per word, WAV files of a second, 16 kHz, 16 bits, one channel.
+
+A recording becomes a series of log spectra: its frames lie side by side, each with its energy in bands that widen
+with frequency. Which recordings are held out is said by the set's own ``testing_list.txt``, else by their names.
+"""
+
+import wave
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from controlplane.protocol.options import WavData
+from workers.workloads.data.examples import Split, prepared
+from workers.workloads.data.paths import DataError
+
+RATE = 16_000
+LIST = "testing_list.txt"
+HELD_OF_TEN = 2
+
+
+def read(folder: Path, options: WavData) -> Split:
+    """Every ``<word>/*.wav`` of the words asked for.
+
+    Raises:
+        DataError: if a word has no folder or no recordings, or a file is not of that form.
+    """
+    listed = _listed(folder / LIST)
+    train: list[tuple[np.ndarray, int]] = []
+    held: list[tuple[np.ndarray, int]] = []
+    for label, word in enumerate(options.words):
+        files = sorted((folder / word).glob("*.wav"))
+        if not files:
+            raise DataError(f"{folder / word}: found no .wav, expected recordings of the word {word!r}")
+        for file in files:
+            series = spectra(_sound(file), options.frames, options.bands)
+            (held if _is_held(file, listed) else train).append((series, label))
+    if not train or not held:
+        raise DataError(f"{folder}: found {len(train)} recordings to train on and {len(held)} to hold out, too few")
+    return prepared(_arrays(train), _arrays(held))
+
+
+def spectra(sound: np.ndarray, frames: int, bands: int) -> np.ndarray:
+    """(frames, bands): the logarithm of the energy, in bands that are evenly wide in the logarithm of frequency."""
+    length = len(sound) // frames
+    cut = sound[: frames * length].reshape(frames, length) * np.hanning(length)
+    power = np.abs(np.fft.rfft(cut)) ** 2
+    edges = np.geomspace(1, power.shape[1], bands + 1)
+    band = np.clip(np.searchsorted(edges, np.arange(power.shape[1]), side="right") - 1, 0, bands - 1)
+    energy = np.zeros((frames, bands))
+    for at in range(bands):
+        energy[:, at] = power[:, band == at].sum(axis=1)
+    return np.log(energy + 1e-6)
+
+
+def _sound(path: Path) -> np.ndarray:
+    """One second, cut or filled up with silence, from -1 to 1."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            form = (file.getnchannels(), file.getsampwidth() * 8, file.getframerate())
+            data = file.readframes(RATE)
+    except (wave.Error, EOFError) as error:
+        raise DataError(f"{path}: {error or 'ends too early'}; expected a WAV file") from None
+    if form != (1, 16, RATE):
+        found = f"{form[0]} channels of {form[1]} bits at {form[2]} Hz"
+        raise DataError(f"{path}: found {found}, expected 1 channel of 16 bits at {RATE} Hz")
+    samples = np.frombuffer(data[: len(data) // 2 * 2], dtype="<i2").astype(np.float32) / 32768.0
+    return np.pad(samples, (0, max(0, RATE - len(samples))))
+
+
+def _listed(path: Path) -> set[str] | None:
+    return set(path.read_text().split()) if path.is_file() else None
+
+
+def _is_held(file: Path, listed: set[str] | None) -> bool:
+    """Without a list, by the speaker, who stands before ``_nohash_`` in the file's name: nobody is in both parts."""
+    if listed is not None:
+        return f"{file.parent.name}/{file.name}" in listed
+    return zlib.crc32(file.stem.partition("_nohash_")[0].encode()) % 10 < HELD_OF_TEN
+
+
+def _arrays(samples: list[tuple[np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.stack([series for series, _ in samples]), np.array([label for _, label in samples], dtype=np.int64)

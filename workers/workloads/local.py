@@ -1,0 +1,51 @@
+"""What a machine allows and has, as far as workloads depend on it: its data folder, its device, its owner's consent."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from workers.setup import Setup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """What the agent was told about its machine."""
+
+    data_dir: Path | None = None
+    """Files of data sets lie below it; None: there are none here."""
+    host: str = "127.0.0.1"
+    """The address at which other machines reach this one."""
+    device: str = "cpu"
+    allow_code: bool = False
+    """Whether jobs may name workloads of their own, ``package.module:factory``, and so run code of theirs."""
+
+
+NOWHERE = Local()
+"""A machine without files, accelerator or consent."""
+
+
+def local_of(setup: Setup) -> Local:
+    """What a process of an agent was told.
+
+    Raises:
+        ValueError: if the device asked for cannot be used here.
+    """
+    folder = None if setup.data_dir is None else Path(setup.data_dir)
+    return Local(data_dir=folder, host=setup.host, device=pick_device(setup.device), allow_code=setup.allow_code)
+
+
+def pick_device(asked: str) -> str:
+    """The device of that name; ``auto``: an accelerator if one is found, else the processor.
+
+    Raises:
+        ValueError: if there is no such device here.
+    """
+    if asked == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(1, device=asked)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {asked!r} cannot be used: {reason}; try --device auto or --device cpu") from None
+    return asked

@@ -1,0 +1,69 @@
+"""The parameters of large networks without their work: what placements and links are tried with.
+
+The gradient is real all the same, that of half the squared norm of the parameters, so training goes downhill and any
+division of the samples adds up; it costs no more than the memory it moves.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from controlplane.protocol.training import Optimizer
+from workers.workloads.rules import GradientRule
+from workers.workloads.shape import Rule, Samples, Score, Update, Vector
+
+
+class Traffic:
+    """``Workload`` of tensors alone; ``scale`` keeps that share of each one's elements."""
+
+    def __init__(self, tensors: Mapping[str, int], *, scale: float, samples: int) -> None:
+        self.shapes: Mapping[str, tuple[int, ...]] = {
+            name: (max(1, round(size * scale)),) for name, size in tensors.items()
+        }
+        self.sample_count = samples
+
+    @property
+    def size(self) -> int:
+        """Elements of all tensors."""
+        return sum(size for (size,) in self.shapes.values())
+
+    def init(self, seed: int) -> Vector:
+        """Uniform between -1 and 1."""
+        return np.random.default_rng(seed).random(self.size, dtype=np.float32) * 2.0 - 1.0
+
+    def replica(self) -> "TrafficReplica":
+        """New parameters and gradients."""
+        return TrafficReplica(self.size)
+
+    def rule(self, values: torch.Tensor, optimizer: Optimizer) -> Rule:
+        """Mean gradients drive the optimiser of the spec."""
+        return GradientRule(values, optimizer)
+
+    def labels(self) -> Samples:
+        """Ten classes in turn."""
+        return np.arange(self.sample_count, dtype=np.int64) % 10
+
+    def writers(self) -> Samples | None:
+        """Nobody."""
+        return None
+
+
+class TrafficReplica:
+    """``Replica`` without data."""
+
+    def __init__(self, size: int) -> None:
+        self.parameters: Vector = np.zeros(size, dtype=np.float32)
+        self.gradient: Vector = np.zeros(size, dtype=np.float32)
+
+    def update(self, samples: Samples) -> Update:
+        """As many times the parameters as there are samples."""
+        np.multiply(self.parameters, np.float32(len(samples)), out=self.gradient)
+        return Update(loss_sum=self._loss() * len(samples), samples=len(samples))
+
+    def evaluate(self) -> Score:
+        """Half the mean square of the parameters."""
+        return Score(loss=self._loss(), accuracy=None, samples=1)
+
+    def _loss(self) -> float:
+        return 0.5 * float(np.dot(self.parameters, self.parameters)) / len(self.parameters)
