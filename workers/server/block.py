@@ -1,133 +1,222 @@
-"""One block: its values, the sum that is growing for its open iteration, and the versions that are given out.
+"""One block under its lock: what counts (``lockstep``, ``arrivals``), and what is applied and given out (``values``).
 
-Everything changes under the block's own lock. Sending takes no lock: values that are being read are never written,
-so a step is made in place if nobody reads, else on a copy, and a slow reader holds nobody up.
+Iterations before ``Roster.apply_from`` are finished in lockstep also where contributions are applied as they arrive
+from there on.
 """
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from workers.server.quorum import NOBODY, Quorum, Roster, Verdict
+from workers.server.arrivals import Arrivals
+from workers.server.baggage import STATE, VALUES, Baggage
+from workers.server.contribution import Contribution, weighed
+from workers.server.lockstep import Lockstep, Note
+from workers.server.quorum import NOBODY, Roster, Verdict
+from workers.server.values import Array, Snapshot, Values
 from workers.transport.errors import Stopped
-from workers.transport.handshake import Peer
 from workers.workloads.shape import Rule
 
-Values = npt.NDArray[np.float32]
+
+class Gone(Exception):
+    """The block is on another server now; ``held_s`` is how long that took to be known."""
+
+    def __init__(self, held_s: float) -> None:
+        self.held_s = held_s
+        super().__init__("the block has moved to another server")
 
 
-@dataclass(slots=True, kw_only=True)
-class Snapshot:
-    """One version of a block's values. While anybody reads them, they do not change."""
+class Keep(Protocol):
+    """Who keeps a block at some of its versions."""
 
-    version: int
-    values: Values
-    readers: int = 0
+    def wants(self, version: int) -> bool:
+        """Whether this version is to be kept."""
+
+    def take(self, version: int, steps: int, tensors: dict[str, torch.Tensor]) -> None:
+        """Keep it; called under the block's lock, with copies."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contribution:
-    """The sum of one worker's gradients over one block, and the samples that it stands for."""
-
-    term: tuple[int, int]
-    peer: Peer
-    iteration: int
-    samples: int
-    total: memoryview
-    """The sum itself, as the writable bytes of float32; its memory is the block's once it counts."""
+NO_TERM = (-1, -1)
+"""That of whoever does not care under which orders it is answered."""
 
 
 class Block:
-    """A slice of the parameters with its quorum.
+    """A slice of the parameters.
 
     Args:
-        values: version 0; owned by the block from now on.
+        values: as they are before the iteration ``iteration``; owned by the block from now on.
         make_rule: what a complete sum does to the values.
         on_missing: told (iteration, rank) of members that left before they had contributed.
+        on_late: told the same of contributions that were dropped, since others made their iteration.
     """
 
     def __init__(
         self,
-        values: Values,
+        values: Array,
         make_rule: Callable[[torch.Tensor], Rule],
-        on_missing: Callable[[int, int], None],
+        on_missing: Note,
+        on_late: Note,
         *,
+        iteration: int = 0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._condition = threading.Condition()
-        self._values = torch.from_numpy(values)
-        self._rule = make_rule(self._values)
-        self._on_missing = on_missing
+        self._keep: Keep | None = None
+        self._values = Values(values, make_rule)
+        self._on_missing, self._on_late = on_missing, on_late
         self._now = now
-        self._total = memoryview(bytearray(values.nbytes))
-        self._samples = 0
-        self._quorum = Quorum()
         self._roster = NOBODY
-        self._stopped = False
-        self._snapshot = Snapshot(version=0, values=values)
+        self._counting: Lockstep | Arrivals = self._lockstep(iteration)
+        self._freeze_at: int | None = None
+        self._frozen = self._gone = self._stopped = False
 
     @property
     def version(self) -> int:
-        """How many iterations are closed."""
-        return self._quorum.iteration
+        """How many iterations are closed; where nothing closes, one past the furthest that was contributed to."""
+        return self._counting.iteration
+
+    @property
+    def steps(self) -> int:
+        """How often the values were changed."""
+        return self._values.steps
 
     @property
     def block_bytes(self) -> int:
         """The size of the values in bytes."""
-        return self._values.nbytes
+        return self._values.block_bytes
 
     def appoint(self, roster: Roster) -> None:
         """Let ``roster`` count from now on: a departure may complete the open iteration."""
         with self._condition:
             self._roster = roster
-            if self._quorum.appoint(roster):
-                self._close()
+            if not self._frozen:
+                self._follow()
             self._condition.notify_all()
 
     def await_term(self, contribution: Contribution) -> float:
         """Wait until the contribution's generation and iteration are here; how long that took.
 
         Raises:
+            Gone: if the block moves to another server meanwhile.
             Stopped: if the server ends meanwhile.
         """
         with self._condition:
-            return self._wait(lambda: self._judge(contribution) is not Verdict.EARLY)
+            return self._wait(lambda: not self._frozen and self._counting.judge(contribution) is not Verdict.EARLY)
 
-    def contribute(self, contribution: Contribution) -> tuple[Verdict, memoryview]:
+    def contribute(self, contribution: Contribution) -> tuple[Verdict, memoryview | None]:
         """Count ``contribution``, once; the last one that was owed closes the iteration.
 
-        The memory that comes back is the caller's instead of that of the contribution: the first sum of an
-        iteration is kept where it lies, since copying it would cost as much as adding another.
+        The memory that comes back, if any, is the caller's instead of that of the contribution: a sum is kept where
+        it lies, since copying it would cost as much as adding another.
+
+        Raises:
+            Gone, Stopped: as ``await_term``, where the block was frozen since.
         """
         with self._condition:
-            verdict = self._judge(contribution)
-            free = contribution.total
+            self._wait(lambda: not self._frozen)
+            verdict = self._counting.judge(contribution)
+            free: memoryview | None = contribution.total
             if verdict is Verdict.COUNT:
-                free = self._add(contribution)
-                if self._quorum.count(contribution.peer):
-                    self._close()
+                before, free = self.version, self._counting.take(weighed(contribution, self._roster.aggregation))
+                self._let_arrive()
+                if self.version != before:
+                    self._settle_freeze()
+                    self._settle_keep()
+                    self._condition.notify_all()
+            elif verdict is Verdict.LATE:
+                self._on_late(contribution.iteration, contribution.peer.rank)
             return verdict, free
 
-    def borrow(self, version: int) -> tuple[Snapshot, float]:
-        """A snapshot of at least ``version``, and how long it was held until that existed. Give it back.
+    def borrow(self, version: int, term: tuple[int, int] = NO_TERM) -> tuple[Snapshot, int, float]:
+        """The values for iteration ``version`` under the orders ``term``, to be given back.
+
+        In lockstep it is held until that many iterations are closed, else the values are as they are. With it come
+        the version that they are, which is later than asked for where the asker does not count any more, and how
+        long it was held.
+
+        Raises:
+            Gone: if the block moves to another server before it has that version.
+            Stopped: if the server ends meanwhile.
+        """
+        with self._condition:
+            held_s = self._wait(lambda: term <= self._roster.term and self._is_open(version))
+            given = version if isinstance(self._counting, Arrivals) else self.version
+            return self._values.borrow(), given, held_s
+
+    def give_back(self, snapshot: Snapshot) -> None:
+        """The reader of a borrowed snapshot is done with it."""
+        with self._condition:
+            self._values.give_back(snapshot)
+
+    def freeze(self, at: int) -> None:
+        """From version ``at`` on count nothing, until ``thaw`` or ``leave``; what there is can still be read."""
+        with self._condition:
+            self._freeze_at = at
+            self._settle_freeze()
+
+    def thaw(self) -> None:
+        """Go on: the block stays here after all."""
+        with self._condition:
+            if not self._gone:
+                self._freeze_at, self._frozen = None, False
+                self._follow()
+                self._condition.notify_all()
+
+    def leave(self) -> None:
+        """The block is another server's now: whoever waits for what it does not have here is told ``Gone``."""
+        with self._condition:
+            self._frozen = self._gone = True
+            self._condition.notify_all()
+
+    def await_frozen(self) -> Baggage | None:
+        """Everything that it is, as soon as it is frozen, and as long as it stays so; None if it will not be.
 
         Raises:
             Stopped: if the server ends meanwhile.
         """
         with self._condition:
-            held_s = self._wait(lambda: self.version >= version)
-            self._snapshot.readers += 1
-            return self._snapshot, held_s
+            self._condition.wait_for(lambda: self._frozen or self._stopped or self._freeze_at is None)
+            if self._stopped:
+                raise Stopped("the server ends")
+            if not self._frozen or self._gone:
+                return None
+            values = self._values
+            return Baggage(values=values.tensor, steps=values.steps, state=values.state, open=self._counting.open())
 
-    def give_back(self, snapshot: Snapshot) -> None:
-        """The reader of a borrowed snapshot is done with it."""
+    def keep_by(self, keep: Keep | None) -> None:
+        """From now on a copy goes to ``keep`` at each version of the lockstep that it wants."""
         with self._condition:
-            snapshot.readers -= 1
+            self._keep = keep
+
+    def copy(self) -> dict[str, torch.Tensor]:
+        """Its values and what their rule remembers, as they are now."""
+        with self._condition:
+            return self._copy()
+
+    def restore(self, state: Mapping[str, torch.Tensor], steps: int) -> None:
+        """Let the rule go on from what it remembered, before anybody is appointed here."""
+        with self._condition:
+            self._values.resume(state, steps)
+
+    def _copy(self) -> dict[str, torch.Tensor]:
+        state = {f"{STATE}{name}": tensor.clone() for name, tensor in self._values.state.items()}
+        return {VALUES: self._values.tensor.clone()} | state
+
+    def _settle_keep(self) -> None:
+        if self._keep is not None and isinstance(self._counting, Lockstep) and self._keep.wants(self.version):
+            self._keep.take(self.version, self.steps, self._copy())
+
+    def resume(self, baggage: Baggage) -> None:
+        """Go on where the block stood on another server; before anybody is appointed here."""
+        opened = baggage.open
+        with self._condition:
+            self._values.resume(baggage.state, baggage.steps)
+            if opened.is_free:
+                self._counting = Arrivals(self._values, self._roster, seen={}, iteration=opened.iteration)
+            self._counting.resume(opened)
 
     def stop(self) -> None:
         """Let everybody who waits here go with ``Stopped``."""
@@ -135,44 +224,46 @@ class Block:
             self._stopped = True
             self._condition.notify_all()
 
+    def _follow(self) -> None:
+        roster = self._roster
+        if isinstance(self._counting, Arrivals) and roster.apply == "quorum":
+            self._counting.finish()
+            self._counting = self._lockstep(roster.apply_from)
+        before = self.version
+        self._counting.appoint(roster)
+        self._let_arrive()
+        self._settle_freeze()
+        if self.version != before:
+            self._settle_keep()
+
+    def _settle_freeze(self) -> None:
+        if self._freeze_at is not None and not self._frozen and self.version >= self._freeze_at:
+            self._frozen = True
+            self._condition.notify_all()
+
+    def _is_open(self, version: int) -> bool:
+        return isinstance(self._counting, Arrivals) or self.version >= version
+
+    def _lockstep(self, iteration: int) -> Lockstep:
+        return Lockstep(self._values, iteration, on_missing=self._on_missing, on_late=self._on_late)
+
+    def _let_arrive(self) -> None:
+        """Leave the lockstep where it is to end: what its open iteration has so far is applied as it is."""
+        roster, counting = self._roster, self._counting
+        if roster.apply == "quorum" or isinstance(counting, Arrivals) or counting.iteration < roster.apply_from:
+            return
+        begun = counting.give_up()
+        self._values.apply(begun, scale=roster.scale * begun.count)
+        self._counting = Arrivals(self._values, roster, seen=counting.seen, iteration=counting.iteration)
+
     def _wait(self, ready: Callable[[], bool]) -> float:
         """Wait until ``ready``; how long that took, 0.0 where it was at once."""
         if ready():
             return 0.0
         began = self._now()
-        self._condition.wait_for(lambda: ready() or self._stopped)
+        self._condition.wait_for(lambda: ready() or self._stopped or self._gone)
         if self._stopped:
             raise Stopped("the server ends")
+        if self._gone and not ready():
+            raise Gone(self._now() - began)
         return self._now() - began
-
-    def _judge(self, contribution: Contribution) -> Verdict:
-        return self._quorum.judge(self._roster, contribution.term, contribution.peer, contribution.iteration)
-
-    def _add(self, contribution: Contribution) -> memoryview:
-        self._samples += contribution.samples
-        if not self._quorum.contributed:
-            free, self._total = self._total, contribution.total
-            return free
-        _tensor(self._total).add_(_tensor(contribution.total))
-        return contribution.total
-
-    def _close(self) -> None:
-        """Apply the sum, give out the new version, open the next iteration."""
-        iteration = self._quorum.iteration
-        self._leave_to_readers()
-        if self._samples:
-            self._rule.apply(_tensor(self._total), self._samples)
-        for member in self._quorum.close(self._roster):
-            self._on_missing(iteration, member.rank)
-        self._samples = 0
-        self._snapshot = Snapshot(version=self.version, values=self._values.numpy())
-        self._condition.notify_all()
-
-    def _leave_to_readers(self) -> None:
-        """If somebody still reads the values, go on with a copy; the optimiser keeps its hold on the tensor."""
-        if self._snapshot.readers:
-            self._values.data = self._values.clone()
-
-
-def _tensor(memory: memoryview) -> torch.Tensor:
-    return torch.frombuffer(memory, dtype=torch.float32)

@@ -24,8 +24,16 @@ class Listener:
     """The server's socket; listens from creation until ``close``. ``on_failure`` is told what should never happen."""
 
     def __init__(
-        self, host: str, store: Store, meter: Meter, key_of: KeyOf, on_failure: Callable[[Exception], None]
+        self,
+        host: str,
+        store: Store,
+        meter: Meter,
+        key_of: KeyOf,
+        on_failure: Callable[[Exception], None],
+        *,
+        open_channel: Callable[[socket.socket], Channel] = Channel,
     ) -> None:
+        self._open_channel = open_channel
         self._store, self._meter, self._key_of, self._on_failure = store, meter, key_of, on_failure
         self._lock = threading.Lock()
         self._channels: dict[Channel, threading.Thread] = {}
@@ -56,7 +64,7 @@ class Listener:
                 if not self._closed.wait(PAUSE_S):
                     log.warning("cannot accept a connection: %s", error)
                 continue
-            self._start(Channel(connected))
+            self._start(self._open_channel(connected))
 
     def _start(self, channel: Channel) -> None:
         thread = threading.Thread(target=self._serve, args=(channel,), name="session", daemon=True)

@@ -1,46 +1,114 @@
 """The life of one parameter server process: listen, say so, follow orders, report, end when asked to."""
 
+import socket
+import threading
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 
-from controlplane.protocol import keys
-from controlplane.protocol.messages import ServerHello, ServerReport
+from controlplane.protocol import RELEASE, keys
+from controlplane.protocol.messages import BlocksHanded, CheckpointSaved, RestoreFailed, ServerHello, ServerReport
 from controlplane.protocol.orders import ProcessOrder, ServerOrders
 from workers.link import ServerLink
+from workers.server.checkpoint_files import CheckpointError
+from workers.server.checkpoint_writer import Saved
+from workers.server.checkpoints import Checkpoints
+from workers.server.handover import Handed, Handover
 from workers.server.listener import Listener
 from workers.server.meter import Meter
 from workers.server.store import Store
+from workers.transport.channel import Channel
+from workers.transport.client import ServerConnection
+from workers.transport.handshake import Peer
+from workers.transport.throttled import EmulatedLink, ThrottledChannel
 from workers.workloads.catalogue import load_workload
+from workers.workloads.local import NOWHERE, Local
+from workers.workloads.rules import MeanRule
 from workers.workloads.shape import tensor_sizes
 
 REPORT_S = 1.0
 
 
-def serve(order: ProcessOrder, link: ServerLink, *, host: str, report_s: float = REPORT_S) -> None:
-    """Serve blocks on a free port of ``host`` until ``link.stopping``.
+def serve(
+    order: ProcessOrder,
+    link: ServerLink,
+    *,
+    host: str,
+    report_s: float = REPORT_S,
+    local: Local = NOWHERE,
+    checkpoint_dir: Path | None = None,
+    reach: Callable[[str], None] = lambda point: None,
+) -> None:
+    """Serve blocks on a free port of ``host`` until ``link.stopping``. ``reach`` is told each point of a handover.
 
     Raises:
         SpecError: if the job names a workload or optimiser that does not exist here.
         ValueError: if orders came that cannot be followed.
     """
-    workload = load_workload(order.spec.workload)
+    workload = load_workload(order.spec.workload, local)
     # torch takes a second to import what its first optimiser needs: before the hello, not within an iteration.
-    workload.rule(torch.zeros(1), order.spec.optimizer)
-    make_rule = partial(workload.rule, optimizer=order.spec.optimizer)
-    store, meter = Store(partial(workload.init, order.spec.seed), make_rule), Meter()
+    workload.rule(torch.zeros(1), order.spec.applied)
+    holds = order.spec.server_mode == "stateful"
+    make_rule = partial(workload.rule, optimizer=order.spec.applied) if holds else MeanRule
+    open_channel = _open_channel(order, link.stopping)
+    me = Peer(order.index, order.instance, "server")
+    connect = partial(ServerConnection, peer=me, checked=True, open_channel=open_channel)
+    hand_over = partial(Handover, connect=connect, say=partial(_say_handed, link), reach=reach)
+    init, sizes = partial(workload.init, order.spec.seed), tensor_sizes(workload)
+    checkpoints = Checkpoints(order, checkpoint_dir, elements=sum(sizes), init=init, say=partial(_say_saved, link))
+    store, meter = Store(init, make_rule, hand_over=hand_over, checkpoints=checkpoints), Meter()
     failure = _Failure()
-    listener = Listener(host, store, meter, partial(keys.data_key, bytes.fromhex(order.key)), failure.note)
+    listener = Listener(host, store, meter, partial(_key_of, order), failure.note, open_channel=open_channel)
     try:
-        sizes = tensor_sizes(workload)
-        link.say(lambda number: ServerHello(number=number, host=host, port=listener.port, tensor_sizes=sizes))
-        link.on_orders(partial(_follow, store, failure))
+        found, skipped = checkpoints.found
+        link.say(
+            lambda number: ServerHello(
+                number=number,
+                host=host,
+                port=listener.port,
+                tensor_sizes=sizes,
+                found=found,
+                skipped=skipped,
+                release=RELEASE,
+            )
+        )
+        link.on_orders(partial(_follow, link, store, failure))
         while not link.stopping.wait(report_s):
             failure.check()
             _report(link, store, meter)
     finally:
         store.stop()
         listener.close()
+        checkpoints.close()
+
+
+def _key_of(order: ProcessOrder, peer: Peer) -> bytes:
+    """The key that this server shares with a worker or with another server."""
+    derive = keys.data_key if peer.role == "worker" else keys.peer_key
+    return derive(bytes.fromhex(order.key), peer.rank, peer.instance)
+
+
+def _say_handed(link: ServerLink, handed: Handed) -> None:
+    link.say(
+        lambda number: BlocksHanded(
+            number=number,
+            placement=handed.placement,
+            blocks=handed.blocks,
+            bytes=handed.size,
+            seconds=handed.seconds,
+            failure=handed.failure,
+        )
+    )
+
+
+def _open_channel(order: ProcessOrder, stopping: threading.Event) -> Callable[[socket.socket], Channel]:
+    """Connections as they are, or through the emulated link of this server."""
+    links = order.spec.emulate_servers or []
+    if order.index >= len(links):
+        return Channel
+    return partial(ThrottledChannel, link=EmulatedLink(links[order.index], rest=stopping.wait))
 
 
 class _Failure:
@@ -57,22 +125,46 @@ class _Failure:
             raise self._error
 
 
-def _follow(store: Store, failure: _Failure, orders: ServerOrders) -> None:
+def _say_saved(link: ServerLink, saved: Saved) -> None:
+    link.say(
+        lambda number: CheckpointSaved(
+            number=number,
+            iteration=saved.iteration,
+            pieces=saved.pieces,
+            is_whole=saved.is_whole,
+            failure=saved.failure,
+        )
+    )
+
+
+def _say_restore_failed(link: ServerLink, orders: ServerOrders, error: CheckpointError) -> None:
+    iteration = orders.restore.iteration if orders.restore is not None else 0
+    link.say(lambda number: RestoreFailed(number=number, iteration=iteration, reason=str(error)))
+
+
+def _follow(link: ServerLink, store: Store, failure: _Failure, orders: ServerOrders) -> None:
     try:
         store.take(orders)
+    except CheckpointError as error:
+        _say_restore_failed(link, orders, error)
     except Exception as error:
         failure.note(error)
 
 
 def _report(link: ServerLink, store: Store, meter: Meter) -> None:
-    iteration, reading, missing = store.version, meter.take(), store.take_missing()
+    generation = store.generation  # before the versions, which this roster may have ended
+    highest = store.highest
+    iteration, reading, missing, late = store.version, meter.take(), store.take_missing(), store.take_late()
     link.say(
         lambda number: ServerReport(
             number=number,
             iteration=iteration,
+            highest=highest,
+            generation=generation,
             bytes_in=reading.bytes_in,
             bytes_out=reading.bytes_out,
             busy_s=reading.busy_s,
             missing=missing,
+            late=late,
         )
     )

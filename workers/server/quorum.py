@@ -8,29 +8,49 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from controlplane.protocol.orders import ServerOrders
+from controlplane.protocol.orders import Apply, ServerOrders
+from controlplane.protocol.training import Aggregation
 from workers.transport.handshake import Peer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """The members of a generation, and the iteration from which each counts."""
+    """The members of a generation, the iteration from which each counts, and how their contributions are applied.
+
+    The fields after ``members`` are those of ``ServerOrders``.
+    """
 
     incarnation: int
     generation: int
     members: Mapping[Peer, int]
+    apply: Apply = "quorum"
+    apply_from: int = 0
+    skip_to: int = 0
+    scale: float = 1.0
+    aggregation: Aggregation = "sample-weighted"
+    quorums: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    named_from: int | None = None
+    passed: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def term(self) -> tuple[int, int]:
         """Generations compare by (incarnation, generation)."""
         return self.incarnation, self.generation
 
+    def names(self, iteration: int) -> bool:
+        """Whether ``iteration`` is made by those who are named for it, and by nobody else."""
+        return self.named_from is not None and iteration >= self.named_from
+
+    def named(self, iteration: int, rank: int) -> bool:
+        """Whether the contribution of ``rank`` may still count in ``iteration``: nobody, or it, is named."""
+        return not self.names(iteration) or iteration not in self.quorums or rank in self.quorums[iteration]
+
     def counting(self, iteration: int) -> set[Peer]:
         """Who owes a contribution to ``iteration``."""
-        return {member for member, first in self.members.items() if first <= iteration}
+        return {peer for peer, first in self.members.items() if first <= iteration and self.named(iteration, peer.rank)}
 
     def counts(self, peer: Peer, iteration: int) -> bool:
-        """Whether ``peer`` owes a contribution to ``iteration``."""
+        """Whether ``peer`` is a member that has come by ``iteration``, named or not."""
         first = self.members.get(peer)
         return first is not None and first <= iteration
 
@@ -41,8 +61,19 @@ NOBODY = Roster(incarnation=-1, generation=-1, members={})
 
 def roster_of(orders: ServerOrders) -> Roster:
     """The roster that ``orders`` name."""
-    members = {Peer(member.rank, member.instance): member.from_iteration for member in orders.members}
-    return Roster(incarnation=orders.incarnation, generation=orders.generation, members=members)
+    return Roster(
+        incarnation=orders.incarnation,
+        generation=orders.generation,
+        members={Peer(member.rank, member.instance): member.from_iteration for member in orders.members},
+        apply=orders.apply,
+        apply_from=orders.apply_from,
+        skip_to=orders.skip_to,
+        scale=orders.scale,
+        aggregation=orders.aggregation,
+        quorums={iteration: frozenset(ranks) for iteration, ranks in orders.quorums.items()},
+        named_from=orders.named_from,
+        passed=dict(orders.passed),
+    )
 
 
 class Verdict(Enum):
@@ -52,6 +83,7 @@ class Verdict(Enum):
     REPEATED = "it counts already"
     EARLY = "its generation or iteration is not here yet"
     STALE = "its generation is over, or its sender does not count in that iteration"
+    LATE = "others were named for its iteration: drop it"
 
 
 @dataclass(slots=True)
@@ -71,6 +103,8 @@ class Quorum:
         """What is to happen to ``peer``'s contribution to ``iteration``, sent under ``term``."""
         if peer in self._makers(iteration):
             return Verdict.REPEATED
+        if roster.names(iteration) and (iteration < self.iteration or not roster.named(iteration, peer.rank)):
+            return Verdict.LATE
         if term < roster.term or iteration < self.iteration:
             return Verdict.STALE
         if term > roster.term or iteration > self.iteration:
@@ -82,22 +116,29 @@ class Quorum:
         counting = roster.counting(self.iteration)
         self.owed = counting - self.contributed
         self.expected |= counting
-        return bool(counting) and not self.owed
+        return self._is_complete(roster)
 
-    def count(self, peer: Peer) -> bool:
+    def count(self, peer: Peer, roster: Roster) -> bool:
         """``peer`` has contributed; True if that completes the open iteration."""
         self.contributed.add(peer)
         self.owed.discard(peer)
-        return not self.owed
+        return self._is_complete(roster)
 
     def close(self, roster: Roster) -> frozenset[Peer]:
         """Open the next iteration; the answer is who had been expected and left without contributing."""
-        missing = frozenset(self.expected - self.contributed)
+        late = {peer for peer in self.expected if not roster.named(self.iteration, peer.rank)}
+        missing = frozenset(self.expected - self.contributed - late)
         self.before = frozenset(self.contributed)
         self.iteration += 1
         self.contributed, self.expected = set(), set()
         self.appoint(roster)
         return missing
+
+    def _is_complete(self, roster: Roster) -> bool:
+        """Whether nobody owes anything. Nobody at all is no quorum, unless those who were named have all left."""
+        if roster.names(self.iteration):
+            return self.iteration in roster.quorums and not self.owed
+        return not self.owed and bool(roster.counting(self.iteration))
 
     def _makers(self, iteration: int) -> set[Peer] | frozenset[Peer]:
         if iteration == self.iteration:

@@ -1,6 +1,8 @@
-"""One connection of one worker, on a thread of its own: reads a request, answers it, reads the next."""
+"""One connection of one worker or other server, on a thread of its own: reads a request, answers it, reads the next."""
 
-from workers.server.block import Block, Contribution
+from workers.server.baggage import read_manifest, unpack
+from workers.server.block import Block, Gone
+from workers.server.contribution import Contribution
 from workers.server.meter import Meter
 from workers.server.quorum import Verdict
 from workers.server.store import Store
@@ -9,7 +11,12 @@ from workers.transport.errors import BadHeader, Refused
 from workers.transport.frames import Header, Op
 from workers.transport.handshake import Peer
 
-_ANSWERS = {Verdict.COUNT: Op.COUNTED, Verdict.REPEATED: Op.COUNTED, Verdict.STALE: Op.STALE}
+_ANSWERS = {
+    Verdict.COUNT: Op.COUNTED,
+    Verdict.REPEATED: Op.COUNTED,
+    Verdict.STALE: Op.STALE,
+    Verdict.LATE: Op.LATE,
+}
 
 
 class Session:
@@ -38,12 +45,16 @@ class Session:
                 raise
 
     def _answer(self, header: Header) -> None:
-        if header.op is Op.PUSH:
+        if self._peer.role == "server":
+            self._take_over(header)
+        elif header.op is Op.PUSH:
             self._push(header)
         elif header.op is Op.PULL and not header.length:
             self._pull(header)
+        elif header.op is Op.PROBE:
+            self._channel.send(Header(op=Op.PROBED), self._channel.receive_bytes(header))
         else:
-            raise BadHeader(f"{header.op.name} with {header.length} bytes is not a request; PUSH and PULL are")
+            raise BadHeader(f"{header.op.name} with {header.length} bytes is not a request; PUSH, PULL and PROBE are")
 
     def _push(self, header: Header) -> None:
         with self._meter:
@@ -57,9 +68,15 @@ class Session:
         if header.length != block.block_bytes:
             raise Refused(f"push of block {header.block} has {header.length} bytes, the block {block.block_bytes}")
         contribution = self._contribution(header, payload)
-        held_s = block.await_term(contribution)
+        try:
+            held_s = block.await_term(contribution)
+            with self._meter:
+                verdict, free = block.contribute(contribution)
+        except Gone as gone:
+            self._channel.send(Header(op=Op.MOVED, block=header.block, held_s=gone.held_s))
+            return
         with self._meter:
-            verdict, self._buffers[header.length] = block.contribute(contribution)
+            self._buffers[header.length] = memoryview(bytearray(header.length)) if free is None else free
             self._channel.send(Header(op=_ANSWERS[verdict], block=header.block, held_s=held_s))
 
     def _pull(self, header: Header) -> None:
@@ -67,14 +84,36 @@ class Session:
         if block is None:
             self._channel.send(Header(op=Op.MOVED, block=header.block))
             return
-        snapshot, held_s = block.borrow(header.iteration)
+        try:
+            snapshot, version, held_s = block.borrow(header.iteration, (header.incarnation, header.generation))
+        except Gone as gone:
+            self._channel.send(Header(op=Op.MOVED, block=header.block, held_s=gone.held_s))
+            return
         try:
             with self._meter:
-                reply = Header(op=Op.VALUES, block=header.block, iteration=snapshot.version, held_s=held_s)
+                reply = Header(
+                    op=Op.VALUES, block=header.block, iteration=version, samples=snapshot.steps, held_s=held_s
+                )
                 self._meter.count(bytes_out=snapshot.values.nbytes)
                 self._channel.send(reply, snapshot.values.data.cast("B"))
         finally:
             block.give_back(snapshot)
+
+    def _take_over(self, header: Header) -> None:
+        """A block that another server hands over: its manifest, then its arrays; held back until orders name it."""
+        if header.op is not Op.GIVE:
+            raise BadHeader(f"{header.op.name} is not a request of a server; GIVE is")
+        manifest = read_manifest(self._channel.receive_bytes(header))
+        arrays = []
+        for size in manifest.sizes:
+            part = self._channel.receive()
+            if (part.op, part.block, part.length) != (Op.PART, header.block, size):
+                raise BadHeader(f"{part.op.name} of block {part.block} with {part.length} bytes, PART of {size} is due")
+            arrays.append(memoryview(bytearray(size)))
+            self._channel.receive_payload(part, arrays[-1])
+            self._meter.count(bytes_in=size)
+        self._store.stage(header.block, header.placement, unpack(manifest, arrays))
+        self._channel.send(Header(op=Op.TAKEN, block=header.block))
 
     def _find(self, header: Header) -> Block | None:
         if header.rank != self._peer.rank:

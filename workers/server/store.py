@@ -1,20 +1,24 @@
 """The blocks of one server, as its orders name them; finds a block for a request, waiting for orders on their way."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 
+from controlplane.protocol.checkpoints import Restore
+from controlplane.protocol.orders import Block as Cut
 from controlplane.protocol.orders import ServerOrders
+from workers.server.baggage import Baggage
 from workers.server.block import Block
+from workers.server.checkpoints import Checkpoints
+from workers.server.handover import Handover
 from workers.server.quorum import NOBODY, Roster, roster_of
 from workers.transport.errors import Refused, Stopped
 from workers.workloads.shape import Rule, Vector
 
 
-class Missing:
-    """Collects who was missing from which iteration; its lock is held while no other is asked for."""
+class Noted:
+    """Collects (iteration, rank), each once; its lock is held while no other is asked for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,7 +26,7 @@ class Missing:
         self._told: set[tuple[int, int]] = set()
 
     def note(self, iteration: int, rank: int) -> None:
-        """``rank`` left before it had contributed to ``iteration`` on some block."""
+        """It happened to ``rank`` in ``iteration`` on some block."""
         with self._lock:
             self._new.add((iteration, rank))
 
@@ -35,21 +39,36 @@ class Missing:
             return fresh
 
 
+HandOver = Callable[[ServerOrders, Mapping[int, Block]], Handover]
+
+
 class Store:
     """What this server holds.
 
     Args:
         init: gives version 0 of all parameters; called when the first blocks come.
         make_rule: the update rule for the values of one block.
+        hand_over: gets blocks on their way to other servers; None: this server sends none away.
+        checkpoints: this server's part in them; None: there are none.
     """
 
-    def __init__(self, init: Callable[[], Vector], make_rule: Callable[[torch.Tensor], Rule]) -> None:
-        self._init, self._make_rule = init, make_rule
+    def __init__(
+        self,
+        init: Callable[[], Vector],
+        make_rule: Callable[[torch.Tensor], Rule],
+        *,
+        hand_over: HandOver | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._init, self._make_rule, self._hand_over = init, make_rule, hand_over
+        self._handover: Handover | None = None
+        self._staged: dict[tuple[int, int], Block] = {}
         self._condition = threading.Condition()
         self._orders: ServerOrders | None = None
         self._roster: Roster = NOBODY
         self._blocks: dict[int, Block] = {}
-        self._missing = Missing()
+        self._missing, self._late = Noted(), Noted()
         self._stopped = False
 
     def take(self, orders: ServerOrders) -> None:
@@ -57,6 +76,7 @@ class Store:
 
         Raises:
             ValueError: if they give this server a block of a job that is under way: its values would be lost.
+            CheckpointError: if the checkpoint that it is to begin with cannot be used; nothing has changed.
         """
         with self._condition:
             if self._orders is not None and orders.rank_in_time <= self._orders.rank_in_time:
@@ -65,7 +85,29 @@ class Store:
             self._orders, self._roster = orders, roster_of(orders)
             for block in self._blocks.values():
                 block.appoint(self._roster)
+            self._follow_change(orders)
+            if self._checkpoints is not None:
+                self._checkpoints.follow(orders, self._blocks)
             self._condition.notify_all()
+
+    def stage(self, index: int, placement: int, baggage: Baggage) -> None:
+        """Keep a block that another server hands over, until orders of that placement name it.
+
+        Waits until orders expect one: those of that other server may have come earlier than this one's.
+
+        Raises:
+            Refused: if the orders expect another placement by now.
+            Stopped: if the server ends meanwhile.
+        """
+        block = self._begin(baggage.values.numpy())
+        block.resume(baggage)
+        with self._condition:
+            self._condition.wait_for(lambda: self._stopped or self._newest_placement >= placement)
+            if self._stopped:
+                raise Stopped("the server ends")
+            if self._orders is None or self._orders.next_placement != placement:
+                raise Refused(f"block {index} comes for placement {placement}, which is not expected here any more")
+            self._staged[placement, index] = block
 
     def find(self, index: int, placement: int) -> Block | None:
         """Block ``index`` under placement ``placement``; waits until this server has that placement.
@@ -88,13 +130,32 @@ class Store:
 
     @property
     def version(self) -> int:
-        """The lowest version of the blocks held: iterations that are closed on all of them; 0 without any."""
+        """The lowest version of the blocks held: iterations that are closed on all of them; 0 without any.
+
+        Where nothing closes, it is one past the furthest iteration that was contributed to.
+        """
         with self._condition:
             return min((block.version for block in self._blocks.values()), default=0)
+
+    @property
+    def generation(self) -> int:
+        """The roster that is followed; 0 before the first."""
+        with self._condition:
+            return max(0, self._roster.generation)
+
+    @property
+    def highest(self) -> int:
+        """The highest version of the blocks held; 0 without any."""
+        with self._condition:
+            return max((block.version for block in self._blocks.values()), default=0)
 
     def take_missing(self) -> list[tuple[int, int]]:
         """(iteration, rank) of members that left before they had contributed everywhere; each is told once."""
         return self._missing.take()
+
+    def take_late(self) -> list[tuple[int, int]]:
+        """(iteration, rank) of updates that were dropped, since others were named for it; each is told once."""
+        return self._late.take()
 
     def stop(self) -> None:
         """Let everybody who waits for anything here go."""
@@ -108,22 +169,56 @@ class Store:
     def _placement(self) -> int:
         return -1 if self._orders is None else self._orders.placement_version
 
+    @property
+    def _newest_placement(self) -> int:
+        """The latest that the orders know of, whether it holds already or not."""
+        return max(self._placement, -1 if self._orders is None else self._orders.next_placement)
+
     def _hold(self, orders: ServerOrders) -> None:
-        """Hold exactly the blocks of ``orders``; new ones begin at version 0."""
+        """Hold exactly the blocks of ``orders``; new ones were handed over, or begin at version 0."""
         named = {block.index: block for block in orders.blocks}
         new = named.keys() - self._blocks.keys()
+        for index in sorted(new):
+            if (staged := self._staged.pop((orders.placement_version, index), None)) is not None:
+                self._blocks[index] = staged
+        self._staged = {key: block for key, block in self._staged.items() if key[0] == orders.next_placement}
+        new -= self._blocks.keys()
         if new and any(block.version for block in self._blocks.values()):
             versions = sorted({block.version for block in self._blocks.values()})
             raise ValueError(
                 f"orders {orders.rank_in_time} give this server blocks {sorted(new)}, which would begin at version 0, "
-                f"while those it holds are at {versions}: values cannot be moved between servers in this version"
+                f"while those it holds are at {versions}: no other server has handed them over"
             )
-        initial = self._init() if new else np.empty(0, dtype=np.float32)
-        fresh = {index: self._begin(initial[named[index].start : named[index].stop]) for index in sorted(new)}
+        fresh = self._begin_new([named[index] for index in sorted(new)], orders.restore)
         kept = {index: block for index, block in self._blocks.items() if index in named}
         for index in self._blocks.keys() - kept.keys():
-            self._blocks[index].stop()
+            self._blocks[index].leave()
         self._blocks = kept | fresh
+        if self._checkpoints is not None:
+            for index, block in self._blocks.items():
+                block.keep_by(self._checkpoints.keep(named[index]))
 
-    def _begin(self, values: Vector) -> Block:
-        return Block(values.copy(), self._make_rule, self._missing.note)
+    def _begin_new(self, cuts: list[Cut], restore: Restore | None) -> dict[int, Block]:
+        if not cuts:
+            return {}
+        if self._checkpoints is None:
+            initial = self._init()
+            return {cut.index: self._begin(initial[cut.start : cut.stop].copy()) for cut in cuts}
+        blocks = {}
+        for index, beginning in self._checkpoints.beginnings(cuts, restore).items():
+            blocks[index] = block = self._begin(beginning.values, iteration=beginning.iteration)
+            if beginning.state is not None:
+                block.restore(beginning.state, beginning.steps)
+        return blocks
+
+    def _follow_change(self, orders: ServerOrders) -> None:
+        """Begin to hand over what the orders send away, or leave it where they do not any more."""
+        if self._handover is not None and self._handover.placement != orders.next_placement:
+            self._handover.cancel()
+            self._handover = None
+        if self._handover is None and orders.sends and self._hand_over is not None:
+            self._handover = self._hand_over(orders, {index: self._blocks[index] for index in orders.sends})
+            self._handover.start()
+
+    def _begin(self, values: Vector, *, iteration: int = 0) -> Block:
+        return Block(values, self._make_rule, self._missing.note, self._late.note, iteration=iteration)

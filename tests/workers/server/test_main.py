@@ -38,7 +38,7 @@ def test_orders_that_cannot_be_followed_end_the_server_with_the_reason() -> None
             blocks=[*cluster.blocks, Block(index=len(cluster.blocks), start=0, stop=10, server=0)],
         )
         server.link.give(beyond)
-        with pytest.raises(ValueError, match="values cannot be moved between servers in this version"):
+        with pytest.raises(ValueError, match="no other server has handed them over"):
             server.join()
 
 
@@ -48,7 +48,7 @@ class Broken:
 
     values: Any
 
-    def apply(self, total: Any, samples: int) -> None:
+    def apply(self, total: Any, samples: int, scale: float = 1.0) -> None:
         raise ArithmeticError(f"no step from {samples} samples")
 
 

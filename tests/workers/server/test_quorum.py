@@ -61,7 +61,7 @@ def test_a_roster_completes_an_iteration_if_all_its_members_contributed(
 def test_whoever_was_expected_and_left_is_missing() -> None:
     quorum = Quorum(iteration=5)
     assert not quorum.appoint(roster(1, a=0, b=0, c=0))
-    assert [quorum.count(peer) for peer in (A, B)] == [False, False]
+    assert [quorum.count(peer, roster(1, a=0, b=0, c=0)) for peer in (A, B)] == [False, False]
     assert quorum.appoint(roster(2, a=0))
     assert quorum.close(roster(2, a=0)) == {C}
     assert quorum == Quorum(iteration=6, before=frozenset({A, B}), expected={A}, owed={A})

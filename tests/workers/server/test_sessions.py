@@ -69,7 +69,7 @@ class Running:
         for index in range(BLOCKS):
             block = self.store.find(index, 1)
             assert block is not None
-            snapshot, _ = block.borrow(0)
+            snapshot, _, _ = block.borrow(0)
             block.give_back(snapshot)
             firsts.append(float(snapshot.values[0]))
         return firsts
@@ -89,7 +89,7 @@ def server() -> Iterator[Running]:
         "127.0.0.1",
         store,
         meter,
-        lambda rank, instance: keys.data_key(SERVER_KEY, rank, instance),
+        lambda peer: keys.data_key(SERVER_KEY, peer.rank, peer.instance),
         failures.append,
     )
     yield Running(store, meter, listener)
@@ -117,7 +117,8 @@ def push_header(peer: Peer, **changes: int) -> Header:
 
 def pull(connection: ServerConnection, version: int) -> tuple[list[float], Outcome]:
     into = {index: np.full(SIZE, -1.0, dtype=np.float32) for index in range(BLOCKS)}
-    outcome = connection.pull({i: array.data.cast("B") for i, array in into.items()}, version=version, placement=1)
+    stamp = Header(op=Op.PULL, iteration=version, placement=1)
+    outcome = connection.pull({i: array.data.cast("B") for i, array in into.items()}, stamp)
     return [float(array[-1]) for array in into.values()], outcome
 
 
@@ -243,7 +244,7 @@ def test_only_pushes_and_pulls_are_requests(server: Running) -> None:
     answer = channel.receive()
     assert (answer.op, channel.receive_bytes(answer)) == (
         Op.REFUSED,
-        b"WELCOME with 0 bytes is not a request; PUSH and PULL are",
+        b"WELCOME with 0 bytes is not a request; PUSH, PULL and PROBE are",
     )
     channel.close()
 
@@ -313,3 +314,11 @@ def test_the_servers_end_ends_whoever_waits(server: Running) -> None:
     connection.close()
     with pytest.raises(ConnectionClosed, match=r"server 0 at 127\.0\.0\.1:.* cannot be reached"):
         server.connect(A)
+
+
+def test_a_probe_comes_back_as_long_and_touches_nothing(server: Running) -> None:
+    connection = server.connect(A)
+    connection.probe(bytes(100_000))
+    connection.close()
+    server.appoint(A)
+    assert server.values == [0.0] * BLOCKS

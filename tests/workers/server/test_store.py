@@ -5,7 +5,7 @@ import pytest
 
 from controlplane.protocol.orders import Block, Member, ServerOrders
 from controlplane.protocol.spec import Optimizer
-from workers.server.block import Contribution
+from workers.server.contribution import Contribution
 from workers.server.store import Store
 from workers.transport.errors import Refused, Stopped
 from workers.transport.handshake import Peer
@@ -33,7 +33,7 @@ def held(store: Store, index: int, placement: int = 1) -> list[float] | None:
     block = store.find(index, placement)
     if block is None:
         return None
-    snapshot, _ = block.borrow(0)
+    snapshot, _, _ = block.borrow(0)
     block.give_back(snapshot)
     return snapshot.values.tolist()
 

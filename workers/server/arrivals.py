@@ -1,0 +1,84 @@
+"""Asynchronous contributions to a block: each is applied by itself, as it arrives or once its sender was let pass.
+
+Held back (PSP Alg. 1 by the letter), those that newer orders let pass together are applied as one sum.
+"""
+
+from collections.abc import Mapping
+
+from workers.server.baggage import Open
+from workers.server.contribution import Contribution, Sum
+from workers.server.quorum import Roster, Verdict
+from workers.server.values import Values
+from workers.transport.handshake import Peer
+
+
+class Arrivals:
+    """What was seen of each worker, and what is held back.
+
+    Args:
+        seen: the last iteration that each peer has contributed to already.
+        iteration: the furthest iteration so far.
+    """
+
+    def __init__(self, values: Values, roster: Roster, *, seen: Mapping[Peer, int], iteration: int) -> None:
+        self._values, self._roster = values, roster
+        self._seen = dict(seen)
+        self._held: list[Contribution] = []
+        self._furthest = iteration
+
+    @property
+    def iteration(self) -> int:
+        """One past the furthest iteration that anybody has contributed to."""
+        return self._furthest
+
+    def appoint(self, roster: Roster) -> None:
+        """Let ``roster`` count from now on, and apply what it lets pass."""
+        self._roster = roster
+        self._seen = {peer: iteration for peer, iteration in self._seen.items() if peer in roster.members}
+        self._apply([held for held in self._held if self._passes(held)])
+        self._held = [held for held in self._held if not self._passes(held)]
+
+    def judge(self, contribution: Contribution) -> Verdict:
+        """What is to happen to it now."""
+        if contribution.iteration <= self._seen.get(contribution.peer, -1):
+            return Verdict.REPEATED
+        if contribution.term > self._roster.term:
+            return Verdict.EARLY
+        counts = self._roster.counts(contribution.peer, contribution.iteration)
+        return Verdict.COUNT if contribution.term == self._roster.term and counts else Verdict.STALE
+
+    def take(self, contribution: Contribution) -> memoryview | None:
+        """Count what was judged to; its memory if that is free now."""
+        self._seen[contribution.peer] = contribution.iteration
+        self._furthest = max(self._furthest, contribution.iteration + 1)
+        if self._passes(contribution):
+            self._apply([contribution])
+            return contribution.total
+        self._held.append(contribution)
+        return None
+
+    def open(self) -> Open:
+        """What it has, to go on elsewhere."""
+        return Open(iteration=self._furthest, is_free=True, seen=dict(self._seen), kept=list(self._held))
+
+    def resume(self, opened: Open) -> None:
+        """Go on with what another one had."""
+        self._furthest, self._seen, self._held = opened.iteration, opened.seen, opened.kept
+
+    def finish(self) -> None:
+        """Let everything pass: nobody will be let pass one by one any more."""
+        self._apply(self._held)
+        self._held = []
+
+    def _passes(self, contribution: Contribution) -> bool:
+        """On arrival everybody; else who was let pass, and who has left and will not be."""
+        if self._roster.apply != "release" or contribution.peer not in self._roster.members:
+            return True
+        return contribution.iteration <= self._roster.passed.get(contribution.peer.rank, -1)
+
+    def _apply(self, contributions: list[Contribution]) -> None:
+        """One step, as long as all of theirs together."""
+        growing = Sum()
+        for contribution in contributions:
+            growing.add(contribution)
+        self._values.apply(growing, scale=self._roster.scale * growing.count)

@@ -1,0 +1,206 @@
+"""Everything that a block is, as it travels to another server: a small manifest, and arrays that follow it.
+
+Values, the optimiser's state, how often the values changed, the sum of the open iteration, and who is in it: with these
+the block goes on elsewhere as if it had stayed, and counts nothing twice.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Literal, cast
+
+import msgspec
+import torch
+
+from controlplane.protocol.base import Count, Value
+from workers.server.contribution import Contribution, Sum
+from workers.transport.errors import BadHeader
+from workers.transport.handshake import Peer
+
+VALUES, TOTAL, STATE, KEPT = "values", "total", "state.", "kept."
+TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
+"""What may travel; values, sums and contributions are float32, an optimiser counts its steps in others."""
+
+Type = Literal["float32", "float64", "int64"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Open:
+    """What a block has of iterations that are not over."""
+
+    iteration: int
+    """The open one, or where nothing closes one past the furthest."""
+    is_free: bool = False
+    """Whether contributions are applied as they come, and nothing closes."""
+    contributed: set[Peer] = field(default_factory=set)
+    expected: set[Peer] = field(default_factory=set)
+    before: frozenset[Peer] = frozenset()
+    seen: dict[Peer, int] = field(default_factory=dict)
+    """Where nothing closes: the last iteration that each peer has contributed to."""
+    growing: Sum = field(default_factory=Sum)
+    kept: list[Contribution] = field(default_factory=list)
+    """Contributions that are in no sum yet."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Baggage:
+    """One block, whole. Its tensors are views, and change with the block that they are of."""
+
+    values: torch.Tensor
+    steps: int
+    state: Mapping[str, torch.Tensor]
+    open: Open
+
+
+class _Kept(Value, frozen=True, kw_only=True, array_like=True):
+    incarnation: int
+    generation: int
+    peer: tuple[int, str]
+    iteration: Count
+    samples: Count
+
+
+class _Array(Value, frozen=True, kw_only=True, array_like=True):
+    name: str
+    type: Type
+    shape: tuple[Count, ...]
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return prod(self.shape) * TYPES[self.type].itemsize
+
+    def view(self, memory: memoryview) -> torch.Tensor:
+        """What it is in ``memory``."""
+        return torch.frombuffer(memory, dtype=TYPES[self.type]).view(self.shape)
+
+
+class Manifest(Value, frozen=True, kw_only=True):
+    """What is to follow, and all that is not an array."""
+
+    steps: Count
+    iteration: Count
+    is_free: bool
+    contributed: list[tuple[int, str]]
+    expected: list[tuple[int, str]]
+    before: list[tuple[int, str]]
+    seen: list[tuple[int, str, int]]
+    samples: Count
+    count: Count
+    kept: list[_Kept]
+    arrays: list[_Array]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of the arrays, in bytes and in order."""
+        return [array.size for array in self.arrays]
+
+
+def pack(baggage: Baggage) -> tuple[bytes, list[memoryview]]:
+    """The manifest, and the memory of each array.
+
+    Raises:
+        ValueError: where an optimiser remembers something of another type than may travel.
+    """
+    opened, arrays = baggage.open, _arrays(baggage)
+    manifest = Manifest(
+        steps=baggage.steps,
+        iteration=opened.iteration,
+        is_free=opened.is_free,
+        contributed=_told(opened.contributed),
+        expected=_told(opened.expected),
+        before=_told(opened.before),
+        seen=[(peer.rank, peer.instance, iteration) for peer, iteration in sorted(opened.seen.items())],
+        samples=opened.growing.samples,
+        count=opened.growing.count,
+        kept=[_kept(contribution) for contribution in opened.kept],
+        arrays=[_Array(name=name, type=_type(name, array), shape=tuple(array.shape)) for name, array in arrays.items()],
+    )
+    return msgspec.msgpack.encode(manifest), [_memory(array) for array in arrays.values()]
+
+
+def read_manifest(payload: bytes) -> Manifest:
+    """The manifest in ``payload``.
+
+    Raises:
+        BadHeader: if it is none.
+    """
+    try:
+        return msgspec.msgpack.decode(payload, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise BadHeader(f"no manifest of a block: {error}") from None
+
+
+def unpack(manifest: Manifest, arrays: Iterable[memoryview]) -> Baggage:
+    """The block that was packed. ``arrays`` are writable, and the block's from now on.
+
+    Raises:
+        BadHeader: if an array is missing.
+    """
+    memory = dict(zip((array.name for array in manifest.arrays), arrays, strict=True))
+    tensors = {array.name: array.view(memory[array.name]) for array in manifest.arrays}
+    if VALUES not in memory or len(manifest.kept) != sum(name.startswith(KEPT) for name in memory):
+        raise BadHeader(f"a block that moves has arrays {sorted(memory)}: its values or kept contributions are missing")
+    growing = Sum()
+    if manifest.count:
+        growing.take_over(memory[TOTAL], samples=manifest.samples, count=manifest.count)
+    return Baggage(
+        values=tensors[VALUES],
+        steps=manifest.steps,
+        state={name.removeprefix(STATE): tensors[name] for name in tensors if name.startswith(STATE)},
+        open=Open(
+            iteration=manifest.iteration,
+            is_free=manifest.is_free,
+            contributed={Peer(*told) for told in manifest.contributed},
+            expected={Peer(*told) for told in manifest.expected},
+            before=frozenset(Peer(*told) for told in manifest.before),
+            seen={Peer(rank, instance): iteration for rank, instance, iteration in manifest.seen},
+            growing=growing,
+            kept=[_contribution(kept, memory[f"{KEPT}{at}"]) for at, kept in enumerate(manifest.kept)],
+        ),
+    )
+
+
+def _arrays(baggage: Baggage) -> dict[str, torch.Tensor]:
+    arrays = {VALUES: baggage.values} | {f"{STATE}{name}": array for name, array in baggage.state.items()}
+    if baggage.open.growing.count:
+        arrays[TOTAL] = baggage.open.growing.total
+    for at, contribution in enumerate(baggage.open.kept):
+        arrays[f"{KEPT}{at}"] = torch.frombuffer(contribution.total, dtype=torch.float32)
+    return arrays
+
+
+def _type(name: str, array: torch.Tensor) -> Type:
+    for known, dtype in TYPES.items():
+        if array.dtype is dtype:
+            return cast(Type, known)
+    raise ValueError(f"{name} of a block has type {array.dtype}; found that, expected one of {', '.join(TYPES)}")
+
+
+def _memory(array: torch.Tensor) -> memoryview:
+    return array.detach().contiguous().view(-1).numpy().data.cast("B")
+
+
+def _told(peers: Iterable[Peer]) -> list[tuple[int, str]]:
+    return sorted((peer.rank, peer.instance) for peer in peers)
+
+
+def _kept(contribution: Contribution) -> _Kept:
+    incarnation, generation = contribution.term
+    return _Kept(
+        incarnation=incarnation,
+        generation=generation,
+        peer=(contribution.peer.rank, contribution.peer.instance),
+        iteration=contribution.iteration,
+        samples=contribution.samples,
+    )
+
+
+def _contribution(kept: _Kept, total: memoryview) -> Contribution:
+    return Contribution(
+        term=(kept.incarnation, kept.generation),
+        peer=Peer(*kept.peer),
+        iteration=kept.iteration,
+        samples=kept.samples,
+        total=total,
+    )

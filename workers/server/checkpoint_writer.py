@@ -1,0 +1,124 @@
+"""Writes what blocks were at a version, beside the serving of them, and says what was written or why it was not."""
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+import torch
+
+from controlplane.protocol.checkpoints import SavedBlock, WholeCheckpoint
+from workers.server import checkpoint_files as files
+
+log = structlog.get_logger("checkpoint")
+TOGETHER: Final = 500
+"""So many pieces are said in one message at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """One block as it was before ``iteration``."""
+
+    iteration: int
+    start: int
+    stop: int
+    steps: int
+    tensors: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What is to be said: pieces that are on disk, or a manifest, or why there are none."""
+
+    iteration: int
+    pieces: list[SavedBlock]
+    is_whole: bool = False
+    failure: str = ""
+
+
+class Writer:
+    """A thread that writes.
+
+    Args:
+        folder: that of the job's checkpoints.
+        manifest: makes a manifest of what the control plane knows.
+        say: told what was written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keep: int,
+        manifest: Callable[[WholeCheckpoint], files.Manifest],
+        say: Callable[[Saved], None],
+    ) -> None:
+        self._folder, self._keep, self._manifest, self._say = folder, keep, manifest, say
+        self._work: queue.SimpleQueue[Copy | WholeCheckpoint | None] = queue.SimpleQueue()
+        self._whole = -1
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def take(self, copy: Copy) -> None:
+        """Write this block. Called under its lock: nothing is done here."""
+        self._work.put(copy)
+
+    def finish(self, whole: WholeCheckpoint) -> None:
+        """Write the manifest, once."""
+        if whole.iteration > self._whole:
+            self._whole = whole.iteration
+            self._work.put(whole)
+
+    def close(self) -> None:
+        """Write what is still to be written, and end."""
+        self._work.put(None)
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            if isinstance(work, WholeCheckpoint):
+                self._finish(work)
+            else:
+                self._write([work, *self._more(work.iteration)])
+
+    def _more(self, iteration: int) -> list[Copy]:
+        """What else waits of the same iteration, so that it is said together."""
+        found: list[Copy] = []
+        while len(found) < TOGETHER - 1:
+            try:
+                work = self._work.get_nowait()
+            except queue.Empty:
+                break
+            if not isinstance(work, Copy) or work.iteration != iteration:
+                self._work.put(work)
+                break
+            found.append(work)
+        return found
+
+    def _write(self, copies: list[Copy]) -> None:
+        iteration = copies[0].iteration
+        folder = files.folder_of(self._folder, iteration)
+        try:
+            pieces = [files.write_piece(folder, c.start, c.stop, c.steps, c.tensors) for c in copies]
+        except (OSError, ValueError) as error:
+            self._fail(iteration, error)
+        else:
+            self._say(Saved(iteration=iteration, pieces=pieces))
+
+    def _finish(self, whole: WholeCheckpoint) -> None:
+        try:
+            files.write_manifest(files.folder_of(self._folder, whole.iteration), self._manifest(whole))
+        except OSError as error:
+            self._fail(whole.iteration, error)
+            return
+        self._say(Saved(iteration=whole.iteration, pieces=[], is_whole=True))
+        files.keep_newest(self._folder, self._keep)
+
+    def _fail(self, iteration: int, error: Exception) -> None:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        failure = f"the checkpoint of iteration {iteration} cannot be written to {self._folder}: {reason}"
+        log.error(failure)
+        self._say(Saved(iteration=iteration, pieces=[], failure=failure))

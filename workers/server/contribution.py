@@ -1,0 +1,63 @@
+"""What workers push, and the sums that grow of it."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from controlplane.protocol.training import EQUAL, Aggregation
+from workers.transport.handshake import Peer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """The sum of one worker's gradients over one block, and the samples that it stands for."""
+
+    term: tuple[int, int]
+    peer: Peer
+    iteration: int
+    samples: int
+    total: memoryview
+    """The sum itself, as the writable bytes of float32; its memory is the block's once it counts."""
+
+
+def weighed(contribution: Contribution, aggregation: Aggregation) -> Contribution:
+    """What is to be added up: by equal weights a mean that stands for one, written over its sum, else as it is."""
+    if aggregation not in EQUAL or contribution.samples <= 1:
+        return contribution
+    torch.frombuffer(contribution.total, dtype=torch.float32).div_(contribution.samples)
+    return replace(contribution, samples=1)
+
+
+class Sum:
+    """Contributions that are to be applied as one; it keeps the memory of the first of them."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.count = 0
+        """Contributions in it."""
+        self._total = memoryview(b"")
+
+    @property
+    def total(self) -> torch.Tensor:
+        """Their sum. Whoever takes it may write to it."""
+        return torch.frombuffer(self._total, dtype=torch.float32)
+
+    def add(self, contribution: Contribution) -> memoryview | None:
+        """Take ``contribution`` in; its memory if that is free again, None if it is kept."""
+        self.samples += contribution.samples
+        self.count += 1
+        if self.count == 1:
+            self._total = contribution.total
+            return None
+        self.total.add_(torch.frombuffer(contribution.total, dtype=torch.float32))
+        return contribution.total
+
+    def take_over(self, total: memoryview, *, samples: int, count: int) -> None:
+        """Go on with what another sum had; its memory is this one's now."""
+        self._total, self.samples, self.count = total, samples, count
+
+    def clear(self) -> memoryview:
+        """Begin anew; the answer is the memory that was kept, if any."""
+        free, self._total = self._total, memoryview(b"")
+        self.samples = self.count = 0
+        return free

@@ -1,0 +1,87 @@
+"""What a block gives out, and what is applied to it: the values, the rule that changes them, and who reads them.
+
+Sending takes no lock: values that are being read are never written, so a step is made in place if nobody reads, else
+on a copy, and a slow reader holds nobody up. Everything else happens under the lock of the block.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from workers.server.contribution import Sum
+from workers.workloads.shape import Rule
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(slots=True, kw_only=True)
+class Snapshot:
+    """The values as they were after so many steps. While anybody reads them, they do not change."""
+
+    steps: int
+    values: Array
+    readers: int = 0
+
+
+class Values:
+    """The values of one block and their rule.
+
+    Args:
+        values: owned from now on.
+        make_rule: what a complete sum does to the values.
+    """
+
+    def __init__(self, values: Array, make_rule: Callable[[torch.Tensor], Rule]) -> None:
+        self._values = torch.from_numpy(values)
+        self._rule = make_rule(self._values)
+        self._snapshot = Snapshot(steps=0, values=values)
+
+    @property
+    def steps(self) -> int:
+        """How often they were changed: the version of the block's values."""
+        return self._snapshot.steps
+
+    @property
+    def block_bytes(self) -> int:
+        """Their size in bytes."""
+        return self._values.nbytes
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The values themselves."""
+        return self._values
+
+    @property
+    def state(self) -> dict[str, torch.Tensor]:
+        """What the rule remembers."""
+        return self._rule.state()
+
+    def resume(self, state: Mapping[str, torch.Tensor], steps: int) -> None:
+        """Go on from what the rule of the same values remembered elsewhere, after so many steps."""
+        self._rule.restore(state)
+        self._snapshot = Snapshot(steps=steps, values=self._snapshot.values)
+
+    def borrow(self) -> Snapshot:
+        """The values as they are, to be given back."""
+        self._snapshot.readers += 1
+        return self._snapshot
+
+    def give_back(self, snapshot: Snapshot) -> None:
+        """The reader of a borrowed snapshot is done with it."""
+        snapshot.readers -= 1
+
+    def apply(self, growing: Sum, *, scale: float = 1.0) -> None:
+        """A step by what ``growing`` holds; none where it stands for no sample. ``scale`` is that of the step."""
+        if not growing.samples:
+            return
+        self._leave_to_readers()
+        self._rule.apply(growing.total, growing.samples, scale)
+        self._snapshot = Snapshot(steps=self.steps + 1, values=self._values.numpy())
+
+    def _leave_to_readers(self) -> None:
+        """If somebody still reads the values, go on with a copy; the optimiser keeps its hold on the tensor."""
+        if self._snapshot.readers:
+            self._values.data = self._values.clone()
