@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 import structlog
+from msgspec import structs
 
+from controlplane.protocol import RELEASE
 from controlplane.protocol.base import Value
 from controlplane.protocol.codec import AgentReply, to_agent
 from controlplane.protocol.messages import (
@@ -30,11 +32,11 @@ from workers.control.socket import ControlSocket, Ears, Ending, Route
 from workers.resources import Machine, network_bytes
 from workers.setup import Setup
 from workers.spawner.client import Kit, Lost, Spawner
-from workers.spawner.messages import Ended, Started, Warm
+from workers.spawner.messages import Ended, Started, Warm, Wrote
 from workers.state import AgentState, Credential, StateError
 from workers.table import ProcessTable
+from workers.told import Told
 
-VERSION = "0.1.0"
 GRACE_S = 10.0
 """From asking a process to end until it is killed."""
 FAREWELL_S = 1.0
@@ -50,11 +52,11 @@ class Offer(Value, frozen=True, kw_only=True):
     """What a machine gives: its slots, and how it is reached."""
 
     name: str
-    host: str
     slots: list[SlotOffer]
     server_slots: int
     labels: dict[str, str]
-    insecure: bool = False
+    setup: Setup
+    """What its processes are told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class Quit:
     signal: int
 
 
-Happening = Ordered | Opened | Quit | Ending | Warm | Started | Ended | Lost
+Happening = Ordered | Opened | Quit | Ending | Warm | Started | Wrote | Ended | Lost
 
 
 class Agent:
@@ -98,15 +100,22 @@ class Agent:
         self._machine = Machine()
         self._inbox: SimpleQueue[Happening] = SimpleQueue()
         self._table = ProcessTable(state.read_begun())
-        setup = Setup(url=plane.url, host=offer.host, threads=self._threads_each(), insecure=offer.insecure)
+        setup = structs.replace(offer.setup, threads=self._threads_each())
         self._kit = kit or Kit(setup=setup, json_logs=json_logs)
         self._spawner: Spawner | None = None
         self._outbox: Outbox[AgentMessage] = Outbox(renumber=True)
+        self._told = Told()
         self._outbox.say(self._hello)
         ears: Ears[AgentReply] = Ears(hear=self._hear, opened=lambda: self._inbox.put(Opened()), ended=self._inbox.put)
         route = Route(plane=plane, path="/ws/agent", headers={"Authorization": f"Bearer {credential.secret}"})
         self._socket: ControlSocket[AgentMessage, AgentReply] = ControlSocket(
-            route, self._outbox, to_agent, ears, heartbeat=self._heartbeat, backoff=backoff
+            route,
+            self._outbox,
+            to_agent,
+            ears,
+            heartbeat=self._heartbeat,
+            asides=self._told.take,
+            backoff=backoff,
         )
         self._announced = self._warmed = False
         self._quitting = False
@@ -138,6 +147,8 @@ class Agent:
                 self._warmed = True
             case Started():
                 self._say_started(happening)
+            case Wrote():
+                self._told.add(happening.process, happening.lines)
             case Ended():
                 self._say_ended(happening.process, happening.status, happening.tail)
             case Lost():
@@ -229,8 +240,8 @@ class Agent:
         return AgentHello(
             number=number,
             name=offer.name,
-            version=VERSION,
-            host=offer.host,
+            version=RELEASE,
+            host=offer.setup.host,
             slots=offer.slots,
             server_slots=offer.server_slots,
             labels=offer.labels,

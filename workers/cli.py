@@ -13,12 +13,14 @@ import structlog
 import typer
 
 from controlplane.protocol.messages import SlotOffer
-from controlplane.protocol.spec import Emulation
 from workers import enrolment, logs
 from workers.addresses import AddressError, ControlPlane, check_bind, control_plane
 from workers.agent import Agent, AgentError, Offer
 from workers.control.socket import UNAUTHORISED, Ending
 from workers.enrolment import EnrolmentError
+from workers.launched import Launched
+from workers.machines import UsageError, machines_of
+from workers.setup import Setup
 from workers.state import AgentState, Credential, StateError, default_root, seconds_since_alive
 
 ALIVE_S = 10.0
@@ -27,10 +29,6 @@ ALIVE_S = 10.0
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
 log = structlog.get_logger("agent")
-
-
-class UsageError(ValueError):
-    """Options that do not fit together; the text names the cure."""
 
 
 @app.callback()
@@ -55,13 +53,37 @@ def join(
     name: Annotated[str | None, typer.Option(help="This machine's name. Default: its host name.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="KEY=VALUE that jobs can ask for; may be repeated.")] = None,
     emulate: Annotated[
-        str | None, typer.Option(help="Speeds of the slots in samples/s, like 1000,500; one for all is enough.")
+        str | None,
+        typer.Option(
+            help="What the slots are to be, with commas between, one for all or one each: 1000 (samples/s), x3 (three "
+            "times slower), @trace.csv (columns time,speed,cpu,memory)."
+        ),
+    ] = None,
+    competitor: Annotated[
+        str | None,
+        typer.Option(help="BEGINS,ENDS,TAKES[,SEED]: a process that comes and goes by chance each second, emulated."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address at which servers on this machine are reached.")] = "127.0.0.1",
     state_dir: Annotated[
         Path | None, typer.Option(envvar="PACELINE_STATE_DIR", help="Where the credential is kept.")
     ] = None,
     insecure: Annotated[bool, typer.Option(help="Allow unencrypted connections beyond this machine.")] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder below which the files of data sets lie. Default: none are read.")
+    ] = None,
+    checkpoint_dir: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="PACELINE_CHECKPOINT_DIR",
+            help="Folder for checkpoints, the same files on all machines of a job. Default: in the state folder.",
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="What workers compute on: auto (a GPU if there is one), cpu, cuda, cuda:1.")
+    ] = "auto",
+    allow_code: Annotated[
+        bool, typer.Option(help="Let jobs name workloads of their own (package.module:factory): it runs their code.")
+    ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print and log JSON.")] = False,
 ) -> None:
     """Offer this machine's slots until interrupted."""
@@ -69,16 +91,24 @@ def join(
     try:
         plane = control_plane(url, insecure=insecure)
         check_bind(host, insecure=insecure)
-        speeds = parse_speeds(emulate, slots)
+        launched = Launched.by(os.environ)
+        machines = machines_of(emulate, competitor, slots)
         offer = Offer(
-            name=name or socket.gethostname(),
-            host=host,
-            slots=[SlotOffer(emulate=speed) for speed in speeds],
+            name=launched.named(name or socket.gethostname()),
+            slots=[SlotOffer(emulate=machine) for machine in machines],
             server_slots=server_slots,
             labels=parse_labels(label or []),
-            insecure=insecure,
+            setup=Setup(
+                url=plane.url,
+                host=host,
+                insecure=insecure,
+                data_dir=parse_folder(data_dir),
+                checkpoint_dir=str((checkpoint_dir or (state_dir or default_root()) / "checkpoints").absolute()),
+                device=device,
+                allow_code=allow_code,
+            ),
         )
-        read = partial(enrolment.read_token, token, os.environ)
+        read = partial(enrolment.read_token, launched.filled(token), os.environ)
         ending = serve(plane, offer, read, state_dir or default_root(), json_output=json_output)
     except (AddressError, AgentError, EnrolmentError, StateError, UsageError) as error:
         fail(str(error))
@@ -131,26 +161,17 @@ def serve(
         state.close()
 
 
-def parse_speeds(emulate: str | None, slots: int | None) -> list[Emulation | None]:
-    """One entry per slot: the speed that it emulates, if any.
+def parse_folder(folder: Path | None) -> str | None:
+    """The data folder as an absolute path.
 
     Raises:
-        UsageError: if speeds and slots do not fit together.
+        UsageError: if there is none of that name.
     """
-    if emulate is None:
-        return [None] * (1 if slots is None else slots)
-    try:
-        speeds = [float(speed) for speed in emulate.split(",")]
-    except ValueError:
-        raise UsageError(f"--emulate {emulate!r}: expected numbers with commas between, like 1000,500") from None
-    if not all(0.0 < speed < float("inf") for speed in speeds):
-        raise UsageError(f"--emulate {emulate!r}: every speed must be above 0 samples/s")
-    wanted = len(speeds) if slots is None else slots
-    if len(speeds) == 1:
-        speeds *= wanted
-    if len(speeds) != wanted:
-        raise UsageError(f"--emulate names {len(speeds)} speeds for --slots {wanted}: give one, or one per slot")
-    return [Emulation(samples_per_second=speed) for speed in speeds]
+    if folder is None:
+        return None
+    if not folder.is_dir():
+        raise UsageError(f"--data-dir {str(folder)!r}: there is no such folder")
+    return str(folder.resolve())
 
 
 def parse_labels(labels: list[str]) -> dict[str, str]:

@@ -1,13 +1,95 @@
-"""A machine slower than the one that it runs on: the real work, then a pause up to the stated speed."""
+"""A machine slower than the one that it runs on: the real work, then a pause up to the time that it should take."""
 
+import random
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 
-from controlplane.protocol.spec import Emulation
+from controlplane.protocol.emulation import Competitor, Emulation
+from workers.resources import Load
+
+STEP_S = 1.0
+"""How long a competing process stays as it is, at least."""
+
+
+class Rival:
+    """A competing process as a function of time: each second it may begin or end."""
+
+    def __init__(self, competitor: Competitor) -> None:
+        self._competitor, self._chance = competitor, random.Random(competitor.seed)
+        self._runs = [False]
+
+    def runs(self, at_s: float) -> bool:
+        """Whether it runs ``at_s`` seconds after the beginning."""
+        step = int(at_s / STEP_S)
+        while len(self._runs) <= step:
+            ran, drawn = self._runs[-1], self._chance.random()
+            self._runs.append(drawn >= self._competitor.ends if ran else drawn < self._competitor.begins)
+        return self._runs[step]
+
+    def left(self, at_s: float) -> float:
+        """The part of the machine that it leaves to others."""
+        return 1.0 - self._competitor.takes if self.runs(at_s) else 1.0
+
+
+class Course:
+    """How fast a machine is, and how busy it says it is, as functions of the time since it began."""
+
+    def __init__(self, emulation: Emulation) -> None:
+        self._steady, self._trace = emulation.samples_per_second, emulation.trace or []
+        self._times = [point.time for point in self._trace]
+        self._period = self._times[-1] + self._times[-1] - self._times[-2] if emulation.repeat else None
+        self._rival = Rival(emulation.competitor) if emulation.competitor else None
+
+    @property
+    def has_speed(self) -> bool:
+        """Whether work takes a time that is known beforehand."""
+        return self._steady is not None or bool(self._trace)
+
+    def left(self, at_s: float) -> float:
+        """The part of the machine that a competing process leaves."""
+        return self._rival.left(at_s) if self._rival else 1.0
+
+    def done_at(self, begin_s: float, samples: int) -> float:
+        """When work on so many samples is done that began at ``begin_s``, the speed changing under way."""
+        at_s, owed = begin_s, float(samples)
+        while owed > 0.0:
+            speed, until_s = self._speed(at_s), self._next_change(at_s)
+            if until_s is None or owed <= speed * (until_s - at_s):
+                return at_s + owed / speed
+            owed -= speed * (until_s - at_s)
+            at_s = until_s
+        return at_s
+
+    def load(self, at_s: float, real: Load) -> Load:
+        """What the machine reports of itself: the trace's figures, and the competing process's share on top."""
+        if self._trace:
+            point = self._trace[self._place(at_s)]
+            real = Load(cpu=point.cpu, memory=point.memory)
+        return Load(cpu=min(1.0, real.cpu + (1.0 - self.left(at_s))), memory=real.memory)
+
+    def _speed(self, at_s: float) -> float:
+        usual = self._trace[self._place(at_s)].speed if self._trace else self._steady
+        assert usual is not None
+        return usual * self.left(at_s)
+
+    def _place(self, at_s: float) -> int:
+        within_s = at_s % self._period if self._period else at_s
+        return bisect_right(self._times, within_s + 1e-9) - 1
+
+    def _next_change(self, at_s: float) -> float | None:
+        changes = [(int(at_s / STEP_S) + 1) * STEP_S] if self._rival else []
+        place = self._place(at_s) if self._trace else 0
+        begun_s = at_s - at_s % self._period if self._period else 0.0
+        if place + 1 < len(self._times):
+            changes.append(begun_s + self._times[place + 1])
+        elif self._period:
+            changes.append(begun_s + self._period)
+        return min((change for change in changes if change > at_s + 1e-9), default=None)
 
 
 class Pace:
-    """Makes ``x`` samples take ``x / samples_per_second``; without an emulation it changes nothing.
+    """Makes work take as long as on the emulated machine; without an emulation it changes nothing.
 
     Args:
         rest: pauses for so many seconds; an event's ``wait``, so that stopping ends the pause.
@@ -16,19 +98,45 @@ class Pace:
     def __init__(
         self, emulation: Emulation | None, *, rest: Callable[[float], object], now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._emulation, self._rest, self._now = emulation, rest, now
-        self._began = now()
+        self._course = None if emulation is None else Course(emulation)
+        self._slower = 1.0 if emulation is None or emulation.slower is None else emulation.slower
+        self._rest, self._now = rest, now
+        self._born = self._began = now()
+        self._rested_s = 0.0
 
     def begin(self) -> None:
         """The work on the samples begins."""
-        self._began = self._now()
+        self._began, self._rested_s = self._now(), 0.0
+
+    def least_s(self, samples: int) -> float:
+        """How long ``samples`` would take here from now on at least, however fast the real machine is."""
+        if self._course is None or not self._course.has_speed:
+            return 0.0
+        at_s = self._now() - self._born
+        return self._course.done_at(at_s, samples) - at_s
 
     def finish(self, samples: int) -> bool:
         """The work on ``samples`` is done: rest until its time is up. True if it was up already: an overrun."""
-        if self._emulation is None:
+        if self._course is None:
             return False
-        left_s = self._began + samples / self._emulation.samples_per_second - self._now()
+        left_s = self._due() - self._now() if not self._course.has_speed else self._due_for(samples) - self._now()
         if left_s < 0.0:
             return samples > 0
+        self._rested_s += left_s
         self._rest(left_s)
         return False
+
+    def load(self, real: Load) -> Load:
+        """What this machine reports of itself."""
+        return real if self._course is None else self._course.load(self._now() - self._born, real)
+
+    def _due_for(self, samples: int) -> float:
+        """When work on ``samples`` is done, by a speed that is known."""
+        assert self._course is not None
+        return self._born + self._course.done_at(self._began - self._born, samples)
+
+    def _due(self) -> float:
+        """When it is done if it takes so many times as long as the work itself did, pauses left out."""
+        assert self._course is not None
+        worked_s = self._now() - self._began - self._rested_s
+        return self._began + worked_s * self._slower / self._course.left(self._began - self._born)

@@ -8,7 +8,9 @@ import contextlib
 import io
 import logging
 import sys
-from typing import TextIO, cast
+from collections.abc import MutableMapping
+from json import dumps
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -28,11 +30,28 @@ class StandardError(io.TextIOBase):
             sys.stderr.flush()
 
 
+NUMBERS = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+"""What syslog calls these levels."""
+
+
+def configure_child() -> None:
+    """In a process whose output an agent reads: each line as ``<level>{json}``, from which it is told anew."""
+    _configure(_numbered)
+
+
+def _numbered(logger: object, name: str, event: MutableMapping[str, Any]) -> str:
+    return f"<{NUMBERS.get(str(event.get('level')), 6)}>{dumps(dict(event), default=str)}"
+
+
 def configure(*, json: bool = False) -> None:
     """Set up logging for this process and those forked from it: structlog's, and the standard library's below ours."""
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
+    _configure(renderer)
+
+
+def _configure(renderer: structlog.typing.Processor) -> None:
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,

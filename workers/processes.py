@@ -3,6 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
@@ -28,28 +29,31 @@ def run_process(order: ProcessOrder, setup: Setup) -> int:
     structlog.contextvars.bind_contextvars(job=order.job, process=f"{order.role[0]}{order.index}")
     plane = control_plane(setup.url, insecure=setup.insecure)
     if order.role == "worker":
-        return run_worker(order, plane)
-    return run_server(order, plane, setup.host)
+        return run_worker(order, plane, setup)
+    return run_server(order, plane, setup)
 
 
-def run_worker(order: ProcessOrder, plane: ControlPlane) -> int:
+def run_worker(order: ProcessOrder, plane: ControlPlane, setup: Setup) -> int:
     """Train until the orders say stop."""
     from workers.trainer.loop import train
+    from workers.workloads.local import local_of
 
     link = WorkerControl(route_of(order, plane), machine=Machine())
 
     def save_model(arrays: Mapping[str, np.ndarray]) -> None:
         upload_model(plane, order, arrays, stopping=link.stopping)
 
-    return attend(link, lambda: train(order, link, save_model))
+    return attend(link, lambda: train(order, link, save_model, local_of(setup)))
 
 
-def run_server(order: ProcessOrder, plane: ControlPlane, host: str) -> int:
+def run_server(order: ProcessOrder, plane: ControlPlane, setup: Setup) -> int:
     """Hold parameters until asked to end."""
     from workers.server.main import serve
+    from workers.workloads.local import local_of
 
+    folder = None if setup.checkpoint_dir is None else Path(setup.checkpoint_dir)
     link = ServerControl(route_of(order, plane), machine=Machine())
-    return attend(link, lambda: serve(order, link, host=host))
+    return attend(link, lambda: serve(order, link, host=setup.host, local=local_of(setup), checkpoint_dir=folder))
 
 
 def attend(link: Link, work: Callable[[], None]) -> int:

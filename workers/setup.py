@@ -12,3 +12,11 @@ class Setup(Value, frozen=True, kw_only=True):
     threads: Positive = 1
     """Of torch, within one process."""
     insecure: bool = False
+    data_dir: str | None = None
+    """Where files of data sets lie."""
+    checkpoint_dir: str | None = None
+    """Where servers keep checkpoints; every agent of a job must reach the same files there."""
+    device: str = "auto"
+    """What workers compute on: ``auto``, ``cpu``, ``cuda``, ``cuda:1``."""
+    allow_code: bool = False
+    """Whether jobs may name workloads of their own, and so run code of theirs on this machine."""

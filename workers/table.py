@@ -6,9 +6,13 @@ was begun is never begun again, not even by the agent's next life.
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
+from typing import Final
 
 from controlplane.protocol.messages import ProcessName
 from controlplane.protocol.orders import AgentOrders, ProcessOrder
+
+MOST_OVER: Final = 1_000
+"""How many processes that ended are remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +22,7 @@ class Plan:
     start: list[ProcessOrder] = field(default_factory=list)
     stop: list[ProcessName] = field(default_factory=list)
     lost: list[ProcessName] = field(default_factory=list)
-    """Begun by an earlier life of this agent, and ended with it."""
+    """Wanted, and over: begun by an earlier life of this agent, or its end was told and has been forgotten."""
 
 
 class ProcessTable:
@@ -29,6 +33,8 @@ class ProcessTable:
         self._running: frozenset[ProcessName] = frozenset()  # replaced whole: another thread may be reading it
         self._stopping: set[ProcessName] = set()
         self._told: set[ProcessName] = set()
+        self._over: dict[ProcessName, None] = {}
+        """The last that ended, oldest first: orders that forgot it must not begin them again."""
         self._sequence = -1
 
     @property
@@ -51,20 +57,24 @@ class ProcessTable:
             return Plan()
         self._sequence = orders.sequence
         wanted = {name_of(order): order for order in orders.processes}
-        start = [order for name, order in wanted.items() if name not in self._begun]
-        lost = [name for name in wanted if name in self._begun - self._running - self._told]
+        start = [order for name, order in wanted.items() if name not in self._begun and name not in self._over]
+        gone = (self._begun - self._running) | self._over.keys()
+        lost = [name for name in wanted if name in gone - self._told]
         stop = [name for name in self.running if name not in wanted and name not in self._stopping]
         self._running = self._running | {name_of(order) for order in start}
         self._told |= set(lost)
         self._stopping |= set(stop)
         self._begun = (self._begun | self._running) & (wanted.keys() | self._running)
-        self._told &= self._begun
+        self._told &= wanted.keys()
         return Plan(start=start, stop=stop, lost=lost)
 
     def ended(self, process: ProcessName) -> None:
         """A process is over, and it was told."""
         self._running = self._running - {process}
         self._stopping.discard(process)
+        self._over[process] = None
+        if len(self._over) > MOST_OVER:
+            del self._over[next(iter(self._over))]
         if process in self._begun:
             self._told.add(process)
 

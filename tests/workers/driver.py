@@ -268,11 +268,12 @@ class Cluster(AbstractContextManager["Cluster"]):
             members=members,
             placement_version=1,
             blocks=[block for block in self.blocks if block.server == index],
+            aggregation=self.spec.weighing,
         )
 
     def add_worker(self, rank: int, instance: str) -> Process:
         link = MemoryWorkerLink(lambda message: self._on_say(rank, message))
-        link.place(self.placement(rank, instance))
+        self.introduce(rank, instance, link)
         order = self._order("worker", rank, instance, self.emulate[rank])
 
         def save(model: Mapping[str, Vector]) -> None:
@@ -281,6 +282,10 @@ class Cluster(AbstractContextManager["Cluster"]):
         process = Process(order, link, lambda: train(order, link, save))
         self.workers.append(process)
         return process
+
+    def introduce(self, rank: int, instance: str, link: MemoryWorkerLink) -> None:
+        """Tell a worker that is about to start where the servers are."""
+        link.place(self.placement(rank, instance))
 
     def placement(self, rank: int, instance: str) -> Placement:
         return Placement(

@@ -9,7 +9,7 @@ import structlog
 
 from controlplane.protocol.codec import Codec, ServerReply, WorkerReply, to_server, to_worker
 from controlplane.protocol.messages import Heartbeat, ServerMessage, WorkerMessage
-from controlplane.protocol.orders import Orders, Placement, Rejection, ServerOrders
+from controlplane.protocol.orders import Durable, Orders, Placement, Rejection, ServerOrders
 from workers.backoff import Backoff
 from workers.control.outbox import Outbox
 from workers.control.socket import NOT_WANTED, REPLACED, UNAUTHORISED, ControlSocket, Ears, Ending, Route
@@ -78,6 +78,9 @@ class ProcessLink(Generic[Said, Heard]):
         if isinstance(reply, Rejection):
             self._rejected(reply)
             return
+        if isinstance(reply, Durable):
+            self._outbox.acknowledge(reply.number)
+            return
         try:
             self._take(reply)
         except Exception as error:
@@ -85,12 +88,21 @@ class ProcessLink(Generic[Said, Heard]):
             self.failure = error
             self.stopping.set()
 
+    def _say_again(self, before: Orders | ServerOrders | None, now: Orders | ServerOrders) -> None:
+        """A new incarnation knows what is durable, and may know nothing else."""
+        if before is not None and now.incarnation > before.incarnation:
+            log.info(f"the control plane goes on in incarnation {now.incarnation}: saying again what it may have lost")
+            self._outbox.resend()
+
     def _rejected(self, rejection: Rejection) -> None:
+        if rejection.code == "slow-down":
+            self._socket.slow_down(rejection.number or 0)
+            return
         log.warning(f"the control plane refused message {rejection.number}: {rejection.code}: {rejection.detail}")
         if code := FINAL_REJECTIONS.get(rejection.code):
             self._ended(Ending(code=code, reason=rejection.detail or rejection.code))
         elif rejection.code == "out-of-order":
-            self._socket.resend()
+            self._socket.resend(rejection.number or 0)
 
     def _ended(self, ending: Ending) -> None:
         say = log.info if ending.code in NOT_WANTED else log.error
@@ -142,12 +154,11 @@ class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
             return self._placement if found and not self.stopping.is_set() else None
 
     def _take(self, reply: WorkerReply) -> None:
-        if isinstance(reply, Orders):
-            self._outbox.acknowledge(reply.durable)
         with self._news:
             match reply:
                 case Orders() if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
-                    self._orders = reply
+                    before, self._orders = self._orders, reply
+                    self._say_again(before, reply)
                 case Placement() if self._placement is None or _when(reply) > _when(self._placement):
                     self._placement = reply
             self._news.notify_all()
@@ -171,10 +182,10 @@ class ServerControl(ProcessLink[ServerMessage, ServerReply]):
     def _take(self, reply: ServerReply) -> None:
         if not isinstance(reply, ServerOrders):
             return
-        self._outbox.acknowledge(reply.durable)
         with self._news:
             if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
-                self._orders = reply
+                before, self._orders = self._orders, reply
+                self._say_again(before, reply)
                 if self._follow is not None:
                     self._follow(reply)
 

@@ -56,10 +56,10 @@ class Outbox(Generic[Message]):
                     self._keep(self._hello)
             self._changed.notify_all()
 
-    def resend(self) -> None:
-        """The other side missed something: send all again that is not durable."""
+    def resend(self, number: int = 0) -> None:
+        """The other side missed something: send all again from that message on that is not durable."""
         with self._changed:
-            self._taken = self._first - 1
+            self._taken = min(self._taken, max(self._first, number) - 1)
             self._changed.notify_all()
 
     def acknowledge(self, durable: int) -> None:

@@ -1,12 +1,13 @@
 """One websocket to the control plane, opened again after every loss until it is closed or refused.
 
 A thread of its own connects and reads; for each connection another one writes, and it alone: messages in the order
-of their numbers, and a heartbeat each second. So whoever says something never waits for the network.
+of their numbers, a heartbeat each second, and behind it asides where nothing else waits. So whoever says something
+never waits for the network.
 """
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -81,14 +82,16 @@ class ControlSocket(Generic[Said, Heard]):
         ears: Ears[Heard],
         *,
         heartbeat: Callable[[], msgspec.Struct],
+        asides: Callable[[], Iterable[msgspec.Struct]] = tuple,
         backoff: Backoff | None = None,
     ) -> None:
         self._route, self._outbox, self._codec, self._ears = route, outbox, codec, ears
-        self._heartbeat = heartbeat
+        self._heartbeat, self._asides = heartbeat, asides
         self._backoff = backoff or Backoff()
         self._closing = threading.Event()
         self._connection: ClientConnection | None = None
         self._resent_s = 0.0
+        self._refused: int | None = None
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     def start(self) -> None:
@@ -107,12 +110,18 @@ class ControlSocket(Generic[Said, Heard]):
         """Whether there is a connection now."""
         return self._connection is not None
 
-    def resend(self) -> None:
-        """Send all again that is not durable, at most once in ``RESEND_S``."""
+    def resend(self, number: int = 0) -> None:
+        """Send all again from that message on that is not durable, at most once in ``RESEND_S``."""
         now_s = time.monotonic()
         if now_s - self._resent_s >= RESEND_S:
             self._resent_s = now_s
-            self._outbox.resend()
+            self._outbox.resend(number)
+
+    def slow_down(self, number: int) -> None:
+        """The other side took nothing from that message on: send it again with the next heartbeat."""
+        if self._refused is None:
+            log.warning(f"the control plane cannot keep up: message {number} and those behind it are kept for now")
+        self._refused = number
 
     def _run(self) -> None:
         """A process without its control socket would wait for ever: whatever goes wrong here ends it."""
@@ -208,11 +217,19 @@ class ControlSocket(Generic[Said, Heard]):
                     beat_s = time.monotonic() + HEARTBEAT_S
                     if self._outbox.opened:
                         connection.send(encode(self._heartbeat()))
+                        for aside in self._asides() if self._outbox.all_sent else ():
+                            connection.send(encode(aside))
+                    self._say_again()
         except ConnectionClosed:
             pass  # the reader sees the same end, and its reason
         finally:
             if not over.is_set():
                 connection.close()
+
+    def _say_again(self) -> None:
+        if self._refused is not None:
+            self._outbox.resend(self._refused)
+            self._refused = None
 
 
 def _verdict(connection: ClientConnection) -> Ending | None:

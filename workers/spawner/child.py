@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from controlplane.protocol.orders import ProcessOrder
+from workers import logs
 from workers.setup import Setup
 from workers.spawner.lineage import call_me, die_with
 
@@ -35,6 +36,7 @@ def become(order: ProcessOrder, setup: Setup, entry: Entry, cradle: Cradle) -> N
         cradle.let_go()
         call_me(f"pl {order.role[0]}{order.index} job {order.job}")
         _redirect(cradle.output)
+        logs.configure_child()
         status = entry(order, setup)
     except SystemExit as ending:
         status = ending.code if isinstance(ending.code, int) else int(ending.code is not None)

@@ -9,26 +9,26 @@ import os
 import selectors
 import signal
 import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
-from controlplane.protocol.messages import ProcessName
+from controlplane.protocol.messages import Line, ProcessName
 from controlplane.protocol.orders import ProcessOrder
 from workers.setup import Setup
 from workers.spawner import child
-from workers.spawner.messages import Channel, Ended, Start, Started, Stop, ToSpawner
+from workers.spawner.lines import Lines
+from workers.spawner.messages import Channel, Ended, Start, Started, Stop, ToSpawner, Wrote
 from workers.table import name_of
 
-TAIL_LINES = 20
-TAIL_BYTES = 4096
 GRACE_S = 5.0
 """For processes of a spawner that is itself asked to end."""
 CANNOT_FORK = 71
 """Exit status of a process that could not even be forked (EX_OSERR)."""
 log = structlog.get_logger("spawner")
+process_log = structlog.get_logger("process")
 
 
 @dataclass(slots=True)
@@ -38,20 +38,8 @@ class Child:
     process: ProcessName
     pid: int
     output: int
-    tail: deque[bytes] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
-    rest: bytes = b""
+    lines: Lines
     kill_at_s: float | None = None
-
-    def keep(self, piece: bytes) -> None:
-        """Remember the last lines of the output."""
-        *lines, self.rest = (self.rest + piece).split(b"\n")
-        self.rest = self.rest[-TAIL_BYTES:]
-        self.tail.extend(line[-TAIL_BYTES:] for line in lines)
-
-    def last_lines(self) -> str:
-        """The end of its output, as text."""
-        lines = [*self.tail, self.rest] if self.rest else list(self.tail)
-        return b"\n".join(lines)[-TAIL_BYTES:].decode(errors="replace")
 
 
 class SpawnerLoop:
@@ -121,7 +109,7 @@ class SpawnerLoop:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
         os.close(write)
         os.set_blocking(read, False)
-        self._children[process] = forked = Child(process, pid, read)
+        self._children[process] = forked = Child(process, pid, read, Lines(secrets=[order.key]))
         self._selector.register(read, selectors.EVENT_READ, lambda: self._pass_on(forked))
         self._channel.send(Started(process=process, pid=pid))
 
@@ -132,7 +120,7 @@ class SpawnerLoop:
             running.kill_at_s = min(running.kill_at_s or float("inf"), time.monotonic() + grace_s)
 
     def _pass_on(self, running: Child) -> bool:
-        """Read some output, keep its end and show it; whether there may be more."""
+        """Read some output, show it and pass it on; whether there may be more."""
         try:
             piece = os.read(running.output, 1 << 16)
         except BlockingIOError:
@@ -141,9 +129,11 @@ class SpawnerLoop:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(running.output)
             return False
-        running.keep(piece)
-        with contextlib.suppress(OSError):
-            os.write(2, piece)
+        found = running.lines.take(piece)
+        for line, fields in found:
+            _show(line, fields)
+        if lines := running.lines.allowed([line for line, _ in found], time.monotonic()):
+            self._channel.send(Wrote(process=running.process, lines=lines))
         return True
 
     def _reap(self) -> None:
@@ -160,7 +150,7 @@ class SpawnerLoop:
             self._selector.unregister(running.output)
         os.close(running.output)
         del self._children[running.process]
-        self._channel.send(Ended(process=running.process, status=status, tail=running.last_lines()))
+        self._channel.send(Ended(process=running.process, status=status, tail=running.lines.end()))
 
     def _kill_overdue(self) -> None:
         now_s = time.monotonic()
@@ -194,6 +184,17 @@ class SpawnerLoop:
         self._channel.abandon()
         for descriptor in (read, self._wake_read, self._wake_write, *(each.output for each in self._children.values())):
             os.close(descriptor)
+
+
+def _show(line: Line, fields: dict[str, Any]) -> None:
+    """On the agent's own standard error: a log line of ours as such, anything else as it is."""
+    if fields:
+        told = {key: value for key, value in fields.items() if key not in ("level", "timestamp", "event", "exception")}
+        event = line.text if "exception" in fields else str(fields.get("event", ""))
+        getattr(process_log, line.level if line.level != "output" else "info")(event, **told)
+        return
+    with contextlib.suppress(OSError):
+        os.write(2, line.text.encode(errors="replace") + b"\n")
 
 
 def _signal(pid: int, number: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from controlplane.protocol.base import Positive, Value
-from controlplane.protocol.messages import ProcessName
+from controlplane.protocol.messages import Line, ProcessName
 from controlplane.protocol.orders import ProcessOrder
 from workers.setup import Setup
 
@@ -62,8 +62,15 @@ class Ended(Value, frozen=True, kw_only=True, tag="ended"):
     tail: str
 
 
+class Wrote(Value, frozen=True, kw_only=True, tag="wrote"):
+    """A process wrote these lines."""
+
+    process: ProcessName
+    lines: list[Line]
+
+
 ToSpawner = Prepare | Start | Stop
-FromSpawner = Warm | Started | Ended
+FromSpawner = Warm | Started | Wrote | Ended
 
 
 class Channel(Generic[Heard]):

@@ -7,16 +7,18 @@ contribution once, so an answer that was lost does no harm.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from controlplane.protocol.orders import Block, Placement, ServerAddress
+from workers.trainer.ledger import Ledger
+from workers.trainer.round import Round
 from workers.transport.client import Outcome, ServerConnection
-from workers.transport.errors import Interrupted, ServerLost, Stopped
-from workers.transport.frames import Header
+from workers.transport.errors import Interrupted, ServerLost, Stopped, TransportError
+from workers.transport.frames import MAX_PAYLOAD_BYTES, Header
 from workers.transport.handshake import Peer
 from workers.workloads.shape import Vector
 
@@ -31,24 +33,30 @@ Ask = Callable[[ServerConnection], Outcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """What came of asking all servers: whether to refresh, and how long the last of them to answer had held it back."""
+class Answered:
+    """What came of asking one server: when, after how long, and with what outcome."""
 
-    held_s: float
-    stale: bool
-    moved: bool
+    at: float
+    took_s: float
+    outcome: Outcome
+
+    @property
+    def seconds(self) -> float:
+        """Of the transfer itself, without what the server held back for others."""
+        return max(0.0, self.took_s - self.outcome.held_s)
 
 
 class Server:
     """One server and the connection to it, if there is one."""
 
-    def __init__(self, address: ServerAddress, blocks: list[Block], peer: Peer, stopping: threading.Event) -> None:
-        self.address, self.blocks = address, blocks
+    def __init__(self, address: ServerAddress, peer: Peer, stopping: threading.Event) -> None:
+        self.address = address
+        self.blocks: list[Block] = []
         self._peer, self._stopping = peer, stopping
         self._connection: ServerConnection | None = None
 
-    def ask(self, ask: Ask) -> tuple[float, Outcome]:
-        """Do ``ask`` on a connection, on a new one whenever it breaks; when that ended, and what came of it.
+    def ask(self, ask: Ask) -> Answered:
+        """Do ``ask`` on a connection, on a new one whenever it breaks; what came of the last one.
 
         Raises:
             ServerLost: if the server stays away.
@@ -57,8 +65,11 @@ class Server:
         give_up = time.monotonic() + RECONNECT_S
         while True:
             try:
-                outcome = ask(self._connected())
-                return time.monotonic(), outcome
+                connection = self._connected()
+                began = time.monotonic()
+                outcome = ask(connection)
+                ended = time.monotonic()
+                return Answered(at=ended, took_s=ended - began, outcome=outcome)
             except Interrupted as error:
                 self.close()
                 self._pause(error, give_up)
@@ -92,12 +103,20 @@ class Server:
 class Exchange:
     """Moves one worker's parameters and gradients to and from all servers; ``stopping`` ends every operation."""
 
+    may_stand = True
+    """A worker may stand before any iteration: what it pushed counts without it."""
+    address = ("", 0)
+    """Nobody needs to find this worker."""
+
     def __init__(self, peer: Peer, stopping: threading.Event) -> None:
         self._peer, self._stopping = peer, stopping
         self._servers: list[Server] = []
         self._pool: ThreadPoolExecutor | None = None
         self._closed = threading.Event()
         self.placement_version = 0
+        self.ledger = Ledger()
+        self._addresses: dict[int, ServerAddress] = {}
+        self._probed = 0
         threading.Thread(target=self._watch, name="stop-watcher", daemon=True).start()
 
     def __enter__(self) -> "Exchange":
@@ -113,16 +132,26 @@ class Exchange:
         return {block.index for server in self._servers for block in server.blocks}
 
     def adopt(self, placement: Placement) -> None:
-        """Talk to the servers of ``placement`` from now on."""
-        self._leave()
+        """Talk to the servers of ``placement`` from now on; connections to those that stay are kept."""
+        known = {server.address: server for server in self._servers}
+        self._addresses = {address.index: address for address in placement.servers}
         held = {a.index: [block for block in placement.blocks if block.server == a.index] for a in placement.servers}
         holders = [address for address in placement.servers if held[address.index]]
-        self._servers = [Server(address, held[address.index], self._peer, self._stopping) for address in holders]
+        self._servers = [
+            known.pop(address) if address in known else Server(address, self._peer, self._stopping)
+            for address in holders
+        ]
+        for server in self._servers:
+            server.blocks = held[server.address.index]
+        for server in known.values():
+            server.close()
+        if self._pool is not None:
+            self._pool.shutdown()
         self._pool = ThreadPoolExecutor(max(1, len(holders)), thread_name_prefix="server")
         self.placement_version = placement.version
 
-    def pull(self, parameters: Vector, version: int) -> Round:
-        """Fill ``parameters`` with ``version``; ``stale`` if a server is past it.
+    def pull(self, parameters: Vector, stamp: Header) -> Round:
+        """Fill ``parameters`` with the version of ``stamp``; ``stale`` if a server is past it.
 
         Raises:
             ServerLost: if a server stays away.
@@ -130,7 +159,12 @@ class Exchange:
             Stopped: if the process is asked to end meanwhile.
         """
         wanted = [_slices(parameters, server.blocks) for server in self._servers]
-        return self._ask(lambda at: lambda c: c.pull(wanted[at], version=version, placement=self.placement_version))
+        sizes, stamp = [_bytes_of(left) for left in wanted], self._signed(stamp)
+        answers = self._ask(lambda at: lambda connection: connection.pull(wanted[at], stamp))
+        for server, left, size, answer in zip(self._servers, wanted, sizes, answers, strict=True):
+            self.ledger.pulled(server.address.index, size - _bytes_of(left), answer.seconds)
+        self._note_moves(answers)
+        return _round(answers)
 
     def push(self, gradient: Vector, pending: set[int], stamp: Header) -> Round:
         """Push those blocks of ``gradient`` that are ``pending``; those that count are removed from it.
@@ -139,22 +173,51 @@ class Exchange:
             ServerLost, Refused, Stopped: as ``pull``.
         """
         due = [_slices(gradient, [b for b in server.blocks if b.index in pending]) for server in self._servers]
-        stamp = replace(stamp, placement=self.placement_version, rank=self._peer.rank)
-        outcome = self._ask(lambda at: lambda connection: connection.push(due[at], stamp))
+        sizes, stamp = [_bytes_of(left) for left in due], self._signed(stamp)
+        answers = self._ask(lambda at: lambda connection: connection.push(due[at], stamp))
+        for server, left, size, answer in zip(self._servers, due, sizes, answers, strict=True):
+            self.ledger.pushed(server.address.index, size - _bytes_of(left), answer.seconds)
+        self._note_moves(answers)
         pending.intersection_update(index for left in due for index in left)
-        return outcome
+        return _round(answers)
 
-    def _ask(self, make: Callable[[int], Ask]) -> Round:
-        """Ask all servers at once; what the last of them to answer had held back is what this worker was held for."""
+    def probe(self, sizes: Mapping[int, int], number: int) -> None:
+        """Time servers by small transfers beside the training, once for each ``number``; one that is away is let be."""
+        if number <= self._probed:
+            return
+        self._probed = number
+        for server, size in sizes.items():
+            if (address := self._addresses.get(server)) is not None:
+                threading.Thread(target=self._probe, args=(address, size), name="probe", daemon=True).start()
 
-        def ask(at: int) -> tuple[float, Outcome]:
+    def _probe(self, address: ServerAddress, size: int) -> None:
+        payload = bytes(min(size, MAX_PAYLOAD_BYTES))
+        try:
+            connection = ServerConnection(address, self._peer)
+            try:
+                began = time.monotonic()
+                connection.probe(payload)
+                self.ledger.probed(address.index, len(payload), time.monotonic() - began)
+            finally:
+                connection.close()
+        except TransportError as error:
+            log.info("server %d could not be timed: %s", address.index, error)
+
+    def _ask(self, make: Callable[[int], Ask]) -> list[Answered]:
+        """Ask all servers at once."""
+
+        def ask(at: int) -> Answered:
             return self._servers[at].ask(make(at))
 
         everyone = range(len(self._servers))
-        answers = list(self._pool.map(ask, everyone) if self._pool and len(everyone) > 1 else map(ask, everyone))
-        _, last = max(answers, key=lambda answer: answer[0])
-        stale, moved = any(o.stale for _, o in answers), any(o.moved for _, o in answers)
-        return Round(held_s=last.held_s, stale=stale, moved=moved)
+        return list(self._pool.map(ask, everyone) if self._pool and len(everyone) > 1 else map(ask, everyone))
+
+    def _note_moves(self, answers: list[Answered]) -> None:
+        """Servers hold back side by side: the longest of them is what it cost."""
+        self.ledger.held_by_move(max(answer.outcome.moved_s for answer in answers))
+
+    def _signed(self, stamp: Header) -> Header:
+        return replace(stamp, placement=self.placement_version, rank=self._peer.rank)
 
     def _watch(self) -> None:
         """When the process is to end, wake the threads that are blocked on a server."""
@@ -174,3 +237,18 @@ class Exchange:
 def _slices(vector: Vector, blocks: Iterable[Block]) -> dict[int, memoryview]:
     """The memory of each block within ``vector``, as bytes."""
     return {block.index: vector[block.start : block.stop].data.cast("B") for block in blocks}
+
+
+def _bytes_of(slices: dict[int, memoryview]) -> int:
+    return sum(len(memory) for memory in slices.values())
+
+
+def _round(answers: list[Answered]) -> Round:
+    """What the last server to answer had held back is what this worker was held for."""
+    last = max(answers, key=lambda answer: answer.at).outcome
+    return Round(
+        held_s=last.held_s,
+        stale=any(answer.outcome.stale for answer in answers),
+        late=any(answer.outcome.late for answer in answers),
+        moved=any(answer.outcome.moved for answer in answers),
+    )

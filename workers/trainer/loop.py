@@ -1,137 +1,208 @@
 """The training loop of one worker, top to bottom: orders, pull, compute, push, report. It reports, it never decides.
 
-Iteration ``k`` pulls version ``k``, which the servers hold back until iteration ``k - 1`` is closed, and pushes its
-sum of gradients to iteration ``k``.
+In synchronous modes iteration ``k`` pulls version ``k``, which the servers hold back until iteration ``k - 1`` is
+closed, and pushes its sum of gradients to iteration ``k``. In asynchronous ones it pulls what there is.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
-from controlplane.protocol.messages import IterationReport, WorkerFinished, WorkerHello
+from controlplane.protocol import RELEASE
+from controlplane.protocol.messages import Computed, Held, IterationReport, WorkerFinished, WorkerHello
 from controlplane.protocol.orders import Orders, ProcessOrder
+from workers.accelerator import Gauge, gauge_of
 from workers.emulation import Pace
 from workers.link import WorkerLink
 from workers.resources import Machine
+from workers.trainer.aggregating import AggregatingExchange
 from workers.trainer.clock import IterationClock, Part
+from workers.trainer.computing import Computing, Skipped
 from workers.trainer.evaluation import Evaluator
-from workers.trainer.exchange import Exchange, Round
-from workers.trainer.sampler import PermutationSampler, first_position
-from workers.trainer.schedule import Schedule
+from workers.trainer.exchange import Exchange
+from workers.trainer.local_steps import make_replica
+from workers.trainer.reduction import Reduction
+from workers.trainer.round import Round
+from workers.trainer.sampler import make_sampler
+from workers.trainer.schedule import Schedule, Task, task
 from workers.transport.errors import Stopped
 from workers.transport.frames import Header, Op
 from workers.transport.handshake import Peer
 from workers.workloads.catalogue import load_workload
-from workers.workloads.shape import Update, Vector, named_arrays
+from workers.workloads.local import NOWHERE, Local
+from workers.workloads.memory import ceiling_of
+from workers.workloads.shape import Update, Vector, Workload, named_arrays
 
 SaveModel = Callable[[Mapping[str, Vector]], None]
 
 
-def train(order: ProcessOrder, link: WorkerLink, save_model: SaveModel) -> None:
+def train(order: ProcessOrder, link: WorkerLink, save_model: SaveModel, local: Local = NOWHERE) -> None:
     """Train until the orders say stop, or ``link.stopping``.
 
     Raises:
         SpecError: if the job names a workload that does not exist here.
+        DataError: if its data are missing here, or not what they are called.
         TransportError: if a server stays away, or refuses this worker.
     """
-    with suppress(Stopped), Exchange(Peer(order.index, order.instance), link.stopping) as servers:
-        Trainer(order, link, servers, save_model).run()
+    workload = load_workload(order.spec.workload, local)
+    with suppress(Stopped), _parameters(order, link, workload, local) as servers:
+        Trainer(order, link, workload, servers, save_model, gauge_of(local.device)).run()
+
+
+def _parameters(order: ProcessOrder, link: WorkerLink, workload: Workload, local: Local) -> Exchange | Reduction:
+    """Where the parameters are: at servers, or at the workers themselves."""
+    if order.spec.reduces:
+        return Reduction(order.index, link, workload, order.spec, host=local.host, device=local.device)
+    peer = Peer(order.index, order.instance)
+    if order.spec.server_mode == "aggregating":
+        return AggregatingExchange(peer, link.stopping, workload, order.spec)
+    return Exchange(peer, link.stopping)
 
 
 class Trainer:
     """One life of one worker."""
 
-    def __init__(self, order: ProcessOrder, link: WorkerLink, servers: Exchange, save_model: SaveModel) -> None:
+    def __init__(
+        self,
+        order: ProcessOrder,
+        link: WorkerLink,
+        workload: Workload,
+        servers: Exchange | Reduction,
+        save_model: SaveModel,
+        gauge: Gauge,
+    ) -> None:
+        self.gauge = gauge
         self.spec, self.link, self.servers, self.save_model = order.spec, link, servers, save_model
-        self.workload = load_workload(order.spec.workload)
-        self.replica = self.workload.replica()
-        self.sampler = PermutationSampler(seed=order.spec.seed, sample_count=self.workload.sample_count)
+        self.workload = workload
+        self.replica = make_replica(self.workload, order.spec)
+        self.sampler = make_sampler(self.workload, order.spec, order.index)
+        self.pace = Pace(order.emulate, rest=link.stopping.wait)
+        self.computing = Computing(self.replica, self.sampler, link, self.pace)
         self.machine = Machine()
         self.schedule = Schedule()
-        self.pace = Pace(order.emulate, rest=link.stopping.wait)
 
     def run(self) -> None:
         """Iterate from the first orders to the last, then finish."""
         self.link.say(self._hello)
-        iteration = self._await(lambda orders: True).share_from
+        first = self._await(lambda orders: True)
+        iteration = first.share_from
         self.clock = IterationClock()
         with Evaluator(self.workload, self.link.say) as evaluator:
-            while not _ends(self._released(iteration), iteration):
-                self._pull(iteration)
-                orders = self._share(iteration)
-                newest = self._newest()
-                if _ends(newest, iteration):
-                    break
-                if newest.evaluator and iteration % self.spec.evaluate.every == 0:
-                    evaluator.offer(iteration, self.replica.parameters)
-                position = first_position(orders, iteration)
-                update, overran = self._compute(position, orders.share)
-                generation = self._push(iteration, update)
-                self._report(generation, iteration, position, update, overran)
-                iteration += 1
+            while (begun := self._released(iteration)) is not None:
+                with suppress(Skipped):
+                    self._iterate(begun, evaluator)
+                iteration = begun + 1
             self._finish(iteration, evaluator)
 
+    def _iterate(self, iteration: int, evaluator: Evaluator) -> None:
+        """One iteration, unless the end comes first.
+
+        Raises:
+            Skipped: if it need not be finished.
+        """
+        self._pull(iteration)
+        given = self._task(iteration)
+        newest = self._current(iteration)
+        if _ends(newest, iteration):
+            raise Skipped
+        if newest.evaluator and iteration % self.spec.evaluate.every == 0:
+            evaluator.offer(iteration, self.replica.parameters)
+        update, overran = self.computing.run(iteration, given)
+        update, spoilt = self._without_spoilt(update)
+        self.clock.lap(Part.COMPUTE)
+        self._announce(iteration, update)
+        generation = self._push(iteration, update)
+        self._report(generation, iteration, given.position, update, overran=overran, spoilt=spoilt)
+
+    def _without_spoilt(self, update: Update) -> tuple[Update, str]:
+        """An update whose loss is no number would spoil the parameters: an empty one instead, and what the loss is."""
+        if math.isfinite(update.loss):
+            return update, ""
+        self.computing.gradient.fill(0.0)
+        return Update(loss_sum=0.0, samples=0), str(update.loss)
+
     def _hello(self, number: int) -> WorkerHello:
+        host, port = self.servers.address
         return WorkerHello(
+            host=host,
+            port=port,
+            release=RELEASE,
             number=number,
             parameter_count=self.replica.parameters.size,
             sample_count=self.workload.sample_count,
         )
 
-    def _released(self, iteration: int) -> Orders:
-        """Orders that let this worker start ``iteration``, or end before it."""
-        orders = self._await(lambda orders: orders.watermark >= iteration or _ends(orders, iteration))
+    def _released(self, iteration: int) -> int | None:
+        """Which iteration to start, from ``iteration`` on, once there is leave to; None: the end is before it."""
+        may_stand = self.servers.may_stand
+        orders = self._await(partial(_concerns, iteration, None, may_stand))
+        while not _goes_on(orders, iteration, may_stand):
+            self._say_held(orders, max(iteration, orders.skip_to))
+            orders = self._await(partial(_concerns, iteration, orders, may_stand))
+        begun = max(iteration, orders.skip_to)
         if orders.placement_version > self.servers.placement_version:
             self._adopt_placement(orders.placement_version)
+        if isinstance(self.servers, Exchange):
+            self.servers.probe(orders.probes, orders.probe_round)
         self.clock.lap(Part.WAITING)
-        return orders
+        return None if _ends(orders, begun) else begun
 
-    def _pull(self, iteration: int, *, or_later: bool = False) -> None:
-        """Version ``iteration`` of the parameters, as soon as the servers have it."""
+    def _say_held(self, orders: Orders, iteration: int) -> None:
+        self.link.say(
+            lambda number: Held(
+                number=number, generation=orders.generation, iteration=iteration, sequence=orders.sequence
+            )
+        )
+
+    def _pull(self, iteration: int) -> None:
+        """The parameters for ``iteration``, as soon as the servers have them."""
         while True:
-            orders = self._newest()
-            outcome = self.servers.pull(self.replica.parameters, iteration)
+            orders = self._current(iteration)
+            outcome = self.servers.pull(self.replica.parameters, _stamp(Op.PULL, orders, iteration))
             self.clock.lap(Part.PULL, held_s=outcome.held_s)
-            if not outcome.moved and (or_later or not outcome.stale):
+            if not outcome.moved and not outcome.stale:
                 return
-            self._refresh(orders, outcome)
+            self._refresh(orders, outcome, iteration)
 
-    def _share(self, iteration: int) -> Orders:
-        """The orders that say which samples to take: awaited for a while, else those that there are."""
+    def _task(self, iteration: int) -> Task:
+        """Which samples to take: as newer orders say, which are awaited for a while, else by those that there are."""
         timeout_s = self._newest().decision_timeout_s
         decided = self.link.await_orders(lambda o: o.share_until >= iteration or _ends(o, iteration), timeout_s)
         self.clock.lap_decision(decided.held_s if decided else 0.0)
         self._newest()
-        return self.schedule.speaking_of(iteration)
+        return task(self.schedule.speaking_of(iteration), iteration, self.sampler)
 
-    def _compute(self, position: int, share: int) -> tuple[Update, bool]:
-        """The sum of gradients over this worker's samples; and whether an emulated machine was too slow."""
-        self.pace.begin()
-        update = self.replica.update(self.sampler.samples(position, share))
-        overran = self.pace.finish(share)
-        self.clock.lap(Part.COMPUTE)
-        return update, overran
+    def _announce(self, iteration: int, update: Update) -> None:
+        orders = self._current(iteration)
+        if orders.announce:
+            generation, samples = orders.generation, update.samples
+            self.link.say(
+                lambda number: Computed(number=number, generation=generation, iteration=iteration, samples=samples)
+            )
 
     def _push(self, iteration: int, update: Update) -> int:
         """Push until every block counts; the generation under which the last one did."""
-        pending = self.servers.blocks
+        pending, is_late = self.servers.blocks, False
         while True:
-            orders = self._newest()
-            stamp = Header(
-                op=Op.PUSH,
-                incarnation=orders.incarnation,
-                generation=orders.generation,
-                iteration=iteration,
-                samples=update.samples,
-            )
-            outcome = self.servers.push(self.replica.gradient, pending, stamp)
+            orders = self._current(iteration)
+            stamp = _stamp(Op.PUSH, orders, iteration, samples=update.samples)
+            outcome = self.servers.push(self.computing.gradient, pending, stamp)
             self.clock.lap(Part.PUSH, held_s=outcome.held_s)
+            is_late |= outcome.late
+            if not pending and is_late:
+                raise Skipped
             if not pending:
                 return orders.generation
-            self._refresh(orders, outcome)
+            self._refresh(orders, outcome, iteration)
 
-    def _report(self, generation: int, iteration: int, position: int, update: Update, overran: bool) -> None:
-        parts = self.clock.finish()
-        load = self.machine.load()
+    def _report(
+        self, generation: int, iteration: int, position: int, update: Update, *, overran: bool, spoilt: str
+    ) -> None:
+        parts, exchanges = self.clock.finish(), self.servers.ledger.take()
+        moving_s = min(self.servers.ledger.take_moving_s(), parts[Part.WAITING.value])
+        load = self.pace.load(self.gauge.load(self.machine.load()))
+        ceiling = ceiling_of(self.replica)
         self.link.say(
             lambda number: IterationReport(
                 number=number,
@@ -140,34 +211,43 @@ class Trainer:
                 samples=update.samples,
                 position=position,
                 loss=update.loss,
+                spoilt=spoilt,
                 cpu=load.cpu,
                 memory=load.memory,
                 overran=overran,
+                ceiling=ceiling,
+                exchanges=exchanges,
+                moving_s=moving_s,
                 **parts,
             )
         )
 
     def _finish(self, iteration: int, evaluator: Evaluator) -> None:
         """The evaluator scores and saves the final version; everybody says that they are done."""
-        orders = self._newest()
+        orders = self._await(lambda orders: orders.final or not orders.evaluator)
         if orders.evaluator:
             final = min(iteration, orders.stop_at if orders.stop_at is not None else iteration)
-            self._pull(final, or_later=True)
+            self._pull_final(final)
             evaluator.finish(final, self.replica.parameters)
             self.save_model(named_arrays(self.workload, self.replica.parameters))
         self.link.say(lambda n: WorkerFinished(number=n, iteration=iteration, model_saved=orders.evaluator))
 
-    def _refresh(self, orders: Orders, outcome: Round) -> None:
-        """A server knows better than ``orders``: wait for the placement or the generation that it has."""
+    def _pull_final(self, version: int) -> None:
+        """Version ``version`` of the parameters, or a later one."""
+        while self.servers.pull(self.replica.parameters, _stamp(Op.PULL, self._newest(), version)).moved:
+            self._adopt_placement(self.servers.placement_version + 1)
+
+    def _refresh(self, orders: Orders, outcome: Round, iteration: int) -> None:
+        """A server knows better than ``orders``: wait for the placement, generation or leave to skip that it has."""
         if outcome.moved:
             self._adopt_placement(self.servers.placement_version + 1)
         else:
-            term = (orders.incarnation, orders.generation)
-            self._await(lambda newer: (newer.incarnation, newer.generation) > term)
+            self._await(lambda newer: _term(newer) > _term(orders) or newer.skip_to > iteration)
         self.clock.lap(Part.WAITING)
 
     def _adopt_placement(self, version: int) -> None:
-        placement = self.link.await_placement(version)
+        with self.servers.ledger.moving():
+            placement = self.link.await_placement(version)
         if placement is None:
             raise Stopped("asked to end")
         self.servers.adopt(placement)
@@ -182,7 +262,41 @@ class Trainer:
     def _newest(self) -> Orders:
         return self._await(lambda orders: True)
 
+    def _current(self, iteration: int) -> Orders:
+        """The newest orders, if they still ask for ``iteration``.
+
+        Raises:
+            Skipped: if it is not owed any more.
+        """
+        orders = self._newest()
+        if orders.skip_to > iteration:
+            raise Skipped
+        return orders
+
+
+def _stamp(op: Op, orders: Orders, iteration: int, *, samples: int = 0) -> Header:
+    return Header(
+        op=op, incarnation=orders.incarnation, generation=orders.generation, iteration=iteration, samples=samples
+    )
+
+
+def _term(orders: Orders) -> tuple[int, int]:
+    return orders.incarnation, orders.generation
+
 
 def _ends(orders: Orders, iteration: int) -> bool:
     """Whether ``iteration`` is not to be started."""
     return orders.stop_at is not None and orders.stop_at <= iteration
+
+
+def _concerns(iteration: int, known: Orders | None, may_stand: bool, orders: Orders) -> bool:
+    """Whether ``orders``, newer than those ``known``, have something to say to who stands before ``iteration``."""
+    is_held = orders.hold and may_stand
+    is_newer = known is None or orders.rank_in_time > known.rank_in_time
+    return is_newer and (is_held or _goes_on(orders, iteration, may_stand))
+
+
+def _goes_on(orders: Orders, iteration: int, may_stand: bool) -> bool:
+    """Whether the worker may start ``iteration``, or the one that it is to skip to, or may end before it."""
+    begun = max(iteration, orders.skip_to)
+    return _ends(orders, begun) or (orders.watermark >= begun and not (orders.hold and may_stand))

@@ -9,7 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from controlplane.protocol.orders import Orders
-from workers.workloads.shape import Samples
+from controlplane.protocol.spec import JobSpec
+from workers.workloads.partitions import own_samples
+from workers.workloads.shape import Samples, Workload
 
 
 class PermutationSampler:
@@ -31,8 +33,50 @@ class PermutationSampler:
             position += len(part)
         return np.concatenate(parts)
 
+    def put_back(self, count: int) -> None:
+        """The last ``count`` of them were not processed; which come next is for the orders to say."""
+
     def _permutation(self, number: int) -> Samples:
         return np.random.default_rng([self._seed, number]).permutation(self.sample_count)
+
+
+class OwnSampler:
+    """The samples of one worker that keeps its own: permutations of them, each going on where the one before stopped.
+
+    Positions of the whole job only say where a new process begins.
+    """
+
+    def __init__(self, own: Samples, *, seed: int, workers: int) -> None:
+        self._own, self._workers = own, workers
+        self._order = PermutationSampler(seed=seed, sample_count=len(own))
+        self._stopped: int | None = None
+
+    def samples(self, position: int, count: int) -> Samples:
+        """Indices of the next ``count`` of its samples."""
+        begin = position // self._workers if self._stopped is None else self._stopped
+        self._stopped = begin + count
+        return self._own[self._order.samples(begin, count)]
+
+    def put_back(self, count: int) -> None:
+        """The last ``count`` of them were not processed: they come first the next time."""
+        if self._stopped is not None:
+            self._stopped -= count
+
+
+Sampler = PermutationSampler | OwnSampler
+
+
+def make_sampler(workload: Workload, spec: JobSpec, rank: int) -> Sampler:
+    """The samples that worker ``rank`` of the job may draw.
+
+    Raises:
+        SpecError: if the data cannot be divided as the job asks.
+    """
+    division = spec.division
+    if division is None:
+        return PermutationSampler(seed=spec.seed, sample_count=workload.sample_count)
+    own = own_samples(workload, division, rank=rank, workers=spec.workers, seed=spec.seed)
+    return OwnSampler(own, seed=spec.seed, workers=spec.workers)
 
 
 def first_position(orders: Orders, iteration: int) -> int:

@@ -5,7 +5,7 @@ that a retry on a new connection asks only for the rest.
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -27,13 +27,24 @@ class Outcome:
     held_s: float = 0.0
     """Time for which the server held replies back, over all requests of this round."""
     stale: bool = False
+    late: bool = False
+    """A push came too late to count: others were named for its iteration."""
     moved: bool = False
+    moved_s: float = 0.0
+    """Part of ``held_s``: until it was known that a block had moved."""
 
 
 class ServerConnection:
     """A connection to one server, made and authenticated on creation; used by one thread at a time."""
 
-    def __init__(self, address: ServerAddress, peer: Peer, *, checked: bool = False) -> None:
+    def __init__(
+        self,
+        address: ServerAddress,
+        peer: Peer,
+        *,
+        checked: bool = False,
+        open_channel: Callable[[socket.socket], Channel] = Channel,
+    ) -> None:
         """Connect and shake hands. Pushes carry the checksum of their payload if they are to be ``checked``.
 
         Raises:
@@ -47,28 +58,28 @@ class ServerConnection:
         except OSError as error:
             where = f"server {address.index} at {address.host}:{address.port}"
             raise ConnectionClosed(f"{where} cannot be reached: {error}") from error
-        self._channel = Channel(connected)
+        self._channel = open_channel(connected)
         try:
             greet_server(self._channel, address.key, peer)
         except BaseException:
             self.close()
             raise
 
-    def pull(self, wanted: dict[int, memoryview], *, version: int, placement: int) -> Outcome:
-        """Fill ``wanted`` (block -> its memory) with version ``version`` of the values.
+    def pull(self, wanted: dict[int, memoryview], stamp: Header) -> Outcome:
+        """Fill ``wanted`` (block -> its memory) with the values for the iteration of ``stamp``.
 
-        Blocks that came are removed from ``wanted``. ``stale``: the server is past that version, so this worker
-        does not count any more; ``moved``: it does not hold the block under its newer placement.
+        Blocks that came are removed from ``wanted``. ``stale``: the server is past that iteration, so this worker
+        does not count in it any more; ``moved``: it does not hold the block under its newer placement.
         """
 
         def ask(block: int) -> None:
-            self._channel.send(Header(op=Op.PULL, iteration=version, placement=placement, block=block, rank=self._rank))
+            self._channel.send(replace(stamp, op=Op.PULL, block=block, rank=self._rank))
 
         def take(reply: Header) -> None:
             if reply.op is Op.VALUES:
                 self._channel.receive_payload(reply, wanted[reply.block])
-                outcome.stale |= reply.iteration != version
-                if reply.iteration == version:
+                outcome.stale |= reply.iteration != stamp.iteration
+                if reply.iteration == stamp.iteration:
                     del wanted[reply.block]
 
         outcome = Outcome()
@@ -78,19 +89,42 @@ class ServerConnection:
     def push(self, pending: dict[int, memoryview], stamp: Header) -> Outcome:
         """Push each of ``pending`` (block -> the sum of its gradients) under the other fields of ``stamp``.
 
-        Blocks that count are removed from ``pending``. ``stale``: the server has a later generation.
+        Blocks that count, or are too late to, are removed from ``pending``. ``stale``: the server has a later
+        generation.
         """
 
         def offer(block: int) -> None:
             self._channel.send(replace(stamp, op=Op.PUSH, checked=self._checked, block=block), pending[block])
 
         def take(reply: Header) -> None:
-            if reply.op is Op.COUNTED:
+            if reply.op in (Op.COUNTED, Op.LATE):
                 del pending[reply.block]
 
         outcome = Outcome()
         self._pipeline(list(pending), offer, take, outcome)
         return outcome
+
+    def give(self, block: int, placement: int, manifest: bytes, arrays: Sequence[memoryview]) -> None:
+        """Hand a block over for the coming ``placement``, with checksums; it is acknowledged when this returns.
+
+        Raises:
+            Interrupted, Refused: if it is not.
+        """
+        stamp = Header(op=Op.PART, checked=True, block=block, placement=placement, rank=self._rank)
+        self._channel.send(replace(stamp, op=Op.GIVE), manifest)
+        for array in arrays:
+            self._channel.send(stamp, array)
+        reply = self._answer(block, Outcome())
+        if reply.op is not Op.TAKEN:
+            raise BadHeader(f"reply {reply.op.name} to a block that was handed over, expected TAKEN")
+
+    def probe(self, payload: bytes) -> None:
+        """Send ``payload`` there and get as much back: a transfer each way, of nothing."""
+        self._channel.send(Header(op=Op.PROBE, rank=self._rank), payload)
+        reply = self._answer(0, Outcome())
+        self._channel.receive_bytes(reply)
+        if reply.op is not Op.PROBED or reply.length != len(payload):
+            raise BadHeader(f"reply {reply.op.name} of {reply.length} bytes to a probe of {len(payload)}")
 
     def abort(self) -> None:
         """End the connection from any thread."""
@@ -122,5 +156,7 @@ class ServerConnection:
             raise BadHeader(f"reply {reply.op.name} is for block {reply.block}, expected block {block}")
         outcome.held_s += reply.held_s
         outcome.stale |= reply.op is Op.STALE
+        outcome.late |= reply.op is Op.LATE
         outcome.moved |= reply.op is Op.MOVED
+        outcome.moved_s += reply.held_s if reply.op is Op.MOVED else 0.0
         return reply

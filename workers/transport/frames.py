@@ -31,14 +31,27 @@ class Op(IntEnum):
 
     CHALLENGE = 1
     HELLO = 2
+    """Of a worker."""
+    PEER_HELLO = 4
+    """Of another server."""
     WELCOME = 3
     PUSH = 10
     COUNTED = 11
     """The contribution counts, now or since an earlier push of the same."""
     STALE = 12
     """Of an earlier generation, or of somebody who does not count in that iteration: refresh, then push again."""
+    LATE = 13
+    """Others were named for its iteration: the contribution is dropped, and not to be pushed again."""
     PULL = 20
     VALUES = 21
+    PROBE = 22
+    """A payload that means nothing, to be sent back as long: both ways are timed."""
+    PROBED = 23
+    GIVE = 24
+    """From server to server: a block with this manifest; as many PARTs follow as it names."""
+    PART = 25
+    TAKEN = 26
+    """The block is whole here, and waits for the orders that name it."""
     MOVED = 30
     """The block is elsewhere under a newer placement: refresh, then ask there."""
     REFUSED = 31
@@ -54,7 +67,9 @@ class Header(Value, frozen=True, kw_only=True, gc=False):
 
     ``placement`` is a placement's version. ``iteration`` is that of a pushed contribution, the version asked for in
     a pull, and the version given in its reply. ``samples`` is how many samples a pushed sum stands for; it travels in
-    the frame of the sum, so that neither can arrive without the other. ``held_s`` is how long the server held a
+    the frame of the sum, so that neither can arrive without the other. In the reply to a pull it is how often the
+    block's values were changed. ``incarnation`` and ``generation`` are those of the sender's orders: a server that
+    does not have these yet answers when it has. ``held_s`` is how long the server held a
     reply back because it waited for others. Where ``checked``, ``payload_checksum`` is that of the payload; it and
     ``length`` are filled in when a frame is sent.
     """

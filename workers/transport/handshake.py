@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from controlplane.protocol import keys
+from controlplane.protocol.orders import Role
 from workers.transport.channel import Channel
 from workers.transport.errors import BadHeader, Refused, Unauthorised
 from workers.transport.frames import MAX_GREETING_BYTES, Header, Op
@@ -19,19 +20,22 @@ PROOF_BYTES = 32
 _PROOF_AT, _INSTANCE_AT = NONCE_BYTES, NONCE_BYTES + PROOF_BYTES
 HANDSHAKE_S = 5.0
 
-KeyOf = Callable[[int, str], bytes]
-"""From a worker's rank and instance to the key that it shares with this server."""
-
 
 class Peer(NamedTuple):
-    """One life of one worker."""
+    """One life of one worker, or of a server that hands blocks over."""
 
     rank: int
+    """A server's index."""
     instance: str
+    role: Role = "worker"
+
+
+KeyOf = Callable[[Peer], bytes]
+"""From whoever says hello to the key that it shares with this server."""
 
 
 def greet_worker(channel: Channel, key_of: KeyOf) -> Peer:
-    """The server's side: who the worker is.
+    """The server's side: who the worker, or the other server, is.
 
     Raises:
         Unauthorised: if it does not hold the key of who it says it is.
@@ -40,21 +44,22 @@ def greet_worker(channel: Channel, key_of: KeyOf) -> Peer:
     channel.time_out(HANDSHAKE_S)
     challenge = secrets.token_bytes(NONCE_BYTES)
     channel.send(Header(op=Op.CHALLENGE), challenge)
-    hello = _expect(channel, Op.HELLO)
+    hello = _expect(channel, Op.HELLO, Op.PEER_HELLO)
     payload = channel.receive_bytes(hello)
     nonce, proof, instance = payload[:_PROOF_AT], payload[_PROOF_AT:_INSTANCE_AT], payload[_INSTANCE_AT:]
-    peer = Peer(hello.rank, instance.decode(errors="replace"))
-    key = key_of(peer.rank, peer.instance)
+    role: Role = "worker" if hello.op is Op.HELLO else "server"
+    peer = Peer(hello.rank, instance.decode(errors="replace"), role)
+    key = key_of(peer)
     if not keys.matches(keys.proof(key, b"worker" + challenge + nonce), proof):
-        channel.send(Header(op=Op.REFUSED), b"the credential does not fit this worker and this server")
-        raise Unauthorised(f"worker {peer.rank} ({peer.instance}) does not hold its key")
+        channel.send(Header(op=Op.REFUSED), f"the credential does not fit this {role} and this server".encode())
+        raise Unauthorised(f"{role} {peer.rank} ({peer.instance}) does not hold its key")
     channel.send(Header(op=Op.WELCOME), keys.proof(key, b"server" + nonce + challenge))
     channel.time_out(None)
     return peer
 
 
 def greet_server(channel: Channel, key: bytes, peer: Peer) -> None:
-    """The worker's side: prove to be ``peer``, and that the server is the one that shares ``key``.
+    """The other side: prove to be ``peer``, and that the server is the one that shares ``key``.
 
     Raises:
         Unauthorised: if either proof fails.
@@ -64,20 +69,21 @@ def greet_server(channel: Channel, key: bytes, peer: Peer) -> None:
     challenge = channel.receive_bytes(_expect(channel, Op.CHALLENGE))
     nonce = secrets.token_bytes(NONCE_BYTES)
     proof = keys.proof(key, b"worker" + challenge + nonce)
-    channel.send(Header(op=Op.HELLO, rank=peer.rank), nonce + proof + peer.instance.encode())
+    op = Op.HELLO if peer.role == "worker" else Op.PEER_HELLO
+    channel.send(Header(op=op, rank=peer.rank), nonce + proof + peer.instance.encode())
     try:
         welcome = channel.receive_bytes(_expect(channel, Op.WELCOME))
     except Refused as refusal:
-        raise Unauthorised(f"worker {peer.rank} ({peer.instance}): the server says {refusal}") from refusal
+        raise Unauthorised(f"{peer.role} {peer.rank} ({peer.instance}): the server says {refusal}") from refusal
     if not keys.matches(keys.proof(key, b"server" + nonce + challenge), welcome):
-        raise Unauthorised(f"worker {peer.rank}: the server does not hold the key that it should share with it")
+        raise Unauthorised(f"{peer.role} {peer.rank}: the server does not hold the key that it should share with it")
     channel.time_out(None)
 
 
-def _expect(channel: Channel, op: Op) -> Header:
+def _expect(channel: Channel, *ops: Op) -> Header:
     header = channel.receive(limit=MAX_GREETING_BYTES)
     if header.op is Op.REFUSED:
         raise Refused(channel.receive_bytes(header).decode(errors="replace"))
-    if header.op is not op:
-        raise BadHeader(f"expected {op.name} in the handshake, found {header.op.name}")
+    if header.op not in ops:
+        raise BadHeader(f"expected {' or '.join(op.name for op in ops)} in the handshake, found {header.op.name}")
     return header

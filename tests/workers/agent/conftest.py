@@ -9,8 +9,9 @@ import structlog
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
+    before = structlog.get_config()
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
     ours = logging.getLogger("workers")
     ours.handlers, ours.propagate = [], True
     ours.setLevel(logging.NOTSET)

@@ -21,8 +21,9 @@ def main(url: str, root: Path) -> int:
     state = AgentState(root, url=plane.url, name="box")
     state.open()
     credential = Credential(agent=3, name="box", url=plane.url, secret="agent-secret")
-    offer = Offer(name="box", host="127.0.0.1", slots=[SlotOffer()] * 2, server_slots=1, labels={"gpu": "none"})
-    kit = Kit(setup=Setup(url=url), entry="tests.workers.agent.entries:act", modules=())
+    setup = Setup(url=url)
+    offer = Offer(name="box", slots=[SlotOffer()] * 2, server_slots=1, labels={"gpu": "none"}, setup=setup)
+    kit = Kit(setup=setup, entry="tests.workers.agent.entries:act", modules=())
     backoff = Backoff(Random(1), first_s=0.01, most_s=0.05)
     agent = Agent(plane, credential, offer, state, kit=kit, backoff=backoff, grace_s=0.3)
     return 0 if agent.run() is None else 1

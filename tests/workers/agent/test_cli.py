@@ -17,7 +17,7 @@ from tests.workers.agent.front import front
 from tests.workers.agent.peer import ControlPeer
 from tests.workers.agent.values import agent_orders
 from tests.workers.agent.web import web
-from workers.cli import UsageError, app, parse_labels, parse_speeds
+from workers.cli import app, parse_labels
 from workers.state import AgentState, Credential
 
 ENROLLED = (201, {"agent": 3, "credential": "s3cret"})
@@ -151,24 +151,19 @@ def test_a_state_folder_that_cannot_be_used_spends_no_token(tmp_path: Path) -> N
         (("nonsense",), "'nonsense' is not an address of a control plane"),
         (("http://127.0.0.1:1", "--host", "10.0.0.5"), "--host 10.0.0.5: parameters would cross the network"),
         (("http://127.0.0.1:1", "--label", "gpu"), "--label 'gpu': expected KEY=VALUE, like --label gpu=a100"),
-        (("http://127.0.0.1:1", "--emulate", "fast"), "--emulate 'fast': expected numbers with commas between"),
+        (
+            ("http://127.0.0.1:1", "--emulate", "fast"),
+            "--emulate 'fast': expected samples/s like 1000, x3 or @trace.csv",
+        ),
+        (
+            ("http://127.0.0.1:1", "--data-dir", "/no/such/folder"),
+            "--data-dir '/no/such/folder': there is no such folder",
+        ),
         (("http://127.0.0.1:1", "@/no/such/file"), "no token could be read from /no/such/file"),
     ],
 )
 def test_every_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
     assert refused(*arguments, "--state-dir", str(tmp_path)).startswith(sentence)
-
-
-def test_speeds_are_one_per_slot() -> None:
-    fast, slow = Emulation(samples_per_second=1000.0), Emulation(samples_per_second=250.0)
-    assert parse_speeds(None, None) == [None]
-    assert parse_speeds(None, 2) == [None, None]
-    assert parse_speeds("1000,250", None) == [fast, slow]
-    assert parse_speeds("1000", 3) == [fast, fast, fast]
-    with pytest.raises(UsageError, match="--emulate names 2 speeds for --slots 3: give one, or one per slot"):
-        parse_speeds("1000,250", 3)
-    with pytest.raises(UsageError, match="every speed must be above 0"):
-        parse_speeds("1000,0", None)
 
 
 def test_labels_may_hold_equals_signs() -> None:

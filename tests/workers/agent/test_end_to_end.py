@@ -4,7 +4,6 @@ import io
 import signal
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -20,6 +19,7 @@ from controlplane.protocol.messages import (
 )
 from controlplane.protocol.orders import (
     Block,
+    Durable,
     Member,
     Orders,
     Placement,
@@ -111,10 +111,10 @@ def begin(servers: list[Session], workers: list[Session]) -> None:
 
 def finish(workers: list[Session]) -> None:
     """Note that everybody is done, so that nobody waits for it."""
-    for rank, session in enumerate(workers):
+    for session in workers:
         done: WorkerFinished = session.await_one(WorkerFinished)
         assert done.iteration == ITERATIONS
-        session.send(msgspec.structs.replace(worker_orders(rank), sequence=2, durable=done.number))
+        session.send(Durable(number=done.number))
 
 
 def reports(session: Session) -> list[IterationReport]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.protocol.messages import Heartbeat, IterationReport, WorkerHello
-from controlplane.protocol.orders import Rejection, ServerOrders
+from controlplane.protocol.orders import Durable, Rejection, ServerOrders
 from tests.support.waiting import eventually
 from tests.workers.agent.peer import ControlPeer, Session
 from tests.workers.agent.values import (
@@ -94,8 +94,9 @@ def test_after_a_lost_connection_what_is_not_durable_is_sent_again(peer: Control
         link.say(build)
     first = peer.await_session(PATH)
     first.await_heard(3)
-    first.send(orders(1, durable=2))
-    assert link.await_orders(lambda _: True, 20.0) == orders(1, durable=2)
+    first.send(Durable(number=2))
+    first.send(orders(1))
+    assert link.await_orders(lambda _: True, 20.0) == orders(1)
     first.close()
     assert kinds(peer.await_session(PATH, nth=2).await_heard(2)) == [("IterationReport", 3), ("WorkerHello", 4)]
 
@@ -106,7 +107,8 @@ def test_what_is_said_while_the_control_plane_is_away_is_sent_when_it_is_back(
     link.say(hello)
     session = peer.await_session(PATH)
     session.await_heard(1)
-    session.send(orders(1, durable=1))
+    session.send(Durable(number=1))
+    session.send(orders(1))
     link.await_orders(lambda _: True, 20.0)
     peer.stop()
     session.await_over()
@@ -229,8 +231,18 @@ def test_a_gap_is_filled_by_sending_again(peer: ControlPeer, link: WorkerControl
         link.say(build)
     session = peer.await_session(PATH)
     session.await_heard(2)
-    session.send(Rejection(code="out-of-order", detail="expected 1", number=2))
+    session.send(Rejection(code="out-of-order", detail="expected 1", number=1))
     assert [message.number for message in session.await_heard(4)] == [1, 2, 1, 2]
+    assert not link.stopping.is_set()
+
+
+def test_what_was_refused_for_now_is_said_again_with_the_next_heartbeat(peer: ControlPeer, link: WorkerControl) -> None:
+    for build in (hello, report, report):
+        link.say(build)
+    session = peer.await_session(PATH)
+    session.await_heard(3)
+    session.send(Rejection(code="slow-down", detail="100000 entries wait", number=2))
+    assert [message.number for message in session.await_heard(5)] == [1, 2, 3, 2, 3]
     assert not link.stopping.is_set()
 
 
@@ -262,9 +274,22 @@ def test_a_process_that_is_done_waits_until_its_words_are_durable(peer: ControlP
     session = peer.await_session(PATH)
     session.await_heard(1)
     assert draining.is_alive()
-    session.send(orders(1, durable=1))
+    session.send(orders(1))
+    assert draining.is_alive()
+    session.send(Durable(number=1))
     draining.join(20.0)
     assert not draining.is_alive()
+
+
+def test_a_new_incarnation_is_told_again_what_is_not_durable(peer: ControlPeer, link: WorkerControl) -> None:
+    for build in (hello, report, report):
+        link.say(build)
+    session = peer.await_session(PATH)
+    session.await_heard(3)
+    for reply in (Durable(number=1), orders(1), orders(2), orders(1, incarnation=1)):
+        session.send(reply)
+    heard = session.await_heard(5)
+    assert kinds(heard)[3:] == [("IterationReport", 2), ("IterationReport", 3)]
 
 
 def test_last_words_are_sent_before_the_connection_is_closed(peer: ControlPeer, link: WorkerControl) -> None:
@@ -285,7 +310,7 @@ def test_a_server_is_handed_the_newest_orders_now_and_newer_ones_later(
     server_link.say(server_hello)
     session = peer.await_session("/ws/server/7/1")
     session.await_heard(1)
-    session.send(server_orders(1, durable=1))
+    session.send(server_orders(1))
     eventually(lambda: server_link._orders, what="the first orders")
     server_link.on_orders(taken.append)
     for sequence in (2, 1, 2, 3):

@@ -16,7 +16,7 @@ from tests.workers.agent.entries import there
 from tests.workers.agent.values import KEY, behaving, process_order
 from workers.setup import Setup
 from workers.spawner.client import MODULES, Kit, Lost, Spawner
-from workers.spawner.messages import Ended, Started, Warm
+from workers.spawner.messages import Ended, Started, Warm, Wrote
 from workers.table import name_of
 
 pytestmark = pytest.mark.integration
@@ -33,8 +33,10 @@ class Brood:
         self.spawner = Spawner(kit, self._heard.put)
 
     def next(self, kind: type[Any]) -> Any:
-        """The next thing heard, which is to be of that kind."""
+        """The next thing heard but for output, which is to be of that kind."""
         heard = self._heard.get(timeout=30.0)
+        while isinstance(heard, Wrote) and kind is not Wrote:
+            heard = self._heard.get(timeout=30.0)
         assert isinstance(heard, kind), heard
         return heard
 

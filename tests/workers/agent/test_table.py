@@ -51,6 +51,15 @@ def test_an_instance_that_ended_is_not_begun_again() -> None:
     assert table.running == []
 
 
+def test_orders_that_forgot_an_end_are_told_of_it_again_and_begin_nothing() -> None:
+    table = ProcessTable()
+    table.obey(agent_orders(1, ORDER_0))
+    table.ended(W0)
+    assert table.obey(agent_orders(2)) == Plan()
+    assert table.obey(agent_orders(3, ORDER_0)) == Plan(lost=[W0])
+    assert table.obey(agent_orders(4, ORDER_0)) == Plan()
+
+
 def test_a_new_instance_takes_the_place_of_the_old() -> None:
     table = ProcessTable()
     table.obey(agent_orders(1, ORDER_0))

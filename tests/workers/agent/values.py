@@ -56,7 +56,7 @@ def server_report(number: int) -> ServerReport:
     return ServerReport(number=number, iteration=1, bytes_in=1, bytes_out=1, busy_s=0.0)
 
 
-def orders(sequence: int, *, incarnation: int = 0, generation: int = 1, durable: int = 0, watermark: int = 5) -> Orders:
+def orders(sequence: int, *, incarnation: int = 0, generation: int = 1, watermark: int = 5) -> Orders:
     return Orders(
         incarnation=incarnation,
         generation=generation,
@@ -70,14 +70,11 @@ def orders(sequence: int, *, incarnation: int = 0, generation: int = 1, durable:
         share_until=5,
         watermark=watermark,
         placement_version=1,
-        durable=durable,
     )
 
 
-def server_orders(sequence: int, *, durable: int = 0) -> ServerOrders:
-    return ServerOrders(
-        incarnation=0, generation=1, sequence=sequence, members=[], placement_version=1, blocks=[], durable=durable
-    )
+def server_orders(sequence: int) -> ServerOrders:
+    return ServerOrders(incarnation=0, generation=1, sequence=sequence, members=[], placement_version=1, blocks=[])
 
 
 def placement(version: int, *, incarnation: int = 0) -> Placement:

@@ -216,5 +216,8 @@ def test_a_job_without_that_workload_ends_its_processes_with_the_reason() -> Non
     spec = msgspec.structs.replace(
         job_spec(workers=1), workload=msgspec.structs.replace(job_spec(workers=1).workload, name="transformer")
     )
-    with Cluster(spec, [[16]]) as cluster, pytest.raises(ValueError, match="expected one of cnn, softmax-regression"):
+    with (
+        Cluster(spec, [[16]]) as cluster,
+        pytest.raises(ValueError, match="found 'transformer', expected one of alexnet-shape"),
+    ):
         cluster.servers[0].join()

@@ -17,8 +17,8 @@ PEER = Peer(rank=2, instance="w2-first")
 KEY = keys.data_key(SERVER_KEY, PEER.rank, PEER.instance)
 
 
-def key_of(rank: int, instance: str) -> bytes:
-    return keys.data_key(SERVER_KEY, rank, instance)
+def key_of(peer: Peer) -> bytes:
+    return keys.data_key(SERVER_KEY, peer.rank, peer.instance)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_an_old_proof_is_worth_nothing_under_a_new_challenge(ends: tuple[Channel
 def test_a_request_before_the_handshake_is_no_handshake(ends: tuple[Channel, Channel]) -> None:
     worker, server = ends
     worker.send(Header(op=Op.PULL))
-    with pytest.raises(BadHeader, match="expected HELLO in the handshake, found PULL"):
+    with pytest.raises(BadHeader, match="expected HELLO or PEER_HELLO in the handshake, found PULL"):
         greet_worker(server, key_of)
 
 

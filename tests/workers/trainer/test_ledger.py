@@ -1,0 +1,54 @@
+"""What a worker says of its exchanges with the servers."""
+
+import pytest
+
+from controlplane.protocol.messages import Exchanged
+from tests.workers.driver import Cluster, job_spec
+from workers.trainer.ledger import Ledger
+
+
+def test_exchanges_are_told_by_server_and_begin_anew() -> None:
+    ledger = Ledger()
+    ledger.pulled(1, 100, 0.25)
+    ledger.pulled(0, 60, 0.125)
+    ledger.pushed(0, 60, 0.5)
+    ledger.pushed(1, 100, 0.25)
+    assert ledger.take() == [
+        Exchanged(server=0, bytes=60, push_s=0.5, pull_s=0.125),
+        Exchanged(server=1, bytes=100, push_s=0.25, pull_s=0.25),
+    ]
+    assert ledger.take() == []
+
+
+def test_waiting_for_blocks_that_move_is_told_apart() -> None:
+    times = iter([10.0, 10.5])
+    ledger = Ledger(lambda: next(times))
+    with ledger.moving():
+        ledger.held_by_move(0.25)
+    assert (ledger.take_moving_s(), ledger.take_moving_s()) == (0.75, 0.0)
+
+
+def test_probes_are_told_apart_and_once() -> None:
+    ledger = Ledger()
+    ledger.probed(3, 4096, 0.5)
+    assert ledger.take() == [Exchanged(server=3, bytes=4096, push_s=0.5, pull_s=0.0, is_probe=True)]
+    assert ledger.take() == []
+
+
+@pytest.mark.parametrize("pulled", [0, 50])
+def test_an_exchange_that_was_broken_up_is_no_measurement(pulled: int) -> None:
+    ledger = Ledger()
+    ledger.pulled(0, pulled, 0.25)
+    ledger.pushed(0, 100, 0.25)
+    assert ledger.take() == []
+
+
+def test_reports_carry_each_servers_bytes_and_times() -> None:
+    spec = job_spec(workers=2, servers=2)
+    with Cluster(spec, [[16, 16]] * 3, block_bytes=1024) as cluster:
+        cluster.run()
+        held = {index: sum((b.stop - b.start) * 4 for b in cluster.blocks if b.server == index) for index in range(2)}
+        for report in cluster.reports(0):
+            assert {each.server: each.bytes for each in report.exchanges} == held
+            longest = max(each.push_s for each in report.exchanges)
+            assert 0.0 < longest <= report.push_s + report.waiting_s

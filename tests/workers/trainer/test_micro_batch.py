@@ -1,0 +1,41 @@
+import pytest
+
+from workers.trainer.micro_batch import Size, choose
+
+
+class Machine:
+    """Work that takes a fixed time and some per sample, on a clock of its own."""
+
+    def __init__(self, fixed_s: float, sample_s: float) -> None:
+        self.fixed_s, self.sample_s = fixed_s, sample_s
+        self.now_s = 0.0
+
+    def work(self, samples: int) -> None:
+        self.now_s += self.fixed_s + samples * self.sample_s
+
+    def choose(self, whole: int) -> Size:
+        return choose(self.work, whole, now=lambda: self.now_s)
+
+
+@pytest.mark.parametrize(
+    ("fixed_s", "samples"),
+    [
+        pytest.param(0.0, 1, id="pieces cost nothing"),
+        pytest.param(0.1, 16, id="four pieces cost 0.3 of 6.5 more, eight 0.7: too much"),
+        pytest.param(1000.0, 64, id="what is fixed is all: no pieces"),
+    ],
+)
+def test_smallest_pieces_that_cost_at_most_a_tenth(fixed_s: float, samples: int) -> None:
+    size = Machine(fixed_s, 0.1 if fixed_s < 1 else 1e-6).choose(64)
+    assert (size.samples, size.whole) == (samples, 64)
+    assert 0.0 <= size.overhead <= 0.1
+
+
+def test_on_an_emulated_machine_pieces_cost_what_they_cost_there() -> None:
+    machine = Machine(0.9, 0.1)
+    size = choose(machine.work, 64, least_s=lambda samples: float(samples), now=lambda: machine.now_s)
+    assert (size.samples, size.overhead) == (1, 0.0)
+
+
+def test_share_of_one_is_one_piece() -> None:
+    assert Machine(1.0, 1.0).choose(1) == Size(samples=1, whole=1, overhead=0.0)

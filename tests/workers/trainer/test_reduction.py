@@ -1,0 +1,176 @@
+"""Jobs without servers, trained by real workers in threads: equal to one process, through losses and late arrivals."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controlplane.protocol.messages import Held, IterationReport, WorkerHello
+from controlplane.protocol.orders import Member
+from controlplane.protocol.spec import (
+    Emulation,
+    Federated,
+    JobSpec,
+    Optimizer,
+    SpecError,
+    Workload,
+    parse_spec,
+    spec_document,
+)
+from tests.properties.test_training import GLOBAL_BATCH, schedules, single_process_run
+from tests.workers.driver import Cluster, job_spec
+from tests.workers.reducing import ReducingCluster
+
+MOMENTUM = Optimizer(lr=0.5, momentum=0.9, weight_decay=1e-3)
+
+
+def reducing_spec(workers: int, **changes: Any) -> JobSpec:
+    return job_spec(workers=workers, servers=0, communication="all-reduce", **changes)
+
+
+def expected(spec: JobSpec, iterations: int, batch: int = GLOBAL_BATCH) -> np.ndarray:
+    return single_process_run(spec, [(k * batch, batch) for k in range(iterations)])
+
+
+@settings(max_examples=6, deadline=None)
+@given(schedule=schedules(), seed=st.integers(0, 2**31))
+def test_a_run_without_servers_under_any_shares_equals_the_single_process_run(
+    schedule: list[list[int]], seed: int
+) -> None:
+    spec = reducing_spec(len(schedule[0]), seed=seed, optimizer=MOMENTUM)
+    with ReducingCluster(spec, schedule) as cluster:
+        cluster.run()
+    np.testing.assert_allclose(cluster.parameters, expected(spec, len(schedule)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": Optimizer(name="adam", lr=0.01)},
+        {"aggregation": "naive"},
+        {"federated": Federated(local_steps=3)},
+        {"workload": Workload(name="k-means")},
+        {"workload": Workload(name="cnn")},
+    ],
+)
+def test_without_servers_it_is_the_same_as_with_them(changes: Any) -> None:
+    schedule = [[30, 11, 7], [1, 40, 7], [0, 0, 48], [16, 16, 16]]
+    with ReducingCluster(reducing_spec(3, **changes), schedule) as reducing:
+        reducing.run()
+    with Cluster(job_spec(workers=3, servers=2, **changes), schedule) as serving:
+        serving.run()
+    np.testing.assert_allclose(reducing.parameters, serving.parameters, rtol=1e-4, atol=1e-5)
+
+
+def test_when_a_worker_is_gone_the_others_take_the_iteration_again_without_it() -> None:
+    spec = reducing_spec(3, optimizer=MOMENTUM)
+    schedule = [[16, 16, 16], [16, 16, 16], [24, 0, 24], [24, 0, 24]]
+    with ReducingCluster(spec, schedule) as cluster:
+        cluster.withheld = {(1, 2)}
+        cluster.start()
+        lost = cluster.worker(1)
+        lost.link.await_said(IterationReport, 2)
+        lost.link.stop()
+        lost.join()
+        cluster.generation = 2
+        cluster.convene([member for member in cluster.roster if member.rank != 1], 2)
+        for rank in (0, 2):
+            cluster.worker(rank).join()
+        assert [report.iteration for report in cluster.reports(0)] == [0, 1, 2, 3]
+        assert [report.generation for report in cluster.reports(2)][-1] == 2
+    np.testing.assert_allclose(cluster.parameters, expected(spec, 4), rtol=1e-5, atol=1e-5)
+
+
+def test_a_group_that_breaks_though_nobody_left_is_made_anew() -> None:
+    spec = reducing_spec(2)
+    schedule = [[24, 24]] * 4
+    with ReducingCluster(spec, schedule) as cluster:
+        cluster.withheld = {(0, 2), (1, 2)}
+        cluster.start()
+        for rank in (0, 1):
+            cluster.worker(rank).link.await_said(IterationReport, 2)
+        cluster.generation = 2  # as after a restart of the control plane: the same members meet again
+        cluster.convene(cluster.roster, 2)
+        for worker in cluster.workers:
+            worker.join()
+    np.testing.assert_allclose(cluster.parameters, expected(spec, 4), rtol=1e-5, atol=1e-5)
+
+
+def test_who_comes_later_gets_parameters_and_optimiser_and_goes_on_with_the_others() -> None:
+    spec = reducing_spec(3, optimizer=MOMENTUM)
+    schedule = [[24, 24, 0], [24, 24, 0], [16, 16, 16], [16, 16, 16]]
+    with ReducingCluster(spec, schedule) as cluster:
+        cluster.roster = cluster.roster[:2]
+        cluster.withheld = {(0, 2), (1, 2)}
+        cluster.start()
+        for rank in (0, 1):
+            cluster.worker(rank).link.await_said(IterationReport, 2)
+        cluster.add_worker(2, "w2").link.await_said(WorkerHello)
+        cluster.generation = 2
+        cluster.convene([*cluster.roster, Member(rank=2, instance="w2", from_iteration=2)], 2)
+        for worker in cluster.workers:
+            worker.join()
+        assert [report.iteration for report in cluster.reports(2)] == [2, 3]
+    np.testing.assert_allclose(cluster.parameters, expected(spec, 4), rtol=1e-5, atol=1e-5)
+
+
+def test_the_slowest_is_waited_for_and_its_own_time_is_its_own() -> None:
+    machines = [Emulation(samples_per_second=20_000), Emulation(samples_per_second=200)]
+    with ReducingCluster(reducing_spec(2), [[16, 16]] * 6, emulate=machines) as cluster:
+        cluster.run()
+    fast, slow = cluster.reports(0)[2:], cluster.reports(1)[2:]
+    assert min(report.waiting_s for report in fast) > 0.04
+    assert max(report.push_s for report in fast) < 0.04
+    assert max(report.waiting_s for report in slow) < 0.04
+    assert min(report.compute_s for report in slow) >= 0.08
+
+
+def test_workers_stand_together_or_not_at_all() -> None:
+    """One that stood alone would leave the others waiting in the middle of an iteration."""
+    machines = [Emulation(samples_per_second=800)] * 2
+    with ReducingCluster(reducing_spec(2), [[8, 8]] * 500, emulate=machines) as cluster:
+        cluster.withheld = {(rank, iteration) for rank in (0, 1) for iteration in range(1, 500)}
+        cluster.start()
+        first, second = cluster.worker(0).link, cluster.worker(1).link
+        going = [replace(cluster.orders(rank, 400), sequence=40, share_from=1) for rank in (0, 1)]
+        first.give(replace(going[0], hold=True))  # the other has not heard: the first goes on with it
+        second.give(going[1])
+        second.await_said(IterationReport, 5)
+        assert first.heard(Held) == []
+        second.give(replace(going[1], hold=True, sequence=41))
+        stood = [link.await_said(Held)[0].iteration for link in (first, second)]
+        assert stood[0] == stood[1]
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    plain = {"name": "r", "workload": {"name": "cnn"}, "workers": 2, "batch_size": 8, "stop": {"iterations": 1}}
+    return plain | {"communication": "all-reduce"} | changes
+
+
+def test_a_job_without_servers_asks_for_none() -> None:
+    spec = parse_spec(document())
+    assert (spec.servers, spec.reduces, parse_spec(spec_document(spec))) == (0, True, spec)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "expected"),
+    [
+        ({"servers": 2}, "servers", "0 with communication all-reduce, where workers hold the parameters"),
+        ({"communication": "servers", "servers": 0}, "servers", "`int` >= 1, or communication: all-reduce"),
+        ({"checkpoint": {"every": 5}}, "checkpoint", "none with communication all-reduce"),
+        ({"communication": "pigeons"}, "communication", "invalid enum value 'pigeons'"),
+        (
+            {"synchronization": {"barrier": "asp"}},
+            "synchronization.barrier.name",
+            "one of bsp, aggressive with communication all-reduce: asp needs servers",
+        ),
+    ],
+)
+def test_what_needs_servers_is_refused_with_the_reason(changes: Any, field: str, expected: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(document(**changes))
+    assert caught.value.field == field
+    assert expected in caught.value.expected

@@ -1,0 +1,118 @@
+"""The computation of one iteration: the samples at once, or in micro-batches where it may have to end early.
+
+Early ends are a stop order (A-BSP), a used-up time budget, and word that the iteration is not owed any more. What was
+processed until then is the update, and says of how many samples it is.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from controlplane.protocol.messages import MicroBatch, ProgressReport
+from controlplane.protocol.orders import Orders
+from workers.emulation import Pace
+from workers.link import WorkerLink
+from workers.trainer.micro_batch import choose
+from workers.trainer.sampler import Sampler
+from workers.trainer.schedule import Task
+from workers.workloads.shape import Replica, Samples, Update, Vector
+
+
+class Skipped(Exception):
+    """The iteration that is under way is not owed any more: leave it and report none."""
+
+
+def is_interruptible(orders: Orders) -> bool:
+    """Whether an iteration may have to end early under ``orders``."""
+    return orders.progress_s is not None or orders.budget_s is not None or orders.announce
+
+
+class Computing:
+    """Computes on one replica, at the pace of the emulated machine, if there is one."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        sampler: Sampler,
+        link: WorkerLink,
+        pace: Pace,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._replica, self._sampler, self._link, self._pace = replica, sampler, link, pace
+        self._now = now
+        self._piece: int | None = None
+        self._sum: Vector = np.zeros_like(replica.gradient)
+        self.gradient: Vector = replica.gradient
+        """The sum of the gradients of the last ``run``."""
+
+    def _prepare(self, samples: Samples) -> None:
+        """Choose the micro-batch of this model on this machine, once, and say which.
+
+        That is at the first iteration that may end early, which no predictor looks at when the process is new.
+        """
+        if self._piece is not None or not len(samples):
+            return
+        size = choose(lambda count: self._measure(samples[:count]), len(samples), least_s=self._pace.least_s)
+        self._piece = size.samples
+        self._link.say(
+            lambda number: MicroBatch(number=number, samples=size.samples, whole=size.whole, overhead=size.overhead)
+        )
+
+    def run(self, iteration: int, task: Task) -> tuple[Update, bool]:
+        """The update over the samples of ``task``, and whether an emulated machine was too slow.
+
+        Raises:
+            Skipped: if the iteration need not be finished.
+        """
+        orders = self._link.orders()
+        if orders is not None and (is_interruptible(orders) or task.budget_s is not None):
+            self._prepare(task.samples)
+            return self._in_pieces(iteration, task)
+        self._pace.begin()
+        update = self._replica.update(task.samples)
+        self.gradient = self._replica.gradient
+        return update, self._pace.finish(len(task.samples))
+
+    def _in_pieces(self, iteration: int, task: Task) -> tuple[Update, bool]:
+        piece = self._piece or 1
+        self._sum.fill(0.0)
+        self.gradient = self._sum
+        self._pace.begin()
+        began = told = self._now()
+        done, loss_sum, overran = 0, 0.0, False
+        while done < len(task.samples) and not self._is_to_end(iteration, task, self._now() - began):
+            # Not across the end of the share: a budget that is used up there is not to be overdrawn.
+            end = min(done + piece, task.share) if done < task.share else done + piece
+            update = self._replica.update(task.samples[done:end])
+            self._sum += self._replica.gradient
+            done, loss_sum = done + update.samples, loss_sum + update.loss_sum
+            overran = self._pace.finish(done)
+            told = self._tell_progress(iteration, done, told, is_whole=done >= task.share)
+        self._sampler.put_back(len(task.samples) - done)
+        return Update(loss_sum=loss_sum, samples=done), overran
+
+    def _is_to_end(self, iteration: int, task: Task, took_s: float) -> bool:
+        orders = self._link.orders()
+        if orders is not None and orders.skip_to > iteration:
+            raise Skipped
+        is_cut = orders is not None and orders.cut == iteration
+        return is_cut or (task.budget_s is not None and took_s >= task.budget_s)
+
+    def _tell_progress(self, iteration: int, done: int, told: float, *, is_whole: bool) -> float:
+        """Say how far the iteration is, if it is time to or all is done; when that was last said."""
+        orders = self._link.orders()
+        now = self._now()
+        if orders is None or orders.progress_s is None or (now - told < orders.progress_s and not is_whole):
+            return told
+        self._link.say(
+            lambda number: ProgressReport(
+                number=number, generation=orders.generation, iteration=iteration, samples_done=done
+            )
+        )
+        return now
+
+    def _measure(self, samples: Samples) -> None:
+        self._replica.update(samples)
+        self._sum += self._replica.gradient

@@ -1,0 +1,76 @@
+"""How long this worker's exchange with each server took in the iteration that it is in, and what moving blocks cost."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from controlplane.protocol.messages import Exchanged
+
+
+@dataclass(slots=True)
+class _Entry:
+    pulled: int = 0
+    pushed: int = 0
+    pull_s: float = 0.0
+    push_s: float = 0.0
+
+
+class Ledger:
+    """Sums until they are taken. Probes come from a thread of their own, everything else from the trainer's."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._entries: dict[int, _Entry] = defaultdict(_Entry)
+        self._moving_s = 0.0
+        self._lock = threading.Lock()
+        self._probes: list[Exchanged] = []
+
+    def pulled(self, server: int, size: int, seconds: float) -> None:
+        """So many bytes came from ``server``."""
+        entry = self._entries[server]
+        entry.pulled += size
+        entry.pull_s += seconds
+
+    def pushed(self, server: int, size: int, seconds: float) -> None:
+        """So many bytes went to ``server``, and count."""
+        entry = self._entries[server]
+        entry.pushed += size
+        entry.push_s += seconds
+
+    def probed(self, server: int, size: int, seconds: float) -> None:
+        """So many bytes went to ``server`` and came back, for the sake of timing it."""
+        with self._lock:
+            self._probes.append(Exchanged(server=server, bytes=size, push_s=seconds, pull_s=0.0, is_probe=True))
+
+    def held_by_move(self, seconds: float) -> None:
+        """A server held a push or pull back for so long, until its block had moved."""
+        self._moving_s += seconds
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """What happens within is waiting for blocks that move."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            self._moving_s += self._now() - began
+
+    def take(self) -> list[Exchanged]:
+        """Every exchange that was whole; one that a refresh or a move of blocks broke up is no measurement."""
+        whole = [
+            Exchanged(server=server, bytes=entry.pushed, push_s=entry.push_s, pull_s=entry.pull_s)
+            for server, entry in sorted(self._entries.items())
+            if entry.pushed == entry.pulled > 0
+        ]
+        self._entries.clear()
+        with self._lock:
+            probes, self._probes = self._probes, []
+        return whole + probes
+
+    def take_moving_s(self) -> float:
+        """How long blocks on their way held this worker up."""
+        seconds, self._moving_s = self._moving_s, 0.0
+        return seconds

@@ -1,0 +1,83 @@
+"""Rounds of a federation (FedAvg): a client takes local steps from what it pulled, and pushes by how much it moved.
+
+What is pushed is a sum over samples like any update, so that aggregation rules weigh it like any other. The share of a
+round says how much a client does in it; how that is spent is the rule's: LB-BSP scales the batch and leaves the number
+of steps and the rate alone; the baselines scale one of these (LB-BSP section 3.5, Fig. 13).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from msgspec.structs import replace
+
+from controlplane.protocol.spec import JobSpec
+from controlplane.protocol.training import Optimizer
+from workers.workloads.memory import ceiling_of
+from workers.workloads.rules import STEPS
+from workers.workloads.shape import Replica, Samples, Score, Update, Vector, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalWork:
+    """What one client does in one round."""
+
+    steps: int
+    optimizer: Optimizer
+
+
+def local_work(spec: JobSpec, samples: int) -> LocalWork:
+    """How a client of a federated job spends a round of so many samples.
+
+    Whatever the rule, no step is empty, and a round of none has no steps.
+    """
+    assert spec.federated is not None
+    usual, steps, optimizer = spec.batch_size, spec.federated.local_steps, spec.optimizer
+    if spec.weighing == "fedavg-scaled-steps":
+        steps = max(1, round(samples / usual))
+    steps = min(steps, samples)
+    if spec.weighing == "fedavg-scaled-rate" and steps:
+        optimizer = replace(optimizer, lr=optimizer.lr * samples / (steps * usual))
+    return LocalWork(steps=steps, optimizer=optimizer)
+
+
+class Client:
+    """``Replica`` of a client: its update is the way back from where its local steps led, times its samples."""
+
+    def __init__(self, workload: Workload, spec: JobSpec) -> None:
+        self._workload, self._spec = workload, spec
+        self._replica = workload.replica()
+        self._rounds = 0
+        self.parameters: Vector = self._replica.parameters
+        self.gradient: Vector = np.zeros_like(self.parameters)
+
+    def update(self, samples: Samples) -> Update:
+        """One round from ``parameters``, which are as before in the end."""
+        start, loss_sum = self.parameters.copy(), 0.0
+        work = local_work(self._spec, len(samples))
+        rule = self._workload.rule(torch.from_numpy(self.parameters), work.optimizer)
+        rule.restore({STEPS: torch.tensor(self._rounds * work.steps)})
+        for batch in np.array_split(samples, work.steps) if work.steps else []:
+            loss_sum += self._replica.update(batch).loss_sum
+            rule.apply(torch.from_numpy(self._replica.gradient), len(batch))
+        self._rounds += 1
+        np.subtract(start, self.parameters, out=self.gradient)
+        self.gradient *= len(samples)
+        np.copyto(self.parameters, start)
+        return Update(loss_sum=loss_sum, samples=len(samples))
+
+    @property
+    def ceiling(self) -> int | None:
+        """The largest round whose local steps each fit into memory."""
+        steps = self._spec.federated.local_steps if self._spec.federated else 1
+        ceiling = ceiling_of(self._replica)
+        return None if ceiling is None else ceiling * steps
+
+    def evaluate(self) -> Score:
+        """Score ``parameters`` on the held-out split."""
+        return self._replica.evaluate()
+
+
+def make_replica(workload: Workload, spec: JobSpec) -> Replica:
+    """What a worker of the job computes its updates with."""
+    return workload.replica() if spec.federated is None else Client(workload, spec)

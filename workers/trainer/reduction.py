@@ -1,0 +1,249 @@
+"""The workers of a job without servers as one place: every worker holds the parameters, and all add up together.
+
+To the training loop it is what ``exchange`` is: a push adds this worker's sum to the others' and steps, a pull hands
+out the parameters as they are then. Whoever comes new, or missed the last step of a generation that broke, gets
+parameters and state of the rule from one that has them; samples and their count travel in one vector, so members need
+agree on nothing before (DATAPLANE: exact for any shares, and a member without samples changes nothing).
+
+A sum that fails undefined is taken again from the update, which is kept, in the next group.
+"""
+
+import time
+from collections import deque
+from statistics import median
+
+import numpy as np
+import torch
+
+from controlplane.protocol.orders import Orders, PeerAddress, Placement
+from controlplane.protocol.spec import JobSpec
+from controlplane.protocol.training import EQUAL
+from workers.collective.group import Group, GroupBroken
+from workers.collective.meeting import Host, Meeting
+from workers.collective.packing import copy_state
+from workers.link import WorkerLink
+from workers.trainer.ledger import Ledger
+from workers.trainer.round import Round
+from workers.transport.errors import Stopped
+from workers.transport.frames import Header
+from workers.workloads.shape import Vector, Workload
+
+SHORTEST_S, LONGEST_S = 2.0, 30.0
+PATIENCE = 3.0
+"""A sum may take so many times as long as iterations did, within the two limits above."""
+
+COUNT_BASE = 4096
+"""Counts travel as two floats of less than that times the members each, so that float32 keeps them exact."""
+
+OWN = 3
+"""Elements behind the update: its count, in two, and whether the member is to stand."""
+
+REMEMBERED = 15
+EVERYTHING = 0
+"""The one block of a job without servers."""
+
+
+class Reduction:
+    """One worker's part in the sums of its job.
+
+    Args:
+        rank: of this worker.
+        host: the address at which the others reach this process.
+        device: where groups work: see ``Group``.
+    """
+
+    def __init__(
+        self, rank: int, link: WorkerLink, workload: Workload, spec: JobSpec, *, host: str, device: str = "cpu"
+    ) -> None:
+        self._rank, self._link, self._device = rank, link, device
+        self._host = Host(host)
+        self._equally = spec.weighing in EQUAL
+        self._values = torch.from_numpy(workload.init(spec.seed))
+        self._rule = workload.rule(self._values, spec.applied)
+        self._shared: Vector | None = None
+        self._vector = torch.zeros(0)
+        self._version = 0
+        self._term = (-1, -1)
+        self._peers: list[PeerAddress] = []
+        self._meeting: Meeting | None = None
+        self._group: Group | None = None
+        self._pushed_at, self._iteration_s = 0.0, 0.0
+        self._sum_s = 0.0
+        self._transfers: deque[float] = deque(maxlen=REMEMBERED)
+        self.placement_version = 0
+        self.ledger = Ledger()
+        self.may_stand = False
+        """Whether everybody had orders to stand when the last sum was made: one who stood alone would stop the others
+        in the middle of the next."""
+
+    def __enter__(self) -> "Reduction":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the others find this worker's store."""
+        return self._host.host, self._host.port
+
+    @property
+    def blocks(self) -> set[int]:
+        """All of the parameters is one."""
+        return {EVERYTHING}
+
+    def adopt(self, placement: Placement) -> None:
+        """Add up with the members of ``placement`` from now on."""
+        self._leave()
+        self._term, self._peers = (placement.incarnation, placement.generation), placement.peers
+        name = "{}.{}".format(*self._term)
+        self._meeting = Meeting(name, self._peers, self._rank, self._host.host, device=self._device)
+        self.placement_version = placement.version
+
+    def pull(self, parameters: Vector, stamp: Header) -> Round:
+        """The parameters; a worker that comes later waits in the others' sums, with nothing to add, until then.
+
+        They are kept where they were pulled to from then on, so that no step has to copy them; between a pull and a
+        push nobody else changes them.
+
+        Raises:
+            Stopped: if the process is asked to end meanwhile.
+        """
+        outcome = self._reach(stamp.iteration, None, stamp)
+        if parameters is not self._shared:
+            np.copyto(parameters, self._values.numpy())
+            self._values.data, self._shared = torch.from_numpy(parameters), parameters
+        return outcome
+
+    def push(self, gradient: Vector, pending: set[int], stamp: Header) -> Round:
+        """Add ``gradient`` to the others' and step; ``pending`` is empty once that has happened.
+
+        Raises:
+            Stopped: as ``pull``.
+        """
+        outcome = self._reach(stamp.iteration + 1, gradient, stamp)
+        if self._version > stamp.iteration:
+            pending.clear()
+            self._time_iteration()
+        return outcome
+
+    def _reach(self, version: int, gradient: Vector | None, stamp: Header) -> Round:
+        """Be in sums until the parameters are of ``version``; the last of them takes ``gradient``."""
+        held_s = 0.0
+        while self._version < version:
+            if self._term < (stamp.incarnation, stamp.generation):
+                return Round(held_s=held_s, moved=True)
+            if not self._join():
+                return Round(held_s=held_s, stale=True)
+            if self._version >= version:
+                break
+            own = gradient if self._version == version - 1 else None
+            held_s += self._add_up(own, stamp.samples if own is not None else 0)
+        return Round(held_s=held_s)
+
+    def _add_up(self, gradient: Vector | None, samples: int) -> float:
+        """One sum and its step; how long others made this worker wait. Where it breaks, the group is left."""
+        assert self._group is not None
+        vector = self._packed(gradient, samples)
+        began = time.monotonic()
+        try:
+            self._group.sum(vector, timeout_s=self._patience_s())
+        except GroupBroken:
+            self._leave()
+            return 0.0
+        self._sum_s = time.monotonic() - began
+        size = len(self._values)
+        high, low, holding, *seconds = vector[size:].tolist()
+        self.may_stand = round(holding) == len(self._peers)
+        count = round(high) * COUNT_BASE + round(low)
+        if count:
+            self._rule.apply(vector[:size], count)
+        self._version += 1
+        return self._held_s(seconds)
+
+    def _packed(self, gradient: Vector | None, samples: int) -> torch.Tensor:
+        """The update and what it stands for, and how long this member's last sum took, in its own place."""
+        size = len(self._values)
+        if len(self._vector) != size + OWN + len(self._peers):
+            self._vector = torch.zeros(size + OWN + len(self._peers))
+        vector = self._vector
+        vector[size:] = 0.0
+        if gradient is None or not samples:
+            vector[:size] = 0.0
+        else:
+            vector[:size] = torch.from_numpy(gradient)
+            if self._equally:
+                vector[:size] /= samples
+                samples = 1
+            vector[size], vector[size + 1] = divmod(samples, COUNT_BASE)
+        assert self._meeting is not None
+        newest = self._link.orders()
+        vector[size + 2] = float(newest is not None and newest.hold)
+        vector[size + OWN + self._meeting.place.rank] = self._sum_s
+        return vector
+
+    def _held_s(self, seconds: list[float]) -> float:
+        """What of the last sum was waiting: a transfer takes as long as it took the member that came last."""
+        if min(seconds) > 0.0:
+            self._transfers.append(min(seconds))
+        return max(0.0, self._sum_s - median(self._transfers)) if self._transfers else 0.0
+
+    def _join(self) -> bool:
+        """Whether there is a group: met now if need be. False: a newer generation is ordered."""
+        while self._group is None:
+            assert self._meeting is not None
+            self._group = self._meeting.meet(self._is_over)
+            if self._group is None:
+                return False
+            try:
+                self._agree(self._group)
+            except GroupBroken:
+                self._leave()
+        return True
+
+    def _agree(self, group: Group) -> None:
+        """Bring everybody to the furthest version that any member has."""
+        assert self._meeting is not None
+        rank, patience_s = self._meeting.place.rank, LONGEST_S
+        versions = torch.zeros(group.size, dtype=torch.int64)
+        versions[rank] = self._version
+        group.sum(versions, timeout_s=patience_s)
+        reached = versions.tolist()
+        if min(reached) == max(reached):
+            return
+        root = reached.index(max(reached))
+        values, is_root = self._values.clone(), rank == root
+        group.copy(values, root=root, timeout_s=patience_s)
+        state = copy_state(group, self._rule.state(), root=root, is_root=is_root, timeout_s=patience_s)
+        if not is_root:
+            self._values.copy_(values)
+            self._rule.restore(state)
+        self._version = max(reached)
+
+    def _is_over(self, wait_s: float) -> bool:
+        """Whether a newer generation is ordered, after waiting a little.
+
+        Raises:
+            Stopped: if the process is asked to end.
+        """
+        if self._link.stopping.wait(wait_s) if wait_s else self._link.stopping.is_set():
+            raise Stopped("asked to end")
+        newest: Orders | None = self._link.orders()
+        return newest is not None and (newest.incarnation, newest.generation) > self._term
+
+    def _patience_s(self) -> float:
+        if not self._iteration_s:
+            return LONGEST_S
+        return min(max(PATIENCE * self._iteration_s, SHORTEST_S), LONGEST_S)
+
+    def _time_iteration(self) -> None:
+        now = time.monotonic()
+        if self._pushed_at:
+            took = now - self._pushed_at
+            self._iteration_s += (took - self._iteration_s) * (0.2 if self._iteration_s else 1.0)
+        self._pushed_at = now
+
+    def _leave(self) -> None:
+        if self._group is not None:
+            self._group.leave()
+            self._group = None

@@ -1,0 +1,95 @@
+"""A link that is thinner than the real one: what a server sends and receives passes at the stated speed, each way.
+
+All connections of the server share it, as they would share its network card. It works in user space, so it needs no
+rights and no kernel module: a chunk takes its time before the next one is let through.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from controlplane.protocol.spec import LinkEmulation
+from workers.transport.channel import Channel
+from workers.transport.errors import ConnectionClosed
+from workers.transport.frames import MAX_PAYLOAD_BYTES, Buffer, Header, encode_frame_header
+
+CHUNK_BYTES = 64 * 1024
+"""Large enough to cost little, small enough that connections share the link fairly."""
+
+
+class Lane:
+    """One direction: bytes leave it one after another, whoever they are from."""
+
+    def __init__(self, rest: Callable[[float], object], now: Callable[[], float]) -> None:
+        self._rest, self._now = rest, now
+        self._lock = threading.Lock()
+        self._free_at = now()
+        self.bytes_per_second: float | None = None
+
+    def pass_through(self, size: int) -> None:
+        """Wait until ``size`` bytes have had their time."""
+        with self._lock:
+            if self.bytes_per_second is None:
+                return
+            self._free_at = max(self._free_at, self._now()) + size / self.bytes_per_second
+            left_s = self._free_at - self._now()
+        if left_s > 0.0:
+            self._rest(left_s)
+
+
+class EmulatedLink:
+    """Both directions of one server's link. ``rest`` pauses for so many seconds."""
+
+    def __init__(
+        self,
+        emulation: LinkEmulation,
+        *,
+        rest: Callable[[float], object] = time.sleep,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._emulation = emulation
+        self._iteration = -1
+        self.inward, self.outward = Lane(rest, now), Lane(rest, now)
+        self.reach(0)
+
+    def reach(self, iteration: int) -> None:
+        """Somebody is at ``iteration``: the limit that holds from there on."""
+        if iteration > self._iteration:
+            self._iteration = iteration
+            limit = self._emulation.at(iteration)
+            self.inward.bytes_per_second = self.outward.bytes_per_second = limit
+
+
+class ThrottledChannel(Channel):
+    """A channel whose bytes pass through an emulated link."""
+
+    def __init__(self, connected: socket.socket, link: EmulatedLink) -> None:
+        super().__init__(connected)
+        self._link = link
+
+    def send(self, header: Header, payload: Buffer = b"") -> None:
+        """As ``Channel.send``, chunk by chunk."""
+        front, rest = encode_frame_header(header, payload), memoryview(payload)
+        try:
+            self._link.outward.pass_through(len(front) + min(len(rest), CHUNK_BYTES))
+            self._socket.sendall(front)
+            for at in range(0, len(rest), CHUNK_BYTES):
+                chunk = rest[at : at + CHUNK_BYTES]
+                if at:
+                    self._link.outward.pass_through(len(chunk))
+                self._socket.sendall(chunk)
+        except OSError as error:
+            raise ConnectionClosed(f"peer gone while sending {header.op.name}: {error}") from error
+
+    def receive(self, *, limit: int = MAX_PAYLOAD_BYTES) -> Header:
+        """As ``Channel.receive``; tells the link how far the sender is."""
+        header = super().receive(limit=limit)
+        self._link.reach(header.iteration)
+        return header
+
+    def _fill(self, view: memoryview) -> None:
+        for at in range(0, len(view), CHUNK_BYTES):
+            chunk = view[at : at + CHUNK_BYTES]
+            super()._fill(chunk)
+            self._link.inward.pass_through(len(chunk))
