@@ -5,13 +5,12 @@
 Four worker processes and one server process on loopback. *Bare* sends and receives the same bytes in the same order
 over the same kind of sockets and threads, and does nothing with them. *Server* is the real one: frames, quorums of
 all workers, aggregation, the optimiser's step, versions. Rounds of both alternate, so that other load on the machine
-meets both; the figure is the median of the rounds' ratios. Bar: 0.8 (docs/design.md, section 8). CPU seconds per GB
+meets both; the figure is the median of the rounds' ratios. Bar: 0.8. CPU seconds per GB
 are of all processes together and vary less than the throughput on a machine that does other things too.
 """
 
 import argparse
 import json
-import multiprocessing
 import socket
 import sys
 import threading
@@ -20,11 +19,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext, SpawnProcess
 from statistics import median
 
 import numpy as np
 
+from benchmarks.crew import crew
 from controlplane.protocol.keys import data_key
 from controlplane.protocol.orders import ServerAddress
 from workers.transport.client import ServerConnection
@@ -101,7 +100,7 @@ class Kind:
 
 def serve_bare(plan: Plan, control: Connection) -> None:
     """The server of the bare loop: receives an iteration's blocks, then sends its own; a thread per connection."""
-    blocks = list(_slices(np.zeros(plan.blocks * ELEMENTS, np.float32), plan.blocks).values())
+    blocks = list(slices(np.zeros(plan.blocks * ELEMENTS, np.float32), plan.blocks).values())
     listening = socket.create_server((HOST, 0))
     control.send(listening.getsockname()[1])
     for _ in range(plan.workers):
@@ -130,7 +129,7 @@ def serve_real(plan: Plan, control: Connection) -> None:
     store.take(
         ServerOrders(incarnation=0, generation=1, sequence=1, members=members, placement_version=1, blocks=blocks)
     )
-    listener = Listener(HOST, store, Meter(), lambda rank, instance: data_key(SERVER_KEY, rank, instance), _fail)
+    listener = Listener(HOST, store, Meter(), lambda peer: data_key(SERVER_KEY, peer.rank, peer.instance), _fail)
     control.send(listener.port)
     _answer_cpu(control)
     store.stop()
@@ -140,7 +139,7 @@ def serve_real(plan: Plan, control: Connection) -> None:
 def work(plan: Plan, rank: int, bare_port: int, real_port: int, control: Connection) -> None:
     """One worker process: does a round whenever it is told which, and says when it is done."""
     gradient, parameters = np.ones(plan.blocks * ELEMENTS, np.float32), np.empty(plan.blocks * ELEMENTS, np.float32)
-    pushed, pulled = _slices(gradient, plan.blocks), _slices(parameters, plan.blocks)
+    pushed, pulled = slices(gradient, plan.blocks), slices(parameters, plan.blocks)
     bare = socket.create_connection((HOST, bare_port))
     bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     key = data_key(SERVER_KEY, rank, "w")
@@ -157,7 +156,7 @@ def work(plan: Plan, rank: int, bare_port: int, real_port: int, control: Connect
                 stamp = Header(op=Op.PUSH, generation=1, placement=1, iteration=version, rank=rank, samples=16)
                 real.push(dict(pushed), stamp)
                 version += 1
-                real.pull(dict(pulled), version=version, placement=1)
+                real.pull(dict(pulled), Header(op=Op.PULL, iteration=version, placement=1))
         control.send(time.process_time() - cpu_s)
     bare.close()
     real.close()
@@ -165,10 +164,9 @@ def work(plan: Plan, rank: int, bare_port: int, real_port: int, control: Connect
 
 def measure(plan: Plan, tell: Callable[[str], None]) -> Figures:
     """Run all rounds and sum them up."""
-    context = multiprocessing.get_context("spawn")
     gigabytes = plan.round_bytes / 1e9
     rounds: list[tuple[Round, Round]] = []
-    with _running(plan, context) as kinds:
+    with _running(plan) as kinds:
         for kind in kinds:
             kind.run()  # memory is touched and threads are up before anything is timed
         for number in range(plan.rounds):
@@ -191,32 +189,15 @@ def measure(plan: Plan, tell: Callable[[str], None]) -> Figures:
 
 
 @contextmanager
-def _running(plan: Plan, context: SpawnContext) -> Iterator[tuple["Kind", "Kind"]]:
+def _running(plan: Plan) -> Iterator[tuple["Kind", "Kind"]]:
     """Both servers and all workers, ready; ended afterwards."""
-    controls: list[Connection] = []
-    processes: list[SpawnProcess] = []
-
-    def start(target: Callable[..., None], *args: object) -> Connection:
-        near, far = context.Pipe()
-        process = context.Process(target=target, args=(plan, *args, far), daemon=True)
-        process.start()
-        controls.append(near)
-        processes.append(process)
-        return near
-
-    try:
-        servers = [start(serve_bare), start(serve_real)]
+    with crew() as start:
+        servers = [start(serve_bare, plan), start(serve_real, plan)]
         ports = [server.recv() for server in servers]
-        workers = [start(work, rank, *ports) for rank in range(plan.workers)]
+        workers = [start(work, plan, rank, *ports) for rank in range(plan.workers)]
         for worker in workers:
             worker.recv()
         yield Kind("bare", servers[0], workers), Kind("server", servers[1], workers)
-        for control in reversed(controls):
-            control.send("end")
-    finally:
-        for process in processes:
-            process.join(5.0)
-            process.kill()
 
 
 def _fail(error: Exception) -> None:
@@ -232,9 +213,9 @@ def _answer_cpu(control: Connection) -> None:
 def _serve_bytes(connected: socket.socket, blocks: list[memoryview]) -> None:
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     buffer = memoryview(bytearray(BLOCK_BYTES))
-    while _receive(connected, buffer):
+    while receive(connected, buffer):
         for _ in blocks[1:]:
-            _receive(connected, buffer)
+            receive(connected, buffer)
         for block in blocks:
             connected.sendall(block)
 
@@ -243,10 +224,11 @@ def _bare_iteration(bare: socket.socket, pushed: dict[int, memoryview], pulled: 
     for block in pushed.values():
         bare.sendall(block)
     for room in pulled.values():
-        _receive(bare, room)
+        receive(bare, room)
 
 
-def _receive(connected: socket.socket, room: memoryview) -> bool:
+def receive(connected: socket.socket, room: memoryview) -> bool:
+    """Fill ``room``; False where the other end has ended."""
     while room:
         got = connected.recv_into(room, len(room), socket.MSG_WAITALL)
         if not got:
@@ -255,7 +237,8 @@ def _receive(connected: socket.socket, room: memoryview) -> bool:
     return True
 
 
-def _slices(vector: "np.ndarray[tuple[int], np.dtype[np.float32]]", blocks: int) -> dict[int, memoryview]:
+def slices(vector: "np.ndarray[tuple[int], np.dtype[np.float32]]", blocks: int) -> dict[int, memoryview]:
+    """The memory of each block, as bytes."""
     return {i: vector[i * ELEMENTS : (i + 1) * ELEMENTS].data.cast("B") for i in range(blocks)}
 
 

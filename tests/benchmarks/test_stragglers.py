@@ -12,3 +12,4 @@ def test_lasting_stragglers_are_found_and_little_else_is(setting: Setting) -> No
     assert (score.labels, score.flags) > (20, 20)
     assert score.recall >= 0.9
     assert score.precision >= 0.9
+    assert score.waiting == 0

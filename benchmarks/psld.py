@@ -1,0 +1,168 @@
+"""PSLD against MXNet's placement, round robin and proportional shares, on servers of which one is thin.
+
+    python -m benchmarks.psld [--iterations 60] [--scale 0.002] [--json]
+
+Real jobs, one after another: 4 workers that push and pull the parameters of VGG16 (each tensor scaled down), 4 servers
+with emulated links of which one has a tenth of the others' speed, lastingly or for the second quarter of the
+iterations. Same samples, seeds and step everywhere; the links are so thin that they, and not this machine's processors,
+make the time. Told are the length of an iteration in each quarter (median; of the slowest worker), the
+whole job's against MXNet's, and what the changes of placement cost: the longest pause of a worker, beside what a
+restart of the job costs, which is what a change through a checkpoint takes at least. Bar: a tenth of that.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from benchmarks.live import Live, Outcome, live
+
+PLACEMENTS = ("mxnet", "round-robin", "proportional", "psld", "psld-lpt")
+WORKERS = SERVERS = 4
+LINK = 16e6
+"""Bytes per second, each way."""
+
+THIN = LINK / 10
+PAUSE_BAR = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One placement under one disturbance; seconds."""
+
+    disturbance: str
+    placement: str
+    total_s: float
+    quarters_s: list[float]
+    speedup: float
+    """Over MXNet's placement: its total by this one's."""
+    changes: int
+    moved: int
+    """Blocks, over all changes."""
+    paused_s: float | None
+    """The longest of a worker by one change; None without a change that was measured."""
+    start_s: float
+    loss: float | None
+
+
+def link_of(disturbance: str, iterations: int) -> dict[str, Any]:
+    """The thin server's link."""
+    if disturbance == "lasting":
+        return {"bytes_per_second": THIN}
+    changes = [
+        {"iteration": iterations // 4, "bytes_per_second": THIN},
+        {"iteration": iterations // 2, "bytes_per_second": LINK},
+    ]
+    return {"bytes_per_second": LINK, "changes": changes}
+
+
+def spec_of(disturbance: str, placement: str, iterations: int, scale: float) -> dict[str, Any]:
+    """The job: blocks are scaled like the tensors, so there are as many as of the whole network."""
+    chosen: dict[str, Any] = {"name": placement, "block_bytes": max(4096, int(4 * 2**20 * scale))}
+    if placement == "mxnet":
+        chosen["large"] = max(1, int(1_000_000 * scale))
+    elif placement != "round-robin":
+        chosen["every"] = 5
+    return {
+        "name": f"{disturbance}-{placement}",
+        "workload": {"name": "vgg16-shape", "dataset": "none", "options": {"scale": scale}},
+        "workers": WORKERS,
+        "servers": SERVERS,
+        "batch_size": 8,
+        "synchronization": {"placement": chosen},
+        "emulate_servers": [*[{"bytes_per_second": LINK}] * (SERVERS - 1), link_of(disturbance, iterations)],
+        "optimizer": {"name": "sgd", "lr": 0.01},
+        "evaluate": {"every": 1000},
+        "stop": {"iterations": iterations},
+        "seed": 7,
+    }
+
+
+def measure(plan: argparse.Namespace) -> dict[str, Any]:
+    """Run all jobs."""
+    rows: list[Row] = []
+    with live([100_000.0] * WORKERS, server_slots=SERVERS) as jobs:
+        for disturbance in ("lasting", "transient"):
+            baseline: Row | None = None
+            for placement in PLACEMENTS:
+                row = _row(jobs, disturbance, placement, plan, baseline)
+                baseline = baseline or row
+                rows.append(row)
+                if not plan.json:
+                    _say(_line(row))
+    return {"rows": [asdict(row) for row in rows], "failures": _failures(rows)}
+
+
+def _row(jobs: Live, disturbance: str, placement: str, plan: argparse.Namespace, baseline: Row | None) -> Row:
+    outcome = jobs.run(spec_of(disturbance, placement, plan.iterations, plan.scale))
+    seconds = outcome.iteration_s
+    quarter = max(1, len(seconds) // 4)
+    total_s = sum(seconds)
+    moves = outcome.of_kind("move-blocks")
+    return Row(
+        disturbance=disturbance,
+        placement=placement,
+        total_s=round(total_s, 3),
+        quarters_s=[round(median(seconds[at * quarter : (at + 1) * quarter]), 4) for at in range(4)],
+        speedup=round(baseline.total_s / total_s, 2) if baseline else 1.0,
+        changes=len(moves),
+        moved=sum(len(move["payload"]["moves"]) for move in moves),
+        paused_s=_longest_pause(outcome),
+        start_s=round(outcome.start_s, 2),
+        loss=outcome.job["loss"],
+    )
+
+
+def _longest_pause(outcome: Outcome) -> float | None:
+    pauses = [float(row["payload"]["paused_s"]) for row in outcome.of_kind("measure-placement")]
+    return round(max(pauses), 4) if pauses else None
+
+
+def _failures(rows: list[Row]) -> list[str]:
+    failures = [
+        f"{row.disturbance} {row.placement}: a worker was held up {row.paused_s:.3f} s by a change,"
+        f" more than {PAUSE_BAR:.0%} of a restart ({row.start_s:.2f} s)"
+        for row in rows
+        if row.paused_s is not None and row.paused_s > PAUSE_BAR * row.start_s
+    ]
+    losses = [row.loss for row in rows if row.loss is not None]
+    if losses and max(losses) - min(losses) > 1e-3 * max(losses):
+        failures.append(f"final losses differ: {min(losses):.6g} to {max(losses):.6g}")
+    return failures
+
+
+def _line(row: Row) -> str:
+    quarters = " ".join(f"{seconds * 1000:7.0f}" for seconds in row.quarters_s)
+    paused = "      -" if row.paused_s is None else f"{row.paused_s * 1000:5.0f} ms"
+    return (
+        f"{row.disturbance:10} {row.placement:13} {row.total_s:7.1f} s {row.speedup:5.2f} x   {quarters} ms   "
+        f"{row.changes:2} changes, {row.moved:3} blocks, paused {paused}, start {row.start_s:.1f} s"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; 0 if every bar is reached, else 1."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--scale", type=float, default=0.002, help="of each tensor of VGG16 (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    given = parser.parse_args(arguments)
+    if not given.json:
+        _say("disturbance placement        total  over mxnet   median iteration in each quarter       changes")
+    document = measure(given)
+    if given.json:
+        _say(json.dumps(document))
+    for failure in document["failures"] if not given.json else []:
+        _say(f"MISSED: {failure}")
+    return 1 if document["failures"] else 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,35 @@
+"""Live experiments of the papers' systems beside their baselines, by name.
+
+python -m benchmarks.training NAME [its options]
+"""
+
+import sys
+from importlib import import_module
+from typing import Final
+
+EXPERIMENTS: Final = {
+    "a-bsp": "benchmarks.papers:a-bsp",
+    "lb-bsp": "benchmarks.papers:lb-bsp",
+    "psld": "benchmarks.psld",
+    "psp": "benchmarks.papers:psp",
+}
+"""From a name to the module whose ``main`` runs it, and the argument that it is given first, if any."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the experiment that the first argument names; its exit code, or 2 where there is none."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] in (["-h"], ["--help"]):
+        sys.stdout.write(f"usage: bench training {'|'.join(sorted(EXPERIMENTS))} [its options; --help lists them]\n")
+        return 0
+    if not given or given[0] not in EXPERIMENTS:
+        found = given[0] if given else "none"
+        sys.stderr.write(f"training: found {found}, expected one of {', '.join(sorted(EXPERIMENTS))}\n")
+        return 2
+    module, _, first = EXPERIMENTS[given[0]].partition(":")
+    code: int = import_module(module).main([*([first] if first else []), *given[1:]])
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,44 @@
+"""Benchmarks can be run by their names."""
+
+import subprocess
+import sys
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from benchmarks import training
+from controlplane.runtime.management.commands.bench import STANDALONE, Command, module_of
+
+
+@pytest.mark.parametrize("name", STANDALONE)
+def test_every_name_is_a_module_that_can_be_run(name: str) -> None:
+    assert callable(import_module(module_of(name)).main)
+
+
+def test_every_experiment_is_a_module_that_can_be_run() -> None:
+    modules = {named.partition(":")[0] for named in training.EXPERIMENTS.values()}
+    assert all(callable(import_module(module).main) for module in modules)
+
+
+def test_an_unknown_experiment_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert training.main(["sorting"]) == 2
+    assert "training: found sorting, expected one of a-bsp, lb-bsp, psld, psp" in capsys.readouterr().err
+
+
+def test_help_names_the_experiments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert training.main(["--help"]) == 0
+    assert "a-bsp|lb-bsp|psld|psp" in capsys.readouterr().out
+
+
+def test_the_command_hands_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[list[str]] = []
+
+    def note(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        run.append(command)
+        return subprocess.CompletedProcess(command, 3)
+
+    monkeypatch.setattr(subprocess, "run", note)
+    with pytest.raises(SystemExit) as ended:
+        Command().run_from_argv(["manage.py", "bench", "prediction-cost", "--workers", "2"])
+    assert (ended.value.code, run) == (3, [[sys.executable, "-m", "benchmarks.prediction_cost", "--workers", "2"]])

@@ -1,0 +1,67 @@
+"""What the training benches make of records, and that their jobs are accepted."""
+
+import pytest
+
+from benchmarks.papers import EXPERIMENTS, table
+from benchmarks.records import Record
+from controlplane.jobs.validation import validated_spec
+
+
+def record(label: str, iteration_s: float, *, accuracy: float = 0.95, losses: tuple[float, ...] = (2.0, 0.5)) -> Record:
+    """Two workers, 40 iterations of 10 samples each, scored at the beginning and at iteration 20."""
+    row = {k: {0: iteration_s, 1: iteration_s} for k in range(40)}
+    series = {
+        "iteration_s": row,
+        "waiting_s": {k: {0: 0.0, 1: iteration_s / 2} for k in row},
+        "compute_s": {k: {0: 0.1, 1: 0.05} for k in row},
+        "samples": {k: {0: 10.0, 1: 10.0} for k in row},
+    }
+    scored = dict(zip((0, 20), losses, strict=False))
+    return Record(label=label, series=series, accuracy={0: 0.1, 40: accuracy}, loss=scored, speeds={0: 100.0, 1: 100.0})
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_job_of_an_experiment_is_accepted(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    for choices in experiment.runs.values():
+        spec = validated_spec({**experiment.job, "name": "x", "synchronization": dict(choices)})
+        assert (spec.workers, spec.servers) == (len(experiment.speeds), experiment.servers)
+
+
+def test_lb_bsp_is_judged_by_the_time_of_an_iteration_at_equal_accuracy() -> None:
+    rows, failures = EXPERIMENTS["lb-bsp"].judge(
+        [record("BSP", 0.2), record("fast", 0.1), record("off", 0.3, accuracy=0.9)]
+    )
+    assert [row["to_baseline"] for row in rows] == pytest.approx([1.0, 0.5, 1.5])
+    assert failures == [
+        "off: final accuracy is 5.00 points from BSP's",
+        "off: 1.50 of BSP's iteration time, expected less than 1",
+    ]
+
+
+def test_a_bsp_is_judged_by_the_time_to_the_same_loss() -> None:
+    runs = [record("BSP", 0.2), record("A-BSP", 0.1), record("never", 0.1, losses=(2.0, 1.0))]
+    rows, failures = EXPERIMENTS["a-bsp"].judge(runs)
+    assert [row["to_loss_s"] for row in rows] == [pytest.approx(4.0), pytest.approx(2.0), None]
+    assert failures == ["never: never came to a loss of 0.6"]
+
+
+def test_psp_is_judged_by_updates_in_the_same_time() -> None:
+    rows, failures = EXPERIMENTS["psp"].judge([record("BSP", 0.2), record("ASP", 0.1), record("slow", 0.4)])
+    assert [row["to_baseline"] for row in rows] == pytest.approx([1.0, 2.0, 0.5])
+    assert failures == ["slow: fewer updates per second than BSP"]
+
+
+def test_what_took_longer_than_the_emulated_machine_is_an_overrun() -> None:
+    assert record("x", 0.2).overruns == 0.0
+    slow = record("x", 0.2)
+    slow.series["compute_s"][39][0] = 0.12  # type: ignore[index]
+    assert slow.overruns == pytest.approx(1 / 76)
+
+
+def test_the_table_shows_what_there_is() -> None:
+    rows, _ = EXPERIMENTS["a-bsp"].judge([record("BSP", 0.2), record("A-BSP", 0.1, losses=(2.0, 1.0))])
+    lines = table({"title": "A-BSP", "rows": rows, "notes": ["stated"]}).splitlines()
+    assert [line.split()[0] for line in lines] == ["A-BSP", "in", "BSP", "A-BSP", "stated"]
+    assert "4.0 s" in lines[2]
+    assert lines[3].split()[3] == "-"

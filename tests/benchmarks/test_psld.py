@@ -1,0 +1,43 @@
+"""What the experiment with placements submits, and what it says."""
+
+import argparse
+from typing import Any
+
+import pytest
+
+from benchmarks import psld
+from benchmarks.live import Outcome
+from controlplane.jobs.validation import validated_spec
+
+
+@pytest.mark.parametrize("disturbance", ["lasting", "transient"])
+@pytest.mark.parametrize("placement", psld.PLACEMENTS)
+def test_every_job_can_be_submitted_and_has_one_thin_server(disturbance: str, placement: str) -> None:
+    spec = validated_spec(psld.spec_of(disturbance, placement, 40, 0.002))
+    assert spec.emulate_servers is not None
+    assert [link.at(15) for link in spec.emulate_servers] == [psld.LINK] * 3 + [psld.THIN]
+    assert (spec.emulate_servers[3].at(30) == psld.LINK) == (disturbance == "transient")
+
+
+class Jobs:
+    """Answers as if every job had run."""
+
+    def run(self, document: dict[str, Any]) -> Outcome:
+        adaptive = "psld" in document["name"]
+        seconds = [1.0] * 10 + [0.25 if adaptive else 1.0] * 30
+        moved = [{"kind": "move-blocks", "payload": {"moves": {"1": [3, 0], "2": [3, 1]}}}]
+        measured = [{"kind": "measure-placement", "payload": {"paused_s": 0.5}}]
+        job = {"created_at": "2026-03-02T09:30:00Z", "started_at": "2026-03-02T09:30:04Z", "loss": 0.5}
+        return Outcome(job=job, iteration_s=seconds, decisions=[*moved, *measured] if adaptive else [])
+
+
+def test_rows_tell_gain_moves_and_pause() -> None:
+    plan = argparse.Namespace(iterations=40, scale=0.002)
+    base = psld._row(Jobs(), "lasting", "mxnet", plan, None)  # type: ignore[arg-type]
+    row = psld._row(Jobs(), "lasting", "psld", plan, base)  # type: ignore[arg-type]
+    assert (base.total_s, base.speedup, base.paused_s) == (40.0, 1.0, None)
+    assert (row.total_s, row.speedup, row.changes, row.moved, row.paused_s) == (17.5, 2.29, 1, 2, 0.5)
+    assert row.quarters_s == [1.0, 0.25, 0.25, 0.25]
+    assert psld._failures([base, row]) == [
+        "lasting psld: a worker was held up 0.500 s by a change, more than 10% of a restart (4.00 s)"
+    ]
