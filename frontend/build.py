@@ -1,11 +1,11 @@
-"""From a figure's name, a job and a query string to JSON: reads, draws, and keeps the result while nothing moves.
+"""From a figure's name, its jobs and a query string to JSON: reads, draws, and keeps the result while nothing moves.
 
-A figure is a function of (name, job, how far ingest has come, view), and so is its entity tag: all viewers of a job
+A figure is a function of (name, jobs, how far ingest has come, view), and so is its entity tag: all viewers of a job
 share one drawing of each tick.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,9 +13,11 @@ from django.core.cache import cache
 
 from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Cursor
-from frontend.figures import FIGURES
+from frontend.figures import COMPARISONS, FIGURES, FigureKind
 from frontend.figures.rows import View
 from frontend.figures.theme import THEMES
+from frontend.figures.timeline import chrome_trace
+from frontend.queries import comparison, heat, placement, timeline
 from frontend.queries import figures as queries
 
 EDITION = 1
@@ -26,14 +28,17 @@ KEPT_S = 600
 READERS: dict[str, Callable[[Job, View], Any]] = {
     "traces": queries.traces,
     "convergence": queries.convergence,
+    "heat": heat.heat,
+    "placement": placement.placements,
+    "window": timeline.window,
 }
 
 
 class UnknownFigure(LookupError):
     """There is no figure of that name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"figure {name!r}: no such figure; there are {', '.join(sorted(FIGURES))}")
+    def __init__(self, name: str, kinds: Mapping[str, FigureKind]) -> None:
+        super().__init__(f"figure {name!r}: no such figure; there are {', '.join(sorted(kinds))}")
 
 
 class FigureQueryError(ValueError):
@@ -51,14 +56,28 @@ def build_figure(name: str, job: Job, query: Mapping[str, str]) -> bytes:
         UnknownFigure: naming those there are.
         FigureQueryError: naming the parameter.
     """
-    view = _view(name, query)
-    key = _tag(name, job, view)
-    body: bytes | None = cache.get(key)
-    if body is None:
-        kind = FIGURES[name]
-        body = msgspec.json.encode(kind.draw(READERS[kind.rows](job, view), view))
-        cache.set(key, body, KEPT_S)
-    return body
+    view = _view(FIGURES, name, query)
+    kind = FIGURES[name]
+    return _kept(_tag(name, [job], view), lambda: kind.draw(READERS[kind.rows](job, view), view))
+
+
+def build_comparison(name: str, query: Mapping[str, str]) -> bytes:
+    """A figure of several jobs, those that ``query`` names in ``jobs``, as plotly JSON.
+
+    Raises:
+        As ``build_figure``.
+    """
+    view, jobs = _view(COMPARISONS, name, query), compared_jobs(query.get("jobs", ""))
+    return _kept(_tag(name, jobs, view), lambda: COMPARISONS[name].draw(comparison.compared(jobs, view), view))
+
+
+def build_trace(job: Job, query: Mapping[str, str]) -> bytes:
+    """The timeline's window as a trace, as JSON.
+
+    Raises:
+        FigureQueryError: naming the parameter.
+    """
+    return msgspec.json.encode(chrome_trace(timeline.window(job, _view(FIGURES, "timeline", query)), job.pk))
 
 
 def figure_etag(name: str, job: Job, query: Mapping[str, str]) -> str:
@@ -67,19 +86,72 @@ def figure_etag(name: str, job: Job, query: Mapping[str, str]) -> str:
     Raises:
         As ``build_figure``.
     """
-    return f'"{_tag(name, job, _view(name, query))}"'
+    return f'"{_tag(name, [job], _view(FIGURES, name, query))}"'
 
 
-def _view(name: str, query: Mapping[str, str]) -> View:
-    if name not in FIGURES:
-        raise UnknownFigure(name)
-    theme, axes = query.get("theme", "light"), FIGURES[name].x
-    if theme not in THEMES:
-        raise FigureQueryError("theme", theme, f"one of {', '.join(THEMES)}")
-    x = query.get("x", axes[0])
-    if x not in axes:
-        raise FigureQueryError("x", x, f"one of {', '.join(axes)}")
-    return View(theme=theme, x=x, ranks=_ranks(query.get("ranks", "")))
+def comparison_etag(name: str, query: Mapping[str, str]) -> str:
+    """The same of what ``build_comparison`` would give."""
+    jobs = compared_jobs(query.get("jobs", ""))
+    return f'"{_tag(name, jobs, _view(COMPARISONS, name, query))}"'
+
+
+def compared_jobs(text: str) -> list[Job]:
+    """The jobs of a comparison, in the order in which they are named.
+
+    Raises:
+        FigureQueryError: if these are not 2 to 6 jobs that exist.
+    """
+    numbers = list(dict.fromkeys(part for part in text.split(",") if part))
+    expected = f"{comparison.LEAST} to {comparison.MOST} numbers of jobs separated by commas, such as 3,5"
+    fine = all(part.isdecimal() and len(part) < 18 for part in numbers)
+    if not fine or not comparison.LEAST <= len(numbers) <= comparison.MOST:
+        raise FigureQueryError("jobs", text[:80], expected)
+    found = Job.objects.in_bulk([int(part) for part in numbers])
+    missing = [part for part in numbers if int(part) not in found]
+    if missing:
+        raise FigureQueryError("jobs", ", ".join(missing), "jobs that exist")
+    return [found[int(part)] for part in numbers]
+
+
+def _kept(key: str, draw: Callable[[], Any]) -> bytes:
+    body: bytes | None = cache.get(key)
+    if body is None:
+        body = msgspec.json.encode(draw())
+        cache.set(key, body, KEPT_S)
+    return body
+
+
+def _view(kinds: Mapping[str, FigureKind], name: str, query: Mapping[str, str]) -> View:
+    if name not in kinds:
+        raise UnknownFigure(name, kinds)
+    kind = kinds[name]
+    picked = {option.name: _pick(query, option.name, tuple(option.values)) for option in kind.options}
+    if kind.windowed:
+        picked["first"] = _whole(query, "first", 0, 10**9)
+        picked["count"] = _whole(query, "count", 1, timeline.MAX_ITERATIONS) or 0
+    return View(
+        theme=_pick(query, "theme", tuple(THEMES)),
+        x=_pick(query, "x", kind.x),
+        ranks=_ranks(query.get("ranks", "")),
+        **picked,
+    )
+
+
+def _pick(query: Mapping[str, str], field: str, allowed: Sequence[str]) -> Any:
+    """One of the values that are allowed, the first where none is named."""
+    found = query.get(field, allowed[0])
+    if found not in allowed:
+        raise FigureQueryError(field, found, f"one of {', '.join(allowed)}")
+    return found
+
+
+def _whole(query: Mapping[str, str], field: str, least: int, most: int) -> int | None:
+    found = query.get(field, "")
+    if not found:
+        return None
+    if not (found.isdecimal() and len(found) < 11 and least <= int(found) <= most):
+        raise FigureQueryError(field, found, f"a whole number from {least} to {most}")
+    return int(found)
 
 
 def _ranks(text: str) -> tuple[int, ...]:
@@ -89,7 +161,9 @@ def _ranks(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def _tag(name: str, job: Job, view: View) -> str:
-    cursors = Cursor.objects.filter(job=job).order_by("stream").values_list("stream", "incarnation", "position")
-    parts = (EDITION, name, job.pk, job.state, job.iteration, str(job.started_at), *cursors, view)
+def _tag(name: str, jobs: Sequence[Job], view: View) -> str:
+    copied = Cursor.objects.filter(job__in=[job.pk for job in jobs], stream__in=("events", "commands"))
+    cursors = copied.order_by("job", "stream")
+    states = [(job.pk, job.state, job.iteration, str(job.started_at)) for job in jobs]
+    parts = (EDITION, name, states, *cursors.values_list("job", "stream", "incarnation", "position"), view)
     return f"figure-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"

@@ -18,6 +18,7 @@ _DIGITS: dict[str, Any] = {
     },
     "optimizer": {"name": "sgd", "lr": 0.1},
     "evaluate": {"every": 20},
+    "checkpoint": {"every": 100},
     "stop": {"iterations": 400, "accuracy": 0.95},
     "seed": 7,
 }
@@ -43,14 +44,14 @@ PREDICTOR = "synchronization.batching.predictor"
 
 
 def options() -> dict[str, list[str]]:
-    """What can be chosen where, by the field's path in a spec: only what workers and servers carry out."""
-    live = [entry for entry in registry.catalogue() if entry.live]
+    """What can be chosen where, by the field's path in a spec."""
+    entries = registry.catalogue()
     choices = {
-        f"synchronization.{question}.name": [entry.name for entry in live if entry.question == question]
+        f"synchronization.{question}.name": [entry.name for entry in entries if entry.question == question]
         for question in CHOICES
     }
     usual = _DIGITS["synchronization"]["batching"]["predictor"]
-    predictors = [entry.name for entry in live if entry.question == "prediction"]
+    predictors = [entry.name for entry in entries if entry.question == "prediction"]
     return choices | {PREDICTOR: sorted(predictors, key=lambda name: (name != usual, name))}
 
 

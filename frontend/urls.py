@@ -1,9 +1,9 @@
 """Addresses of pages and of their live parts."""
 
 from django.contrib.auth.views import LogoutView
-from django.urls import path
+from django.urls import path, re_path
 
-from frontend.views import jobs, login, machines, overview
+from frontend.views import audit, comparison, exports, jobs, login, machines, overview
 
 urlpatterns = [
     path("", overview.overview_page, name="overview"),
@@ -15,6 +15,11 @@ urlpatterns = [
     path("jobs/new/", jobs.submit_page, name="submit"),
     path("jobs/<int:job_id>/", jobs.job_page, name="job"),
     path("jobs/<int:job_id>/live/", jobs.job_live, name="job-live"),
+    re_path(
+        r"^jobs/(?P<job_id>\d+)/decisions\.(?P<form>csv|json)$", exports.decisions_export, name="job-decisions-export"
+    ),
+    path("audit/", audit.audit, name="audit"),
+    path("compare/", comparison.comparison_page, name="comparison"),
     path("workers/", machines.machines_page, name="machines"),
     path("workers/live/", machines.machines_live, name="machines-live"),
     path("workers/enrolment/", machines.enrolment, name="enrolment"),

@@ -1,5 +1,5 @@
 """Figures: pure functions from rows to plain plotly dicts. No Django, no clock; ``frontend.build`` reads for them."""
 
-from frontend.figures.table import FIGURES, FigureKind
+from frontend.figures.table import COMPARISONS, FIGURES, FigureKind
 
-__all__ = ["FIGURES", "FigureKind"]
+__all__ = ["COMPARISONS", "FIGURES", "FigureKind"]

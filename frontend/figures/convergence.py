@@ -16,7 +16,7 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
     if not len(rows.iteration) and not len(rows.scored_iteration):
         return empty(name, "Loss and accuracy appear with the first reported iteration and the first evaluation.")
     theme = THEMES[view.theme]
-    x, scored_x = _x(rows, view)
+    x, scored_x = x_of(rows, view)
     drawn_x, drawn_y = extremes(x, rows.loss, budget(3))
     return {
         "data": [
@@ -72,7 +72,8 @@ def _target(target: float | None, theme: Theme) -> dict[str, Any]:
     return {"shapes": [rule | {"line": {"color": theme.muted, "width": 1, "dash": "dot"}}], "annotations": [note]}
 
 
-def _x(rows: Convergence, view: View) -> tuple[Numbers, Numbers]:
+def x_of(rows: Convergence, view: View) -> tuple[Numbers, Numbers]:
+    """Where the training losses and where the scores stand on the view's axis."""
     if view.x == "iteration":
         return rows.iteration, rows.scored_iteration
     if view.x == "samples":

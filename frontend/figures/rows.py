@@ -59,6 +59,96 @@ class Convergence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One of several jobs that are laid side by side."""
+
+    job: int
+    label: str
+    learned: Convergence
+    iteration_s: Floats
+    """Lengths of its iterations (means over the workers), in any order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """One metric of every worker over the iterations, as a matrix: a row per worker, a column per ``width`` iterations.
+
+    A cell is the highest value within its column's iterations, so that merging hides no spike; NaN where the worker
+    reported none.
+    """
+
+    ranks: tuple[int, ...]
+    labels: tuple[str, ...]
+    first: Integers
+    """The first iteration of each column."""
+    width: int
+    values: Floats
+    """Times in seconds, shares in samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """One worker in one iteration: when it ended, and its phases, all in seconds of the job's time."""
+
+    rank: int
+    iteration: int
+    ended_s: float
+    compute_s: float
+    push_s: float
+    pull_s: float
+    waiting_s: float
+    coordination_s: float
+    samples: int
+
+    @property
+    def whole_s(self) -> float:
+        """The length of the iteration."""
+        return self.compute_s + self.push_s + self.pull_s + self.waiting_s + self.coordination_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A few iterations of some workers, one by one."""
+
+    stays: tuple[Stay, ...]
+    ranks: tuple[int, ...]
+    roster: int
+    first: int
+    last: int
+    """The last iteration shown, inclusive."""
+    newest: int
+    """The last one that there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What one server holds, and how long one worker's exchange with it takes."""
+
+    server: int
+    blocks: tuple[tuple[int, int], ...]
+    """(index, bytes) of each block."""
+    push_s: float | None
+    pull_s: float | None
+    """Means as of now; None where nothing was measured."""
+
+    @property
+    def held_bytes(self) -> int:
+        """All its blocks together."""
+        return sum(size for _, size in self.blocks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placements:
+    """Where the parameters are, and where they were before they moved last."""
+
+    now: tuple[Holding, ...]
+    before: tuple[Holding, ...]
+    """Empty where nothing has moved yet."""
+    version: int
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """How a reader asked to see a figure."""
 
@@ -66,3 +156,10 @@ class View:
     x: str = ""
     """Name of the x axis; the figure's first where empty."""
     ranks: tuple[int, ...] = field(default=())
+    metric: str = ""
+    scale: str = ""
+    """Where a figure has such options, the one that was picked; its first where empty."""
+    first: int | None = None
+    """Where a figure shows a window of iterations, its first one; None: the latest."""
+    count: int = 0
+    """Iterations in the window; 0: as many as the figure shows by itself."""

@@ -1,12 +1,27 @@
 """From a figure's name to how it is drawn and which x axes it has: explicit, so that nothing is found by accident."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from frontend.figures.comparison import compared_learning, compared_lengths
 from frontend.figures.convergence import convergence
+from frontend.figures.heat import METRICS, SCALES, heat_map
+from frontend.figures.placement import MOMENTS, block_map, server_exchanges
 from frontend.figures.rows import View
+from frontend.figures.timeline import timeline
 from frontend.figures.workers import batch_sizes, iteration_times
+
+AXES = {"iteration": "Iteration", "time": "Time", "samples": "Samples", "length": "Length", "server": "Server"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One choice that a reader of a figure has: a query parameter and the words of its values, the default first."""
+
+    name: str
+    title: str
+    values: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +32,16 @@ class FigureKind:
     rows: str
     x: tuple[str, ...]
     draw: Callable[[Any, View], dict[str, Any]]
+    options: tuple[Option, ...] = ()
+    """Besides the axis: ``metric`` and ``scale``."""
+    windowed: bool = False
+    """Whether it shows a window of iterations, to be moved."""
+
+    @property
+    def switches(self) -> tuple[Option, ...]:
+        """All that a reader can choose, where there is more than one value."""
+        axis = Option(name="x", title="Horizontal axis", values={name: AXES[name] for name in self.x})
+        return tuple(option for option in (*self.options, axis) if len(option.values) > 1)
 
 
 FIGURES: dict[str, FigureKind] = {
@@ -25,4 +50,35 @@ FIGURES: dict[str, FigureKind] = {
     "convergence": FigureKind(
         title="Loss and accuracy", rows="convergence", x=("time", "iteration", "samples"), draw=convergence
     ),
+    "heat-map": FigureKind(
+        title="Every worker, every iteration",
+        rows="heat",
+        x=("iteration",),
+        draw=heat_map,
+        options=(
+            Option(name="metric", title="Metric", values=METRICS),
+            Option(name="scale", title="Scale", values=SCALES),
+        ),
+    ),
+    "block-map": FigureKind(
+        title="Which server holds what",
+        rows="placement",
+        x=("server",),
+        draw=block_map,
+        options=(Option(name="scale", title="When", values=MOMENTS),),
+    ),
+    "server-exchanges": FigureKind(
+        title="What an exchange with each server takes", rows="placement", x=("server",), draw=server_exchanges
+    ),
+    "timeline": FigureKind(title="Iteration by iteration", rows="window", x=("time",), draw=timeline, windowed=True),
 }
+
+COMPARISONS: dict[str, FigureKind] = {
+    "learning": FigureKind(
+        title="Loss and accuracy", rows="compared", x=("time", "iteration", "samples"), draw=compared_learning
+    ),
+    "iteration-lengths": FigureKind(
+        title="How long iterations take", rows="compared", x=("length",), draw=compared_lengths
+    ),
+}
+"""Figures of several jobs together."""

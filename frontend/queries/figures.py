@@ -1,18 +1,39 @@
-"""Columns for figures. Merged in the database so that no figure ever fetches more than ``MAX_ROWS`` rows."""
+"""Columns for figures: from rollups and chunks of columns, never from rows, and merged so that none has too many."""
 
-from datetime import datetime
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from django.db.models import Avg, Count, F, FloatField, Max, Min, QuerySet, Sum, Value
+from django.db.models import QuerySet
 from numpy.typing import NDArray
 
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import parse_spec
-from controlplane.telemetry.models import Evaluation, Report
+from controlplane.telemetry.columns import WIDTHS
+from controlplane.telemetry.history import (
+    Span,
+    Windows,
+    has_detail,
+    quotient,
+    read_columns,
+    read_windows,
+    width_for,
+)
+from controlplane.telemetry.metrics import BUSY
+from controlplane.telemetry.models import Evaluation
 from frontend.figures.rows import Convergence, Traces, View, WorkerTrace
 
-MAX_ROWS = 20_000
+MAX_WINDOWS = 20_000
+"""Over all workers of one figure."""
+
+MAX_SUMMED = 100_000
+"""Over all workers, where they are summed up to one line."""
+
+MAX_SCORES = 20_000
+
+TRACED = ("at_ms", "samples", *BUSY, "waiting_s", "coordination_s")
+LEARNED = ("at_ms", "samples", "scored_samples", "scored_loss")
+
 MAX_WORKERS = 16
 """Workers in one figure; of a larger roster, the slowest and the fastest half each."""
 
@@ -23,134 +44,119 @@ RECENT = 20
 def traces(job: Job, view: View) -> Traces:
     """The workers' reports, iterations merged until they fit."""
     roster = parse_spec(job.spec).workers
-    ranks = view.ranks or _ranks(job, roster)
-    reports = Report.objects.filter(job=job, rank__in=ranks)
-    width = _width(reports, len(ranks))
-    columns = _columns(_merged_traces(reports, width), 10)
+    ranks = view.ranks or slowest_and_fastest(job, roster)
+    width = width_of(job, len(ranks), MAX_WINDOWS)
+    windows = read_windows(job.pk, width, ranks, TRACED)
     return Traces(
-        workers=tuple(_worker(job, rank, columns[:, columns[0] == rank]) for rank in ranks if rank in columns[0]),
+        workers=tuple(_worker(job, rank, windows[rank]) for rank in ranks if rank in windows),
         roster=roster,
         width=width,
-        reports=int(columns[8].sum()),
+        reports=sum(int(each.of("at_ms", "count").sum()) for each in windows.values()),
     )
 
 
 def convergence(job: Job, view: View) -> Convergence:
     """Training loss of all workers per iteration (merged until it fits) and every score."""
-    reports = Report.objects.filter(job=job)
-    loss = _columns(_merged_loss(reports, _width(reports, 1)), 5)
+    width = width_of(job, parse_spec(job.spec).workers, MAX_SUMMED)
+    loss = _over_workers(list(read_windows(job.pk, width, names=LEARNED).values()))
     scores = _columns(_newest(Evaluation.objects.filter(job=job)), 4)
-    samples = np.cumsum(loss[3])
+    samples = np.cumsum(loss.samples)
     return Convergence(
-        iteration=loss[0].astype(np.int64),
-        elapsed_s=_elapsed(job, loss[1]),
+        iteration=loss.first,
+        elapsed_s=_elapsed(job, loss.ended_ms),
         samples=samples.astype(np.int64),
-        loss=loss[2],
-        reports=int(loss[4].sum()),
+        loss=loss.mean,
+        reports=loss.reports,
         scored_iteration=scores[0].astype(np.int64),
         scored_elapsed_s=scores[1],
-        scored_samples=_samples_at(scores[0], loss[0], samples),
+        scored_samples=_samples_at(scores[0], loss.first, samples),
         scored_loss=scores[2],
         scored_accuracy=scores[3],
         target=parse_spec(job.spec).stop.accuracy,
     )
 
 
-def _ranks(job: Job, roster: int) -> tuple[int, ...]:
+class _Loss(NamedTuple):
+    """Of all workers together, window by window."""
+
+    first: NDArray[np.int64]
+    ended_ms: NDArray[np.float64]
+    samples: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    reports: int
+
+
+def _over_workers(windows: Sequence[Windows]) -> _Loss:
+    """Losses weighted by the samples behind them; windows without a sample are left out."""
+    if not windows:
+        none = np.empty(0)
+        return _Loss(np.empty(0, np.int64), none, none, none, 0)
+    first, place = np.unique(np.concatenate([each.first for each in windows]), return_inverse=True)
+
+    def summed(name: str, statistic: str = "sum") -> NDArray[np.float64]:
+        values = np.concatenate([each.of(name, statistic) for each in windows])
+        return np.bincount(place, weights=values, minlength=len(first)).astype(np.float64, copy=False)
+
+    ended_ms = np.full(len(first), -np.inf)
+    np.maximum.at(ended_ms, place, np.concatenate([each.of("at_ms", "max") for each in windows]))
+    samples, mean = summed("samples"), quotient(summed("scored_loss"), summed("scored_samples"))
+    kept = samples > 0
+    reports = int(summed("samples", "count")[kept].sum())
+    return _Loss(first[kept], ended_ms[kept], samples[kept], mean[kept], reports)
+
+
+def slowest_and_fastest(job: Job, roster: int) -> tuple[int, ...]:
     """All workers, or the slowest and fastest by time per sample over the last iterations."""
     if roster <= MAX_WORKERS:
         return tuple(range(roster))
-    recent = Report.objects.filter(job=job, iteration__gt=job.iteration - RECENT, samples__gt=0)
-    busy = Sum(F("compute_s") + F("push_s") + F("pull_s")) / Sum("samples", output_field=FloatField())
-    order = list(recent.values("rank").annotate(pace=busy).order_by("pace", "rank").values_list("rank", flat=True))
+    recent = Span(first=max(0, job.iteration - RECENT + 1))
+    found = read_columns(job.pk, ("samples", *BUSY), recent)
+    paces = {
+        rank: sum(each[name].sum() for name in BUSY) / each["samples"].sum()
+        for rank, each in found.items()
+        if each["samples"].sum()
+    }
+    order = sorted(paces, key=lambda rank: (paces[rank], rank))
     half = MAX_WORKERS // 2
     return tuple(sorted({*order[:half], *order[-half:]})) or tuple(range(MAX_WORKERS))
 
 
-def _width(reports: QuerySet[Report], workers: int) -> int:
-    """How many iterations to merge so that ``workers`` rows for each stretch stay within the bound."""
-    newest = reports.aggregate(newest=Max("iteration"))["newest"] or 0
-    return max(1, -(-(newest + 1) * workers // MAX_ROWS))
-
-
-def _merged_traces(reports: QuerySet[Report], width: int) -> Any:
-    return (
-        reports.values("rank", stretch=F("iteration") / Value(width))
-        .annotate(
-            first=Min("iteration"),
-            ended=Max("at"),
-            lowest=Min("samples"),
-            highest=Max("samples"),
-            compute=Avg("compute_s"),
-            communication=Avg(F("push_s") + F("pull_s")),
-            waiting=Avg("waiting_s"),
-            count=Count("id"),
-            coordination=Avg("coordination_s"),
-        )
-        .order_by("rank", "stretch")
-        .values_list(
-            "rank",
-            "first",
-            "ended",
-            "lowest",
-            "highest",
-            "compute",
-            "communication",
-            "waiting",
-            "count",
-            "coordination",
-        )[: 2 * MAX_ROWS]
-    )
-
-
-def _merged_loss(reports: QuerySet[Report], width: int) -> Any:
-    weighted = Sum(F("loss") * F("samples"), output_field=FloatField()) / Sum("samples", output_field=FloatField())
-    return (
-        reports.filter(samples__gt=0)
-        .values(stretch=F("iteration") / Value(width))
-        .annotate(first=Min("iteration"), ended=Max("at"), mean=weighted, taken=Sum("samples"), count=Count("id"))
-        .order_by("stretch")
-        .values_list("first", "ended", "mean", "taken", "count")[: 2 * MAX_ROWS]
-    )
+def width_of(job: Job, workers: int, most: int) -> int:
+    """How many iterations to merge so that all windows stay within the bound."""
+    width = width_for(job.iteration, workers, most)
+    return width if width > 1 or has_detail(job.pk) else WIDTHS[0]
 
 
 def _newest(scores: QuerySet[Evaluation]) -> list[Any]:
     columns = ("iteration", "elapsed_s", "loss", "accuracy")
-    return list(scores.order_by("-iteration").values_list(*columns)[:MAX_ROWS])[::-1]
+    return list(scores.order_by("-iteration").values_list(*columns)[:MAX_SCORES])[::-1]
 
 
 def _columns(rows: Any, count: int) -> NDArray[np.float64]:
-    """Rows as columns of floats; times become POSIX seconds, null becomes NaN, which is drawn as a gap."""
-    table = [[_number(value) for value in row] for row in rows]
-    columns: NDArray[np.float64] = np.array(table, np.float64).reshape(-1, count).T
+    """Rows as columns of floats; null becomes NaN, which is drawn as a gap."""
+    columns: NDArray[np.float64] = np.array(rows, np.float64).reshape(-1, count).T
     return columns
 
 
-def _number(value: Any) -> float:
-    if value is None:
-        return float("nan")
-    return float(value.timestamp()) if isinstance(value, datetime) else float(value)
-
-
-def _worker(job: Job, rank: int, columns: NDArray[np.float64]) -> WorkerTrace:
+def _worker(job: Job, rank: int, windows: Windows) -> WorkerTrace:
     return WorkerTrace(
         rank=rank,
         label=f"w{rank}",
-        iteration=columns[1].astype(np.int64),
-        elapsed_s=_elapsed(job, columns[2]),
-        lowest=columns[3].astype(np.int64),
-        highest=columns[4].astype(np.int64),
-        compute_s=columns[5],
-        communication_s=columns[6],
-        waiting_s=columns[7],
-        coordination_s=columns[9],
+        iteration=windows.first,
+        elapsed_s=_elapsed(job, windows.of("at_ms", "max")),
+        lowest=windows.of("samples", "min").astype(np.int64),
+        highest=windows.of("samples", "max").astype(np.int64),
+        compute_s=windows.mean("compute_s"),
+        communication_s=windows.mean("push_s", "pull_s"),
+        waiting_s=windows.mean("waiting_s"),
+        coordination_s=windows.mean("coordination_s"),
     )
 
 
-def _elapsed(job: Job, at: NDArray[np.float64]) -> NDArray[np.float64]:
+def _elapsed(job: Job, at_ms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds since the job began to run; a report may reach the log a moment before the state does."""
     started = job.started_at or job.created_at
-    elapsed: NDArray[np.float64] = np.maximum(at - started.timestamp(), 0.0).round(3)
+    elapsed: NDArray[np.float64] = np.maximum(at_ms / 1000 - started.timestamp(), 0.0).round(3)
     return elapsed
 
 

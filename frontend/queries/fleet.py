@@ -10,6 +10,7 @@ from controlplane.core.states import PROCESS_OVER
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Flag, Process
 from controlplane.protocol.spec import parse_spec
+from frontend.queries.wording import emulation_told
 
 MACHINES = 200
 SAMPLES = 30
@@ -21,7 +22,7 @@ class Slot:
     """One worker slot and what is in it."""
 
     number: int
-    emulated: float | None
+    emulated: str
     job: int | None = None
     rank: int | None = None
     share: int = 0
@@ -97,7 +98,8 @@ def _held(agents: Sequence[Agent]) -> _Held:
     for process in live.select_related("job").order_by("started_at"):
         held.workers[process.agent_id or 0, process.slot] = process
     jobs = {process.job_id for process in held.workers.values()}
-    held.flagged = set(Flag.objects.filter(job__in=jobs, closed_at=None).values_list("job_id", "rank"))
+    flags = Flag.objects.filter(job__in=jobs, subject="worker", closed_at=None)
+    held.flagged = set(flags.values_list("job_id", "rank"))
     return held
 
 
@@ -134,7 +136,7 @@ def _card(agent: Agent, held: _Held, samples: list[AgentSample]) -> MachineCard:
 
 
 def _slot(agent: Agent, number: int, offer: dict[str, Any], held: _Held) -> Slot:
-    emulated = (offer.get("emulate") or {}).get("samples_per_second")
+    emulated = emulation_told(offer.get("emulate"))
     process, reserved = held.workers.get((agent.pk, number)), held.reserved.get((agent.pk, number))
     if process is not None:
         return Slot(

@@ -1,26 +1,42 @@
 """The parts of one job's page: flags, decisions, processes."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
 
 from controlplane.core.states import PROCESS_OVER
 from controlplane.jobs.models import Decision, Flag, Job, Process
-from frontend.queries.wording import describe
+from controlplane.protocol.spec import parse_spec
+from frontend.queries.effects import Effect, effects
+from frontend.queries.wording import describe, emulation_told
 
 DECISIONS = 50
+MAX_PAYLOAD = 20_000
+"""Characters of one decision's JSON on a page; all of it is in the export."""
+
 PROCESSES = 200
 FLAGS = 50
 
 KINDS: dict[str, tuple[str, ...]] = {
     "key": (
-        *("move-job", "set-roster", "set-placement", "raise-flag", "close-flag"),
-        *("change-policies", "adopt-predictor"),
+        *("move-job", "set-roster", "set-placement", "move-blocks", "abandon-move", "measure-placement"),
+        *("raise-flag", "close-flag", "begin-incarnation", "roll-back", "skip-checkpoint"),
+        *("change-policies", "adopt-predictor", "note-micro-batch", "partition-data", "move-splits"),
     ),
     "shares": ("set-shares",),
-    "barrier": ("hold-worker", "cut-iteration", "name-quorum"),
+    "placement": (
+        *("set-placement", "move-blocks", "abandon-move", "measure-placement"),
+        *("request-slot", "release-slot"),
+    ),
+    "data": ("partition-data", "move-splits"),
+    "barrier": ("hold-worker", "cut-iteration", "name-quorum", "note-micro-batch"),
     "predictors": ("train-predictor", "score-predictors", "adopt-predictor"),
     "flags": ("raise-flag", "close-flag"),
+    "recovery": ("roll-back", "keep-checkpoint", "skip-checkpoint", "begin-incarnation"),
     "processes": ("start-process", "stop-process", "move-process", "release-slots"),
     "all": (),
 }
@@ -39,6 +55,9 @@ class DecisionLine:
     reason: str
     iteration: int | None
     cause: str
+    effect: Effect | None
+    payload: str
+    """As JSON, to be read by people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,29 +74,45 @@ class ProcessLine:
     reason: str
     share: int
     iteration: int
-    emulated: float | None
-    """Samples per second, where the machine is emulated."""
+    emulated: str
+    """What the machine is made to be, where it is emulated."""
     lives: int
     over: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLine:
+    """One parameter server as the workers see it."""
+
+    index: int
+    blocks: int
+    held_bytes: int
+    push_s: float | None
+    pull_s: float | None
+    """Seconds that a worker's exchange with it takes lately."""
+    emulated: dict[str, Any] | None
+    """The limit of its link, where that is emulated."""
+    flagged: bool
+
+
 def flags(job: Job) -> list[Flag]:
-    """Findings about the job's workers, open ones first."""
+    """Findings about the job, its workers and servers, open ones first."""
     rows = Flag.objects.filter(job=job).order_by("-opened_at", "-id")[:FLAGS]
     return sorted(rows, key=lambda flag: flag.closed_at is not None)
 
 
-def decisions(job: Job, *, kinds: str = "key", before: int | None = None) -> list[DecisionLine]:
+def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: int = DECISIONS) -> list[DecisionLine]:
     """The latest decisions of some kinds, newest first; each share decision says what it changed."""
     rows = Decision.objects.filter(job=job).order_by("-incarnation", "-sequence")
     if KINDS.get(kinds):
         rows = rows.filter(kind__in=KINDS[kinds])
     if before is not None:
         rows = rows.filter(sequence__lt=before)
-    found = list(rows[: DECISIONS + 1])
+    found = list(rows[: most + 1])
     earlier = {row.pk: _previous(row, found[place + 1 :]) for place, row in enumerate(found)}
-    shown = found[:DECISIONS] if kinds != "key" else news(found[:DECISIONS])
-    return [_decision_line(row, earlier[row.pk]) for row in shown]
+    shown = found[:most] if kinds != "key" else news(found[:most])
+    came_to = effects(job, shown)
+    return [_decision_line(row, earlier[row.pk], came_to.get(row.pk)) for row in shown]
 
 
 def news(rows: Sequence[Decision]) -> list[Decision]:
@@ -99,7 +134,7 @@ def _previous(row: Decision, older: list[Decision]) -> dict[str, int]:
     return next((each.payload.get("shares", {}) for each in older if each.kind == "set-shares"), {})
 
 
-def _decision_line(row: Decision, earlier: dict[str, int]) -> DecisionLine:
+def _decision_line(row: Decision, earlier: dict[str, int], effect: Effect | None) -> DecisionLine:
     return DecisionLine(
         sequence=row.sequence,
         incarnation=row.incarnation,
@@ -109,6 +144,8 @@ def _decision_line(row: Decision, earlier: dict[str, int]) -> DecisionLine:
         reason=row.reason,
         iteration=row.iteration,
         cause=row.cause,
+        effect=effect,
+        payload=json.dumps(row.payload, indent=1)[:MAX_PAYLOAD],
     )
 
 
@@ -120,6 +157,36 @@ def processes(job: Job) -> list[ProcessLine]:
         lives = latest[row.role, row.index][1] if (row.role, row.index) in latest else 0
         latest[row.role, row.index] = (row, lives + 1)
     return [_process_line(row, lives) for row, lives in latest.values()]
+
+
+def ends_with_a_server(job: Job) -> bool:
+    """Whether the loss of one server is the end of the job, since its parameters are kept nowhere else."""
+    spec = parse_spec(job.spec)
+    return spec.servers > 0 and spec.checkpoint is None and not spec.elastic.from_scratch
+
+
+def servers(job: Job) -> list[ServerLine]:
+    """What each server holds and how long exchanges with it take; those that have ended are left out."""
+    rows = Process.objects.filter(job=job, role="server", ended_at=None) if not job.is_over else _last_servers(job)
+    limits = job.spec.get("emulate_servers") or []
+    flagged = set(Flag.objects.filter(job=job, subject="server", closed_at=None).values_list("rank", flat=True))
+    return [
+        ServerLine(
+            index=row.index,
+            blocks=row.blocks,
+            held_bytes=row.held_bytes,
+            push_s=row.push_s,
+            pull_s=row.pull_s,
+            emulated=limits[row.index] if row.index < len(limits) else None,
+            flagged=row.index in flagged,
+        )
+        for row in rows.order_by("index", "id")
+    ]
+
+
+def _last_servers(job: Job) -> QuerySet[Process]:
+    """Of a job that is over: those that were there at its end."""
+    return Process.objects.filter(job=job, role="server", blocks__gt=0)
 
 
 def _process_line(row: Process, lives: int) -> ProcessLine:
@@ -134,7 +201,7 @@ def _process_line(row: Process, lives: int) -> ProcessLine:
         reason=row.reason,
         share=row.share,
         iteration=row.iteration,
-        emulated=(row.emulate or {}).get("samples_per_second"),
+        emulated=emulation_told(row.emulate),
         lives=lives,
         over=row.state in PROCESS_OVER,
     )

@@ -1,22 +1,23 @@
 """Jobs as lists and headers show them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+import numpy as np
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, Q, QuerySet
 
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.jobs.models import Job
-from controlplane.jobs.selectors import job_waiting_reason
+from controlplane.jobs.selectors import job_synchronization, job_waiting_reason
 from controlplane.protocol.spec import JobSpec, parse_spec
-from controlplane.telemetry.models import Report
+from controlplane.telemetry.history import Span, read_columns
 
 PER_PAGE = 25
 RATE_ITERATIONS = 20
-RATE_ROWS = 1_000
-"""Latest iterations, and at most so many reports, from which a running job's speed is measured."""
+"""Latest iterations from which a running job's speed is measured."""
+RATED = ("iteration", "at_ms", "samples")
 
 SILENT = timedelta(seconds=10)
 """A job whose last report is older makes no samples per second."""
@@ -93,6 +94,12 @@ def lines(rows: Iterable[Job], now: datetime) -> list[JobLine]:
     return [job_line(job, now) for job in rows]
 
 
+def one_job(job: Job, now: datetime) -> JobLine:
+    """A job by itself, with the policies that hold now: a list shows those that were submitted."""
+    chosen = job_synchronization(job)
+    return replace(job_line(job, now), policy=chosen.batching.name, barrier=chosen.barrier.name)
+
+
 def job_line(job: Job, now: datetime) -> JobLine:
     """One job as a line; it comes from ``jobs()``."""
     spec = parse_spec(job.spec)
@@ -141,14 +148,14 @@ def samples_per_second(job: Job, now: datetime) -> float | None:
 
 
 def _rate(job: Job, now: datetime) -> float | None:
-    recent = Report.objects.filter(job=job, iteration__gte=job.iteration - RATE_ITERATIONS)
-    columns = recent.order_by("-iteration", "rank").values_list("iteration", "at", "samples")
-    rows = list(columns[:RATE_ROWS])
-    if len({iteration for iteration, _, _ in rows}) < 2 or now - max(at for _, at, _ in rows) > SILENT:
-        return None if not rows else 0.0
-    oldest = rows[-1][0]
-    began = min(at for iteration, at, _ in rows if iteration == oldest)
-    took = (max(at for _, at, _ in rows) - began).total_seconds()
+    recent = Span(first=max(0, job.iteration - RATE_ITERATIONS))
+    columns = list(read_columns(job.pk, ("at_ms", "samples"), recent).values())
+    if not columns:
+        return None
+    iteration, at_ms, samples = (np.concatenate([each[name] for each in columns]) for name in RATED)
+    oldest = iteration == iteration.min()
+    if oldest.all() or now.timestamp() - at_ms.max() / 1000 > SILENT.total_seconds():
+        return 0.0
+    took = (at_ms.max() - at_ms[oldest].min()) / 1000
     # The oldest iteration's samples were made before the clock of this window started.
-    made = sum(samples for iteration, _, samples in rows if iteration != oldest)
-    return made / took if took > 0 else None
+    return float(samples[~oldest].sum() / took) if took > 0 else None

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.protocol.spec import JobSpec, parse_spec
-from controlplane.telemetry.models import Report
+from controlplane.telemetry.history import Span, read_columns
 from frontend.figures.lanes import Lane, Lanes, Phases
 
 ITERATIONS = 10
@@ -38,12 +38,12 @@ def lanes(job: Job) -> Lanes:
     # Another roster divides the same global batch by another number: its even split is not the one that was measured.
     comparable = now.keys() == even.keys()
     shares = _even_shares(spec.global_batch, sorted(now))
-    machines = _machines(job)
-    flagged = set(Flag.objects.filter(job=job, closed_at=None).values_list("rank", flat=True))
+    where = machines(job)
+    flagged = set(Flag.objects.filter(job=job, subject="worker", closed_at=None).values_list("rank", flat=True))
     rows = [
         Lane(
             rank=rank,
-            machine=machines.get(rank, ""),
+            machine=where.get(rank, ""),
             share=reports[-1].samples,
             now=_mean(reports),
             even_share=shares[rank],
@@ -65,8 +65,7 @@ def lanes(job: Job) -> Lanes:
 
 def _recent(job: Job, window: int) -> list[_Row]:
     """The last iterations that every counting worker has reported."""
-    last = Report.objects.filter(job=job, iteration__gte=job.iteration - window, iteration__lt=max(1, job.iteration))
-    return _rows(last)
+    return _rows(job, Span(first=max(0, job.iteration - window), last=max(1, job.iteration)))
 
 
 def _last_roster(rows: Sequence[_Row]) -> list[_Row]:
@@ -83,13 +82,19 @@ def _even_shares(total: int, ranks: Sequence[int]) -> dict[int, int]:
 
 def _even(job: Job, spec: JobSpec, window: int) -> list[_Row]:
     """Early iterations in which all shares were still the even one."""
-    rows = _rows(Report.objects.filter(job=job, iteration__gte=WARM_UP, iteration__lt=WARM_UP + window))
+    rows = _rows(job, Span(first=WARM_UP, last=WARM_UP + window))
     uneven = {row.iteration for row in rows if row.samples != spec.batch_size}
     return [row for row in rows if row.iteration not in uneven]
 
 
-def _rows(reports: Any) -> list[_Row]:
-    return [_Row(*values) for values in reports.order_by("iteration", "rank").values_list(*_Row._fields)[:MAX_ROWS]]
+def _rows(job: Job, span: Span) -> list[_Row]:
+    names = _Row._fields[1:]
+    found = [
+        _Row(rank, *values)
+        for rank, columns in read_columns(job.pk, [name for name in names if name != "iteration"], span).items()
+        for values in zip(*(columns[name].tolist() for name in names), strict=True)
+    ]
+    return sorted(found, key=lambda row: (row.iteration, row.rank))[:MAX_ROWS]
 
 
 def _by_rank(rows: Iterable[_Row]) -> dict[int, list[_Row]]:
@@ -109,7 +114,7 @@ def _mean(rows: Sequence[_Row]) -> Phases:
     )
 
 
-def _machines(job: Job) -> dict[int, str]:
+def machines(job: Job) -> dict[int, str]:
     """The machine of each rank's latest process."""
     rows = Process.objects.filter(job=job, role="worker", agent__isnull=False).order_by("started_at", "id")
     return {rank: name or "" for rank, name in rows.values_list("index", "agent__name")[:MAX_ROWS]}

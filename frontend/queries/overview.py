@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from redis.exceptions import RedisError
+
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Decision, Flag, Job
+from controlplane.runtime.redis import shared
+from controlplane.runtime.troubles import history
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, news
 from frontend.queries.jobs import JobLine, jobs, lines
@@ -42,6 +46,14 @@ class EventLine:
     reason: str
     job: int | None = None
     job_name: str = ""
+
+
+def history_notice() -> str:
+    """What is wrong with the copying of streams to the database, if anything."""
+    try:
+        return history(shared()).sentence
+    except (RedisError, RuntimeError) as error:
+        return f"Redis is out of reach, so nothing on this page moves: {error}"
 
 
 def overview_jobs(now: datetime) -> list[JobLine]:

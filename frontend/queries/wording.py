@@ -1,14 +1,19 @@
 """The engine's commands in words, without their reasons: one phrase for each kind. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from controlplane.core.states import in_words
+from controlplane.protocol.emulation import Emulation
+from frontend.formats import milliseconds
 
 Payload = dict[str, Any]
 
-FLAG = re.compile(r"(?P<kind>.+)-w(?P<rank>\d+)-\d+\.\d+")
+FLAG = re.compile(r"(?P<kind>.+)-(?P<who>[wsj]\d+)-\d+\.\d+")
 """How the engine names a flag: what is wrong, with whom, and a number."""
 
 SHOWN = 8
@@ -43,13 +48,65 @@ def _placement(payload: Payload) -> str:
     return f"placement {payload.get('version', '?')}: {counted(len(payload.get('blocks', [])), 'block')}"
 
 
+def _move_blocks(payload: Payload) -> str:
+    moves = payload.get("moves", {}).values()
+    ways = Counter((source, destination) for source, destination in moves)
+    parts = [f"{count} from s{source} to s{destination}" for (source, destination), count in sorted(ways.items())]
+    more = f" and {len(parts) - SHOWN} more ways" if len(parts) > SHOWN else ""
+    return f"{counted(len(moves), 'block')} to move: {', '.join(parts[:SHOWN])}{more}"
+
+
+def _begin_incarnation(payload: Payload) -> str:
+    return f"log begun anew, incarnation {payload.get('incarnation')}"
+
+
+def _roll_back(payload: Payload) -> str:
+    first, last = payload.get("to_iteration", 0), payload.get("completed", 0)
+    again = f"iterations {first} to {last} are" if first < last else f"iteration {first} is"
+    return f"{again} done again" if first <= last else f"everything begins anew before iteration {first}"
+
+
+def _measure_placement(payload: Payload) -> str:
+    before, after = payload.get("before_s"), payload.get("after_s", 0.0)
+    gained = f"{before / after:.2f} times as fast as before" if before and after else "measured"
+    paused = milliseconds(payload.get("paused_s", 0.0))
+    return f"placement {payload.get('version', '?')}: exchanges {gained}, workers held up {paused} at most"
+
+
+def _request_slot(payload: Payload) -> str:
+    return f"a slot for {_title(payload)} is asked for"
+
+
+def _release_slot(payload: Payload) -> str:
+    return f"the slot of {_title(payload)} is given back"
+
+
+def _keep_checkpoint(payload: Payload) -> str:
+    return f"checkpoint before iteration {payload.get('iteration', '?')} is kept"
+
+
+def _skip_checkpoint(payload: Payload) -> str:
+    iteration = payload.get("iteration")
+    return f"checkpoint before iteration {iteration} is left out" if iteration else "a checkpoint is left out"
+
+
+def _abandon_move(payload: Payload) -> str:
+    return f"placement {payload.get('version', '?')} is given up"
+
+
 def _raise_flag(payload: Payload) -> str:
-    return f"w{payload.get('rank', '?')} is flagged: {payload.get('kind', '')}"
+    who = _named(f"{str(payload.get('subject', 'worker'))[:1]}{payload.get('rank', '?')}")
+    return f"{who} is flagged: {payload.get('kind', '')}"
 
 
 def _close_flag(payload: Payload) -> str:
     named = FLAG.fullmatch(payload.get("flag", ""))
-    return f"w{named['rank']} is flagged no longer: {named['kind']}" if named else "flag closed"
+    return f"{_named(named['who'])} is flagged no longer: {named['kind']}" if named else "flag closed"
+
+
+def _named(who: str) -> str:
+    """``w3`` and ``s0`` as they are; ``j0`` is the job as a whole."""
+    return "the job" if who.startswith("j") else who
 
 
 def _start_process(payload: Payload) -> str:
@@ -98,6 +155,26 @@ def _quorum(payload: Payload) -> str:
     ranks = payload.get("ranks", [])
     verb = "makes" if len(ranks) == 1 else "make"
     return f"{_workers(ranks) or 'nobody'} {verb} iteration {payload.get('iteration', '?')}"
+
+
+def _micro_batch(payload: Payload) -> str:
+    pieces = f"pieces of {payload.get('samples', '?')} of {payload.get('whole', '?')} samples"
+    return f"w{payload.get('rank', '?')} computes in {pieces}, {payload.get('overhead', 0.0):.0%} slower"
+
+
+def _partition(payload: Payload) -> str:
+    return f"{payload.get('samples', 0):,} samples are divided among {_workers(payload.get('ranks', [])) or 'nobody'}"
+
+
+def _move_splits(payload: Payload) -> str:
+    """``from iteration 40: split 3 (359 samples) from w1 to w0``."""
+    moves = payload.get("moves", [])
+    parts = [
+        f"split {move['split']} ({move['stop'] - move['start']:,} samples) from w{move['giver']} to w{move['taker']}"
+        for move in moves[:SHOWN]
+    ]
+    more = f" and {len(moves) - SHOWN} more" if len(moves) > SHOWN else ""
+    return f"from iteration {payload.get('iteration', '?')}: {', '.join(parts)}{more}"
 
 
 def _train(payload: Payload) -> str:
@@ -150,15 +227,32 @@ PHRASES: dict[str, Callable[[Payload], str]] = {
     "stop-process": _stop_process,
     "release-slots": _release,
     "set-roster": _roster,
+    "roll-back": _roll_back,
+    "keep-checkpoint": _keep_checkpoint,
+    "skip-checkpoint": _skip_checkpoint,
     "set-placement": _placement,
+    "move-blocks": _move_blocks,
+    "abandon-move": _abandon_move,
+    "measure-placement": _measure_placement,
+    "request-slot": _request_slot,
+    "release-slot": _release_slot,
+    "begin-incarnation": _begin_incarnation,
     "raise-flag": _raise_flag,
     "close-flag": _close_flag,
     "change-policies": _policies,
     "hold-worker": _hold,
     "cut-iteration": _cut,
     "name-quorum": _quorum,
+    "note-micro-batch": _micro_batch,
+    "partition-data": _partition,
+    "move-splits": _move_splits,
     "train-predictor": _train,
     "score-predictors": _score,
     "adopt-predictor": _adopt,
 }
 """By the command's tag; shares have their own, since they are told by what they change."""
+
+
+def emulation_told(document: dict[str, Any] | None) -> str:
+    """What a machine is made to be, in words; empty where it is real."""
+    return "" if document is None else msgspec.convert(document, Emulation).told

@@ -1,15 +1,19 @@
 """Formats, icons and states for templates; the words and numbers themselves are in ``frontend.formats``."""
 
 from datetime import datetime
+from functools import cache
 from typing import Any
 
+import msgspec
 from django import template
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from controlplane.policies.registry import catalogue
 from frontend import formats
+from frontend.figures.table import Option
 from frontend.figures.theme import LIGHT
 
 register = template.Library()
@@ -19,6 +23,13 @@ register.filter("percent", formats.percent)
 register.filter("milliseconds", formats.milliseconds)
 register.filter("duration", formats.duration)
 register.filter("bytes", formats.size)
+
+
+@register.filter
+def switches(options: tuple[Option, ...]) -> str:
+    """What a reader of a figure can choose, as the JSON that its element reads."""
+    return msgspec.json.encode(options).decode()
+
 
 STATE_ICONS = {
     "submitted": "queued",
@@ -42,15 +53,17 @@ STATE_ICONS = {
 """State is never told by colour alone: each has an icon and its word."""
 
 WORDS = {
-    "bsp": "Bulk synchronous parallel: nobody starts an iteration before everybody has finished the one before.",
-    "lb-bsp-cpu": "Load-balanced BSP: each worker's batch is in proportion to its predicted speed.",
-    "uniform": "Every worker takes the same number of samples.",
-    "round-robin": "Servers take blocks of parameters in turn.",
     "coordination": "Time from the slowest worker's report until the next orders arrive.",
     "part": "Which part of its job's samples this machine takes.",
     "share": "The number of samples that a worker takes per iteration.",
     "waiting": "Time in which a worker has finished and waits for the slowest, as a part of all workers' time.",
 }
+
+
+@cache
+def explanations() -> dict[str, str]:
+    """What each policy does, in the registry's own sentence."""
+    return {entry.name: entry.explanation for entry in catalogue()}
 
 
 @register.simple_tag
@@ -87,7 +100,7 @@ def when(moment: datetime | None) -> SafeString:
 @register.simple_tag
 def word(name: str, label: str = "") -> SafeString:
     """A term with its meaning on hover, under another label where the sentence wants one."""
-    meaning = WORDS.get(name)
+    meaning = WORDS.get(name) or explanations().get(name)
     if not meaning:
         return format_html("<span>{}</span>", label or name)
     return format_html('<abbr title="{}">{}</abbr>', meaning, label or name)
@@ -103,6 +116,12 @@ def worker_class(rank: int) -> str:
 def first_clause(sentence: str) -> str:
     """What a finding says first; the whole of it stands in the table of findings."""
     return sentence.partition(";")[0]
+
+
+@register.filter
+def gain(part: float) -> str:
+    """By how much something became shorter, in words that need no sign."""
+    return f"{abs(part) * 100:.0f}% {'shorter' if part >= 0 else 'longer'}"
 
 
 @register.filter

@@ -6,13 +6,14 @@ from typing import Any, Concatenate, ParamSpec
 
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from controlplane.jobs.roles import Role, may
 
 P = ParamSpec("P")
-View = Callable[Concatenate[HttpRequest, P], HttpResponse]
-Guarded = Callable[..., HttpResponse]
+View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
+Guarded = Callable[..., HttpResponseBase]
 
 
 def needs(role: Role) -> Callable[[View[P]], Guarded]:
@@ -20,7 +21,7 @@ def needs(role: Role) -> Callable[[View[P]], Guarded]:
 
     def decorate(view: View[P]) -> Guarded:
         @wraps(view)
-        def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             if not may(request.user, role):
                 raise PermissionDenied(
                     f"{request.user.get_username()} is not {role}: ask an admin to add you to the group {role!s}"

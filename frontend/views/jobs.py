@@ -11,10 +11,8 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
 from frontend import presets
 from frontend.figures import FIGURES
-from frontend.figures.lanes import verdict
-from frontend.queries import job as job_queries
 from frontend.queries import jobs as job_list
-from frontend.queries.lanes import lanes
+from frontend.tabs import TABS, TabQueryError, tab_of
 from frontend.views.access import needs, rights
 
 
@@ -33,7 +31,7 @@ def jobs_page(request: HttpRequest) -> HttpResponse:
 @needs(Role.VIEWER)
 def job_page(request: HttpRequest, job_id: int) -> HttpResponse:
     """One job, whole."""
-    return _job(request, job_id, "pages/job.html", {"figures": FIGURES})
+    return _job(request, job_id, "pages/job.html", {})
 
 
 @needs(Role.VIEWER)
@@ -43,33 +41,21 @@ def job_live(request: HttpRequest, job_id: int) -> HttpResponse:
 
 
 def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any]) -> HttpResponse:
-    kinds, before = request.GET.get("decisions", "key"), request.GET.get("before", "")
-    if kinds not in job_queries.KINDS:
-        return HttpResponseBadRequest(
-            f"decisions: found {kinds[:40]!r}, expected one of {', '.join(job_queries.KINDS)}"
-        )
-    if before and not (before.isdecimal() and len(before) < 18):
-        return HttpResponseBadRequest(f"before: found {before[:40]!r}, expected the number of a decision")
     job = get_object_or_404(job_list.jobs(), pk=job_id)
-    return render(request, template, rights(request) | _job_context(job, kinds, before) | more)
-
-
-def _job_context(job: Job, kinds: str, before: str) -> dict[str, Any]:
-    drawn, flags = lanes(job), job_queries.flags(job)
-    return {
-        "job": job_list.job_line(job, timezone.now()),
-        "lanes": drawn,
-        "verdict": verdict(drawn),
-        "flags": flags,
-        "open_flags": [flag for flag in flags if flag.closed_at is None],
-        "decisions": job_queries.decisions(job, kinds=kinds, before=int(before) if before else None),
-        "kinds": kinds,
-        "all_kinds": list(job_queries.KINDS),
-        "before": before,
-        "per_page": job_queries.DECISIONS,
-        "processes": job_queries.processes(job),
-        "spec": job.spec,
+    try:
+        name = tab_of(request.GET)
+        context = TABS[name].context(job, request.GET)
+    except TabQueryError as error:
+        return HttpResponseBadRequest(str(error))
+    tab = TABS[name]
+    page = {
+        "job": job_list.one_job(job, timezone.now()),
+        "tab": tab,
+        "tab_name": name,
+        "tabs": TABS,
+        "figures": {figure: FIGURES[figure] for figure in tab.figures},
     }
+    return render(request, template, rights(request) | page | context | more)
 
 
 @needs(Role.OPERATOR)

@@ -1,12 +1,15 @@
 """Every page in both themes and on a narrow screen: readable by all, within its width, by keyboard as by mouse."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from controlplane.jobs.models import Job
+from frontend.tabs import TABS
 from tests.browser.conftest import NARROW, PASSWORD, Look, axe_findings
 from tests.frontend import factories
 
@@ -23,14 +26,16 @@ def job(ada: User) -> Job:
 
 def paths(job: Job) -> list[str]:
     first = job.pk - 2
-    return ["/", "/jobs/", "/workers/", "/jobs/new/", f"/jobs/{job.pk}/", f"/jobs/{first}/"]
+    tabs = [f"/jobs/{job.pk}/?tab={name}" for name in list(TABS)[1:]]
+    tabs += ["/audit/", "/compare/", f"/compare/?jobs={job.pk},{first}"]
+    return ["/", "/jobs/", "/workers/", "/jobs/new/", f"/jobs/{job.pk}/", *tabs, f"/jobs/{first}/"]
 
 
 def visited(page: Page, job: Job) -> Iterator[str]:
     """Each page, once its charts are drawn."""
     for path in paths(job):
         page.goto(path)
-        if path == f"/jobs/{job.pk}/":
+        if path.startswith(f"/jobs/{job.pk}/"):
             draw_all(page)
         yield path
 
@@ -38,7 +43,7 @@ def visited(page: Page, job: Job) -> Iterator[str]:
 def draw_all(page: Page) -> None:
     for figure in page.locator("plotly-figure").all():
         figure.scroll_into_view_if_needed()
-        expect(figure.locator(".main-svg").first).to_be_visible()
+        expect(figure.locator(".main-svg").first).to_be_visible(timeout=20_000)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -127,6 +132,56 @@ def test_a_chart_is_also_a_table_and_its_axis_is_in_the_address(site: str, look:
     figure.get_by_role("button", name="View as table").click()
     expect(figure.locator("thead")).to_have_text("iterationw0w1w2w3")
     expect(figure.locator("tbody tr").first).to_have_text("5993934723")
+
+
+def test_a_figure_can_be_taken_away(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/")
+    figure = page.locator("#figure-batch-size")
+    figure.scroll_into_view_if_needed()
+    taken = {word: exported(page, figure, word) for word in ("CSV, as shown", "PNG", "SVG")}
+    rows = taken["CSV, as shown"].decode().splitlines()
+    assert (rows[0], rows[1], rows[-1], len(rows)) == (
+        '"iteration","w0","w1","w2","w3"',
+        "0,64,64,64,64",
+        "59,93,93,47,23",
+        61,
+    )
+    assert taken["PNG"].startswith(b"\x89PNG\r\n")
+    assert f"Batch size \N{MIDDLE DOT} digits #{job.pk}" in taken["SVG"].decode()
+
+
+def test_the_timeline_moves_and_can_be_opened_in_perfetto(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/?tab=timeline")
+    figure = page.locator("#figure-timeline")
+    expect(figure.locator(".figure-caption")).to_contain_text("Iterations 50 to 59")
+    page.keyboard.press("a")
+    expect(figure.locator(".figure-caption")).to_contain_text("Iterations 40 to 49")
+    expect(page).to_have_url(f"{site}/jobs/{job.pk}/?tab=timeline&first-timeline=40")
+    page.reload()
+    expect(figure.locator(".figure-caption")).to_contain_text("Iterations 40 to 49")
+    trace = json.loads(exported(page, figure, "Trace for Perfetto"))
+    assert {event["args"]["iteration"] for event in trace["traceEvents"] if event["ph"] == "X"} == set(range(40, 50))
+
+
+def test_a_cell_of_the_heat_map_opens_its_iteration(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/?tab=heatmap")
+    figure = page.locator("#figure-heat-map")
+    figure.get_by_label("Metric").select_option("waiting")
+    expect(page).to_have_url(f"{site}/jobs/{job.pk}/?tab=heatmap&metric-heat-map=waiting")
+    expect(figure.locator(".figure-caption")).to_contain_text("time spent waiting")
+    figure.locator(".nsewdrag").click(position={"x": 4, "y": 10})
+    expect(page).to_have_url(f"{site}/jobs/{job.pk}/?tab=timeline&first-timeline=0")
+
+
+def exported(page: Page, figure: Locator, word: str) -> bytes:
+    """What the figure's export menu gives under that word."""
+    figure.get_by_text("Export").click()
+    with page.expect_download() as download:
+        figure.get_by_role("button", name=word).click()
+    return Path(download.value.path()).read_bytes()
 
 
 def test_a_job_without_reports_shows_sentences_and_no_axes(site: str, look: Look, ada: User, job: Job) -> None:

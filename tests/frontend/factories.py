@@ -10,7 +10,7 @@ from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.spec import parse_spec, spec_document
-from controlplane.telemetry.models import Cursor, Evaluation, Report
+from controlplane.telemetry.models import Cursor, Evaluation, LogLine, Report
 
 START = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
@@ -104,7 +104,15 @@ def make_processes(job: Job, agents: list[Agent], shares: tuple[int, ...] = BALA
             agent=agent, role="worker", slot=rank // len(agents), defaults={"job_id": job.pk, "index": rank}
         )
     for index in range(2):
-        Process.objects.create(role="server", index=index, instance=f"s{index}-a", agent=agents[index], **common)
+        load = {
+            "blocks": 2 - index,
+            "held_bytes": 6 - 4 * index << 20,
+            "push_s": 0.004,
+            "pull_s": 0.003 + 0.002 * index,
+        }
+        Process.objects.create(
+            role="server", index=index, instance=f"s{index}-a", agent=agents[index], **common, **load
+        )
 
 
 def make_reports(job: Job, paces: list[Pace], *, rank_count: int = 4, first: int = 0) -> datetime:
@@ -181,6 +189,8 @@ def make_decisions(job: Job, count: int = 1) -> None:
         ("set-shares", "in proportion to predicted speed", 10 + k, _shares(BALANCED, 10 + k, dict(enumerate(SPEEDS))))
         for k in range(count)
     ]
+    rows.append(("set-placement", "blocks in turn", 0, _placed(0, 1)))
+    rows.append(("set-placement", "s1 is slower: one block moves from s1 to s0", 30, _placed(0, 0)))
     for sequence, (kind, reason, iteration, payload) in enumerate(rows):
         make_decision(job, sequence, kind, payload, reason=reason, iteration=iteration)
 
@@ -214,6 +224,17 @@ def _shares(shares: tuple[int, ...], iteration: int, speeds: dict[int, float]) -
     }
 
 
+def _placed(*servers: int) -> dict[str, Any]:
+    """Two blocks of 4 and 2 MiB that moved, and a third of 2 MiB on s1."""
+    sizes = (1 << 20, 1 << 19, 1 << 19)
+    ends = [sum(sizes[: place + 1]) for place in range(3)]
+    blocks = [
+        {"index": place, "start": end - size, "stop": end, "server": server}
+        for place, (size, end, server) in enumerate(zip(sizes, ends, (*servers, 1), strict=True))
+    ]
+    return {"version": 1 + servers.count(0) // 2, "policy": "psld", "blocks": blocks}
+
+
 def flag_sentence() -> str:
     """What the detector says of the slowest machine."""
     return "w3 computes 3.9 times as long per sample as the median worker (4.0 ms vs 1.0 ms), in 10 of 10 iterations"
@@ -233,6 +254,20 @@ def make_flag(job: Job, **more: Any) -> Flag:
     return Flag.objects.create(job=job, **values | more)
 
 
+def make_lines(job: Job) -> None:
+    """What two workers and a server wrote, one line of it long."""
+    lines = [
+        ("worker", 0, "info", "connected to the control plane"),
+        ("server", 0, "warning", "a peer went away: connection reset"),
+        ("worker", 3, "output", "x" * 300),
+        ("worker", 3, "error", "ValueError: no such data set"),
+    ]
+    LogLine.objects.bulk_create(
+        LogLine(job=job, role=role, index=index, instance=f"{role[0]}{index}-a", at=START, level=level, text=text)
+        for role, index, level, text in lines
+    )
+
+
 def demo_job(*, user: User | None = None, before: int = 10, after: int = 50) -> Job:
     """A running job that has been balanced: everything that a job page shows is there."""
     job = make_job(user=user)
@@ -241,6 +276,7 @@ def demo_job(*, user: User | None = None, before: int = 10, after: int = 50) -> 
     make_scores(job, every=20, until=before + after)
     make_decisions(job, count=3)
     make_flag(job)
+    make_lines(job)
     job.loss, job.accuracy = 0.31, 0.912
     job.save()
     return job

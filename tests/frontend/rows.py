@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from frontend.figures.rows import Convergence, Traces, WorkerTrace
+from frontend.figures.rows import Convergence, Heat, Holding, Placements, Stay, Traces, Window, WorkerTrace
 
 
 def worker(rank: int, shares: list[int], compute_s: list[float], waiting_s: list[float]) -> WorkerTrace:
@@ -68,3 +68,70 @@ def nothing_learned() -> Convergence:
         scored_accuracy=none,
         target=None,
     )
+
+
+def heat_of(values: list[list[float]], *, width: int = 1) -> Heat:
+    """A map with a row per worker."""
+    ranks = tuple(range(len(values)))
+    columns = len(values[0]) if values else 0
+    return Heat(
+        ranks=ranks,
+        labels=tuple(f"w{rank} machine-{rank}" for rank in ranks),
+        first=np.arange(columns) * width,
+        width=width,
+        values=np.array(values, np.float64).reshape(len(ranks), columns),
+    )
+
+
+def two_rows() -> Heat:
+    """A worker and one of a quarter of its speed, who was away in the last iteration."""
+    return heat_of([[0.064, 0.064, 0.064, 0.102], [0.256, 0.256, 0.256, float("nan")]])
+
+
+def stay(rank: int, iteration: int, *, ended_s: float, compute_s: float, waiting_s: float) -> Stay:
+    """One worker in one iteration, with 1 ms of pull, push and coordination each."""
+    return Stay(
+        rank=rank,
+        iteration=iteration,
+        ended_s=ended_s,
+        compute_s=compute_s,
+        push_s=0.001,
+        pull_s=0.001,
+        waiting_s=waiting_s,
+        coordination_s=0.001,
+        samples=64,
+    )
+
+
+def two_iterations() -> Window:
+    """In the first w1 comes last and w0 waits for it; in the second w0 does."""
+    stays = (
+        stay(0, 4, ended_s=1.070, compute_s=0.067, waiting_s=0.0),
+        stay(1, 4, ended_s=1.259, compute_s=0.256, waiting_s=0.0),
+        stay(0, 5, ended_s=1.400, compute_s=0.130, waiting_s=0.197),
+        stay(1, 5, ended_s=1.330, compute_s=0.068, waiting_s=0.0),
+    )
+    return Window(stays=stays, ranks=(0, 1), roster=2, first=4, last=5, newest=9)
+
+
+def no_window() -> Window:
+    """Nobody has reported."""
+    return Window(stays=(), ranks=(), roster=2, first=0, last=0, newest=0)
+
+
+def moved() -> Placements:
+    """Two servers of which the slower gave a block of 4 MiB to the other; 20 MiB in all."""
+    fast = Holding(
+        server=0, blocks=((0, 4 << 20), (1, 4 << 20), (3, 4 << 20), (4, 4 << 20)), push_s=0.008, pull_s=0.008
+    )
+    slow = Holding(server=1, blocks=((2, 4 << 20),), push_s=0.02, pull_s=0.02)
+    before = (
+        Holding(server=0, blocks=fast.blocks[:3], push_s=0.008, pull_s=0.008),
+        Holding(server=1, blocks=((2, 4 << 20), (4, 4 << 20)), push_s=0.02, pull_s=0.02),
+    )
+    return Placements(now=(fast, slow), before=before, version=2, policy="psld")
+
+
+def unplaced() -> Placements:
+    """A job whose servers have not said hello."""
+    return Placements(now=(), before=(), version=0, policy="")

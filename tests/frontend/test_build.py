@@ -56,7 +56,7 @@ def test_a_tag_costs_one_query(django_assert_num_queries: Any) -> None:
 
 
 def test_an_unknown_figure_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UnknownFigure, match="'pie': no such figure; there are batch-size, convergence, iteration-time"):
+    with pytest.raises(UnknownFigure, match="'pie': no such figure; there are batch-size, block-map, convergence, "):
         figure_etag("pie", factories.make_job(), {})
 
 

@@ -11,9 +11,24 @@ from frontend.figures.points import MAX_POINTS, budget, extremes, numbers, plain
 from frontend.figures.rows import Traces, View
 from frontend.figures.theme import DARK, LIGHT
 from frontend.figures.workers import batch_sizes, iteration_times
-from tests.frontend.rows import learning, no_workers, nothing_learned, two_workers, worker
+from tests.frontend.rows import (
+    heat_of,
+    learning,
+    no_window,
+    no_workers,
+    nothing_learned,
+    two_workers,
+    unplaced,
+    worker,
+)
 
-EMPTY = {"traces": no_workers, "convergence": nothing_learned}
+EMPTY = {
+    "traces": no_workers,
+    "convergence": nothing_learned,
+    "heat": lambda: heat_of([]),
+    "window": no_window,
+    "placement": unplaced,
+}
 
 
 @pytest.mark.parametrize("name", FIGURES)

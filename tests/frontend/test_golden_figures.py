@@ -12,10 +12,16 @@ import pytest
 from frontend.figures import FIGURES
 from frontend.figures.points import plain
 from frontend.figures.rows import View
-from tests.frontend.rows import learning, two_workers
+from tests.frontend.rows import learning, moved, two_iterations, two_rows, two_workers
 
 GOLDENS = Path(__file__).parent / "goldens"
-ROWS = {"traces": two_workers, "convergence": learning}
+ROWS = {
+    "traces": two_workers,
+    "convergence": learning,
+    "heat": two_rows,
+    "window": two_iterations,
+    "placement": moved,
+}
 NUMBERS = re.compile(r"\[[-\d.,\s]+\]")
 """Lists of numbers, which stand on one line."""
 
@@ -41,7 +47,7 @@ def readable(value: Any) -> Any:
 @pytest.mark.parametrize(("name", "theme"), CASES)
 def test_a_figure_is_drawn_as_its_golden_says(name: str, theme: str) -> None:
     golden = GOLDENS / f"{name}.{theme}.json"
-    made_by = f"two workers, three iterations, drawn by frontend.figures {name}"
+    made_by = f"tests/frontend/rows.py, drawn by frontend.figures {name}"
     spelled_out = json.dumps({"made by": made_by} | readable(drawn(name, theme)), indent=1)
     text = NUMBERS.sub(lambda found: " ".join(found[0].split()), spelled_out) + "\n"
     if os.environ.get("PACELINE_REWRITE_GOLDENS"):

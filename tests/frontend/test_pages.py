@@ -3,6 +3,7 @@
 import html
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -18,13 +19,15 @@ from controlplane.jobs.models import AuditEntry, Job
 from controlplane.policies.registry import catalogue
 from controlplane.telemetry.models import Report
 from frontend.presets import PRESETS, options, predicting
+from frontend.queries.job import KINDS
+from frontend.tabs import TABS
 from tests.frontend import factories
 from tests.frontend.conftest import signed_in
 
 pytestmark = pytest.mark.django_db
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
-PAGES = ["/", "/live/", "/jobs/", "/workers/", "/workers/live/"]
+PAGES = ["/", "/live/", "/jobs/", "/workers/", "/workers/live/", "/compare/", "/audit/"]
 
 
 def text_of(client: Client, path: str, status: int = 200) -> str:
@@ -71,17 +74,25 @@ def test_a_job_page_says_who_is_slow_who_waits_and_what_shares_became(viewer: Cl
     assert "91.2% target 95%" in page
 
 
-def test_the_live_part_of_a_job_holds_all_that_moves(viewer: Client) -> None:
+@pytest.mark.parametrize("name", TABS)
+def test_the_live_part_of_a_tab_holds_all_that_moves(viewer: Client, name: str) -> None:
     job = factories.demo_job()
-    body = viewer.get(f"/jobs/{job.pk}/live/").content.decode()
+    body = viewer.get(f"/jobs/{job.pk}/live/?tab={name}").content.decode()
     parts = re.findall(r'<section id="([\w-]+)"[^>]* hx-swap-oob="true"', body)
-    assert parts == ["job-header", "job-lanes", "job-flags", "job-decisions", "job-processes"]
+    assert parts == ["job-header", *(f"job-{part}" for part in TABS[name].parts)]
 
 
-def test_live_parts_are_what_the_page_shows(viewer: Client) -> None:
+@pytest.mark.parametrize("name", TABS)
+def test_live_parts_are_what_the_tab_shows(viewer: Client, name: str) -> None:
     job = factories.demo_job()
-    page, live = (viewer.get(f"/jobs/{job.pk}/{part}").content.decode() for part in ("", "live/"))
-    assert live.replace(' hx-swap-oob="true"', "").split("</section>")[1] in page
+    page, live = (viewer.get(f"/jobs/{job.pk}/{part}?tab={name}").content.decode() for part in ("", "live/"))
+    parts = live.replace(' hx-swap-oob="true"', "").split("</section>")[1:-1]
+    assert [part.strip() in page for part in parts] == [True] * len(TABS[name].parts)
+
+
+def test_a_tab_of_a_job_without_data_opens_too(viewer: Client) -> None:
+    job = Job.objects.create(name="digits", spec=factories.spec())
+    assert [viewer.get(f"/jobs/{job.pk}/?tab={name}").status_code for name in TABS] == [200] * len(TABS)
 
 
 def test_a_job_that_waits_says_for_what(viewer: Client) -> None:
@@ -113,7 +124,7 @@ def test_slots_of_a_machine_that_is_offline_are_not_free(viewer: Client) -> None
     assert [("free" in text_of(viewer, path)) for path in ("/", "/workers/")] == [True, True]
     Agent.objects.update(state=Agent.State.OFFLINE)
     for path in ("/", "/workers/"):
-        assert "offline · 1000/s" in text_of(viewer, path)
+        assert "offline · 1,000 samples/s" in text_of(viewer, path)
         assert "free" not in text_of(viewer, path)
 
 
@@ -121,7 +132,7 @@ def test_the_overview_leads_to_all_decisions_of_the_newest_job(viewer: Client) -
     factories.make_job()
     newest = factories.make_job().pk
     body = viewer.get("/").content.decode()
-    assert f'<a href="/jobs/{newest}/?decisions=all#job-decisions">All decisions of job #{newest}</a>' in body
+    assert f'<a href="/jobs/{newest}/?tab=decisions&amp;decisions=all">All decisions of job #{newest}</a>' in body
 
 
 def test_an_empty_control_plane_says_what_to_do_next(admin: Client) -> None:
@@ -153,10 +164,11 @@ def test_a_script_in_a_name_stays_text(viewer: Client) -> None:
     ("query", "message"),
     [
         (
-            "decisions=best",
-            "decisions: found 'best', expected one of key, shares, barrier, predictors, flags, processes, all",
+            "tab=decisions&decisions=best",
+            f"decisions: found 'best', expected one of {', '.join(KINDS)}",
         ),
-        ("before=x", "before: found 'x', expected the number of a decision"),
+        ("tab=secrets", f"tab: found 'secrets', expected one of {', '.join(TABS)}"),
+        ("tab=decisions&before=x", "before: found 'x', expected the number of a decision"),
     ],
 )
 def test_a_query_that_cannot_be_followed_is_refused(viewer: Client, query: str, message: str) -> None:
@@ -200,20 +212,30 @@ def test_a_job_can_be_duplicated(operator: Client) -> None:
     assert operator.get("/jobs/new/?copy=x").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("more", "warned"),
+    [({}, True), ({"checkpoint": {"every": 100}}, False), ({"elastic": {"from_scratch": True}}, False)],
+)
+def test_a_job_that_would_end_with_a_server_says_so(viewer: Client, more: dict[str, Any], warned: bool) -> None:
+    job = factories.make_job(spec=factories.spec(**more))
+    factories.make_processes(job, factories.make_agents(4))
+    page = text_of(viewer, f"/jobs/{job.pk}/?tab=placement")
+    assert ("keeps no checkpoint: the loss of a server ends it" in page) == warned
+
+
 def test_every_preset_is_a_spec_that_is_accepted() -> None:
     from controlplane.jobs.validation import validated_spec
 
     assert [validated_spec(document).global_batch for document in PRESETS.values()] == [256] * len(PRESETS)
 
 
-def test_the_form_offers_what_can_be_submitted_and_nothing_else() -> None:
+def test_the_form_offers_every_policy() -> None:
     offered = options()
-    live = {(entry.question, entry.name) for entry in catalogue() if entry.live}
+    registered = {(entry.question, entry.name) for entry in catalogue()}
     for path, names in offered.items():
         question = "prediction" if path.endswith(".predictor") else path.split(".")[1]
-        assert set(names) == {name for asked, name in live if asked == question}
+        assert set(names) == {name for asked, name in registered if asked == question}
     assert offered["synchronization.batching.predictor"][0] == "ema"
-    assert "ssp" not in offered["synchronization.barrier.name"]
 
 
 def test_every_choice_of_the_form_is_accepted() -> None:
@@ -278,3 +300,22 @@ def test_addresses_are_as_promised() -> None:
         "/workers/",
         "/jobs/7/",
     ]
+
+
+def test_a_job_without_servers_says_so_and_shows_what_its_machines_are_made_to_be(viewer: Client) -> None:
+    job = factories.make_job(spec=factories.spec(communication="all-reduce", servers=0))
+    factories.make_processes(job, factories.make_agents(4))
+    job.processes.update(emulate={"slower": 3.0, "competitor": {"takes": 0.25}})
+    assert "4 workers, no servers (all-reduce)" in text_of(viewer, f"/jobs/{job.pk}/")
+    told = "emulated: 3 times slower, a competing process that takes 25%"
+    assert told in text_of(viewer, f"/jobs/{job.pk}/?tab=processes")
+
+
+@pytest.mark.parametrize(("state", "button"), [("running", "pause"), ("paused", "resume")])
+def test_who_may_operate_can_pause_a_running_job_and_resume_a_paused_one(
+    operator: Client, state: str, button: str
+) -> None:
+    job = factories.make_job(state=state)
+    page = operator.get(f"/jobs/{job.pk}/").content.decode()
+    offered = {name for name in ("pause", "resume") if f'data-post="/api/v1/jobs/{job.pk}/actions/{name}"' in page}
+    assert offered == {button}

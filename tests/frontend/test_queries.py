@@ -1,7 +1,6 @@
 """What is read from the database, and how much of it."""
 
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent
-from controlplane.jobs.models import Job
+from controlplane.jobs.models import Flag, Job, Process
 from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
 from frontend.queries import figures as queries
@@ -37,23 +36,16 @@ def test_traces_hold_every_report_of_a_small_job() -> None:
     assert slow.elapsed_s == pytest.approx([0.264, 0.366])
 
 
-def test_no_figure_fetches_more_rows_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "MAX_ROWS", 40)
+def test_no_figure_is_drawn_from_more_windows_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MAX_WINDOWS", 40)
+    monkeypatch.setattr(queries, "MAX_SUMMED", 40)
     job = factories.make_job()
     factories.make_reports(job, [Pace(shares=EVEN)] * 95 + [Pace(shares=BALANCED)] * 5)
-    fetched: list[int] = []
-    columns = queries._columns
-
-    def counting(rows: Any, count: int) -> Any:
-        found = list(rows)
-        fetched.append(len(found))
-        return columns(found, count)
-
-    monkeypatch.setattr(queries, "_columns", counting)
     traces = queries.traces(job, View(x="iteration"))
     learned = queries.convergence(job, View(x="time"))
-    assert max(fetched) <= 40
     assert (traces.width, traces.reports, learned.reports) == (10, 400, 400)
+    assert [len(worker.iteration) for worker in traces.workers] == [10, 10, 10, 10]
+    assert list(learned.iteration) == list(range(0, 100, 10))
     assert [int(worker.lowest.min()) for worker in traces.workers] == [64, 64, 47, 23]
     assert learned.samples[-1] == 100 * 256
 
@@ -168,7 +160,8 @@ def test_a_share_decision_says_what_it_changed() -> None:
 def test_the_key_decisions_leave_shares_out() -> None:
     job = factories.make_job()
     factories.make_decisions(job, count=2)
-    assert [line.kind for line in job_queries.decisions(job)] == ["raise-flag", "set-roster", "move-job"]
+    kinds = ["set-placement", "set-placement", "raise-flag", "set-roster", "move-job"]
+    assert [line.kind for line in job_queries.decisions(job)] == kinds
     assert [line.sequence for line in job_queries.decisions(job, kinds="all", before=2)] == [1, 0]
 
 
@@ -182,6 +175,27 @@ def test_a_machine_shows_its_load_and_its_part_of_the_job() -> None:
         (pytest.approx(0.7), 6, 1, False),
         (pytest.approx(0.9), 6, 1, True),
     ]
+
+
+def test_servers_show_what_they_hold_how_long_they_take_and_what_is_emulated() -> None:
+    job = factories.make_job()
+    factories.make_processes(job, factories.make_agents())
+    Process.objects.filter(role="server", index=1).update(blocks=3, held_bytes=2600, push_s=0.02, pull_s=0.03)
+    job.spec["emulate_servers"] = [{"bytes_per_second": None}, {"bytes_per_second": 1e6, "changes": []}]
+    Flag.objects.create(
+        job=job, key="f", subject="server", rank=1, kind="communication", persistence="lasting", opened_at=START
+    )
+    first, second = job_queries.servers(job)
+    assert (first.blocks, first.push_s, first.flagged) == (2, 0.004, False)
+    assert (second.blocks, second.held_bytes, second.push_s, second.pull_s, second.flagged) == (
+        3,
+        2600,
+        0.02,
+        0.03,
+        True,
+    )
+    assert second.emulated == {"bytes_per_second": 1e6, "changes": []}
+    assert not any(lane.flagged for lane in lanes.lanes(job).rows)
 
 
 def test_tiles_sum_up_what_runs() -> None:

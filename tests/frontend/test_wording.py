@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controlplane.core import commands as core
-from controlplane.core.choices import PredictorScore
+from controlplane.core.choices import PredictorScore, SplitMove
 from controlplane.jobs.projections import CARRIERS
 from controlplane.protocol.spec import Choice
 from frontend.queries.wording import PHRASES, describe
@@ -33,7 +33,24 @@ def test_every_decision_has_words() -> None:
     [
         ("generation 4: 1 worker counts", core.SetRoster, {"generation": 4, "first_iteration": 9, "ranks": [2]}),
         ("generation 1: 2 workers count", core.SetRoster, {"generation": 1, "first_iteration": 0, "ranks": [0, 1]}),
+        ("iterations 40 to 57 are done again", core.RollBack, {"to_iteration": 40, "completed": 57}),
+        ("iteration 40 is done again", core.RollBack, {"to_iteration": 40, "completed": 40}),
+        ("everything begins anew before iteration 0", core.RollBack, {"to_iteration": 0, "completed": -1}),
         ("w3 is flagged no longer: compute", core.CloseFlag, {"flag": "compute-w3-0.1"}),
+        ("s0 is flagged no longer: communication", core.CloseFlag, {"flag": "communication-s0-0.2"}),
+        ("the job is flagged no longer: shares", core.CloseFlag, {"flag": "shares-j0-0.3"}),
+        (
+            "3 blocks to move: 2 from s1 to s0, 1 from s1 to s2",
+            core.MoveBlocks,
+            {"version": 2, "policy": "psld", "freeze_at": 9, "moves": {4: [1, 0], 5: [1, 2], 6: [1, 0]}},
+        ),
+        (
+            "placement 3: exchanges 4.00 times as fast as before, workers held up 12 ms at most",
+            core.MeasurePlacement,
+            {"version": 3, "before_s": 0.4, "predicted_s": 0.12, "after_s": 0.1, "paused_s": 0.012, "took_s": 0.5},
+        ),
+        ("a slot for s3 is asked for", core.RequestSlot, {"role": "server", "index": 3}),
+        ("the slot of s3 is given back", core.ReleaseSlot, {"role": "server", "index": 3}),
         ("flag closed", core.CloseFlag, {"flag": "another"}),
         (
             "from iteration 40 on: barrier bsp, batching lb-bsp-cpu (predictor narx)",
@@ -52,6 +69,17 @@ def test_every_decision_has_words() -> None:
             "iteration 7 is cut after 200 of 256 samples",
             core.CutIteration,
             {"iteration": 7, "processed": 200, "total": 256},
+        ),
+        (
+            "w2 computes in pieces of 16 of 128 samples, 7% slower",
+            core.NoteMicroBatch,
+            {"rank": 2, "samples": 16, "whole": 128, "overhead": 0.07},
+        ),
+        ("1,437 samples are divided among w0 w1", core.PartitionData, {"samples": 1437, "ranks": [0, 1]}),
+        (
+            "from iteration 40: split 3 (359 samples) from w1 to w0",
+            core.MoveSplits,
+            {"iteration": 40, "moves": [SplitMove(split=3, giver=1, taker=0, start=718, stop=1077)]},
         ),
         ("w0 w1 w2 make iteration 7", core.NameQuorum, {"iteration": 7, "ranks": [0, 1, 2]}),
         (

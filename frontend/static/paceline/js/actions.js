@@ -66,8 +66,3 @@ document.addEventListener("keydown", (event) => {
   menu.removeAttribute("open");
   menu.querySelector("summary")?.focus();
 });
-
-for (const place of document.querySelectorAll("[data-json]")) {
-  const source = document.getElementById(place.getAttribute("data-json") ?? "");
-  place.textContent = JSON.stringify(JSON.parse(source?.textContent ?? "null"), null, 2);
-}

@@ -1,10 +1,15 @@
 // @ts-check
-// <plotly-figure src name heading axes plotly>: fetches a figure, draws it while it is in view, and says in words what
-// it shows. Zoom survives new data because uirevision is constant; nothing is drawn that has not changed.
+// <plotly-figure src name heading switches plotly>: fetches a figure, draws it while it is in view, and says in words
+// what it shows. Zoom survives new data because uirevision is constant; nothing is drawn that has not changed.
 
-const TABLE_ROWS = 200;
-const TYPES = { f8: Float64Array, f4: Float32Array, i4: Int32Array, i2: Int16Array, i1: Int8Array, u1: Uint8Array };
-const X_WORDS = { iteration: "Iteration", time: "Time", samples: "Samples" };
+import { make } from "./elements.js";
+import { exportMenu } from "./exports.js";
+import { Mover } from "./mover.js";
+import { draw as drawTable, tabulate } from "./tables.js";
+import { Totals } from "./totals.js";
+
+const SEGMENTS = 3;
+/** @typedef {{name: string, title: string, values: Record<string, string>}} Switch */
 
 /** @type {Promise<any> | undefined} */
 let loading;
@@ -21,22 +26,6 @@ function plotly(url) {
   return loading;
 }
 
-/** @param {any} values @returns {ArrayLike<number>} */
-function plain(values) {
-  if (!values?.bdata) return values ?? [];
-  const bytes = Uint8Array.from(atob(values.bdata), (letter) => letter.charCodeAt(0));
-  const kind = /** @type {keyof typeof TYPES} */ (values.dtype);
-  return new TYPES[kind](bytes.buffer);
-}
-
-/** @param {string} tag @param {Record<string, string>} attributes @param {(Node | string)[]} children */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
 class PlotlyFigure extends HTMLElement {
   connectedCallback() {
     if (this.built) return;
@@ -47,19 +36,24 @@ class PlotlyFigure extends HTMLElement {
     this.dirty = true;
     this.busy = false;
     this.visible = false;
-    this.key = `x-${this.getAttribute("name")}`;
-    const axes = (this.getAttribute("axes") ?? "").split(" ").filter(Boolean);
-    this.x = new URLSearchParams(location.search).get(this.key) ?? axes[0];
-    if (!axes.includes(this.x)) this.x = axes[0];
-    this.build(axes);
+    /** @type {Switch[]} */
+    this.switches = JSON.parse(this.getAttribute("switches") ?? "[]");
+    this.choices = Object.fromEntries(this.switches.map((each) => [each.name, this.chosen(each)]));
+    this.mover = this.hasAttribute("windowed") ? new Mover(this.getAttribute("name") ?? "", () => this.refresh()) : null;
+    this.build();
     document.addEventListener("paceline:theme", () => this.refresh());
     new IntersectionObserver((entries) => this.seen(entries[entries.length - 1].isIntersecting), {
       rootMargin: "200px",
     }).observe(this);
   }
 
-  /** @param {string[]} axes */
-  build(axes) {
+  /** What the address says, else the first. @param {Switch} each */
+  chosen(each) {
+    const found = new URLSearchParams(location.search).get(`${each.name}-${this.getAttribute("name")}`) ?? "";
+    return found in each.values ? found : Object.keys(each.values)[0];
+  }
+
+  build() {
     const name = this.getAttribute("name") ?? "";
     const title = make("h2", { id: `title-${name}` }, this.getAttribute("heading") ?? name);
     this.badge = make("span", { class: "figure-badge" });
@@ -72,28 +66,39 @@ class PlotlyFigure extends HTMLElement {
     this.nothing = make("p", { class: "figure-empty", hidden: "" });
     this.caption = make("p", { class: "figure-caption", id: `caption-${name}` });
     this.error = make("p", { class: "figure-error", hidden: "" });
-    const head = make("div", { class: "figure-head" }, title, this.badge, this.axisSwitch(axes, name), this.toggle);
-    this.append(head, this.plot, this.table, this.nothing, this.caption, this.error);
+    this.totals = new Totals();
+    this.exports = exportMenu(/** @type {any} */ (this));
+    this.exports.hidden = true;
+    const controls = this.switches.map((each) => (Object.keys(each.values).length > SEGMENTS ? this.list(each) : this.segments(each)));
+    const head = make("div", { class: "figure-head" }, title, this.badge, ...controls, ...(this.mover ? [this.mover.element] : []), this.toggle, this.exports);
+    this.append(head, this.plot, this.table, this.nothing, this.caption, this.totals.element, this.error);
   }
 
-  /** @param {string[]} axes @param {string} name */
-  axisSwitch(axes, name) {
-    const legend = make("legend", { class: "visually-hidden" }, "Horizontal axis");
-    const set = make("fieldset", { class: "segmented" }, legend);
-    for (const axis of axes) {
-      const input = /** @type {HTMLInputElement} */ (make("input", { type: "radio", name: `x-${name}`, value: axis }));
-      input.checked = axis === this.x;
-      input.addEventListener("change", () => this.switchAxis(axis));
-      set.append(make("label", {}, input, make("span", {}, X_WORDS[/** @type {keyof typeof X_WORDS} */ (axis)] ?? axis)));
+  /** @param {Switch} each */
+  segments(each) {
+    const set = make("fieldset", { class: "segmented" }, make("legend", { class: "visually-hidden" }, each.title));
+    for (const [value, word] of Object.entries(each.values)) {
+      const input = /** @type {HTMLInputElement} */ (make("input", { type: "radio", name: `${each.name}-${this.getAttribute("name")}`, value }));
+      input.checked = value === this.choices[each.name];
+      input.addEventListener("change", () => this.choose(each, value));
+      set.append(make("label", {}, input, make("span", {}, word)));
     }
     return set;
   }
 
-  /** @param {string} axis */
-  switchAxis(axis) {
-    this.x = axis;
+  /** @param {Switch} each */
+  list(each) {
+    const select = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": each.title }));
+    for (const [value, word] of Object.entries(each.values)) select.append(new Option(word, value, false, value === this.choices[each.name]));
+    select.addEventListener("change", () => this.choose(each, select.value));
+    return select;
+  }
+
+  /** @param {Switch} each @param {string} value */
+  choose(each, value) {
+    this.choices[each.name] = value;
     const url = new URL(location.href);
-    url.searchParams.set(this.key ?? "", axis);
+    url.searchParams.set(`${each.name}-${this.getAttribute("name")}`, value);
     history.replaceState(history.state, "", url);
     this.refresh();
   }
@@ -127,7 +132,9 @@ class PlotlyFigure extends HTMLElement {
 
   async fetch() {
     const theme = document.documentElement.dataset.theme ?? "light";
-    const url = `${this.getAttribute("src")}?theme=${theme}&x=${this.x}`;
+    const query = new URLSearchParams({ theme, ...this.choices, ...this.mover?.query() });
+    const fixed = this.getAttribute("fixed");
+    const url = `${this.getAttribute("src")}?${fixed ? `${fixed}&` : ""}${query}`;
     const known = this.figure && this.etag.startsWith(`${url} `) ? this.etag.slice(url.length + 1) : "";
     /** @type {Record<string, string>} */
     const headers = { Accept: "application/json" };
@@ -152,20 +159,34 @@ class PlotlyFigure extends HTMLElement {
     this.nothing.textContent = meta.empty;
     this.caption.textContent = meta.caption;
     this.badge.textContent = meta.sampling;
-    this.toggle?.toggleAttribute("hidden", data.length === 0);
+    // The totals under a timeline are its table.
+    this.toggle?.toggleAttribute("hidden", data.length === 0 || meta.totals === true);
+    this.exports?.toggleAttribute("hidden", data.length === 0);
     this.plot.hidden = data.length === 0 || this.tabular();
     this.plot.classList.remove("plot-waiting");
     if (this.tabular()) this.fillTable();
+    this.mover?.take(meta.window);
+    this.totals?.take(meta.totals ? data : []);
     if (!this.plot.hidden) await this.mount(data, layout);
   }
 
   /** @param {any[]} data @param {any} layout */
   async mount(data, layout) {
-    const library = await plotly(this.getAttribute("plotly") ?? "");
+    const library = await this.library();
     // The figure's own height is the least it takes; the page may give it more.
     this.plot?.style.setProperty("min-height", layout.height ? `${layout.height}px` : "");
     await library.react(this.plot, data, { ...layout, height: undefined, autosize: true }, { responsive: true, displayModeBar: false, displaylogo: false });
+    if (!this.drawn) this.listen(this.plot);
     this.drawn = true;
+  }
+
+  /** Plotly forgets who listens whenever the figure is unmounted. @param {any} plot */
+  listen(plot) {
+    plot.on("plotly_relayout", () => this.totals?.show(plot._fullLayout.xaxis?.range));
+    plot.on("plotly_click", (/** @type {any} */ event) => {
+      const follow = this.figure.layout.meta?.follow;
+      if (follow) location.assign(follow.replace("{x}", String(event.points[0].x)));
+    });
   }
 
   /** A figure out of view costs nothing; it is drawn again, from what it has, when it comes back. */
@@ -199,31 +220,17 @@ class PlotlyFigure extends HTMLElement {
   }
 
   fillTable() {
-    const columns = this.figure.data.map((/** @type {any} */ trace) => ({ name: trace.meta ?? trace.name, x: plain(trace.x), y: plain(trace.y) }));
-    /** @type {Map<number, (number | undefined)[]>} */
-    const rows = new Map();
-    columns.forEach((/** @type {any} */ column, /** @type {number} */ place) => {
-      for (let index = 0; index < column.x.length; index++) {
-        const row = rows.get(column.x[index]) ?? [];
-        row[place] = column.y[index];
-        rows.set(column.x[index], row);
-      }
-    });
-    const last = [...rows].sort(([a], [b]) => b - a).slice(0, TABLE_ROWS);
-    const heads = [this.x ?? "x", ...columns.map((/** @type {any} */ column) => column.name)];
-    const head = make("tr", {}, ...heads.map((name) => make("th", { scope: "col", class: "number" }, name)));
-    const body = last.map(([x, values]) =>
-      make("tr", {}, make("th", { scope: "row", class: "number" }, short(x)), ...columns.map((_, place) => make("td", { class: "number" }, short(values[place]))))
-    );
-    const caption = make("caption", { class: "muted" }, rows.size > TABLE_ROWS ? `The last ${TABLE_ROWS} of ${rows.size} points` : `All ${rows.size} points`);
-    this.table?.replaceChildren(make("table", {}, caption, make("thead", {}, head), make("tbody", {}, ...body)));
+    this.table?.replaceChildren(drawTable(tabulate(this.figure, this.choices?.x ?? "x")));
   }
-}
 
-/** @param {number | undefined} value */
-function short(value) {
-  if (value === undefined || Number.isNaN(value)) return "–";
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
+  library() {
+    return plotly(this.getAttribute("plotly") ?? "");
+  }
+
+  /** Where the same window is to be had as a trace. */
+  traceUrl() {
+    return `${this.getAttribute("trace")}?${new URLSearchParams(this.mover?.query())}`;
+  }
 }
 
 customElements.define("plotly-figure", PlotlyFigure);

@@ -1,19 +1,12 @@
 // @ts-check
 // Keyboard: ? help, / search, g o | g j | g w to go, Space to pause. Never while typing; can be switched off (WCAG 2.1.4).
 
-const KEY = "paceline.keys";
+import { KEYS, keysAreOn } from "./preferences.js";
+
 const PLACES = { o: "/", j: "/jobs/", w: "/workers/" };
 const SEQUENCE_MS = 1_500;
 
 let goSince = 0;
-
-function on() {
-  try {
-    return localStorage.getItem(KEY) !== "off";
-  } catch {
-    return true;
-  }
-}
 
 /** What has the focus; in a dialog that was just closed, nothing has, though the browser may still say so. */
 function focused() {
@@ -28,7 +21,7 @@ function takesKeys(element) {
 
 /** @param {KeyboardEvent} event */
 function press(event) {
-  if (!on() || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!keysAreOn() || event.ctrlKey || event.metaKey || event.altKey) return;
   const element = focused();
   if (element?.closest("input, select, textarea, dialog, [contenteditable]")) return;
   const place = PLACES[/** @type {keyof typeof PLACES} */ (event.key)];
@@ -58,10 +51,10 @@ if (location.hash === "#search") document.getElementById("search")?.focus();
 
 const box = document.getElementById("keys-on");
 if (box instanceof HTMLInputElement) {
-  box.checked = on();
+  box.checked = keysAreOn();
   box.addEventListener("change", () => {
     try {
-      localStorage.setItem(KEY, box.checked ? "on" : "off");
+      localStorage.setItem(KEYS, box.checked ? "on" : "off");
     } catch {
       // Storage may be forbidden; then shortcuts stay as they are.
     }

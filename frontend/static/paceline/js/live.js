@@ -187,6 +187,8 @@ function bindRate(/** @type {Page} */ page) {
 document.body.addEventListener("htmx:oobBeforeSwap", (event) => {
   const { target, fragment } = /** @type {CustomEvent} */ (event).detail;
   const fresh = fragment.firstElementChild ?? fragment;
+  // What a person has opened stays open.
+  for (const open of target.querySelectorAll("details[data-keep][open]")) fresh.querySelector(`#${open.id}`)?.setAttribute("open", "");
   if (timeless(target.innerHTML) === timeless(fresh.innerHTML)) {
     /** @type {CustomEvent} */ (event).detail.shouldSwap = false;
   }
@@ -207,7 +209,8 @@ document.body.addEventListener("htmx:configRequest", (event) => {
 if (box) {
   const page = new Page();
   bindRate(page);
-  page.connect();
+  // htmx takes charge of the parts at this event; a tick that came before would find nobody to fetch them.
+  document.addEventListener("DOMContentLoaded", () => page.connect());
   document.getElementById("pause")?.addEventListener("click", () => page.togglePause());
   document.addEventListener("paceline:pause", () => page.togglePause());
   document.addEventListener("visibilitychange", () => {

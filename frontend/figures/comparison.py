@@ -1,0 +1,106 @@
+"""Several jobs in one picture: how each learns, and how long its iterations take."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from frontend.figures.convergence import GAP, X_TITLES, x_of
+from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note
+from frontend.figures.rows import Compared, View
+from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+
+QUANTILES = 400
+
+
+def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
+    """Held-out loss above, accuracy below, a line for each job on one x axis."""
+    name = "learning"
+    if not any(len(job.learned.scored_iteration) or len(job.learned.iteration) for job in jobs):
+        return empty(name, "Lines appear once one of the jobs has been evaluated.")
+    theme, points, drawn = THEMES[view.theme], 0, 0
+    data: list[dict[str, Any]] = []
+    for place, job in enumerate(jobs):
+        x, scored_x = x_of(job.learned, view)
+        thin_x, thin_y = extremes(x, job.learned.loss, budget(3 * len(jobs)))
+        points, drawn = points + len(x), drawn + len(thin_x)
+        data += [
+            _line(job, "training loss", thin_x, thin_y, place, theme, "y", pale=True),
+            _line(job, "held-out loss", scored_x, job.learned.scored_loss, place, theme, "y"),
+            _line(job, "accuracy", scored_x, job.learned.scored_accuracy, place, theme, "y2", legend=True),
+        ]
+    return {
+        "data": data,
+        "layout": layout(
+            theme,
+            name=f"{name}:{view.x}",
+            caption="Held-out loss (training loss pale behind it) and accuracy of each job.",
+            sampling=sampling_note(points, drawn),
+            xaxis=axis(theme, X_TITLES[view.x or "time"], anchor="y2", rangemode="tozero"),
+            yaxis=axis(theme, "Loss", domain=[0.5 + GAP / 2, 1], rangemode="tozero"),
+            yaxis2=axis(theme, "Accuracy", domain=[0, 0.5 - GAP / 2], tickformat=".0%"),
+        ),
+    }
+
+
+def compared_lengths(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
+    """Share of iterations that take at most so long, a step line for each job."""
+    name = "iteration-lengths"
+    if not any(len(job.iteration_s) for job in jobs):
+        return empty(name, "Lines appear with the first reported iteration of one of the jobs.")
+    theme = THEMES[view.theme]
+    return {
+        "data": [_steps(job, place, theme) for place, job in enumerate(jobs) if len(job.iteration_s)],
+        "layout": layout(
+            theme,
+            name=name,
+            caption="The share of iterations that take at most so long: further left is faster, steeper is steadier.",
+            hovermode="closest",
+            xaxis=axis(theme, "Length of an iteration (ms)", rangemode="tozero"),
+            yaxis=axis(theme, "Share of iterations", tickformat=".0%", range=[0, 1.02]),
+        ),
+    }
+
+
+def _steps(job: Compared, place: int, theme: Theme) -> dict[str, Any]:
+    shares = np.linspace(0, 1, min(QUANTILES, len(job.iteration_s)))
+    lengths = np.quantile(job.iteration_s * 1000, shares)
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": job.label,
+        "x": numbers(lengths.round(3)),
+        "y": numbers(shares.round(4)),
+        "line": {"color": theme.category(place), "dash": theme.dash(place), "width": 2, "shape": "hv"},
+        "hovertemplate": f"{job.label}: %{{y:.0%}} take at most %{{x:.4~g}} ms<extra></extra>",
+    }
+
+
+def _line(
+    job: Compared,
+    what: str,
+    x: Numbers,
+    y: Numbers,
+    place: int,
+    theme: Theme,
+    yaxis: str,
+    *,
+    pale: bool = False,
+    legend: bool = False,
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines" if pale else "lines+markers",
+        "name": job.label,
+        "legendgroup": job.label,
+        "showlegend": legend,
+        "x": numbers(x),
+        "y": numbers(y),
+        "xaxis": "x",
+        "yaxis": yaxis,
+        "opacity": 0.35 if pale else 1.0,
+        "line": {"color": theme.category(place), "dash": theme.dash(place), "width": 1 if pale else 2},
+        "marker": {"size": 5, "symbol": place},
+        "hovertemplate": f"{job.label} {what}: %{{y:.4~f}}<extra></extra>",
+        "meta": f"{job.label} {what}",
+    }

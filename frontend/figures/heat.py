@@ -1,0 +1,154 @@
+"""Every worker over every iteration as colours: a slow machine is a row, a bad moment of the cluster a column."""
+
+import warnings
+from typing import Any, Final
+
+import numpy as np
+
+from frontend.figures.points import Numbers, numbers
+from frontend.figures.rows import Floats, Heat, View
+from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+
+METRICS: Final = {
+    "work": "Work",
+    "pace": "Time per sample",
+    "waiting": "Waiting",
+    "communication": "Communication",
+    "iteration": "Whole iteration",
+    "share": "Batch size",
+}
+SCALES: Final = {"ratio": "Times the median", "absolute": "Absolute"}
+ROW_PX = 22
+LEAST_PX = 260
+MOST_PX = 1_400
+
+SPREAD = 4.0
+"""The colours of a ratio end at this many times the median, and at one part in as many."""
+
+NOTICEABLE = 1.25
+"""How far from the median a row or column must lie to be called out."""
+
+LEAST_CELLS = 3
+
+_SENTENCES: Final = {
+    "work": "compute and communication, without waiting",
+    "pace": "compute and communication per sample",
+    "waiting": "time spent waiting for others",
+    "communication": "pushes and pulls",
+    "iteration": "the whole iteration",
+    "share": "samples taken",
+}
+
+
+def heat_map(heat: Heat, view: View) -> dict[str, Any]:
+    """A row for each worker, a column for each stretch of iterations; blank where nothing was reported."""
+    name, metric = "heat-map", view.metric or "work"
+    if not heat.values.size:
+        return empty(name, "The map fills with the first iteration that a worker reports.")
+    theme, ratio = THEMES[view.theme], (view.scale or "ratio") == "ratio"
+    shown = over_median(heat.values) if ratio else heat.values * _factor(metric)
+    unit = "" if ratio else _unit(metric)
+    return {
+        "data": [_cells(heat, shown, theme, ratio=ratio, unit=unit)],
+        "layout": layout(
+            theme,
+            name=f"{name}:{metric}:{view.scale}",
+            caption=_caption(heat, metric, ratio=ratio),
+            sampling=f"highest of every {heat.width} iterations" if heat.width > 1 else "",
+            height=max(LEAST_PX, min(MOST_PX, ROW_PX * len(heat.ranks) + 90)),
+            hovermode="closest",
+            xaxis=axis(theme, "Iteration", showgrid=False),
+            yaxis=axis(theme, autorange="reversed", showgrid=False, ticks="", type="category"),
+        )
+        | {"meta": _meta(name, heat, metric, ratio=ratio)},
+    }
+
+
+def over_median(values: Floats) -> Floats:
+    """Each cell over the median of its column: who is slow is seen whatever the whole cluster does."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = values / _median(values, axis=0)[None, :]
+    ratio[~np.isfinite(ratio)] = np.nan
+    return ratio
+
+
+def pattern(values: Floats, labels: tuple[str, ...]) -> str:
+    """What the picture shows, in words: rows that stand out are machines, columns are moments of the whole cluster."""
+    if values.shape[0] < 2 or values.shape[1] < LEAST_CELLS:
+        return ""
+    rows = _median(over_median(values), axis=1)
+    columns = _median(values, axis=0)
+    usual = float(_median(columns[None, :], axis=1)[0])
+    slow = [label for label, row in zip(labels, rows, strict=True) if row > NOTICEABLE]
+    bad = int(np.sum(columns > 2 * usual)) if usual > 0 else 0
+    if slow and len(slow) <= max(1, len(labels) // 2):
+        names = ", ".join(slow[:4]) + (f" and {len(slow) - 4} more" if len(slow) > 4 else "")
+        return f"Rows stand out ({names}): slow machines, not bad moments."
+    if 0 < bad <= values.shape[1] // 4:
+        return f"{bad} column{'s' if bad > 1 else ''} stand{'' if bad > 1 else 's'} out: everybody was slow at once."
+    return "No row and no column stands out."
+
+
+def _cells(heat: Heat, shown: Floats, theme: Theme, *, ratio: bool, unit: str) -> dict[str, Any]:
+    return {
+        "type": "heatmap",
+        "x": numbers(heat.first),
+        "y": list(heat.labels),
+        "z": [[None if np.isnan(cell) else round(float(cell), 4) for cell in row] for row in shown],
+        "hoverongaps": False,
+        "xgap": 0,
+        "ygap": 1,
+        "hovertemplate": "%{y}, iteration %{x}: %{z:.3~g}"
+        + (" times the median" if ratio else f" {unit}")
+        + "<extra></extra>",
+        "colorbar": {
+            "thickness": 10,
+            "len": 1,
+            "outlinewidth": 0,
+            "tickfont": {"color": theme.muted},
+            "ticksuffix": "x" if ratio else f" {unit}",
+        },
+        **(_diverging(theme) if ratio else {"colorscale": "Cividis", "zmin": 0}),
+    }
+
+
+def _diverging(theme: Theme) -> dict[str, Any]:
+    """Blue below the median, vermillion above; the middle is the page's own surface, darker the further away."""
+    return {
+        "colorscale": [[0, theme.compute], [1 / (1 + SPREAD / 2), theme.surface], [1, theme.waiting]],
+        "zmin": 0.0,
+        "zmax": 1 + SPREAD / 2,
+    }
+
+
+def _meta(name: str, heat: Heat, metric: str, *, ratio: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "caption": _caption(heat, metric, ratio=ratio),
+        "sampling": f"highest of every {heat.width} iterations" if heat.width > 1 else "",
+        "empty": "",
+        "follow": "?tab=timeline&first-timeline={x}",
+    }
+
+
+def _caption(heat: Heat, metric: str, *, ratio: bool) -> str:
+    against = "as a multiple of the median worker's in the same iteration" if ratio else f"in {_unit(metric)}"
+    hint = pattern(heat.values, heat.labels) if metric in ("work", "pace") else ""
+    words = f"Colour is {_SENTENCES[metric]}, {against}. {hint}".strip()
+    return f"{words} A click on a cell opens its iteration."
+
+
+def _factor(metric: str) -> float:
+    return 1.0 if metric == "share" else 1000.0
+
+
+def _unit(metric: str) -> str:
+    return {"share": "samples", "pace": "ms per sample"}.get(metric, "ms")
+
+
+def _median(values: Numbers, axis: int) -> Floats:
+    """Medians of what is there; NaN where nothing is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # "All-NaN slice": the answer is NaN, which is meant
+        medians: Floats = np.nanmedian(values, axis=axis)
+    return medians

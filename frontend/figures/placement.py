@@ -1,0 +1,161 @@
+"""Which server holds which block, and what exchanging them takes: an even picture is a balanced placement."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from frontend.figures.rows import Holding, Placements, View
+from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+
+MOMENTS: Final = {"now": "Now", "before": "Before the last move"}
+
+MAX_BLOCKS = 1_500
+"""Blocks that are drawn one by one; of more, each server's smallest stand together."""
+
+MIB = 2**20
+ROOT = "all"
+
+
+def block_map(placements: Placements, view: View) -> dict[str, Any]:
+    """Blocks within servers, by size; colour is how long a worker's exchange takes for each MiB of the server."""
+    name, when = "block-map", view.scale or "now"
+    holdings = placements.now if when == "now" else placements.before
+    if not holdings:
+        return empty(name, _nothing(placements, when))
+    theme = THEMES[view.theme]
+    total = sum(holding.held_bytes for holding in holdings)
+    nodes = [(ROOT, "", "", total, 0.0)]
+    nodes += [node for holding in holdings for node in _nodes(holding, MAX_BLOCKS // len(holdings))]
+    return {
+        "data": [
+            {
+                "type": "treemap",
+                "ids": [node[0] for node in nodes],
+                "labels": [node[1] for node in nodes],
+                "parents": [node[2] for node in nodes],
+                "values": [round(node[3] / MIB, 4) for node in nodes],
+                "branchvalues": "total",
+                "sort": False,
+                "pathbar": {"visible": False},
+                "meta": "MiB",
+                "tiling": {"pad": 1},
+                "marker": {"colors": [node[4] for node in nodes], **_scale(holdings, theme)},
+                "hovertemplate": "%{label}: %{value:.3~g} MiB<extra></extra>",
+                "textfont": {"color": theme.text},
+            }
+        ],
+        "layout": layout(
+            theme,
+            name=f"{name}:{when}",
+            caption=_caption(placements, holdings, when),
+            hovermode="closest",
+            margin={"l": 4, "r": 4, "t": 8, "b": 8},
+            height=340,
+        ),
+    }
+
+
+def server_exchanges(placements: Placements, view: View) -> dict[str, Any]:
+    """For each server: the mean time of a worker's push and pull, beside its part of the parameters."""
+    name = "server-exchanges"
+    measured = [each for each in placements.now if each.push_s is not None and each.pull_s is not None]
+    if not measured:
+        return empty(name, "Bars appear once workers have exchanged blocks with the servers.")
+    theme, labels = THEMES[view.theme], [f"s{each.server}" for each in measured]
+    return {
+        "data": [
+            _bar("Push", labels, [each.push_s or 0.0 for each in measured], theme.communication, 1.0),
+            _bar("Pull", labels, [each.pull_s or 0.0 for each in measured], theme.communication, 0.6),
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "Parameters held",
+                "x": labels,
+                "y": [round(each.held_bytes / MIB, 4) for each in measured],
+                "yaxis": "y2",
+                "marker": {"symbol": "diamond", "size": 10, "color": theme.text},
+                "hovertemplate": "%{x} holds %{y:.3~g} MiB<extra></extra>",
+            },
+        ],
+        "layout": layout(
+            theme,
+            name=name,
+            caption=_slowest(measured),
+            barmode="stack",
+            hovermode="closest",
+            xaxis=axis(theme, type="category"),
+            yaxis=axis(theme, "Exchange (ms)", rangemode="tozero"),
+            yaxis2=axis(
+                theme, "Held (MiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto"
+            ),
+        ),
+    }
+
+
+def imbalance(holdings: Sequence[Holding]) -> float:
+    """Bytes of the fullest server over the mean; 1.0 is even."""
+    sizes = [holding.held_bytes for holding in holdings]
+    return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else 1.0
+
+
+def _nodes(holding: Holding, most: int) -> list[tuple[str, str, str, int, float]]:
+    """(id, label, parent, bytes, colour) of a server and its blocks, the largest first."""
+    root, pace = f"s{holding.server}", _ms_per_mib(holding)
+    blocks = sorted(holding.blocks, key=lambda block: (-block[1], block[0]))
+    shown, rest = blocks[:most], blocks[most:]
+    nodes = [(root, root, ROOT, holding.held_bytes, pace)]
+    nodes += [(f"{root}/{index}", f"block {index}", root, size, pace) for index, size in shown]
+    if rest:
+        nodes.append((f"{root}/rest", f"{len(rest)} smaller blocks", root, sum(size for _, size in rest), pace))
+    return nodes
+
+
+def _ms_per_mib(holding: Holding) -> float:
+    if not holding.held_bytes or holding.push_s is None or holding.pull_s is None:
+        return 0.0
+    return round((holding.push_s + holding.pull_s) * 1000 / (holding.held_bytes / MIB), 4)
+
+
+def _scale(holdings: Sequence[Holding], theme: Theme) -> dict[str, Any]:
+    return {
+        "cmin": 0.0,
+        "cmax": max(_ms_per_mib(holding) for holding in holdings) or 1.0,
+        "colorscale": [[0, theme.surface], [1, theme.waiting]],
+        "line": {"width": 1, "color": theme.grid},
+        "showscale": True,
+        "colorbar": {"thickness": 10, "outlinewidth": 0, "tickfont": {"color": theme.muted}, "ticksuffix": " ms/MiB"},
+    }
+
+
+def _bar(name: str, labels: list[str], seconds: list[float], colour: str, opacity: float) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "name": name,
+        "x": labels,
+        "y": [round(each * 1000, 3) for each in seconds],
+        "marker": {"color": colour, "opacity": opacity},
+        "hovertemplate": f"{name.lower()} with %{{x}}: %{{y:.3~g}} ms<extra></extra>",
+    }
+
+
+def _caption(placements: Placements, holdings: Sequence[Holding], when: str) -> str:
+    blocks = sum(len(holding.blocks) for holding in holdings)
+    total = sum(holding.held_bytes for holding in holdings) / MIB
+    here = f"{blocks} blocks, {total:.3g} MiB, on {len(holdings)} servers; the fullest holds {imbalance(holdings):.2f}"
+    sentence = f"{here} times the mean. Colour is the time of an exchange for each MiB."
+    if when == "now" and placements.before:
+        sentence += f" Before the last move the fullest held {imbalance(placements.before):.2f} times the mean."
+    return sentence
+
+
+def _nothing(placements: Placements, when: str) -> str:
+    if when == "before" and placements.now:
+        return "No block has moved: this is the first placement."
+    return "The map appears when the parameters have been placed, once every server has said hello."
+
+
+def _slowest(holdings: Sequence[Holding]) -> str:
+    slowest = max(holdings, key=lambda each: ((each.push_s or 0.0) + (each.pull_s or 0.0), -each.server))
+    took = ((slowest.push_s or 0.0) + (slowest.pull_s or 0.0)) * 1000
+    return (
+        f"Workers exchange with all servers side by side, so the slowest paces them: s{slowest.server}, {took:.3g} ms."
+    )

@@ -1,0 +1,180 @@
+"""A few iterations of each worker as bars in time: what it did, for whom it waited, and who let the others go."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from frontend.figures.rows import Stay, View, Window
+from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+from frontend.figures.workers import hatch
+
+ROW_PX = 34
+ORDER: Final = ("coordination", "waiting", "pull", "compute", "push")
+"""One iteration, as a worker goes through it."""
+
+NAMES: Final = {
+    "coordination": "Coordination",
+    "waiting": "Waiting",
+    "pull": "Pull",
+    "compute": "Compute",
+    "push": "Push",
+}
+
+
+def timeline(window: Window, view: View) -> dict[str, Any]:
+    """A row for each worker, a bar for each phase; a diamond marks the last to arrive in an iteration."""
+    name = "timeline"
+    if not window.stays:
+        return empty(name, "Bars appear with the first iteration that a worker reports.")
+    theme = THEMES[view.theme]
+    begin = min(stay.ended_s - stay.whole_s for stay in window.stays)
+    labels = {rank: f"w{rank}" for rank in window.ranks}
+    return {
+        "data": [
+            *(_bars(window.stays, phase, begin, labels, theme) for phase in ORDER),
+            _arrivals(window.stays, begin, labels, theme),
+        ],
+        "layout": layout(
+            theme,
+            name=f"{name}:{window.first}:{window.last}",
+            caption=_caption(window),
+            height=ROW_PX * len(labels) + 120,
+            hovermode="closest",
+            barmode="overlay",
+            bargap=0.25,
+            dragmode="zoom",
+            xaxis=axis(theme, "Time since the window began (ms)", rangemode="tozero"),
+            yaxis=axis(
+                theme,
+                type="category",
+                categoryorder="array",
+                categoryarray=[labels[rank] for rank in reversed(window.ranks)],
+                fixedrange=True,
+                showgrid=False,
+            ),
+            shapes=list(_releases(window.stays, begin, theme)),
+        )
+        | {"meta": _meta(window)},
+    }
+
+
+def last_arrivals(stays: Sequence[Stay]) -> dict[int, Stay]:
+    """By iteration, the worker whose last push was acknowledged last: under a barrier, all others waited for it."""
+    last: dict[int, Stay] = {}
+    for stay in sorted(stays, key=lambda stay: (stay.iteration, stay.rank)):
+        other = last.get(stay.iteration)
+        if other is None or stay.ended_s > other.ended_s:
+            last[stay.iteration] = stay
+    return last
+
+
+def waiting_shares(stays: Sequence[Stay]) -> tuple[float, float]:
+    """Seconds of all workers that went into waiting, and of all together."""
+    return sum(stay.waiting_s for stay in stays), sum(stay.whole_s for stay in stays)
+
+
+def chrome_trace(window: Window, job: int) -> dict[str, Any]:
+    """The window in the trace event format that Perfetto and chrome://tracing open; times in microseconds."""
+    names = [
+        {"name": "thread_name", "ph": "M", "pid": job, "tid": rank, "args": {"name": f"w{rank}"}}
+        for rank in window.ranks
+    ]
+    events = [
+        {
+            "name": NAMES[phase],
+            "cat": "iteration",
+            "ph": "X",
+            "pid": job,
+            "tid": stay.rank,
+            "ts": round(start * 1e6),
+            "dur": round(seconds * 1e6),
+            "args": {"iteration": stay.iteration, "samples": stay.samples},
+        }
+        for stay in window.stays
+        for phase, start, seconds in phases(stay)
+        if seconds > 0
+    ]
+    return {"traceEvents": names + events, "displayTimeUnit": "ms"}
+
+
+def phases(stay: Stay) -> Iterator[tuple[str, float, float]]:
+    """Name, beginning and length of each phase of one iteration, in seconds, in order."""
+    at = stay.ended_s - stay.whole_s
+    for phase in ORDER:
+        seconds = float(getattr(stay, f"{phase}_s"))
+        yield phase, at, seconds
+        at += seconds
+
+
+def _bars(stays: Sequence[Stay], phase: str, begin: float, labels: dict[int, str], theme: Theme) -> dict[str, Any]:
+    parts = [(stay, start, seconds) for stay in stays for name, start, seconds in phases(stay) if name == phase]
+    colour = getattr(theme, phase if phase not in ("push", "pull") else "communication")
+    look = {"pattern": hatch(colour)} if phase == "waiting" else {}
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": NAMES[phase],
+        "x": [round(seconds * 1000, 3) for _, _, seconds in parts],
+        "base": [round((start - begin) * 1000, 3) for _, start, _ in parts],
+        "y": [labels[stay.rank] for stay, _, _ in parts],
+        "customdata": [stay.iteration for stay, _, _ in parts],
+        "marker": {"color": colour, "opacity": 0.6 if phase == "push" else 1.0, "line": {"width": 0}, **look},
+        "hovertemplate": f"%{{y}}, iteration %{{customdata}}: {NAMES[phase].lower()} %{{x:.1f}} ms<extra></extra>",
+        "meta": NAMES[phase],
+    }
+
+
+def _arrivals(stays: Sequence[Stay], begin: float, labels: dict[int, str], theme: Theme) -> dict[str, Any]:
+    last = list(last_arrivals(stays).values())
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "Last to arrive",
+        "x": [round((stay.ended_s - begin) * 1000, 3) for stay in last],
+        "y": [labels[stay.rank] for stay in last],
+        "customdata": [stay.iteration for stay in last],
+        "marker": {"symbol": "diamond", "size": 9, "color": theme.text},
+        "hovertemplate": "%{y} was the last to arrive in iteration %{customdata}<extra></extra>",
+        "meta": "Last to arrive",
+    }
+
+
+def _releases(stays: Sequence[Stay], begin: float, theme: Theme) -> Iterator[dict[str, Any]]:
+    for stay in last_arrivals(stays).values():
+        at = round((stay.ended_s - begin) * 1000, 3)
+        yield {
+            "type": "line",
+            "yref": "paper",
+            "x0": at,
+            "x1": at,
+            "y0": 0,
+            "y1": 1,
+            "line": {"color": theme.muted, "width": 1, "dash": "dot"},
+            "layer": "below",
+        }
+
+
+def _caption(window: Window) -> str:
+    waiting, whole = waiting_shares(window.stays)
+    last: Counter[int] = Counter()
+    arrivals = last_arrivals(window.stays)
+    last.update(stay.rank for stay in arrivals.values())
+    rank, times = max(last.items(), key=lambda item: (item[1], -item[0]))
+    iterations = len(arrivals)
+    some = "" if len(window.ranks) == window.roster else f" ({len(window.ranks)} of {window.roster} workers)"
+    return (
+        f"Iterations {window.first} to {window.last}{some}: {waiting:.3g} s of {whole:.3g} worker-seconds went into"
+        f" waiting ({waiting / whole if whole else 0:.0%}). w{rank} was the last to arrive in {times} of {iterations};"
+        " dotted lines are where an iteration ended for all."
+    )
+
+
+def _meta(window: Window) -> dict[str, Any]:
+    return {
+        "name": "timeline",
+        "caption": _caption(window),
+        "sampling": "",
+        "empty": "",
+        "window": {"first": window.first, "last": window.last, "newest": window.newest},
+        "totals": True,
+    }

@@ -1,0 +1,36 @@
+"""``manage.py report JOB -o FILE.html``: one job as one file that needs nothing else."""
+
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from controlplane.jobs.models import Job
+from frontend.formats import size
+from frontend.report import render_report
+
+
+class Command(BaseCommand):
+    help = "Write a job as one self-contained HTML file: its results, figures, findings, decisions and spec."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("job", type=int, help="its number")
+        parser.add_argument("-o", "--output", required=True, help="the file to write, or - for standard output")
+
+    def handle(self, *args: Any, job: int, output: str, **options: Any) -> None:
+        found = Job.objects.filter(pk=job).first()
+        if found is None:
+            raise CommandError(f"job {job}: there is no such job; manage.py and the service must use one database")
+        document = render_report(found)
+        if output == "-":
+            sys.stdout.write(document)
+            return
+        try:
+            Path(output).write_text(document, encoding="utf-8")
+        except OSError as error:
+            raise CommandError(
+                f"{output}: cannot be written: {error.strerror}; name a file in a folder that exists"
+            ) from None
+        self.stdout.write(f"job {job}: {output}, {size(len(document.encode()))}")

@@ -1,0 +1,182 @@
+"""Reads several jobs side by side: what figures draw, the table of results, and where their specs differ."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.jobs.models import Job
+from controlplane.protocol.spec import parse_spec
+from controlplane.telemetry.history import read_windows
+from controlplane.telemetry.metrics import ITERATION
+from frontend import formats
+from frontend.figures.rows import Compared, View
+from frontend.queries.figures import MAX_SUMMED, convergence, width_of
+
+LEAST, MOST = 2, 6
+"""Jobs that can be compared at once."""
+
+WARM_UP = 2
+"""First iterations of a job that are left out of lengths: connections open, caches fill."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One result of one job, as text, and beside it how it stands to the baseline's."""
+
+    text: str
+    delta: str
+    best: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One result of every job, in their order."""
+
+    title: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A field of the spec in which not all jobs agree."""
+
+    field: str
+    values: tuple[str, ...]
+
+
+def compared(jobs: Sequence[Job], view: View) -> tuple[Compared, ...]:
+    """What the figures of a comparison are drawn from."""
+    return tuple(
+        Compared(job=job.pk, label=f"#{job.pk} {job.name}", learned=convergence(job, view), iteration_s=lengths(job))
+        for job in jobs
+    )
+
+
+def lengths(job: Job) -> NDArray[np.float64]:
+    """Lengths of a job's iterations in seconds, as the mean over its workers, warm-up left out."""
+    width = width_of(job, parse_spec(job.spec).workers, MAX_SUMMED)
+    found = list(read_windows(job.pk, width, names=ITERATION).values())
+    if not found:
+        return np.empty(0)
+    first, place = np.unique(np.concatenate([each.first for each in found]), return_inverse=True)
+    means = np.concatenate([each.mean(*ITERATION) for each in found])
+    summed = np.bincount(place, weights=means) / np.bincount(place)
+    kept: NDArray[np.float64] = summed[(first >= WARM_UP) & np.isfinite(summed)]
+    return kept
+
+
+def results(jobs: Sequence[Job], baseline: int, target: float | None) -> list[Row]:
+    """The table: each result of each job, its difference to the job ``baseline``, and which is best."""
+    sides = compared(jobs, View())
+    base = next(at for at, job in enumerate(jobs) if job.pk == baseline)
+    return [
+        _row(line, [line.value(job, side) for job, side in zip(jobs, sides, strict=True)], base)
+        for line in _lines(target)
+    ]
+
+
+def common_target(jobs: Sequence[Compared]) -> float | None:
+    """The highest accuracy that every job reached: there, times can be compared."""
+    best = [float(np.nanmax(job.learned.scored_accuracy, initial=0.0)) for job in jobs]
+    return min(best) if best and min(best) > 0 else None
+
+
+def differences(jobs: Sequence[Job]) -> list[Difference]:
+    """Fields of the specs in which the jobs differ, by name."""
+    flat = [dict(_flat(job.spec)) for job in jobs]
+    fields = sorted(set().union(*flat))
+    values = {field: tuple(_said(each.get(field)) for each in flat) for field in fields}
+    return [Difference(field=field, values=found) for field, found in values.items() if len(set(found)) > 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    title: str
+    value: Callable[[Job, Compared], float | None]
+    say: Callable[[float | None], str]
+    lower_is_better: bool
+
+
+def _lines(target: float | None) -> Iterator[_Line]:
+    yield _Line(title="Iteration time, mean", value=_mean, say=formats.milliseconds, lower_is_better=True)
+    yield _Line(title="Iteration time, 95th percentile", value=_slow, say=formats.milliseconds, lower_is_better=True)
+    yield _Line(title="Time lost to waiting", value=_waiting, say=lambda v: formats.percent(v, 1), lower_is_better=True)
+    yield _Line(title="Samples per second", value=_throughput, say=formats.significant, lower_is_better=False)
+    yield _Line(title="Best accuracy", value=_best, say=lambda v: formats.percent(v, 1), lower_is_better=False)
+    if target is None:
+        return
+    at = formats.percent(target, 1)
+    for title, column, say in (
+        (f"Time to {at} accuracy", "scored_elapsed_s", _seconds),
+        (f"Iterations to {at}", "scored_iteration", formats.significant),
+        (f"Samples to {at}", "scored_samples", formats.significant),
+    ):
+        yield _Line(title=title, value=_reaches(column, target), say=say, lower_is_better=True)
+
+
+def _row(line: _Line, values: Sequence[float | None], base: int) -> Row:
+    known = [value for value in values if value is not None]
+    best = (min if line.lower_is_better else max)(known, default=None)
+    distinct = len(set(known)) > 1
+    cells = tuple(
+        Cell(text=line.say(value), delta=_delta(value, values[base], at == base), best=distinct and value == best)
+        for at, value in enumerate(values)
+    )
+    return Row(title=line.title, cells=cells)
+
+
+def _delta(value: float | None, base: float | None, is_base: bool) -> str:
+    if is_base:
+        return "baseline"
+    if value is None or not base:
+        return ""
+    return f"{(value / base - 1) * 100:+.0f}%"
+
+
+def _mean(job: Job, side: Compared) -> float | None:
+    return float(side.iteration_s.mean()) if len(side.iteration_s) else None
+
+
+def _slow(job: Job, side: Compared) -> float | None:
+    return float(np.quantile(side.iteration_s, 0.95)) if len(side.iteration_s) else None
+
+
+def _waiting(job: Job, side: Compared) -> float | None:
+    return job.waiting_share if job.busy_s else None
+
+
+def _throughput(job: Job, side: Compared) -> float | None:
+    elapsed = side.learned.elapsed_s
+    return job.samples / float(elapsed[-1]) if len(elapsed) and elapsed[-1] > 0 else None
+
+
+def _best(job: Job, side: Compared) -> float | None:
+    accuracy = side.learned.scored_accuracy
+    return float(np.nanmax(accuracy)) if np.isfinite(accuracy).any() else None
+
+
+def _reaches(column: str, target: float) -> Callable[[Job, Compared], float | None]:
+    def first(job: Job, side: Compared) -> float | None:
+        there = np.flatnonzero(side.learned.scored_accuracy >= target)
+        return float(getattr(side.learned, column)[there[0]]) if len(there) else None
+
+    return first
+
+
+def _seconds(value: float | None) -> str:
+    return formats.NONE if value is None else f"{formats.significant(value)} s"
+
+
+def _flat(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def _said(value: Any) -> str:
+    return formats.NONE if value is None else str(value)

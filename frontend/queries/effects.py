@@ -1,0 +1,98 @@
+"""What decisions came to: the iterations before each beside those after it, and the time that was predicted."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.jobs.models import Decision, Job
+from controlplane.telemetry.history import Span, read_columns
+from controlplane.telemetry.metrics import BUSY, ITERATION
+
+AROUND = 10
+"""Iterations on either side of a decision that count."""
+
+ACTING = frozenset({"set-shares", "set-roster", "set-placement", "change-policies"})
+"""Kinds of decisions that change how long iterations take."""
+
+MAX_SPAN = 5_000
+"""Iterations that are read at once; a page of decisions rarely spans more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """Mean iteration times in seconds; None where nothing was measured on that side yet."""
+
+    before_s: float | None
+    after_s: float | None
+    predicted_s: float | None
+    """Predicted busy time of the slowest worker."""
+    busy_s: float | None
+    """What it was, in the first iteration under the decision."""
+
+    @property
+    def gain(self) -> float | None:
+        """By which part iterations became shorter; negative where they became longer."""
+        if self.before_s is None or self.after_s is None or self.before_s <= 0:
+            return None
+        return 1 - self.after_s / self.before_s
+
+    @property
+    def miss(self) -> float | None:
+        """Measured over predicted, less one."""
+        return None if self.predicted_s is None or self.busy_s is None else self.busy_s / self.predicted_s - 1
+
+
+def effects(job: Job, decisions: Sequence[Decision]) -> dict[int, Effect]:
+    """By primary key, the effect of those that have one; one read of columns for all of them.
+
+    Before and after end at the next decision's iteration or after ``AROUND``, whichever comes first: what another
+    decision did is not counted for this one.
+    """
+    acting = [row for row in decisions if row.kind in ACTING and row.iteration is not None]
+    if not acting:
+        return {}
+    at = sorted({int(row.iteration or 0) for row in acting})
+    span = Span(first=max(0, max(at[0], at[-1] - MAX_SPAN) - AROUND), last=at[-1] + AROUND)
+    table = _Lengths(read_columns(job.pk, ITERATION, span).values())
+    return {row.pk: _effect(row, table, at) for row in acting}
+
+
+class _Lengths:
+    """Per iteration: its mean length over the workers, and the busy time of the slowest."""
+
+    def __init__(self, blocks: Iterable[dict[str, NDArray[np.float64]]]) -> None:
+        parts = list(blocks)
+        none = np.empty(0)
+        iteration = np.concatenate([part["iteration"] for part in parts]) if parts else none
+        self.iteration, place = np.unique(iteration, return_inverse=True)
+        whole, busy = (
+            np.concatenate([np.sum([part[name] for name in names], axis=0) for part in parts]) if parts else none
+            for names in (ITERATION, BUSY)
+        )
+        self.mean_s = np.bincount(place, weights=whole) / np.bincount(place) if parts else none
+        self.slowest_s = np.zeros(len(self.iteration))
+        np.maximum.at(self.slowest_s, place, busy)
+
+    def mean(self, first: int, last: int) -> float | None:
+        """Over the iterations ``[first, last)``."""
+        found = self.mean_s[(self.iteration >= first) & (self.iteration < last)]
+        return float(found.mean()) if len(found) else None
+
+    def slowest(self, iteration: int) -> float | None:
+        """The busy time of the slowest worker in one iteration."""
+        found = self.slowest_s[self.iteration == iteration]
+        return float(found[0]) if len(found) else None
+
+
+def _effect(row: Decision, table: _Lengths, decided: Sequence[int]) -> Effect:
+    at = int(row.iteration or 0)
+    earlier = max((other for other in decided if other < at), default=0)
+    later = min((other for other in decided if other > at), default=at + AROUND)
+    return Effect(
+        before_s=table.mean(max(at - AROUND, earlier), at),
+        after_s=table.mean(at, min(at + AROUND, later)),
+        predicted_s=row.payload.get("predicted_s"),
+        busy_s=table.slowest(at),
+    )

@@ -1,0 +1,65 @@
+"""Reads one metric of every worker over all iterations, from columns or, where that is too much, from rollups."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.jobs.models import Job
+from controlplane.protocol.spec import parse_spec
+from controlplane.telemetry.history import Windows, quotient, read_windows
+from controlplane.telemetry.metrics import BUSY, ITERATION
+from frontend.figures.rows import Heat, View
+from frontend.queries.figures import width_of
+from frontend.queries.lanes import machines
+
+MAX_CELLS = 60_000
+MAX_RANKS = 512
+
+Peaks = Callable[[Windows], NDArray[np.float64]]
+
+
+def heat(job: Job, view: View) -> Heat:
+    """The matrix; rows stand together by machine. Of a very large roster, the first ``MAX_RANKS``."""
+    ranks = range(min(parse_spec(job.spec).workers, MAX_RANKS))
+    width = width_of(job, len(ranks), MAX_CELLS)
+    found = read_windows(job.pk, width, ranks, names=("at_ms", "samples", *ITERATION))
+    where, peaks = machines(job), _PEAKS[view.metric or "work"]
+    order = sorted(found, key=lambda rank: (where.get(rank, ""), rank))
+    columns = np.unique(np.concatenate([found[rank].first for rank in order])) if order else np.empty(0, np.int64)
+    values = np.full((len(order), len(columns)), np.nan)
+    for row, rank in enumerate(order):
+        values[row, np.searchsorted(columns, found[rank].first)] = peaks(found[rank])
+    return Heat(
+        ranks=tuple(order),
+        labels=tuple(f"w{rank} {where.get(rank, '')}".strip() for rank in order),
+        first=columns.astype(np.int64),
+        width=width,
+        values=values,
+    )
+
+
+def _peak(names: tuple[str, ...], windows: Windows) -> NDArray[np.float64]:
+    """The mean of the sum of some columns, and on top of it the column that rose furthest above its own mean.
+
+    Of a single iteration it is the sum itself. Of several it keeps a spike of any column, which a mean would hide.
+    """
+    above = [windows.of(name, "max") - windows.mean(name) for name in names]
+    peak: NDArray[np.float64] = windows.mean(*names) + np.max(above, axis=0)
+    return peak
+
+
+def _pace(windows: Windows) -> NDArray[np.float64]:
+    """Seconds of work per sample."""
+    return quotient(_peak(BUSY, windows), windows.mean("samples"))
+
+
+_PEAKS: Mapping[str, Peaks] = {
+    "work": partial(_peak, BUSY),
+    "pace": _pace,
+    "waiting": partial(_peak, ("waiting_s",)),
+    "communication": partial(_peak, ("push_s", "pull_s")),
+    "iteration": partial(_peak, ITERATION),
+    "share": partial(_peak, ("samples",)),
+}

@@ -1,0 +1,28 @@
+"""What the processes of a job wrote, as its page shows it: the last lines of a choice, the oldest of them first."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from controlplane.jobs.models import Job
+from controlplane.jobs.selectors import job_processes
+from controlplane.telemetry.selectors import LEVELS, job_lines, process_of
+
+LINES = 300
+USUAL = "output"
+
+
+def log_page(job: Job, *, level: str, process: str, text: str) -> dict[str, Any]:
+    """The lines, what may be chosen, and where they are to be had as a file."""
+    chosen = {key: value for key, value in (("level", level), ("process", process), ("text", text)) if value}
+    lines = list(job_lines(job.pk, level=level, process=process_of(process), text=text)[: LINES + 1])
+    return {
+        "lines": lines[:LINES][::-1],
+        "more_lines": len(lines) > LINES,
+        "most_lines": LINES,
+        "levels": LEVELS,
+        "level": level,
+        "process": process,
+        "text": text,
+        "writers": list(dict.fromkeys(f"{each.role[0]}{each.index}" for each in job_processes(job.pk))),
+        "logs_query": urlencode(chosen),
+    }

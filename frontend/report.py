@@ -1,0 +1,62 @@
+"""One job as one HTML file: what its page shows, with charts that still move, and nothing fetched from anywhere."""
+
+import json
+import re
+from pathlib import Path
+
+from django.contrib.staticfiles import finders
+from django.template.loader import render_to_string
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.safestring import mark_safe
+
+from controlplane.jobs.models import Job
+from frontend.build import build_figure
+from frontend.figures import FIGURES
+from frontend.figures.lanes import verdict
+from frontend.queries import job as queries
+from frontend.queries.jobs import jobs, one_job
+from frontend.queries.lanes import lanes
+
+STYLES = ("tokens", "base", "parts", "job", "report")
+DECISIONS = 200
+"""Latest of the key decisions; all of them are at the API."""
+
+SPRITE = "paceline/icons.svg"
+
+_AGO = re.compile(r'<time ([^>]*?) title="([^"]*)" data-ago>[^<]*</time>')
+_SYMBOL = re.compile(r'<symbol id="')
+
+
+def render_report(job: Job) -> str:
+    """The document. Figures are drawn in the light theme, as for paper; times are absolute."""
+    drawn, flags = lanes(job), queries.flags(job)
+    context = {
+        "job": one_job(jobs().get(pk=job.pk), timezone.now()),
+        "lanes": drawn,
+        "verdict": verdict(drawn),
+        "flags": flags,
+        "decisions": queries.decisions(job, most=DECISIONS),
+        "processes": queries.processes(job),
+        "spec": json.dumps(job.spec, indent=2),
+        "figures": [(name, kind.title, _figure(name, job)) for name, kind in FIGURES.items()],
+        "styles": mark_safe("\n".join(_asset(f"paceline/css/{name}.css") for name in STYLES)),
+        "sprite": mark_safe(_SYMBOL.sub('<symbol id="icon-', _asset(SPRITE))),
+        "plotly": mark_safe(_asset("vendor/plotly.min.js").replace("</script", "<\\/script")),
+        "made_at": timezone.now(),
+    }
+    page = render_to_string("report.html", context)
+    return _AGO.sub(r"<time \1>\2</time>", page.replace(f'href="{static(SPRITE)}#', 'href="#icon-'))
+
+
+def _figure(name: str, job: Job) -> str:
+    """The figure's JSON, safe within a script element."""
+    body = build_figure(name, job, {"theme": "light"}).decode()
+    return mark_safe(body.replace("<", "\\u003c"))
+
+
+def _asset(name: str) -> str:
+    found = finders.find(name)
+    if not isinstance(found, str):
+        raise FileNotFoundError(f"{name}: not among the static files that belong to this installation")
+    return Path(found).read_text(encoding="utf-8")

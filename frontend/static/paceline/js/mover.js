@@ -1,0 +1,70 @@
+// @ts-check
+// Moves the window of iterations that a figure shows: earlier, later, or following the newest. The address keeps it.
+
+import { make } from "./elements.js";
+import { keysAreOn } from "./preferences.js";
+
+/** @typedef {{first: number, last: number, newest: number}} Window */
+
+export class Mover {
+  /** @param {string} name of the figure @param {() => void} moved */
+  constructor(name, moved) {
+    this.key = `first-${name}`;
+    this.moved = moved;
+    const from = new URLSearchParams(location.search).get(this.key) ?? "";
+    /** The first iteration to show; null follows the newest. @type {number | null} */
+    this.first = /^\d+$/.test(from) ? Number(from) : null;
+    /** @type {Window | undefined} */
+    this.window = undefined;
+    this.earlier = this.button("Earlier", () => this.by(-1));
+    this.later = this.button("Later", () => this.by(1));
+    this.follow = this.button("Follow", () => this.to(this.first === null ? (this.window?.first ?? null) : null));
+    this.element = make("div", { class: "mover", role: "group", "aria-label": "Iterations shown" }, this.earlier, this.later, this.follow);
+    document.addEventListener("keydown", (event) => this.press(event));
+  }
+
+  /** @param {string} word @param {() => void} act */
+  button(word, act) {
+    const button = /** @type {HTMLButtonElement} */ (make("button", { type: "button", class: "button" }, word));
+    button.addEventListener("click", act);
+    return button;
+  }
+
+  query() {
+    return this.first === null ? {} : { first: String(this.first) };
+  }
+
+  /** What the figure shows now. @param {Window | undefined} shown */
+  take(shown) {
+    this.window = shown;
+    this.earlier.disabled = !shown || shown.first === 0;
+    this.later.disabled = !shown || shown.last >= shown.newest;
+    this.follow.setAttribute("aria-pressed", String(this.first === null));
+  }
+
+  /** @param {number} direction by how many windows */
+  by(direction) {
+    if (!this.window) return;
+    const width = this.window.last - this.window.first + 1;
+    this.to(Math.max(0, this.window.first + direction * width));
+  }
+
+  /** @param {number | null} first */
+  to(first) {
+    this.first = first;
+    const url = new URL(location.href);
+    if (first === null) url.searchParams.delete(this.key);
+    else url.searchParams.set(this.key, String(first));
+    history.replaceState(history.state, "", url);
+    this.moved();
+  }
+
+  /** A and D move, F follows; never while somebody types. @param {KeyboardEvent} event */
+  press(event) {
+    const typing = /** @type {Element} */ (event.target)?.closest?.("input, select, textarea, dialog, [contenteditable]");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || !keysAreOn()) return;
+    if (event.key === "a") this.by(-1);
+    else if (event.key === "d") this.by(1);
+    else if (event.key === "f") this.to(null);
+  }
+}

@@ -1,0 +1,120 @@
+"""The tabs of a job's page: their names, the live parts and figures on each, and what the parts are rendered from."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.jobs.models import Job
+from controlplane.telemetry.selectors import LEVELS, process_of
+from frontend.figures.lanes import verdict
+from frontend.queries import job as queries
+from frontend.queries import logs
+from frontend.queries.lanes import lanes
+
+
+class TabQueryError(ValueError):
+    """A query parameter of a tab that cannot be followed: names it, what was found, and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tab:
+    """One tab. ``parts`` are live: templates ``parts/job_NAME.html``, each a section with the id ``job-NAME``."""
+
+    title: str
+    context: Callable[[Job, Mapping[str, str]], dict[str, Any]]
+    """From the job and the query string to what the parts need; raises ``TabQueryError``."""
+    parts: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    """Stand after the first part."""
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """Templates before the figures."""
+        return tuple(f"parts/job_{name}.html" for name in self.parts[:1])
+
+    @property
+    def rest(self) -> tuple[str, ...]:
+        """Templates after the figures."""
+        return tuple(f"parts/job_{name}.html" for name in self.parts[1:])
+
+
+def _flags(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    flags = queries.flags(job)
+    return {"flags": flags, "open_flags": [flag for flag in flags if flag.closed_at is None]}
+
+
+def _overview(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    drawn = lanes(job)
+    return {"lanes": drawn, "verdict": verdict(drawn)} | _flags(job, query)
+
+
+def _nothing(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    """A tab of figures alone, which fetch themselves."""
+    return {}
+
+
+def _decisions(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    kinds, before = query.get("decisions", "key"), query.get("before", "")
+    if kinds not in queries.KINDS:
+        raise TabQueryError(f"decisions: found {kinds[:40]!r}, expected one of {', '.join(queries.KINDS)}")
+    if before and not (before.isdecimal() and len(before) < 18):
+        raise TabQueryError(f"before: found {before[:40]!r}, expected the number of a decision")
+    return {
+        "decisions": queries.decisions(job, kinds=kinds, before=int(before) if before else None),
+        "kinds": kinds,
+        "all_kinds": list(queries.KINDS),
+        "before": before,
+        "per_page": queries.DECISIONS,
+    }
+
+
+def _logs(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    level, process, text = query.get("level", logs.USUAL), query.get("process", ""), query.get("text", "").strip()[:200]
+    if level not in LEVELS:
+        raise TabQueryError(f"level: found {level[:40]!r}, expected one of {', '.join(LEVELS)}")
+    if process and process_of(process) is None:
+        raise TabQueryError(f"process: found {process[:40]!r}, expected w or s and a number, such as w0")
+    return logs.log_page(job, level=level, process=process, text=text)
+
+
+def _placement(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    return {"servers": queries.servers(job), "fragile": queries.ends_with_a_server(job)}
+
+
+def _processes(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "processes": queries.processes(job),
+        "spec": json.dumps(job.spec, indent=2),
+    }
+
+
+TABS: dict[str, Tab] = {
+    "overview": Tab(
+        title="Overview",
+        context=_overview,
+        parts=("lanes", "flags"),
+        figures=("batch-size", "iteration-time", "convergence"),
+    ),
+    "heatmap": Tab(title="Heat map", context=_nothing, figures=("heat-map",)),
+    "timeline": Tab(title="Timeline", context=_nothing, figures=("timeline",)),
+    "placement": Tab(
+        title="Placement", context=_placement, parts=("servers",), figures=("block-map", "server-exchanges")
+    ),
+    "decisions": Tab(title="Decisions", context=_decisions, parts=("decisions",)),
+    "logs": Tab(title="Logs", context=_logs, parts=("logs",)),
+    "processes": Tab(title="Processes", context=_processes, parts=("processes", "spec")),
+}
+"""In the order of the page; the first is shown where none is named."""
+
+
+def tab_of(query: Mapping[str, str]) -> str:
+    """The name of the tab that a query string asks for.
+
+    Raises:
+        TabQueryError: naming those there are.
+    """
+    name = query.get("tab", next(iter(TABS)))
+    if name not in TABS:
+        raise TabQueryError(f"tab: found {name[:40]!r}, expected one of {', '.join(TABS)}")
+    return name

@@ -1,0 +1,17 @@
+"""The page of what was asked, by whom."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.jobs.roles import Role
+from frontend.queries.audit import actions, audit_page
+from frontend.views.access import needs, rights
+
+
+@needs(Role.VIEWER)
+def audit(request: HttpRequest) -> HttpResponse:
+    """Newest first; narrowed by ``actor`` and ``action``."""
+    actor, action = request.GET.get("actor", "").strip()[:100], request.GET.get("action", "")[:40]
+    page = audit_page(actor=actor, action=action, number=request.GET.get("page", 1))
+    context = {"page": page, "actor": actor, "action": action, "actions": actions()}
+    return render(request, "pages/audit.html", rights(request) | context)

@@ -1,0 +1,66 @@
+"""A job's decisions to take away, all of a kind, row by row as they are read."""
+
+import csv
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, StreamingHttpResponse
+from django.shortcuts import get_object_or_404
+
+from controlplane.jobs.models import Decision, Job
+from controlplane.jobs.roles import Role
+from frontend.queries.job import KINDS
+from frontend.queries.wording import describe
+from frontend.views.access import needs
+
+COLUMNS = ("incarnation", "sequence", "at", "kind", "iteration", "what", "reason", "cause", "payload")
+CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
+
+
+@needs(Role.VIEWER)
+def decisions_export(request: HttpRequest, job_id: int, form: str) -> HttpResponse | StreamingHttpResponse:
+    """Oldest first, as CSV with a heading, or as one JSON list."""
+    job, kinds = get_object_or_404(Job, pk=job_id), request.GET.get("decisions", "all")
+    if kinds not in KINDS:
+        return HttpResponseBadRequest(f"decisions: found {kinds[:40]!r}, expected one of {', '.join(KINDS)}")
+    rows = Decision.objects.filter(job=job).order_by("incarnation", "sequence")
+    if KINDS[kinds]:
+        rows = rows.filter(kind__in=KINDS[kinds])
+    lines = map(_line, rows.iterator(chunk_size=500))
+    parts = _as_csv(lines) if form == "csv" else _as_json(lines)
+    reply = StreamingHttpResponse(parts, content_type=CONTENT_TYPES[form])
+    reply["Content-Disposition"] = f"attachment; filename=job-{job.pk}-decisions.{form}"
+    return reply
+
+
+def _line(row: Decision) -> dict[str, Any]:
+    said = {"at": row.at.isoformat(), "what": describe(row.kind, row.payload)}
+    return {name: said[name] if name in said else getattr(row, name) for name in COLUMNS}
+
+
+def _as_json(lines: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    yield b"["
+    for number, line in enumerate(lines):
+        yield (b",\n" if number else b"\n") + msgspec.json.encode(line)
+    yield b"\n]\n"
+
+
+def _as_csv(lines: Iterator[dict[str, Any]]) -> Iterator[str]:
+    writer = csv.writer(_Echo())
+    yield writer.writerow(COLUMNS)
+    for line in lines:
+        line["payload"] = msgspec.json.encode(line["payload"]).decode()
+        yield writer.writerow(_harmless(value) for value in line.values())
+
+
+def _harmless(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula stays a text."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value
+
+
+class _Echo:
+    """A file that gives back what is written to it."""
+
+    def write(self, text: str) -> str:
+        return text

@@ -1,0 +1,77 @@
+"""The heat map: who stands out, and what a cell keeps."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.telemetry.folding import fold
+from frontend.figures.heat import heat_map, over_median, pattern
+from frontend.figures.rows import View
+from frontend.queries.heat import heat
+from tests.frontend import factories
+from tests.frontend.rows import heat_of, two_rows
+
+EVEN = [[0.1] * 6 for _ in range(5)]
+LABELS = tuple(f"w{rank}" for rank in range(5))
+
+
+def test_a_slow_machine_is_a_row() -> None:
+    slow = np.array(EVEN)
+    slow[3] *= 3
+    assert pattern(slow, LABELS) == "Rows stand out (w3): slow machines, not bad moments."
+
+
+def test_a_bad_moment_of_the_cluster_is_a_column() -> None:
+    stalled = np.array(EVEN)
+    stalled[:, 2] *= 5
+    assert pattern(stalled, LABELS) == "1 column stands out: everybody was slow at once."
+
+
+def test_even_workers_leave_nothing_to_see() -> None:
+    assert pattern(np.array(EVEN), LABELS) == "No row and no column stands out."
+
+
+def test_two_iterations_are_no_pattern() -> None:
+    assert pattern(np.array(EVEN)[:, :2], LABELS) == ""
+
+
+@given(st.lists(st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=3), min_size=1, max_size=9))
+def test_the_middle_worker_of_each_column_is_at_one(rows: list[list[float]]) -> None:
+    assert np.median(over_median(np.array(rows)), axis=0) == pytest.approx(1.0)
+
+
+def test_who_reported_nothing_is_left_blank() -> None:
+    cells = heat_map(two_rows(), View(x="iteration"))["data"][0]["z"]
+    assert (cells[0][3], cells[1][3]) == (1.0, None)
+
+
+def test_absolute_times_are_in_milliseconds() -> None:
+    figure = heat_map(two_rows(), View(x="iteration", metric="work", scale="absolute"))
+    assert figure["data"][0]["z"][0] == [64, 64, 64, 102]
+
+
+def test_merged_columns_own_up_to_it() -> None:
+    figure = heat_map(heat_of([[1.0, 2.0]], width=10), View(x="iteration"))
+    assert figure["layout"]["meta"]["sampling"] == "highest of every 10 iterations"
+
+
+@pytest.mark.django_db
+def test_merging_keeps_the_spike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frontend.queries.heat.MAX_CELLS", 40)
+    job = factories.make_job()
+    usual, spike = factories.Pace(shares=factories.EVEN), factories.Pace(shares=factories.EVEN, push_s=2.0)
+    factories.make_reports(job, [usual] * 95 + [spike] + [usual] * 4)
+    list(fold(job.pk))
+    found = heat(job, View(metric="communication"))
+    assert (found.width, found.values.shape) == (10, (4, 10))
+    assert found.values[0].tolist()[:9] == pytest.approx([0.007] * 9)
+    assert found.values[0, 9] > 2.0
+
+
+@pytest.mark.django_db
+def test_rows_of_one_machine_stand_together() -> None:
+    job = factories.make_job()
+    factories.make_processes(job, factories.make_agents(2, slots=2))
+    factories.make_reports(job, [factories.Pace(shares=factories.EVEN)] * 3)
+    assert heat(job, View()).labels == ("w0 machine-0", "w2 machine-0", "w1 machine-1", "w3 machine-1")
