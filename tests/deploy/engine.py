@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controlplane.runtime.bench.postgres import become, initialise, postgres_folder
 from controlplane.runtime.embedded.ground import free_port
 from controlplane.runtime.embedded.processes import start_service
 from controlplane.runtime.embedded.supervisor import Supervisor
 from deploy import make_env
 from tests.deploy.images import bare_environment, unpack
 from tests.deploy.reading import entrypoint, environment_of, interpolated, parse_env, services, start_order
-from tests.support.postgres import become, initialise, postgres_folder
 
 PORTS = (5432, 6379, 8000)
 HOSTS = ("postgres", "redis", "web")

@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from controlplane.runtime.bench.postgres import INSTALL as INSTALL_POSTGRES
+from controlplane.runtime.bench.postgres import postgres_folder
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.supervisor import Supervisor
 from tests.deploy.engine import Engine
-from tests.support.postgres import INSTALL as INSTALL_POSTGRES
-from tests.support.postgres import postgres_folder
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -16,6 +16,10 @@ FOLDERS = [
     "tests/telemetry",
     "tests/api",
     "tests/runtime/test_ingest.py",
+    "tests/runtime/test_ingest_killed.py",
+    "tests/runtime/test_loglines.py",
+    "tests/runtime/test_pruning.py",
+    "tests/runtime/test_troubles.py",
     "tests/frontend",
 ]
 LEFT_OUT = ["--ignore=tests/api/test_contract.py", "--ignore=tests/api/demo"]

@@ -14,14 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from controlplane.core.commands import AnyCommand
+from controlplane.core.commands import CARRIERS, AnyCommand
 from controlplane.core.engine import Engine
 from controlplane.core.events import Entry
 from controlplane.core.handling import EventRefused
-from controlplane.jobs.projections import CARRIERS
 from controlplane.policies.registry import resolve
 from controlplane.runtime.bench.clients import Timing
-from controlplane.runtime.bench.fleet import Machine
+from controlplane.runtime.bench.machines import Machine
 from tests.integration.test_jobs import pages
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
@@ -38,7 +37,7 @@ def simulated_machine(stack: Stack, slots: int) -> Iterator[tuple[Machine, Timin
     token = stack.ask("POST", "/api/v1/agents/enrolment-tokens", json={"labels": LABELS})["token"]
     credential = stack.ask("POST", "/api/v1/agents/enrol", json={"token": token, "name": "simulated"})["credential"]
     timing = Timing(seconds=0.0, begin=float("inf"))
-    machine = Machine(stack.url.replace("http", "ws"), credential, slots=slots, timing=timing)
+    machine = Machine(stack.url.replace("http", "ws"), credential, slots=slots, pace=timing)
     thread = Thread(target=lambda: asyncio.run(machine.run()), name="simulated machine")
     thread.start()
     try:
@@ -75,7 +74,7 @@ def test_events_in_the_database_lead_to_the_decisions_in_the_database(stack: Sta
         eventually(lambda: not reserved(stack), what="the slots' release")
     rows = eventually(lambda: rows_that_end_with(stack, job, "release-slots"), what="the last decision", seconds=30)
     reports = Counter((row["event"]["rank"], row["event"]["message"]["iteration"]) for row in rows if said_report(row))
-    assert reports == Counter({(rank, k): 1 for rank, count in machine.reports_sent.items() for k in range(count)})
+    assert reports == Counter({(rank, k): 1 for (_, rank), count in machine.reports_sent.items() for k in range(count)})
     assert replayed(job, rows) == decided(stack, job)
 
 

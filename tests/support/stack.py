@@ -19,7 +19,7 @@ from controlplane.runtime.embedded.supervisor import Supervisor
 from tests.support.waiting import eventually
 
 SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
-SERVER_SLOTS = 2
+SERVER_SLOTS = 4
 USER = "tester"
 PRIVATE = {"REDIS_URL": "", "DATABASE_URL": "", "SECRET_KEY": "", "PACELINE_STATIC_ROOT": "", "LOG_LEVEL": "INFO"}
 
