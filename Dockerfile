@@ -18,7 +18,7 @@ ENV PACELINE_DATA_DIR=/data PACELINE_STATIC_ROOT=/app/static LOG_FORMAT=json
 RUN PACELINE_DATA_DIR=/tmp/build python manage.py collectstatic --no-input --verbosity 0 && rm -rf /tmp/build
 USER paceline
 EXPOSE 8000
-CMD ["python", "-m", "uvicorn", "controlplane.config.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2"]
+CMD ["python", "-m", "uvicorn", "controlplane.config.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2", "--ws-max-size", "1048576"]
 
 FROM base AS agent
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu

@@ -1,4 +1,4 @@
-# make demo | up | test | lint | check | bench | clean. Everything is installed into .venv; nothing else is touched.
+# make demo | up | test | lint | check | bench | screenshots | clean. Everything is installed into .venv; nothing else is touched.
 # On Linux a plain torch brings CUDA with it; for the CPU build:
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
@@ -12,7 +12,10 @@ TORCH_INDEX ?=
 RUNTIME := $(VENV)/.installed
 TESTS   := $(VENV)/.installed-tests
 
-.PHONY: demo up test lint check bench clean
+FAST         := "not integration and not browser"
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
+
+.PHONY: demo up test lint check bench screenshots clean
 .DELETE_ON_ERROR:
 
 demo: $(RUNTIME)
@@ -21,8 +24,10 @@ demo: $(RUNTIME)
 up: $(RUNTIME)
 	@exec $(BIN)/python manage.py up $(ARGS)
 
+# Tests that start processes of their own come one after the other, all others side by side.
 test: $(TESTS)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m "integration or browser" $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(TESTS)
 	$(BIN)/ruff format --check .
@@ -30,10 +35,14 @@ lint: $(TESTS)
 	$(BIN)/mypy
 
 check: lint
-	$(BIN)/python -m pytest -m "not integration and not browser" $(ARGS)
+	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS)
 
 bench: $(RUNTIME)
 	$(BIN)/python manage.py bench decisions $(ARGS)
+
+screenshots: $(TESTS)
+	$(BIN)/python -m pytest --timeout=600 tests/browser/screenshots.py $(ARGS)
+	@echo "Pictures of every page are in var/screenshots."
 
 clean:
 	rm -rf $(VENV) var .pytest_cache .mypy_cache .ruff_cache .hypothesis
