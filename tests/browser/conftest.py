@@ -11,7 +11,7 @@ import uvicorn
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.test import Client
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 INSTALL = "no Chromium: install it with apt-get install chromium"
@@ -21,6 +21,8 @@ FLAGS = [
 ]
 WIDE, NARROW = 1440, 400
 PASSWORD = "pace-line-1"
+DEADLINE_MS = 30_000
+expect.set_options(timeout=DEADLINE_MS)
 
 Look = Callable[..., Page]
 
@@ -99,7 +101,7 @@ def look(browser: Browser, errors: list[str]) -> Iterator[Look]:
         contexts.append(context)
         if user is not None:
             context.add_cookies([{"name": "sessionid", "value": _session(user), "url": base}])
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(DEADLINE_MS)
         page = context.new_page()
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: errors.append(str(error)))

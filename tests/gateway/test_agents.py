@@ -61,7 +61,7 @@ def order_process(client: Client, agent: int, job: int) -> ProcessOrder:
 
 
 async def orders(socket: ClientConnection) -> AgentOrders:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         answer = to_agent.decode(await socket.recv(decode=False))
     assert isinstance(answer, AgentOrders)
     return answer
@@ -94,7 +94,7 @@ async def test_an_agent_is_online_from_its_hello_to_the_end_of_its_socket(
         await orders(socket)
         assert await state_of(agent) == "online"
         await eventually(lambda: enqueued == [0])  # the scheduler was asked to look
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while await state_of(agent) != "offline":
             await asyncio.sleep(0.01)
     row = await Agent.objects.aget(pk=agent)

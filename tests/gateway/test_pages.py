@@ -21,7 +21,7 @@ def knock(gateway: str, session: str = "", origin: str | None = "http://127.0.0.
 
 
 async def tick(socket: ClientConnection) -> dict[str, Any]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return json.loads(await socket.recv())
 
 

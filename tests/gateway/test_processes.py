@@ -42,13 +42,13 @@ def knock(
 
 
 async def close_code(socket: ClientConnection) -> int | None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await socket.wait_closed()
     return socket.close_code
 
 
 async def eventually(look: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not (found := look()):
             await asyncio.sleep(0.005)
     return found
@@ -224,7 +224,7 @@ async def test_a_sender_is_told_what_is_in_the_database_when_it_comes_and_when_t
         await eventually(lambda: client.hlen(names.connections(job.pk)))
         for number in (4, 5):
             publish_numbers(client, job.pk, {"w0.0.1": number})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while (told := to_worker.decode(await socket.recv(decode=False))) != Durable(number=5):
                 assert told == Durable(number=4)
 

@@ -78,7 +78,7 @@ def test_a_crash_loses_and_doubles_nothing(stack: Stack, crashed: str) -> None:
     stack.await_iteration(job, 10)
     stack.kill(crashed)
     stack.restart(crashed)
-    eventually(lambda: answers(stack), what="the control plane's return", seconds=30)
+    eventually(lambda: answers(stack), what="the control plane's return", seconds=60)
     done = stack.await_job(job, "succeeded", seconds=90)
     # What the database did not have yet was said again, so the log may have it twice; rows and sums have it once.
     assert set(reports(stack, job)) == {(rank, k) for rank in range(4) for k in range(60)}

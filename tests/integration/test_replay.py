@@ -67,12 +67,12 @@ def test_events_in_the_database_lead_to_the_decisions_in_the_database(stack: Sta
         eventually(
             lambda: stack.job(job)["samples"] == sum(machine.reports_sent.values()) * 16,
             what="the last report's row",
-            seconds=30,
+            seconds=60,
         )
         stack.ask("POST", f"/api/v1/jobs/{job}/actions/stop")
         stack.await_job(job, "cancelled")
         eventually(lambda: not reserved(stack), what="the slots' release")
-    rows = eventually(lambda: rows_that_end_with(stack, job, "release-slots"), what="the last decision", seconds=30)
+    rows = eventually(lambda: rows_that_end_with(stack, job, "release-slots"), what="the last decision", seconds=60)
     reports = Counter((row["event"]["rank"], row["event"]["message"]["iteration"]) for row in rows if said_report(row))
     assert reports == Counter({(rank, k): 1 for (_, rank), count in machine.reports_sent.items() for k in range(count)})
     assert replayed(job, rows) == decided(stack, job)

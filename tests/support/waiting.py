@@ -7,7 +7,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-def eventually(look: Callable[[], Found], *, what: str, seconds: float = 10.0, every: float = 0.02) -> Found:
+def eventually(look: Callable[[], Found], *, what: str, seconds: float = 60.0, every: float = 0.02) -> Found:
     """The first true value of ``look()``; fails the test after ``seconds``."""
     deadline = time.monotonic() + seconds
     while True:

@@ -32,7 +32,7 @@ from workers.trainer.loop import train
 torch.set_num_threads(1)  # as every process of a job has it: trainers and servers are threads of one here
 
 JOB_KEY = b"job key of the tests"
-DEADLINE_S = 60.0
+DEADLINE_S = 100.0
 
 Message = TypeVar("Message")
 Vector = np.ndarray[Any, Any]

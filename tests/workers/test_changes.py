@@ -46,7 +46,7 @@ def test_from_every_barrier_to_every_other_no_update_is_lost() -> None:
     kinds = tour(names("barrier"))
     assert set(pairwise(kinds)) == {(a, b) for a in names("barrier") for b in names("barrier") if a != b}
     spec = job_spec(
-        workers=3, stop=Stop(seconds=60.0), synchronization=Synchronization(barrier=choice(kinds[0])), batch_size=8
+        workers=3, stop=Stop(seconds=3600.0), synchronization=Synchronization(barrier=choice(kinds[0])), batch_size=8
     )
     with recorded() as recording, Plane(spec, emulate=SPEEDS) as plane:
         for count, kind in enumerate(kinds[1:], start=1):

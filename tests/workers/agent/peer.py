@@ -16,7 +16,7 @@ from controlplane.protocol import SUBPROTOCOL
 from controlplane.protocol.codec import Codec, encode, from_agent, from_server, from_worker
 from controlplane.protocol.messages import AgentHeartbeat, Heartbeat
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Session:

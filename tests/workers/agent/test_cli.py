@@ -54,7 +54,7 @@ def test_a_machine_joins_with_a_token_and_comes_back_without_one(tmp_path: Path)
             assert agent.stdout is not None
             line = agent.stdout.readline()
             agent.send_signal(signal.SIGTERM)
-            _, errors = agent.communicate(timeout=20.0)
+            _, errors = agent.communicate(timeout=60.0)
             assert agent.returncode == 0
             assert line == f"agent box is connected to {url} with 2 worker slots and 2 server slots\n"
             assert session.headers["Authorization"] == "Bearer s3cret"
@@ -80,7 +80,7 @@ def test_scripts_read_json(tmp_path: Path) -> None:
             "server_slots": 1,
         }
         agent.send_signal(signal.SIGINT)
-        agent.communicate(timeout=20.0)
+        agent.communicate(timeout=60.0)
         assert agent.returncode == 0
 
 
@@ -95,7 +95,7 @@ def test_a_refused_credential_is_replaced_with_the_token(tmp_path: Path) -> None
         second = peer.await_session("/ws/agent", nth=2)
         assert second.headers["Authorization"] == "Bearer s3cret"
         agent.terminate()
-        agent.communicate(timeout=20.0)
+        agent.communicate(timeout=60.0)
 
 
 @pytest.mark.integration
@@ -103,7 +103,7 @@ def test_a_refused_credential_without_a_token_is_one_sentence(tmp_path: Path) ->
     with ControlPeer(refuse_with=HTTPStatus.FORBIDDEN) as peer:
         keep(tmp_path, peer.url)
         agent = join(peer.url, "--name", "box", state=tmp_path)
-        _, errors = agent.communicate(timeout=20.0)
+        _, errors = agent.communicate(timeout=60.0)
     assert agent.returncode == 1
     assert errors.splitlines()[-1] == (
         f"error: this machine has no good credential for {peer.url} as box, and no token was given: "

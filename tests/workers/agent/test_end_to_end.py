@@ -141,7 +141,7 @@ def test_two_servers_and_two_workers_train_and_store_a_model(tmp_path: Path) -> 
                 assert ended.status == 0, ended.tail
         finally:
             agent.send_signal(signal.SIGTERM)
-            _, errors = agent.communicate(timeout=30.0)
+            _, errors = agent.communicate(timeout=60.0)
     assert agent.returncode == 0, errors
     assert sum(isinstance(message, ProcessStarted) for message in agent_session.heard) == WORKERS + SERVERS
     for rank, session in enumerate(workers):

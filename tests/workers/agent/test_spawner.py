@@ -34,9 +34,9 @@ class Brood:
 
     def next(self, kind: type[Any]) -> Any:
         """The next thing heard but for output, which is to be of that kind."""
-        heard = self._heard.get(timeout=30.0)
+        heard = self._heard.get(timeout=60.0)
         while isinstance(heard, Wrote) and kind is not Wrote:
-            heard = self._heard.get(timeout=30.0)
+            heard = self._heard.get(timeout=60.0)
         assert isinstance(heard, kind), heard
         return heard
 
