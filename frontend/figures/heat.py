@@ -55,12 +55,12 @@ def heat_map(heat: Heat, view: View) -> dict[str, Any]:
             name=f"{name}:{metric}:{view.scale}",
             caption=_caption(heat, metric, ratio=ratio),
             sampling=f"highest of every {heat.width} iterations" if heat.width > 1 else "",
+            meta={"name": name, "follow": "?tab=timeline&first-timeline={x}"},
             height=max(LEAST_PX, min(MOST_PX, ROW_PX * len(heat.ranks) + 90)),
             hovermode="closest",
             xaxis=axis(theme, "Iteration", showgrid=False),
             yaxis=axis(theme, autorange="reversed", showgrid=False, ticks="", type="category"),
-        )
-        | {"meta": _meta(name, heat, metric, ratio=ratio)},
+        ),
     }
 
 
@@ -118,16 +118,6 @@ def _diverging(theme: Theme) -> dict[str, Any]:
         "colorscale": [[0, theme.compute], [1 / (1 + SPREAD / 2), theme.surface], [1, theme.waiting]],
         "zmin": 0.0,
         "zmax": 1 + SPREAD / 2,
-    }
-
-
-def _meta(name: str, heat: Heat, metric: str, *, ratio: bool) -> dict[str, Any]:
-    return {
-        "name": name,
-        "caption": _caption(heat, metric, ratio=ratio),
-        "sampling": f"highest of every {heat.width} iterations" if heat.width > 1 else "",
-        "empty": "",
-        "follow": "?tab=timeline&first-timeline={x}",
     }
 
 

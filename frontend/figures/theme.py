@@ -4,6 +4,7 @@ Categories are Okabe and Ito's. On a light ground orange, sky and yellow fail th
 variants; every colour here reaches 3:1 on its theme's surface. Phases never differ by colour alone: waiting is hatched.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,10 +65,19 @@ DARK = Theme(
 THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
 
-def layout(theme: Theme, *, name: str, caption: str, sampling: str = "", **more: Any) -> dict[str, Any]:
+def layout(
+    theme: Theme,
+    *,
+    name: str,
+    caption: str,
+    sampling: str = "",
+    meta: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
     """A layout in the theme: quiet grid, no title (the page has one), zoom kept by a constant ``uirevision``.
 
-    ``meta`` carries what the page says around the picture: its caption and how it was down-sampled.
+    The layout's ``meta`` carries what the page says around the picture: its caption and how it was down-sampled, and
+    what else the page does with it, which is given as ``meta``.
     """
     return {
         "font": {"family": FONT, "size": 12, "color": theme.muted},
@@ -82,7 +92,7 @@ def layout(theme: Theme, *, name: str, caption: str, sampling: str = "", **more:
         },
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"color": theme.text}},
         "uirevision": name,
-        "meta": {"name": name, "caption": caption, "sampling": sampling, "empty": ""},
+        "meta": {"name": name, "caption": caption, "sampling": sampling, "empty": "", **(meta or {})},
     } | more
 
 

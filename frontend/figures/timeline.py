@@ -38,6 +38,11 @@ def timeline(window: Window, view: View) -> dict[str, Any]:
             theme,
             name=f"{name}:{window.first}:{window.last}",
             caption=_caption(window),
+            meta={
+                "name": name,
+                "window": {"first": window.first, "last": window.last, "newest": window.newest},
+                "totals": True,
+            },
             height=ROW_PX * len(labels) + 120,
             hovermode="closest",
             barmode="overlay",
@@ -53,8 +58,7 @@ def timeline(window: Window, view: View) -> dict[str, Any]:
                 showgrid=False,
             ),
             shapes=list(_releases(window.stays, begin, theme)),
-        )
-        | {"meta": _meta(window)},
+        ),
     }
 
 
@@ -167,14 +171,3 @@ def _caption(window: Window) -> str:
         f" waiting ({waiting / whole if whole else 0:.0%}). w{rank} was the last to arrive in {times} of {iterations};"
         " dotted lines are where an iteration ended for all."
     )
-
-
-def _meta(window: Window) -> dict[str, Any]:
-    return {
-        "name": "timeline",
-        "caption": _caption(window),
-        "sampling": "",
-        "empty": "",
-        "window": {"first": window.first, "last": window.last, "newest": window.newest},
-        "totals": True,
-    }

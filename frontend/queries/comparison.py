@@ -68,9 +68,11 @@ def lengths(job: Job) -> NDArray[np.float64]:
     return kept
 
 
-def results(jobs: Sequence[Job], baseline: int, target: float | None) -> list[Row]:
-    """The table: each result of each job, its difference to the job ``baseline``, and which is best."""
-    sides = compared(jobs, View())
+def results(jobs: Sequence[Job], sides: Sequence[Compared], baseline: int, target: float | None) -> list[Row]:
+    """The table: each result of each job, its difference to the job ``baseline``, and which is best.
+
+    ``sides`` are the same jobs as ``compared`` reads them.
+    """
     base = next(at for at, job in enumerate(jobs) if job.pk == baseline)
     return [
         _row(line, [line.value(job, side) for job, side in zip(jobs, sides, strict=True)], base)

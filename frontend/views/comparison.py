@@ -25,14 +25,15 @@ def comparison_page(request: HttpRequest) -> HttpResponse:
         target = _target(request.GET.get("target", ""))
     except FigureQueryError as error:
         return HttpResponseBadRequest(str(error))
-    common = comparison.common_target(comparison.compared(jobs, View()))
+    sides = comparison.compared(jobs, View())
+    common = target if target is not None else comparison.common_target(sides)
     context = {
         "jobs": jobs,
         "numbers": ",".join(str(job.pk) for job in jobs),
         "baseline": baseline,
-        "target": target if target is not None else common,
+        "target": common,
         "given_target": target,
-        "results": comparison.results(jobs, baseline, target if target is not None else common),
+        "results": comparison.results(jobs, sides, baseline, common),
         "differences": comparison.differences(jobs),
         "figures": COMPARISONS,
     }

@@ -32,7 +32,7 @@ def pair() -> list[Job]:
 
 
 def test_results_stand_against_the_baseline_and_the_best_is_marked(pair: list[Job]) -> None:
-    rows = {row.title: row.cells for row in results(pair, pair[0].pk, target=0.7)}
+    rows = {row.title: row.cells for row in results(pair, compared(pair, View()), pair[0].pk, target=0.7)}
     mean = rows["Iteration time, mean"]
     assert [(cell.text, cell.delta, cell.best) for cell in mean] == [
         ("264 ms", "baseline", False),
@@ -44,7 +44,7 @@ def test_results_stand_against_the_baseline_and_the_best_is_marked(pair: list[Jo
 
 
 def test_a_target_that_nobody_reached_is_no_result(pair: list[Job]) -> None:
-    rows = {row.title: row.cells for row in results(pair, pair[0].pk, target=0.999)}
+    rows = {row.title: row.cells for row in results(pair, compared(pair, View()), pair[0].pk, target=0.999)}
     assert {cell.text for cell in rows["Time to 99.9% accuracy"]} == {"\N{EN DASH}"}
 
 
