@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
-from frontend.views import audit, comparison, exports, jobs, login, machines, overview
+from frontend.views import audit, comparison, exports, jobs, login, machines, overview, system
 
 urlpatterns = [
     path("", overview.overview_page, name="overview"),
@@ -20,6 +20,8 @@ urlpatterns = [
     ),
     path("audit/", audit.audit, name="audit"),
     path("compare/", comparison.comparison_page, name="comparison"),
+    path("system/", system.system_page, name="system"),
+    path("system/live/", system.system_live, name="system-live"),
     path("workers/", machines.machines_page, name="machines"),
     path("workers/live/", machines.machines_live, name="machines-live"),
     path("workers/enrolment/", machines.enrolment, name="enrolment"),

@@ -114,6 +114,8 @@ class Hub:
             self._pulse.told()
             logger.info("control plane resumed", who=self._pulse.who, jobs=jobs)
         await presence.heard(self.client, names.GATEWAYS, [presence.Heard(name=gethostname(), age_ms=0, load=Load())])
+        sockets = f"{len(self.audience.sockets)} {len(self._machines())}"
+        await self.client.hset(names.GATEWAY_SOCKETS, gethostname(), sockets)
 
     async def _watch(self) -> None:
         now = time.monotonic()

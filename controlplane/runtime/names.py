@@ -14,6 +14,12 @@ AGENT_CONNECTIONS: Final = "agents:connections"
 GATEWAYS: Final = "gateways"
 """Hash from a gateway's host to its last sign of life: where none is, nobody else can give one."""
 
+GATEWAY_SOCKETS: Final = "gateways:sockets"
+"""Hash from a gateway's host to how many pages and how many machines are connected to it."""
+
+SYSTEM_SAMPLES: Final = "system:samples"
+"""List: how the control plane itself stood, every 10 s for an hour."""
+
 MISSING_AGENTS: Final = "agents:missing"
 """Hash from agent to when the reaper first missed it."""
 

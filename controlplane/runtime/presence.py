@@ -54,6 +54,12 @@ def agents_away(client: Client, now_ms: float) -> list[int]:
     return sorted(agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms > HERE_MS)
 
 
+def gateways_now(client: Client | None = None) -> dict[str, Sign]:
+    """Every gateway that was ever heard of and not forgotten since, by its host."""
+    found = (client or shared()).execute_command("HGETALL", names.GATEWAYS)
+    return {name.decode(): _sign(value) for name, value in found.items()}
+
+
 def processes_now(job: int, client: Client | None = None) -> dict[str, Sign]:
     """Every process of the job that was heard of, by ``role:index:instance``."""
     found = (client or shared()).execute_command("HGETALL", names.presence(job))
@@ -65,10 +71,10 @@ def gateway_missing(client: Client) -> str:
 
     One that does not come back is forgotten after ``GATEWAY_BACK_MS``, if there is another: its processes are there.
     """
-    found = client.execute_command("HGETALL", names.GATEWAYS)
+    found = gateways_now(client)
     seconds, microseconds = client.execute_command("TIME")
     now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-    silent_ms = {name.decode(): now_ms - _sign(value).at_ms for name, value in found.items()}
+    silent_ms = {name: now_ms - sign.at_ms for name, sign in found.items()}
     missing = sorted((silent, name) for name, silent in silent_ms.items() if silent > GATEWAY_SILENT_MS)
     if not missing:
         return ""

@@ -12,7 +12,19 @@ from celery.signals import worker_init, worker_ready, worker_shutting_down
 from django.utils import timezone
 
 from controlplane.protocol.orders import Role
-from controlplane.runtime import alive, coordinator, lives, names, pruning, queue, reaper, scaling, scheduler, training
+from controlplane.runtime import (
+    alive,
+    condition,
+    coordinator,
+    lives,
+    names,
+    pruning,
+    queue,
+    reaper,
+    scaling,
+    scheduler,
+    training,
+)
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.pulse import start_pulse
@@ -99,8 +111,9 @@ def reap_offline_agents() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.sample_presence")
 def sample_presence() -> None:
-    """Copy the load of agents to rows."""
+    """Copy the load of agents to rows, and note how the control plane itself stands."""
     reaper.sample_presence()
+    condition.sample()
 
 
 @shared_task(name="controlplane.runtime.tasks.prune")

@@ -49,6 +49,10 @@ STATE_ICONS = {
     "stopped": "slash",
     "online": "play",
     "offline": "slash",
+    "well": "check",
+    "behind": "warning",
+    "down": "cross",
+    "unknown": "question",
 }
 """State is never told by colour alone: each has an icon and its word."""
 

@@ -27,7 +27,10 @@ from tests.frontend.conftest import signed_in
 pytestmark = pytest.mark.django_db
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
-PAGES = ["/", "/live/", "/jobs/", "/workers/", "/workers/live/", "/compare/", "/audit/"]
+PAGES = [
+    *("/", "/live/", "/jobs/", "/workers/", "/workers/live/", "/compare/", "/audit/"),
+    *("/system/", "/system/live/"),
+]
 
 
 def text_of(client: Client, path: str, status: int = 200) -> str:

@@ -219,6 +219,9 @@ if (box) {
     page.schedule();
   });
   addEventListener("online", () => page.hurry());
+  // What nothing announces is looked at again by the clock, as long as updates are not paused.
+  const timed = document.querySelector("[data-every]");
+  if (timed) setInterval(() => page.mark("clock"), Number(timed.getAttribute("data-every")));
   setInterval(() => page.show(), 1_000);
 }
 setInterval(age, 1_000);
