@@ -17,7 +17,7 @@ from frontend.figures import COMPARISONS, FIGURES, FigureKind
 from frontend.figures.rows import View
 from frontend.figures.theme import THEMES
 from frontend.figures.timeline import chrome_trace
-from frontend.queries import comparison, heat, placement, timeline
+from frontend.queries import comparison, heat, placement, timeline, waiting
 from frontend.queries import figures as queries
 
 EDITION = 1
@@ -31,6 +31,7 @@ READERS: dict[str, Callable[[Job, View], Any]] = {
     "heat": heat.heat,
     "placement": placement.placements,
     "window": timeline.window,
+    "waiting": waiting.waiting,
 }
 
 

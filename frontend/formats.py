@@ -49,6 +49,13 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
 
 
+def worker_time(seconds: float | None) -> str:
+    """A sum of several workers' time: seconds with a tenth while they are few, so that columns still sum up."""
+    if seconds is None or seconds >= 120:
+        return duration(seconds)
+    return f"{seconds:.1f} s"
+
+
 def ago(then: datetime | None, now: datetime) -> str:
     """How long ago, in one unit, as a table shows it."""
     if then is None:

@@ -8,8 +8,10 @@ from typing import Any
 from controlplane.jobs.models import Job
 from controlplane.telemetry.selectors import LEVELS, process_of
 from frontend.figures.lanes import verdict
+from frontend.figures.rows import View
 from frontend.queries import job as queries
 from frontend.queries import logs
+from frontend.queries import waiting as lost
 from frontend.queries.lanes import lanes
 
 
@@ -82,6 +84,25 @@ def _placement(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     return {"servers": queries.servers(job), "fragile": queries.ends_with_a_server(job)}
 
 
+def _waiting(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    found = lost.waiting(job, View())
+    return {
+        "waiting": found,
+        "waited": [
+            {
+                "worker": each,
+                "share": each.waiting_s / each.whole_s if each.whole_s else None,
+                "price": lost.price(each.waiting_s),
+            }
+            for each in found.workers
+        ],
+        "most_waited": max((each.waiting_s for each in found.workers), default=0.0),
+        "price": lost.price(found.lost_s),
+        "again_price": lost.price(found.again_s),
+        "days": lost.days_of(job),
+    }
+
+
 def _processes(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     return {
         "processes": queries.processes(job),
@@ -98,6 +119,7 @@ TABS: dict[str, Tab] = {
     ),
     "heatmap": Tab(title="Heat map", context=_nothing, figures=("heat-map",)),
     "timeline": Tab(title="Timeline", context=_nothing, figures=("timeline",)),
+    "waiting": Tab(title="Waiting", context=_waiting, parts=("waiting",), figures=("waiting-price",)),
     "placement": Tab(
         title="Placement", context=_placement, parts=("servers",), figures=("block-map", "server-exchanges")
     ),

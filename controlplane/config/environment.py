@@ -38,6 +38,8 @@ class Environment:
     static_root: Path | None
     log_format: str
     log_level: str
+    worker_hour: tuple[float, str] | None
+    """What an hour of one worker costs, and in what; None where nobody said."""
 
     @property
     def https(self) -> bool:
@@ -67,6 +69,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         static_root=Path(root).resolve() if (root := env.str("PACELINE_STATIC_ROOT", default="")) else None,
         log_format=_one_of(variables, "LOG_FORMAT", LOG_FORMATS),
         log_level=_one_of(variables, "LOG_LEVEL", LOG_LEVELS, default="INFO"),
+        worker_hour=_price(env.str("PACELINE_WORKER_HOUR", default="")),
     )
 
 
@@ -95,6 +98,19 @@ def _with_files(variables: Mapping[str, str]) -> dict[str, str]:
 
 def _refuse(variable: str, found: object, expected: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(f"{variable}: found {found!r}, expected {expected}")
+
+
+def _price(value: str) -> tuple[float, str] | None:
+    if not value.strip():
+        return None
+    number, _, unit = value.strip().partition(" ")
+    try:
+        amount = float(number)
+    except ValueError:
+        amount = -1.0
+    if not (0 <= amount < 1e9) or len(unit.strip()) > 10:
+        raise _refuse("PACELINE_WORKER_HOUR", value, "what an hour of one worker costs, such as 0.40 EUR")
+    return amount, unit.strip()
 
 
 def _boolean(variables: Mapping[str, str], name: str) -> bool:

@@ -19,6 +19,7 @@ SECRET_KEY = ENVIRONMENT.secret_key
 PACELINE_URL = ENVIRONMENT.url
 REDIS_URL = ENVIRONMENT.redis_url
 ALLOWED_HOSTS = ENVIRONMENT.allowed_hosts
+WORKER_HOUR = ENVIRONMENT.worker_hour
 
 ROOT_URLCONF = "controlplane.config.urls"
 ASGI_APPLICATION = "controlplane.config.asgi.application"

@@ -149,6 +149,59 @@ class Placements:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waited:
+    """Where all of one worker's time went, in seconds, and how far it ran ahead of the slowest."""
+
+    rank: int
+    label: str
+    busy_s: float
+    waiting_s: float
+    coordination_s: float
+    staleness: float | None
+    """Mean over its last iterations: by how many it was ahead of the slowest when it was let go; None: not known."""
+    staleness_most: int | None
+
+    @property
+    def whole_s(self) -> float:
+        """All its time."""
+        return self.busy_s + self.waiting_s + self.coordination_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What waiting cost a job, worker by worker, and what was paid instead where its barrier is relaxed."""
+
+    workers: tuple[Waited, ...]
+    again_s: float
+    """Waiting in iterations that were done again, or whose reports came late: lost too, and nobody's row has it."""
+    again_whole_s: float
+    barrier: str
+    recent: int
+    """Iterations that staleness was measured over."""
+
+    @property
+    def lost_s(self) -> float:
+        """Worker-seconds lost to waiting, all together."""
+        return sum(each.waiting_s for each in self.workers) + self.again_s
+
+    @property
+    def whole_s(self) -> float:
+        """All worker-seconds."""
+        return sum(each.whole_s for each in self.workers) + self.again_whole_s
+
+    @property
+    def share(self) -> float:
+        """Time lost to waiting, as a share of all workers' time."""
+        return self.lost_s / self.whole_s if self.whole_s else 0.0
+
+    @property
+    def staleness(self) -> float | None:
+        """Mean over the workers."""
+        known = [each.staleness for each in self.workers if each.staleness is not None]
+        return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """How a reader asked to see a figure."""
 

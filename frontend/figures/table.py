@@ -10,9 +10,17 @@ from frontend.figures.heat import METRICS, SCALES, heat_map
 from frontend.figures.placement import MOMENTS, block_map, server_exchanges
 from frontend.figures.rows import View
 from frontend.figures.timeline import timeline
+from frontend.figures.waiting import waiting_price
 from frontend.figures.workers import batch_sizes, iteration_times
 
-AXES = {"iteration": "Iteration", "time": "Time", "samples": "Samples", "length": "Length", "server": "Server"}
+AXES = {
+    "iteration": "Iteration",
+    "time": "Time",
+    "samples": "Samples",
+    "length": "Length",
+    "server": "Server",
+    "worker": "Worker",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +77,9 @@ FIGURES: dict[str, FigureKind] = {
     ),
     "server-exchanges": FigureKind(
         title="What an exchange with each server takes", rows="placement", x=("server",), draw=server_exchanges
+    ),
+    "waiting-price": FigureKind(
+        title="Who waits, and how far each runs ahead", rows="waiting", x=("worker",), draw=waiting_price
     ),
     "timeline": FigureKind(title="Iteration by iteration", rows="window", x=("time",), draw=timeline, windowed=True),
 }

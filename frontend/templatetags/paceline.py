@@ -23,6 +23,7 @@ register.filter("percent", formats.percent)
 register.filter("milliseconds", formats.milliseconds)
 register.filter("duration", formats.duration)
 register.filter("bytes", formats.size)
+register.filter("workertime", formats.worker_time)
 
 
 @register.filter
@@ -60,6 +61,7 @@ WORDS = {
     "coordination": "Time from the slowest worker's report until the next orders arrive.",
     "part": "Which part of its job's samples this machine takes.",
     "share": "The number of samples that a worker takes per iteration.",
+    "staleness": "By how many iterations a worker is ahead of the slowest when it is let go.",
     "waiting": "Time in which a worker has finished and waits for the slowest, as a part of all workers' time.",
 }
 

@@ -31,11 +31,19 @@ def test_nothing_needs_to_be_configured(tmp_path: Path) -> None:
         static_root=None,
         log_format="plain",
         log_level="INFO",
+        worker_hour=None,
     )
     assert (found.database["ENGINE"], found.database["NAME"]) == (
         "django.db.backends.sqlite3",
         str(tmp_path / "var" / "paceline.sqlite3"),
     )
+
+
+def test_the_price_of_a_worker_hour_has_a_unit(tmp_path: Path) -> None:
+    assert read(tmp_path, PACELINE_WORKER_HOUR="0.40 EUR").worker_hour == (0.4, "EUR")
+    assert read(tmp_path, PACELINE_WORKER_HOUR="2").worker_hour == (2.0, "")
+    for wrong in ("cheap", "-1 EUR", "nan"):
+        assert "such as 0.40 EUR" in refusal(tmp_path, PACELINE_WORKER_HOUR=wrong)
 
 
 def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:

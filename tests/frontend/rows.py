@@ -2,7 +2,18 @@
 
 import numpy as np
 
-from frontend.figures.rows import Convergence, Heat, Holding, Placements, Stay, Traces, Window, WorkerTrace
+from frontend.figures.rows import (
+    Convergence,
+    Heat,
+    Holding,
+    Placements,
+    Stay,
+    Traces,
+    Waited,
+    Waiting,
+    Window,
+    WorkerTrace,
+)
 
 
 def worker(rank: int, shares: list[int], compute_s: list[float], waiting_s: list[float]) -> WorkerTrace:
@@ -135,3 +146,12 @@ def moved() -> Placements:
 def unplaced() -> Placements:
     """A job whose servers have not said hello."""
     return Placements(now=(), before=(), version=0, policy="")
+
+
+def waited() -> Waiting:
+    """A fast worker that waits for half of its time and runs ahead, and a slow one that never does."""
+    fast = Waited(
+        rank=0, label="w0", busy_s=100.0, waiting_s=110.0, coordination_s=10.0, staleness=1.5, staleness_most=3
+    )
+    slow = Waited(rank=1, label="w1", busy_s=210.0, waiting_s=0.0, coordination_s=10.0, staleness=0.0, staleness_most=0)
+    return Waiting(workers=(fast, slow), again_s=0.0, again_whole_s=0.0, barrier="ssp", recent=40)

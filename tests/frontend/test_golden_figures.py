@@ -12,7 +12,7 @@ import pytest
 from frontend.figures import FIGURES
 from frontend.figures.points import plain
 from frontend.figures.rows import View
-from tests.frontend.rows import learning, moved, two_iterations, two_rows, two_workers
+from tests.frontend.rows import learning, moved, two_iterations, two_rows, two_workers, waited
 
 GOLDENS = Path(__file__).parent / "goldens"
 ROWS = {
@@ -21,6 +21,7 @@ ROWS = {
     "heat": two_rows,
     "window": two_iterations,
     "placement": moved,
+    "waiting": waited,
 }
 NUMBERS = re.compile(r"\[[-\d.,\s]+\]")
 """Lists of numbers, which stand on one line."""

@@ -1,0 +1,75 @@
+"""What waiting costs: every worker's time by what it went into, beside how far each ran ahead of the slowest."""
+
+from typing import Any
+
+from frontend.figures.rows import View, Waiting
+from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+from frontend.figures.workers import hatch
+
+
+def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
+    """A bar for each worker: worker-seconds by phase, waiting hatched; diamonds are its mean staleness."""
+    name = "waiting-price"
+    if not waiting.workers:
+        return empty(name, "Bars appear with the first iteration that a worker reports.")
+    theme, labels = THEMES[view.theme], [each.label for each in waiting.workers]
+    ahead = [each.staleness for each in waiting.workers]
+    data = [
+        _bar("Busy", labels, [each.busy_s for each in waiting.workers], theme.compute),
+        _bar("Waiting", labels, [each.waiting_s for each in waiting.workers], theme.waiting, hatched=True),
+        _bar("Coordination", labels, [each.coordination_s for each in waiting.workers], theme.coordination),
+    ]
+    if any(ahead):
+        data.append(_staleness(labels, ahead, theme))
+    return {
+        "data": data,
+        "layout": layout(
+            theme,
+            name=name,
+            caption=_caption(waiting),
+            barmode="stack",
+            hovermode="closest",
+            xaxis=axis(theme, type="category"),
+            yaxis=axis(theme, "Worker-seconds", rangemode="tozero"),
+            yaxis2=axis(theme, "Ahead (iterations)", overlaying="y", side="right", rangemode="tozero", showgrid=False),
+        ),
+    }
+
+
+def _bar(name: str, labels: list[str], seconds: list[float], colour: str, *, hatched: bool = False) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "name": name,
+        "x": labels,
+        "y": [round(each, 3) for each in seconds],
+        "marker": {"color": colour, "line": {"width": 0}, **({"pattern": hatch(colour)} if hatched else {})},
+        "hovertemplate": f"%{{x}} {name.lower()}: %{{y:.4~g}} s<extra></extra>",
+        "meta": f"{name} (s)",
+    }
+
+
+def _staleness(labels: list[str], ahead: list[float | None], theme: Theme) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "Staleness, mean",
+        "x": labels,
+        "y": [None if each is None else round(each, 3) for each in ahead],
+        "yaxis": "y2",
+        "marker": {"symbol": "diamond", "size": 10, "color": theme.text},
+        "hovertemplate": "%{x} was %{y:.3~g} iterations ahead of the slowest<extra></extra>",
+        "meta": "Staleness, mean (iterations)",
+    }
+
+
+def _caption(waiting: Waiting) -> str:
+    lost = f"{waiting.lost_s:.4g} of {waiting.whole_s:.4g} worker-seconds went into waiting ({waiting.share:.0%})"
+    most = max(waiting.workers, key=lambda each: (each.waiting_s, -each.rank))
+    who = f", most of it {most.label}'s" if most.waiting_s > waiting.lost_s / 2 > 0 else ""
+    again = f", {waiting.again_s:.4g} of them in iterations that were done again" if waiting.again_s else ""
+    if waiting.staleness is None:
+        return f"{lost}{who}{again}."
+    return (
+        f"{lost}{who}{again}. Under {waiting.barrier}, workers were let go {waiting.staleness:.2g} iterations ahead of"
+        f" the slowest on average, over the last {waiting.recent} iterations."
+    )

@@ -1,0 +1,21 @@
+"""The page of what waiting cost, over all jobs."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from controlplane.jobs.roles import Role
+from frontend.queries.waiting import ledger
+from frontend.views.access import needs, rights
+
+
+@needs(Role.VIEWER)
+def waiting_page(request: HttpRequest) -> HttpResponse:
+    """The last days, by day and by job."""
+    found = ledger(timezone.now().date())
+    context = {
+        "ledger": found,
+        "most_day": max((spent.lost_s for _, spent in found.days), default=0.0),
+        "most_job": max((each.spent.lost_s for each in found.jobs), default=0.0),
+    }
+    return render(request, "pages/waiting.html", rights(request) | context)

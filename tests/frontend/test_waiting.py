@@ -1,0 +1,110 @@
+"""What waiting costs: one definition, whose parts sum up, beside the staleness that relaxed barriers pay instead."""
+
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from controlplane.jobs.models import Job
+from controlplane.telemetry.models import Report
+from frontend.figures.rows import View
+from frontend.figures.timeline import waiting_shares
+from frontend.queries.timeline import window
+from frontend.queries.waiting import days_of, ledger, price, staleness, waiting
+from tests.frontend import factories
+from tests.frontend.factories import BALANCED, EVEN, Pace
+from tests.frontend.test_pages import text_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def job() -> Job:
+    job = factories.make_job()
+    factories.make_reports(job, [Pace(shares=EVEN)] * 6 + [Pace(shares=BALANCED)] * 6)
+    return job
+
+
+def test_workers_days_and_the_jobs_total_are_one_sum(job: Job) -> None:
+    found, days = waiting(job, View()), days_of(job)
+    lost, whole = waiting_shares(window(job, View(first=0, count=20)).stays)
+    assert found.lost_s == pytest.approx(job.waiting_s)
+    assert (found.again_s, found.share) == (0.0, pytest.approx(job.waiting_share))
+    assert (lost, whole) == (pytest.approx(found.lost_s), pytest.approx(found.whole_s))
+    assert sum(spent.lost_s for spent in days.values()) == pytest.approx(found.lost_s)
+    assert sum(spent.whole_s for spent in days.values()) == pytest.approx(found.whole_s)
+
+
+def test_what_was_done_again_stands_in_a_row_of_its_own(job: Job) -> None:
+    once = waiting(job, View()).lost_s
+    Job.objects.filter(pk=job.pk).update(waiting_s=once + 3.0, busy_s=job.busy_s + 5.0)
+    job.refresh_from_db()
+    found = waiting(job, View())
+    assert (found.again_s, found.again_whole_s) == (pytest.approx(3.0), pytest.approx(8.0))
+    assert found.share == pytest.approx(job.waiting_share)
+
+
+def test_a_night_parts_two_days(job: Job) -> None:
+    late = Report.objects.filter(iteration__gte=6)
+    for row in late:
+        row.at += timedelta(days=1)
+    Report.objects.bulk_update(late, ["at"])
+    days = days_of(job)
+    assert list(days) == [date(2026, 3, 2), date(2026, 3, 3)]
+    assert sum(spent.lost_s for spent in days.values()) == pytest.approx(job.waiting_s)
+    found = ledger(date(2026, 3, 3))
+    assert [day for day, _ in found.days] == [date(2026, 3, 3), date(2026, 3, 2)]
+    assert found.total.lost_s == pytest.approx(job.waiting_s)
+    assert ledger(date(2026, 6, 1)).jobs == ()
+
+
+def test_under_a_full_barrier_nobody_is_ahead(job: Job) -> None:
+    ahead, recent = staleness(job, range(4))
+    assert ({int(each.max()) for each in ahead.values()}, recent) == ({0}, 12)
+
+
+def test_staleness_is_how_many_iterations_the_slowest_lacked() -> None:
+    """w0 takes 1 s per iteration and w1 takes 3: when w0 begins its k-th, w1 has done k // 3."""
+    job = factories.make_job()
+    rows = [(0, k, k + 1.0, 0.9) for k in range(9)] + [(1, k, 3.0 * (k + 1), 2.9) for k in range(3)]
+    Report.objects.bulk_create(
+        Report(
+            **dict.fromkeys(("push_s", "pull_s", "waiting_s", "coordination_s", "cpu", "memory"), 0.0),
+            job=job,
+            rank=rank,
+            instance=f"w{rank}",
+            generation=1,
+            iteration=k,
+            compute_s=busy,
+            at=factories.START + timedelta(seconds=ended),
+            samples=1,
+            position=0,
+            overran=False,
+        )
+        for rank, k, ended, busy in rows
+    )
+    Job.objects.filter(pk=job.pk).update(iteration=3)
+    job.refresh_from_db()
+    ahead, _ = staleness(job, range(2))
+    assert {rank: each.tolist() for rank, each in ahead.items()} == {
+        0: [0, 1, 2, 2, 3, 4, 4, 5, 6],
+        1: [0, 0, 0],
+    }
+
+
+def test_a_price_is_told_where_one_is_set(settings: Any, viewer: Client, job: Job) -> None:
+    path = f"/jobs/{job.pk}/?tab=waiting"
+    settings.WORKER_HOUR = None
+    assert (price(3600.0), "PACELINE_WORKER_HOUR" in text_of(viewer, path)) == ("", True)
+    settings.WORKER_HOUR = (0.4, "EUR")
+    assert (price(5400.0), "Cost of it" in text_of(viewer, path)) == ("0.6 EUR", True)
+
+
+def test_the_tab_sums_up_and_leads_to_all_jobs(viewer: Client, job: Job) -> None:
+    page = text_of(viewer, f"/jobs/{job.pk}/?tab=waiting")
+    assert "The price of waiting" in page
+    assert "w3" in page
+    assert "Under BSP" not in page
+    everything = text_of(viewer, "/waiting/")
+    assert "No worker has worked in these days." in everything  # The job ran long ago.
