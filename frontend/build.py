@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 from django.core.cache import cache
 
+from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Cursor
-from frontend.figures import COMPARISONS, FIGURES, FigureKind
+from frontend.figures import COMPARISONS, FIGURES, MACHINES, FigureKind
 from frontend.figures.rows import View
 from frontend.figures.theme import THEMES
 from frontend.figures.timeline import chrome_trace
-from frontend.queries import comparison, heat, placement, timeline, waiting
+from frontend.queries import comparison, heat, machine, placement, timeline, waiting
 from frontend.queries import figures as queries
 
 EDITION = 1
@@ -33,6 +34,8 @@ READERS: dict[str, Callable[[Job, View], Any]] = {
     "window": timeline.window,
     "waiting": waiting.waiting,
 }
+
+MACHINE_READERS: dict[str, Callable[[Agent], Any]] = {"speeds": machine.speeds, "load": machine.load}
 
 
 class UnknownFigure(LookupError):
@@ -70,6 +73,26 @@ def build_comparison(name: str, query: Mapping[str, str]) -> bytes:
     """
     view, jobs = _view(COMPARISONS, name, query), compared_jobs(query.get("jobs", ""))
     return _kept(_tag(name, jobs, view), lambda: COMPARISONS[name].draw(comparison.compared(jobs, view), view))
+
+
+def build_machine(name: str, agent: Agent, query: Mapping[str, str]) -> bytes:
+    """A figure of one machine, as plotly JSON.
+
+    Raises:
+        As ``build_figure``.
+    """
+    view = _view(MACHINES, name, query)
+    kind = MACHINES[name]
+    return _kept(_machine_tag(name, agent, view), lambda: kind.draw(MACHINE_READERS[kind.rows](agent), view))
+
+
+def machine_etag(name: str, agent: Agent, query: Mapping[str, str]) -> str:
+    """The strong entity tag of what ``build_machine`` would give.
+
+    Raises:
+        As ``build_figure``.
+    """
+    return f'"{_machine_tag(name, agent, _view(MACHINES, name, query))}"'
 
 
 def build_trace(job: Job, query: Mapping[str, str]) -> bytes:
@@ -160,6 +183,11 @@ def _ranks(text: str) -> tuple[int, ...]:
     if len(parts) > queries.MAX_WORKERS or not all(part.isdecimal() and len(part) < 6 for part in parts):
         raise FigureQueryError("ranks", text, f"at most {queries.MAX_WORKERS} ranks separated by commas, such as 0,3")
     return tuple(sorted({int(part) for part in parts}))
+
+
+def _machine_tag(name: str, agent: Agent, view: View) -> str:
+    parts = (EDITION, name, agent.pk, machine.moved(agent), view)
+    return f"machine-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
 
 
 def _tag(name: str, jobs: Sequence[Job], view: View) -> str:

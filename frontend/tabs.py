@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.jobs.models import Job
+from controlplane.jobs.models import Flag, Job
 from controlplane.telemetry.selectors import LEVELS, process_of
 from frontend.figures.lanes import verdict
 from frontend.figures.rows import View
@@ -28,27 +28,43 @@ class Tab:
     """From the job and the query string to what the parts need; raises ``TabQueryError``."""
     parts: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
-    """Stand after the first part."""
+    """Stand after the first part,"""
+    figures_first: bool = False
+    """or before all of them."""
 
     @property
     def first(self) -> tuple[str, ...]:
         """Templates before the figures."""
-        return tuple(f"parts/job_{name}.html" for name in self.parts[:1])
+        return () if self.figures_first else tuple(f"parts/job_{name}.html" for name in self.parts[:1])
 
     @property
     def rest(self) -> tuple[str, ...]:
         """Templates after the figures."""
-        return tuple(f"parts/job_{name}.html" for name in self.parts[1:])
+        return tuple(f"parts/job_{name}.html" for name in self.parts[len(self.first) :])
 
 
 def _flags(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     flags = queries.flags(job)
-    return {"flags": flags, "open_flags": [flag for flag in flags if flag.closed_at is None]}
+    return {
+        "flags": flags,
+        "open_flags": [flag for flag in flags if flag.closed_at is None],
+        "flagged_on": queries.machines_of(job, flags),
+    }
 
 
 def _overview(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     drawn = lanes(job)
     return {"lanes": drawn, "verdict": verdict(drawn)} | _flags(job, query)
+
+
+def _map(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    """Where each row of the map runs, so that one can go on from it."""
+    workers = [each for each in queries.processes(job) if each.role == "worker"]
+    return {"map_rows": workers, "flagged": {flag.rank for flag in queries.flags(job) if _is_open(flag)}}
+
+
+def _is_open(flag: Flag) -> bool:
+    return flag.closed_at is None and flag.subject == "worker"
 
 
 def _nothing(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
@@ -117,7 +133,7 @@ TABS: dict[str, Tab] = {
         parts=("lanes", "flags"),
         figures=("batch-size", "iteration-time", "convergence"),
     ),
-    "heatmap": Tab(title="Heat map", context=_nothing, figures=("heat-map",)),
+    "heatmap": Tab(title="Heat map", context=_map, parts=("machines",), figures=("heat-map",), figures_first=True),
     "timeline": Tab(title="Timeline", context=_nothing, figures=("timeline",)),
     "waiting": Tab(title="Waiting", context=_waiting, parts=("waiting",), figures=("waiting-price",)),
     "placement": Tab(

@@ -24,6 +24,8 @@ urlpatterns = [
     path("system/", system.system_page, name="system"),
     path("system/live/", system.system_live, name="system-live"),
     path("workers/", machines.machines_page, name="machines"),
+    path("workers/<int:agent_id>/", machines.machine_page, name="machine"),
+    path("workers/<int:agent_id>/live/", machines.machine_live, name="machine-live"),
     path("workers/live/", machines.machines_live, name="machines-live"),
     path("workers/enrolment/", machines.enrolment, name="enrolment"),
 ]

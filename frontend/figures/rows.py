@@ -202,6 +202,36 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedSeries:
+    """One worker's speed at each batch size that it had, in samples per second of busy time."""
+
+    label: str
+    batch: Integers
+    samples_per_second: Floats
+    """Medians,"""
+    low: Floats
+    high: Floats
+    """and quartiles."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speeds:
+    """A machine's speed, a series for each worker that ran on it."""
+
+    series: tuple[SpeedSeries, ...]
+    reports: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A machine's load, oldest first, as parts of 1."""
+
+    at_ms: Integers
+    cpu: Floats
+    memory: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """How a reader asked to see a figure."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from frontend.figures.comparison import compared_learning, compared_lengths
 from frontend.figures.convergence import convergence
 from frontend.figures.heat import METRICS, SCALES, heat_map
+from frontend.figures.machine import machine_load, speed_by_batch
 from frontend.figures.placement import MOMENTS, block_map, server_exchanges
 from frontend.figures.rows import View
 from frontend.figures.timeline import timeline
@@ -20,6 +21,7 @@ AXES = {
     "length": "Length",
     "server": "Server",
     "worker": "Worker",
+    "batch": "Batch size",
 }
 
 
@@ -93,3 +95,9 @@ COMPARISONS: dict[str, FigureKind] = {
     ),
 }
 """Figures of several jobs together."""
+
+MACHINES: dict[str, FigureKind] = {
+    "speed-by-batch": FigureKind(title="Speed by batch size", rows="speeds", x=("batch",), draw=speed_by_batch),
+    "load": FigureKind(title="Load", rows="load", x=("time",), draw=machine_load),
+}
+"""Figures of one machine."""

@@ -87,6 +87,11 @@ def machines() -> list[MachineCard]:
     return [_card(agent, held, samples.get(agent.pk, [])) for agent in agents]
 
 
+def machine(agent: Agent) -> MachineCard:
+    """One machine."""
+    return _card(agent, _held([agent]), _samples([agent]).get(agent.pk, []))
+
+
 def _held(agents: Sequence[Agent]) -> _Held:
     held = _Held()
     for row in Reservation.objects.filter(agent__in=agents):

@@ -68,6 +68,7 @@ class ProcessLine:
     role: str
     index: int
     machine: str
+    machine_id: int | None
     slot: int
     state: str
     since: datetime
@@ -99,6 +100,17 @@ def flags(job: Job) -> list[Flag]:
     """Findings about the job, its workers and servers, open ones first."""
     rows = Flag.objects.filter(job=job).order_by("-opened_at", "-id")[:FLAGS]
     return sorted(rows, key=lambda flag: flag.closed_at is not None)
+
+
+def machines_of(job: Job, found: Sequence[Flag]) -> dict[int, int]:
+    """By flag, the machine of the process that it is about, as that ran when the flag was opened."""
+    rows = list(Process.objects.filter(job=job, agent__isnull=False).order_by("started_at", "id"))
+    places: dict[int, int] = {}
+    for flag in found:
+        for row in rows:
+            if (row.role, row.index) == (flag.subject, flag.rank) and row.started_at <= flag.opened_at:
+                places[flag.pk] = row.agent_id or 0
+    return places
 
 
 def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: int = DECISIONS) -> list[DecisionLine]:
@@ -195,6 +207,7 @@ def _process_line(row: Process, lives: int) -> ProcessLine:
         role=row.role,
         index=row.index,
         machine=row.agent.name if row.agent else "",
+        machine_id=row.agent_id,
         slot=row.slot,
         state=row.state,
         since=row.state_since,

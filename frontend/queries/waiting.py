@@ -111,7 +111,7 @@ def days_of(job: Job) -> dict[date, Spent]:
     days: dict[date, Spent] = defaultdict(Spent)
     for windows in found.values():
         at_ms = windows.mean("at_ms")
-        whole = sum(windows.of(name, "sum") for name in ITERATION)
+        whole = np.sum([windows.of(name, "sum") for name in ITERATION], axis=0)
         lost = windows.of("waiting_s", "sum")
         day = (at_ms // 86_400_000).astype(np.int64)
         for number in np.unique(day):

@@ -113,6 +113,12 @@ def word(name: str, label: str = "") -> SafeString:
 
 
 @register.filter
+def of_key(found: dict[Any, Any], key: Any) -> Any:
+    """What a mapping has under a key, or nothing."""
+    return found.get(key) if found else None
+
+
+@register.filter
 def worker_class(rank: int) -> str:
     """The class that carries a worker's colour, the same on every page."""
     return f"worker-{rank % len(LIGHT.categories)}"

@@ -4,14 +4,16 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
+from controlplane.fleet.models import Agent
 from controlplane.fleet.services import TOKEN_LIFETIME, token_create
 from controlplane.jobs.roles import Role
 from controlplane.jobs.services import audit
-from frontend.queries import fleet
+from frontend.figures import MACHINES
+from frontend.queries import fleet, machine
 from frontend.views.access import needs, rights
 
 
@@ -27,6 +29,18 @@ def machines_live(request: HttpRequest) -> HttpResponse:
     return render(request, "parts/machines_table.html", _context(request) | {"oob": True})
 
 
+@needs(Role.VIEWER)
+def machine_page(request: HttpRequest, agent_id: int) -> HttpResponse:
+    """One machine: what it did in which job, how fast it is, its findings and its last lines."""
+    return render(request, "pages/machine.html", _machine(request, agent_id) | {"figures": MACHINES})
+
+
+@needs(Role.VIEWER)
+def machine_live(request: HttpRequest, agent_id: int) -> HttpResponse:
+    """Its live part, to be put in place."""
+    return render(request, "parts/machine_detail.html", _machine(request, agent_id) | {"oob": True})
+
+
 @never_cache
 @require_POST
 @needs(Role.ADMIN)
@@ -36,6 +50,16 @@ def enrolment(request: HttpRequest) -> HttpResponse:
     audit(actor=request.user.get_username(), action="token-create", subject=f"enrolment token {row.pk}")
     context = {"token": token, "url": settings.PACELINE_URL, "minutes": int(TOKEN_LIFETIME.total_seconds() // 60)}
     return render(request, "parts/enrolment.html", context)
+
+
+def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:
+    agent = get_object_or_404(Agent, pk=agent_id)
+    return rights(request) | {
+        "machine": fleet.machine(agent),
+        "lives": machine.lives(agent),
+        "flags": machine.flags(agent),
+        "lines": machine.lines(agent),
+    }
 
 
 def _context(request: HttpRequest) -> dict[str, Any]:

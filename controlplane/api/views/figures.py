@@ -12,15 +12,18 @@ from rest_framework.views import APIView
 
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import IF_NONE_MATCH
+from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from frontend.build import (
     FigureQueryError,
     UnknownFigure,
     build_comparison,
     build_figure,
+    build_machine,
     build_trace,
     comparison_etag,
     figure_etag,
+    machine_etag,
 )
 from frontend.report import render_report
 
@@ -76,6 +79,20 @@ class ComparisonView(APIView):
         query = request.query_params
         with _figure_problems():
             return _once(request, comparison_etag(name, query), lambda: build_comparison(name, query))
+
+
+class MachineFigureView(APIView):
+    """A figure of one machine, as plotly JSON."""
+
+    @extend_schema(
+        parameters=[IF_NONE_MATCH, OpenApiParameter("theme", OpenApiTypes.STR, enum=["light", "dark"])],
+        responses=FIGURE_REPLIES,
+    )
+    def get(self, request: Request, pk: int, name: str) -> HttpResponse:
+        """How fast the machine is, or how loaded. Its entity tag moves when it is sampled, or its workers report."""
+        agent, query = get_object_or_404(Agent, pk=pk), request.query_params
+        with _figure_problems():
+            return _once(request, machine_etag(name, agent, query), lambda: build_machine(name, agent, query))
 
 
 class ReportView(APIView):

@@ -1,0 +1,93 @@
+"""One machine: how fast it is at each batch size, and how loaded it was."""
+
+from typing import Any
+
+import numpy as np
+
+from frontend.figures.points import budget, extremes, numbers, sampling_note
+from frontend.figures.rows import Load, Speeds, View
+from frontend.figures.theme import THEMES, axis, empty, layout
+
+
+def speed_by_batch(speeds: Speeds, view: View) -> dict[str, Any]:
+    """A marker for each batch size that a worker here had: samples per second of busy time, a colour for each job."""
+    name = "speed-by-batch"
+    if not speeds.series:
+        return empty(name, "Markers appear once a worker on this machine has reported iterations.")
+    theme = THEMES[view.theme]
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": each.label,
+                "x": numbers(each.batch),
+                "y": numbers(each.samples_per_second.round(3)),
+                "error_y": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": numbers((each.high - each.samples_per_second).round(3)),
+                    "arrayminus": numbers((each.samples_per_second - each.low).round(3)),
+                    "thickness": 1,
+                    "width": 3,
+                },
+                "marker": {"color": theme.category(place), "size": 9, "symbol": place},
+                "hovertemplate": f"{each.label}, batch %{{x}}: %{{y:.4~g}} samples/s<extra></extra>",
+            }
+            for place, each in enumerate(speeds.series)
+        ],
+        "layout": layout(
+            theme,
+            name=name,
+            caption=_speeds_told(speeds),
+            hovermode="closest",
+            xaxis=axis(theme, "Batch size (samples per iteration)", rangemode="tozero"),
+            yaxis=axis(theme, "Samples per second of busy time", rangemode="tozero"),
+            showlegend=True,
+        ),
+    }
+
+
+def machine_load(load: Load, view: View) -> dict[str, Any]:
+    """CPU and memory over time, both as a part of what there is."""
+    name = "load"
+    if not len(load.at_ms):
+        return empty(name, "Lines appear with the first sample of this machine's load, 10 s after it has joined.")
+    theme, limit = THEMES[view.theme], budget(2)
+    lines = [extremes(load.at_ms, values, limit) for values in (load.cpu, load.memory)]
+    drawn = sum(len(x) for x, _ in lines)
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": title,
+                "x": [_moment(at) for at in x.tolist()],
+                "y": numbers(y),
+                "line": {"color": theme.category(place), "dash": ("solid", "dash")[place], "width": 2},
+                "hovertemplate": "%{y:.0%}",
+            }
+            for place, (title, (x, y)) in enumerate(zip(("CPU", "Memory"), lines, strict=True))
+        ],
+        "layout": layout(
+            theme,
+            name=name,
+            caption=f"Load of the machine, sampled every 10 s; CPU is at {load.cpu[-1]:.0%}, memory at"
+            f" {load.memory[-1]:.0%} in the last sample.",
+            sampling=sampling_note(2 * len(load.at_ms), drawn),
+            xaxis=axis(theme, "Time (UTC)", type="date"),
+            yaxis=axis(theme, "In use", tickformat=".0%", range=[0, 1.02]),
+        ),
+    }
+
+
+def _moment(at_ms: float) -> str:
+    return str(np.datetime64(int(at_ms), "ms")).replace("T", " ")
+
+
+def _speeds_told(speeds: Speeds) -> str:
+    fastest = max(speeds.series, key=lambda each: float(each.samples_per_second.max()))
+    return (
+        f"Speed at each batch size, medians with the middle half of {speeds.reports:,} iterations: where it is level,"
+        f" time grows with the batch. At best {fastest.samples_per_second.max():.4g} samples/s, by {fastest.label}."
+    )

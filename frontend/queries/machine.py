@@ -1,0 +1,167 @@
+"""One machine over all jobs that it had a part in: its processes, its speed, its findings, and what they wrote."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from django.db.models import Max, Q, QuerySet
+from numpy.typing import NDArray
+
+from controlplane.core.states import PROCESS_OVER
+from controlplane.fleet.models import Agent, AgentSample
+from controlplane.jobs.models import Flag, Process
+from controlplane.telemetry.history import Span, read_columns
+from controlplane.telemetry.metrics import BUSY
+from controlplane.telemetry.models import LogLine
+from frontend.figures.rows import Load, Speeds, SpeedSeries
+
+LIVES = 50
+SERIES = 8
+"""Workers whose speed is drawn: the latest."""
+
+ITERATIONS = 2_000
+"""Of each of them, the last."""
+
+MAX_BATCHES = 200
+"""Batch sizes of one worker: more would be noise."""
+
+SAMPLES = 8_640
+"""One day of load, a sample every 10 s."""
+
+LINES, FLAGS = 40, 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One process that ran here."""
+
+    job: int
+    job_name: str
+    title: str
+    role: str
+    index: int
+    state: str
+    reason: str
+    share: int
+    iteration: int
+    samples_per_second: float | None
+    """Of its busy time, over its last iterations; None where nothing was measured."""
+    flags: int
+    """Findings about it, in its life."""
+    started_at: datetime
+    ended_at: datetime | None
+    over: bool
+
+
+def lives(agent: Agent) -> list[Life]:
+    """Workers and servers that ran here, the latest first."""
+    rows = list(_processes(agent)[:LIVES])
+    found = list(flags(agent))
+    speeds = {row.pk: _speed(row) for row in rows[:SERIES] if row.role == "worker"}
+    return [
+        Life(
+            job=row.job_id,
+            job_name=row.job.name,
+            title=f"{row.role[:1]}{row.index}",
+            role=row.role,
+            index=row.index,
+            state=row.state,
+            reason=row.reason,
+            share=row.share,
+            iteration=row.iteration,
+            samples_per_second=speeds.get(row.pk),
+            flags=sum(_is_about(flag, row) for flag in found),
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            over=row.state in PROCESS_OVER,
+        )
+        for row in rows
+    ]
+
+
+def flags(agent: Agent) -> list[Flag]:
+    """What was found about workers and servers while they ran here, open findings first."""
+    rows = list(_processes(agent)[:LIVES])
+    if not rows:
+        return []
+    about = Q()
+    for row in rows:
+        about |= Q(job=row.job_id, subject=row.role, rank=row.index)
+    found = Flag.objects.filter(about).select_related("job").order_by("-opened_at", "-id")[: 4 * FLAGS]
+    here = [flag for flag in found if any(_is_about(flag, row) for row in rows)][:FLAGS]
+    return sorted(here, key=lambda flag: flag.closed_at is not None)
+
+
+def lines(agent: Agent) -> list[LogLine]:
+    """The last lines that processes wrote here, the oldest of them first."""
+    said = Q()
+    rows = list(_processes(agent)[:SERIES])
+    for row in rows:
+        said |= Q(job=row.job_id, role=row.role, index=row.index, instance=row.instance)
+    return list(LogLine.objects.filter(said).order_by("-id")[:LINES])[::-1] if rows else []
+
+
+def speeds(agent: Agent) -> Speeds:
+    """How fast its latest workers were at each batch size that they had."""
+    rows = [row for row in _processes(agent)[:LIVES] if row.role == "worker"][:SERIES]
+    found = [(row, *_measured(row)) for row in rows]
+    series = tuple(_series(row, batch, busy) for row, batch, busy in found if len(batch))
+    return Speeds(series=series, reports=sum(len(batch) for _, batch, _ in found))
+
+
+def load(agent: Agent) -> Load:
+    """The last day."""
+    rows = AgentSample.objects.filter(agent=agent).order_by("-at").values_list("at", "cpu", "memory")[:SAMPLES]
+    found = list(rows)[::-1]
+    return Load(
+        at_ms=np.array([int(at.timestamp() * 1000) for at, _, _ in found], np.int64),
+        cpu=np.array([cpu for _, cpu, _ in found], np.float64),
+        memory=np.array([memory for _, _, memory in found], np.float64),
+    )
+
+
+def moved(agent: Agent) -> tuple[object, ...]:
+    """What changes with everything that is drawn of it."""
+    sample = AgentSample.objects.filter(agent=agent).aggregate(last=Max("id"))["last"]
+    return sample, *Process.objects.filter(agent=agent).aggregate(a=Max("id"), b=Max("job__iteration")).values()
+
+
+def _processes(agent: Agent) -> "QuerySet[Process]":
+    """Every life here, the latest first."""
+    return Process.objects.filter(agent=agent).select_related("job").order_by("-started_at", "-id")
+
+
+def _is_about(flag: Flag, row: Process) -> bool:
+    """Whether the finding is about this life: it was opened while it lasted."""
+    same = (flag.job_id, flag.subject, flag.rank) == (row.job_id, row.role, row.index)
+    return same and flag.opened_at >= row.started_at and (row.ended_at is None or flag.opened_at <= row.ended_at)
+
+
+def _measured(row: Process) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Batch size and busy seconds of each iteration of this life, of its last ones."""
+    first = max(0, row.counts_from or 0, row.iteration - ITERATIONS)
+    span = Span(ranks=(row.index,), first=first, last=row.iteration + 1)
+    block = read_columns(row.job_id, ("samples", *BUSY), span).get(row.index)
+    if block is None:
+        return np.empty(0, np.int64), np.empty(0)
+    busy = np.sum([block[name] for name in BUSY], axis=0)
+    kept = (block["samples"] > 0) & (busy > 0)
+    return block["samples"][kept], busy[kept]
+
+
+def _speed(row: Process) -> float | None:
+    batch, busy = _measured(row)
+    return float(batch[-20:].sum() / busy[-20:].sum()) if len(batch) else None
+
+
+def _series(row: Process, batch: NDArray[np.int64], busy: NDArray[np.float64]) -> SpeedSeries:
+    sizes = np.unique(batch)[-MAX_BATCHES:]
+    rates = [batch[batch == size] / busy[batch == size] for size in sizes]
+    low, median, high = (np.array([np.quantile(each, part) for each in rates]) for part in (0.25, 0.5, 0.75))
+    return SpeedSeries(
+        label=f"job {row.job_id} w{row.index}",
+        batch=sizes.astype(np.int64),
+        samples_per_second=median,
+        low=low,
+        high=high,
+    )

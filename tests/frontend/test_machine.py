@@ -1,0 +1,87 @@
+"""The page of one machine: everything that ran on it, its speed, what was found, what was written."""
+
+import json
+
+import plotly.io
+import pytest
+from django.test import Client
+
+from controlplane.fleet.models import Agent
+from controlplane.jobs.models import Flag, Job, Process
+from frontend.build import build_machine, machine_etag
+from frontend.figures import MACHINES
+from frontend.queries.machine import flags, lines, lives, load, speeds
+from tests.frontend import factories
+from tests.frontend.test_pages import text_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def job() -> Job:
+    return factories.demo_job()
+
+
+def machine(name: str = "machine-3") -> Agent:
+    return Agent.objects.get(name=name)
+
+
+def test_its_history_is_its_own(job: Job) -> None:
+    assert [(life.title, life.job) for life in lives(machine())] == [("w3", job.pk)]
+    assert {life.title for life in lives(machine("machine-0"))} == {"w0", "s0"}
+
+
+def test_its_speed_is_told_at_each_batch_size(job: Job) -> None:
+    found = speeds(machine())
+    assert [each.batch.tolist() for each in found.series] == [[23, 64]]
+    busy = [23 / 250 + 0.007, 64 / 250 + 0.007]
+    assert found.series[0].samples_per_second.tolist() == pytest.approx([23 / busy[0], 64 / busy[1]])
+    assert lives(machine())[0].samples_per_second == pytest.approx(23 / busy[0])
+
+
+def test_a_finding_belongs_to_the_machine_where_the_worker_ran_then(job: Job) -> None:
+    assert [flag.title for flag in flags(machine())] == ["w3"]
+    assert flags(machine("machine-0")) == []
+    Process.objects.filter(job=job, role="worker", index=3).update(started_at=Flag.objects.get().opened_at)
+    assert len(flags(machine())) == 1
+    Process.objects.filter(job=job, role="worker", index=3).update(ended_at=factories.START)
+    assert flags(machine()) == []
+
+
+def test_its_lines_and_load_are_in_order(job: Job) -> None:
+    assert [line.process for line in lines(machine())] == ["w3", "w3"]
+    found = load(machine())
+    assert (len(found.at_ms), (found.at_ms[1:] > found.at_ms[:-1]).all()) == (6, True)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_its_figures_are_plotly_json_and_empty_ones_say_so(job: Job, name: str) -> None:
+    assert len(plotly.io.from_json(build_machine(name, machine(), {"theme": "dark"}).decode()).data) > 0
+    bare = Agent.objects.create(name="bare", credential_digest="bare")
+    assert json.loads(build_machine(name, bare, {}))["layout"]["meta"]["empty"].endswith(".")
+
+
+def test_a_figure_moves_when_its_machine_does(viewer: Client, job: Job) -> None:
+    before = machine_etag("load", machine(), {})
+    path = f"/api/v1/agents/{machine().pk}/figures/load"
+    assert viewer.get(path)["ETag"] == before
+    assert viewer.get(path, headers={"If-None-Match": before}).status_code == 304
+    Job.objects.filter(pk=job.pk).update(iteration=61)
+    assert machine_etag("load", machine(), {}) != before
+    assert viewer.get(f"/api/v1/agents/{machine().pk}/figures/nothing").status_code == 404
+
+
+def test_flags_rows_and_processes_lead_to_the_machine(viewer: Client, job: Job) -> None:
+    link = f'href="/workers/{machine().pk}/"'
+    for tab in ("overview", "heatmap", "processes"):
+        assert link in viewer.get(f"/jobs/{job.pk}/?tab={tab}").content.decode()
+    assert link in viewer.get("/workers/").content.decode()
+
+
+def test_the_page_holds_all_of_it_and_an_idle_machine_says_so(viewer: Client, job: Job) -> None:
+    page = text_of(viewer, f"/workers/{machine().pk}/")
+    assert "ValueError: no such data set" in page
+    assert factories.flag_sentence() in page
+    bare = Agent.objects.create(name="bare", credential_digest="bare")
+    assert "Nothing ran here yet." in text_of(viewer, f"/workers/{bare.pk}/live/")
+    assert viewer.get("/workers/9999/").status_code == 404
