@@ -50,7 +50,7 @@ class ControlPlaneCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Gauges over jobs, machines and slots."""
-        jobs = dict(Job.objects.order_by().values_list("state").annotate(number=Count("id")))
+        jobs = dict(Job.objects.filter(simulation=None).order_by().values_list("state").annotate(number=Count("id")))
         yield _gauge(
             "paceline_jobs", "Jobs by state.", "state", {state.value: jobs.get(state, 0) for state in JobState}
         )
@@ -64,12 +64,14 @@ class ControlPlaneCollector(Collector):
         offered = {"worker": sum(len(slots) for slots, _ in online), "server": sum(number for _, number in online)}
         yield _gauge("paceline_slots_offered", "Slots of machines that are online, by role.", "role", offered)
         yield GaugeMetricFamily(
-            "paceline_flags_open", "Open straggler findings.", value=Flag.objects.filter(closed_at=None).count()
+            "paceline_flags_open",
+            "Open straggler findings.",
+            value=Flag.objects.filter(closed_at=None, job__simulation=None).count(),
         )
         yield GaugeMetricFamily(
             "paceline_samples",
             "Samples processed by all jobs.",
-            value=Job.objects.aggregate(n=Sum("samples"))["n"] or 0,
+            value=Job.objects.filter(simulation=None).aggregate(n=Sum("samples"))["n"] or 0,
         )
         yield from _history()
 

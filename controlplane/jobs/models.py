@@ -46,6 +46,10 @@ class Job(models.Model):
     loss = models.FloatField(null=True)
     accuracy = models.FloatField(null=True)
     """Of the last evaluation."""
+    simulation = models.ForeignKey("telemetry.Simulation", null=True, on_delete=models.CASCADE, related_name="runs")
+    """Where it never ran on machines: whose run it is. Its times are virtual, such that it ended when it was stored."""
+    policy = models.CharField(max_length=200, default="", blank=True)
+    """Of a simulated run: as the simulation names it."""
     model_path = models.CharField(max_length=500, default="", blank=True)
     model_bytes = models.BigIntegerField(default=0)
 

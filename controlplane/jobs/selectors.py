@@ -50,8 +50,13 @@ class Waiting:
 
 
 def jobs() -> QuerySet[Job]:
-    """Every job, the newest first."""
+    """Every job, the newest first; runs of simulations, too."""
     return Job.objects.select_related("submitted_by").order_by("-id")
+
+
+def submitted_jobs() -> QuerySet[Job]:
+    """Those that were submitted to run on machines: simulated runs are not among them."""
+    return jobs().filter(simulation=None)
 
 
 def job_synchronization(job: Job) -> Synchronization:
@@ -90,8 +95,9 @@ def process_is_of(agent: int, name: ProcessName) -> bool:
 
 
 def processes(role: Role) -> QuerySet[Process]:
-    """All workers, or all servers, of all jobs, the newest job first."""
-    return Process.objects.filter(role=role).select_related("agent", "job").order_by("-job_id", "index", "id")
+    """All workers, or all servers, of all jobs that were submitted to run, the newest job first."""
+    rows = Process.objects.filter(role=role, job__simulation=None)
+    return rows.select_related("agent", "job").order_by("-job_id", "index", "id")
 
 
 def job_decisions(job_id: int) -> QuerySet[Decision]:

@@ -104,7 +104,12 @@ def _forget_jobs(client: Client) -> None:
 
 def _recover(client: Client) -> bool:
     """Queue the jobs that are not whole; whether there are any."""
-    live = Job.objects.exclude(state__in=JOB_OVER).exclude(state=JobState.SUBMITTED, cursors=None).order_by("id")
+    live = (
+        Job.objects.filter(simulation=None)
+        .exclude(state__in=JOB_OVER)
+        .exclude(state=JobState.SUBMITTED, cursors=None)
+        .order_by("id")
+    )
     jobs = list(live.values_list("pk", flat=True).distinct())
     unsettled = False
     for start in range(0, len(jobs), MOST_AT_ONCE):

@@ -39,7 +39,10 @@ DETAIL: Final[tuple[tuple[str, type[models.Model]], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is old: what ended before ``before``, but for the last ``keep_jobs`` jobs that ended."""
+    """What is old: what ended before ``before``, but for the last ``keep_jobs`` jobs that ended.
+
+    Simulated runs become old like others, and do not count among those last.
+    """
 
     now: datetime
     older_than: timedelta = OLDER_THAN
@@ -72,7 +75,7 @@ def prune(limits: Limits, *, dry_run: bool = False, tell: Callable[[str], None] 
 def old_jobs(limits: Limits) -> list[int]:
     """Those that ended long ago and still have detail, the oldest first."""
     over = Job.objects.filter(state__in=JOB_OVER).order_by("-finished_at", "-pk")
-    kept = list(over.values_list("pk", flat=True)[: limits.keep_jobs])
+    kept = list(over.filter(simulation=None).values_list("pk", flat=True)[: limits.keep_jobs])
     old = over.filter(finished_at__lt=limits.before).exclude(pk__in=kept)
     has_detail = reduce(or_, (Exists(table._default_manager.filter(job_id=OuterRef("pk"))) for _, table in DETAIL))
     return sorted(old.filter(has_detail).values_list("pk", flat=True))

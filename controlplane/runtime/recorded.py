@@ -25,11 +25,16 @@ def recorded_job(job_id: int) -> Job:
     Raises:
         NotRecorded: if there is none, or its events are gone.
     """
-    job = Job.objects.filter(pk=job_id).first()
+    job = Job.objects.filter(pk=job_id).select_related("simulation").first()
     if job is None:
         last = Job.objects.order_by("-pk").values_list("pk", flat=True).first()
         known = f"the latest is job {last}" if last is not None else "none was ever submitted here"
         raise NotRecorded(f"job {job_id}: there is none in this database; {known}")
+    if job.simulation is not None:
+        raise NotRecorded(
+            f"job {job_id}: it is a run of simulation {job.simulation.pk}, which anybody can make again: "
+            f"python manage.py simulate {job.simulation.scenario} --policies {job.policy} --seed {job.simulation.seed}"
+        )
     first = RawEvent.objects.filter(job_id=job_id).order_by("incarnation", "id").first()
     if first is None:
         raise NotRecorded(f"job {job_id}: none of its events is in the database: they were pruned, or never copied")

@@ -3,6 +3,10 @@
 It plays what processes do from their start to the job's end, and nothing that decides anything.
 """
 
+import math
+from collections.abc import Callable
+from typing import Final
+
 from msgspec.structs import replace
 
 from controlplane.core.commands import IssuePlacement, StartProcess
@@ -11,7 +15,7 @@ from controlplane.policies.registry import resolve
 from controlplane.protocol.messages import ServerHello
 from controlplane.protocol.orders import Orders, ServerOrders
 from controlplane.protocol.spec import JobSpec, Synchronization
-from controlplane.simulator.control import BEGIN_MS, Driver, Recording
+from controlplane.simulator.control import BEGIN_MS, Driver, Recorder
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.errors import Stuck
 from controlplane.simulator.handing import ELEMENT_BYTES, HandOver, bytes_of
@@ -32,6 +36,8 @@ NOTICE_S = 0.05
 AGENT_OF_SERVERS = 1
 RESTART_S = 2.0
 """What a process takes from its start to its hello, most of it imports."""
+WATCH_EVENTS: Final = 100
+"""So many events happen between two looks of whoever watches: well under a second, mathematics included."""
 PATIENCE_S = 120.0
 """A deadline of the engine's own may free the others for so long: a process that never says hello has 60 s."""
 
@@ -45,7 +51,7 @@ class Cluster:
         synchronization: Synchronization,
         *,
         seed: int,
-        recording: Recording | None = None,
+        recording: Recorder | None = None,
         reassignment: Reassignment | None = None,
         until_target: bool = False,
     ) -> None:
@@ -89,14 +95,16 @@ class Cluster:
         """Virtual time, in seconds."""
         return self.kernel.now
 
-    def run(self) -> None:
-        """From submission to the job's end, or to the horizon.
+    def run(self, watch: Callable[[], None] | None = None) -> None:
+        """From submission to the job's end, or to the horizon. ``watch`` is called again and again, and may raise.
 
         Raises:
             Stuck: if nothing can happen any more.
         """
         self._start()
-        self.kernel.run(until_s=self.scenario.horizon_s)
+        while self.kernel.run(until_s=self.scenario.horizon_s, at_most=math.inf if watch is None else WATCH_EVENTS):
+            assert watch is not None
+            watch()
 
     def target_reached(self) -> None:
         """The mathematics has come to where it was to come."""

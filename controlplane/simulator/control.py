@@ -68,6 +68,13 @@ class Job(Protocol):
         """A deadline came, and the engine had nothing to say; so it has been for ``quiet_s``."""
 
 
+class Recorder(Protocol):
+    """Keeps of the log what it wants."""
+
+    def add(self, entry: Entry, commands: list[AnyCommand]) -> None:
+        """One entry and what the engine answered."""
+
+
 class Recording:
     """What is kept of the log: everything, or the digest of its bytes."""
 
@@ -97,7 +104,7 @@ class Driver:
     """One job's log and engine. ``recording`` None: nothing is kept, which is cheaper."""
 
     def __init__(
-        self, kernel: Kernel, resolve: Resolve, plane: ControlPlane, *, number: int = 1, recording: Recording | None
+        self, kernel: Kernel, resolve: Resolve, plane: ControlPlane, *, number: int = 1, recording: Recorder | None
     ) -> None:
         self._kernel, self._resolve, self._recording = kernel, resolve, recording
         self._latency_s, self._decision_s, self._fit_s = plane.latency_s, plane.decision_s, plane.fit_s

@@ -59,12 +59,18 @@ class Kernel:
         """Let nothing happen after the event that is happening now."""
         self._halted = True
 
-    def run(self, *, until_s: float = math.inf) -> None:
-        """Let everything happen up to ``until_s``, until somebody halts it or nothing is left."""
-        heap, pop = self._heap, heapq.heappop
+    def run(self, *, until_s: float = math.inf, at_most: float = math.inf) -> bool:
+        """Let everything happen up to ``until_s``, until somebody halts it or nothing is left.
+
+        But no more than ``at_most`` events; whether it was that which ended it.
+        """
+        heap, pop, last = self._heap, heapq.heappop, self.happened + at_most
         while heap and heap[0][0] <= until_s and not self._halted:
+            if self.happened == last:
+                return True
             self.now, _, act, arguments = pop(heap)
             self.happened += 1
             act(*arguments)
         if until_s < math.inf and not self._halted:
             self.now = max(self.now, until_s)
+        return False

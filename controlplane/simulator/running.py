@@ -1,9 +1,9 @@
 """Runs scenarios: one policy, or all that are to be compared."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from controlplane.simulator.cluster import Cluster
-from controlplane.simulator.control import Recording
+from controlplane.simulator.control import Recorder, Recording
 from controlplane.simulator.outcome import Outcome, outcome_of
 from controlplane.simulator.scenario import Scenario, check, chosen
 
@@ -22,9 +22,18 @@ def simulate(scenario: Scenario, policy: str, *, seed: int = 0, recording: Recor
 
 
 def play(
-    scenario: Scenario, policy: str, *, seed: int = 0, recording: Recording | None = None, until_target: bool = False
+    scenario: Scenario,
+    policy: str,
+    *,
+    seed: int = 0,
+    recording: Recorder | None = None,
+    until_target: bool = False,
+    watch: Callable[[], None] | None = None,
 ) -> Cluster:
-    """The whole run, for whoever wants to see more of it than its outcome. Raises as ``simulate`` does."""
+    """The whole run, for whoever wants to see more of it than its outcome.
+
+    ``watch`` is called many times a second, and ends the run by raising. Else raises as ``simulate`` does.
+    """
     cluster = Cluster(
         scenario,
         chosen(scenario, policy),
@@ -33,7 +42,7 @@ def play(
         reassignment=scenario.reassigning.get(policy),
         until_target=until_target,
     )
-    cluster.run()
+    cluster.run(watch)
     return cluster
 
 

@@ -45,7 +45,7 @@ def fold(job_id: int) -> Iterator[int]:
         for start in range(0, len(parts), BLOCKS):
             with transaction.atomic():
                 _hold(job_id, mark)
-                _fold_blocks(job_id, dict(parts[start : start + BLOCKS]))
+                lay_over_stored(job_id, dict(parts[start : start + BLOCKS]))
             yield done
         with transaction.atomic():
             _hold(job_id, mark)
@@ -62,7 +62,8 @@ def _hold(job_id: int, mark: int) -> None:
         raise StaleFold(f"job {job_id}: reports are folded up to {found}, not {mark}: somebody else folds them")
 
 
-def _fold_blocks(job_id: int, parts: Mapping[Place, Rows]) -> None:
+def lay_over_stored(job_id: int, parts: Mapping[Place, Rows]) -> None:
+    """Fold reports into the chunks and rollups of their places; doing it again changes nothing."""
     blocks = stored_blocks(job_id, parts)
     for place, rows in parts.items():
         lay_over(blocks[place], rows)

@@ -1,8 +1,8 @@
 """What a job's log makes of its history: every event raw, and reports and evaluations as rows.
 
-Called by ingest alone, in the transaction that moves its cursor; but for ``forget_history``, for when there is nothing
-to read. An event arrives here once; a report may stand in the log twice, since its sender says it again after a
-reconnect, and makes one row.
+Called by ingest, in the transaction that moves its cursor; but for ``forget_history``, for when there is nothing to
+read, and for the log of a simulated run (``simulated``). An event arrives here once; a report may stand in the log
+twice, since its sender says it again after a reconnect, and makes one row.
 """
 
 import math
@@ -52,7 +52,7 @@ def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Pr
     )
     progress = Progress()
     _record_reports(job_id, list(_said(logged, messages.IterationReport)), progress)
-    _record_evaluations(job_id, list(_said(logged, messages.Evaluation)), progress)
+    record_evaluations(job_id, list(_said(logged, messages.Evaluation)), progress)
     return progress
 
 
@@ -76,7 +76,7 @@ def report_row(job_id: int, stream_id: str, event: WorkerHeard, report: messages
     """The values of REPORT_FIELDS."""
     return (
         *(job_id, event.rank, event.instance, report.generation, report.iteration),
-        *(time_of(stream_id), report.samples, report.position, _finite(report.loss)),
+        *(time_of(stream_id), report.samples, report.position, finite(report.loss)),
         *(report.compute_s, report.push_s, report.pull_s, report.waiting_s, report.coordination_s),
         *(report.cpu, report.memory, report.overran),
     )
@@ -105,10 +105,11 @@ def _record_reports(job_id: int, said: Sequence[Said], progress: Progress) -> No
         if key not in new:
             continue
         new.discard(key)
-        _add(progress, event, report)
+        add_report(progress, event, report)
 
 
-def _add(progress: Progress, event: WorkerHeard, report: messages.IterationReport) -> None:
+def add_report(progress: Progress, event: WorkerHeard, report: messages.IterationReport) -> None:
+    """Count a report that is new."""
     progress.reports += 1
     progress.samples += report.samples
     progress.busy_s += report.busy_s
@@ -121,7 +122,8 @@ def _add(progress: Progress, event: WorkerHeard, report: messages.IterationRepor
     progress.iterations[worker] = max(report.iteration, progress.iterations.get(worker, 0))
 
 
-def _record_evaluations(job_id: int, said: Sequence[Said], progress: Progress) -> None:
+def record_evaluations(job_id: int, said: Sequence[Said], progress: Progress) -> None:
+    """Write a job's scores as rows."""
     if not said:
         return
     started_at = Job.objects.values_list("started_at", flat=True).get(pk=job_id)
@@ -129,11 +131,12 @@ def _record_evaluations(job_id: int, said: Sequence[Said], progress: Progress) -
     for entry, _, score in said:
         at = time_of(entry.id)
         elapsed_s = (at - started_at).total_seconds() if started_at else 0.0
-        rows.append((job_id, score.iteration, at, elapsed_s, _finite(score.loss), score.accuracy, score.samples))
+        rows.append((job_id, score.iteration, at, elapsed_s, finite(score.loss), score.accuracy, score.samples))
     insert_new_rows(Evaluation, EVALUATION_FIELDS, rows, key=("iteration",))
     last = max((score for _, _, score in said), key=lambda score: score.iteration)
-    progress.evaluated = (_finite(last.loss), last.accuracy)
+    progress.evaluated = (finite(last.loss), last.accuracy)
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """As the database has it: null where it is no finite number."""
     return value if math.isfinite(value) else None

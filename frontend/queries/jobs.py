@@ -73,7 +73,7 @@ def job_page(
     *, now: datetime, search: str = "", state: str = "", number: str | int = 1
 ) -> tuple[Page[Job], list[JobLine]]:
     """One page of the jobs that match, newest first."""
-    rows = jobs()
+    rows = jobs().filter(simulation=None)
     if search:
         by_id = Q(pk=int(search)) if search.isdecimal() and len(search) < 18 else Q()
         rows = rows.filter(Q(name__icontains=search) | Q(submitted_by__username__icontains=search) | by_id)

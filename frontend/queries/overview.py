@@ -58,8 +58,9 @@ def history_notice() -> str:
 
 def overview_jobs(now: datetime) -> list[JobLine]:
     """Jobs that are not over, then the last that are."""
-    live = list(jobs().exclude(state__in=JOB_OVER)[:LIVE_JOBS])
-    over = list(jobs().filter(state__in=JOB_OVER)[:LAST_JOBS])
+    submitted = jobs().filter(simulation=None)
+    live = list(submitted.exclude(state__in=JOB_OVER)[:LIVE_JOBS])
+    over = list(submitted.filter(state__in=JOB_OVER)[:LAST_JOBS])
     return lines([*live, *over], now)
 
 
@@ -71,7 +72,7 @@ def tiles(machines: list[MachineCard], lines: list[JobLine]) -> Tiles:
         machines=len(machines),
         slots_taken=sum(card.taken for card in machines if card.online),
         slots=sum(len(card.slots) for card in machines if card.online),
-        jobs_running=Job.objects.exclude(state__in=[*JOB_OVER, JobState.SUBMITTED]).count(),
+        jobs_running=Job.objects.filter(simulation=None).exclude(state__in=[*JOB_OVER, JobState.SUBMITTED]).count(),
         jobs_queued=Job.objects.filter(state=JobState.SUBMITTED).count(),
         samples_per_second=sum(line.samples_per_second or 0.0 for line in running),
         waiting_share=_waiting([line.id for line in running]),
@@ -93,7 +94,7 @@ def events() -> list[EventLine]:
 
 def newest_job() -> int | None:
     """The job whose decisions are most likely looked for."""
-    return Job.objects.order_by("-id").values_list("id", flat=True).first()
+    return Job.objects.filter(simulation=None).order_by("-id").values_list("id", flat=True).first()
 
 
 def _lost() -> list[EventLine]:
@@ -114,7 +115,11 @@ def _lost() -> list[EventLine]:
 
 def _decided() -> list[EventLine]:
     """The last decisions of all jobs; those about shares are left to their jobs' pages."""
-    rows = Decision.objects.filter(kind__in=KINDS["key"]).select_related("job").order_by("-id")[: 3 * EVENTS]
+    rows = (
+        Decision.objects.filter(kind__in=KINDS["key"], job__simulation=None)
+        .select_related("job")
+        .order_by("-id")[: 3 * EVENTS]
+    )
     return [
         EventLine(
             at=row.at,

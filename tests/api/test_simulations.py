@@ -1,13 +1,13 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from controlplane.jobs.models import AuditEntry
+from controlplane.jobs.models import AuditEntry, Job
 from controlplane.runtime import tasks
-from controlplane.simulator.outcome import Outcome
-from controlplane.simulator.running import simulate
+from controlplane.simulator.running import play, simulate
 from controlplane.simulator.scenarios import find
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_run
@@ -78,15 +78,22 @@ def test_a_cancelled_simulation_keeps_what_it_has_and_stores_nothing_more(
 ) -> None:
     pk = ask(client).json()["id"]
 
-    def and_cancel(scenario: Any, policy: str, *, seed: int) -> Outcome:
+    went_on = []
+
+    def and_cancel(scenario: Any, policy: str, *, watch: Callable[[], None], **rest: Any) -> Any:
         if policy == "lb-bsp-cpu":
             assert client.post(f"/api/v1/simulations/{pk}/actions/cancel").status_code == 202
-        return simulate(scenario, policy, seed=seed)
+        cluster = play(scenario, policy, watch=watch, **rest)
+        went_on.append(policy)
+        return cluster
 
-    monkeypatch.setattr("controlplane.telemetry.simulations.simulate", and_cancel)
+    monkeypatch.setattr("controlplane.telemetry.simulations.LOOK_S", 0.0)
+    monkeypatch.setattr("controlplane.telemetry.simulations.play", and_cancel)
     simulation_run(pk)
     row = Simulation.objects.get(pk=pk)
     assert (row.state, row.done, row.reason) == ("cancelled", 1, "cancelled by ann")
+    assert went_on == ["bsp"], "the run under way broke off before its end"
+    assert [job.policy for job in row.runs.all()] == ["bsp"]
     again = client.post(f"/api/v1/simulations/{pk}/actions/cancel")
     assert (again.status_code, "cancelled already" in again.json()["detail"]) == (409, True)
     assert client.post("/api/v1/simulations/99999/actions/cancel").status_code == 404
@@ -98,3 +105,26 @@ def test_a_task_that_runs_twice_changes_nothing(client: APIClient, queued: list[
     before = Simulation.objects.values().get(pk=pk)
     simulation_run(pk)
     assert Simulation.objects.values().get(pk=pk) == before
+
+
+def test_each_policy_is_a_job_whose_series_are_read_like_any_other(client: APIClient, queued: list[Any]) -> None:
+    pk = ask(client, policies=["bsp", "lb-bsp-linear"]).json()["id"]
+    assert client.get(f"/api/v1/simulations/{pk}").json()["runs"] == []
+    simulation_run(pk)
+    found = client.get(f"/api/v1/simulations/{pk}").json()
+    bsp, balanced = found["runs"]
+    assert (bsp["policy"], balanced["policy"]) == ("bsp", "lb-bsp-linear")
+    job = client.get(f"/api/v1/jobs/{balanced['job']}").json()
+    assert (job["state"], job["iteration"], job["name"]) == ("succeeded", 200, "demo lb-bsp-linear")
+    assert job["samples"] == found["outcomes"][1]["samples"]
+    metrics = client.get(f"/api/v1/jobs/{balanced['job']}/metrics", {"metric": "samples"}).json()
+    assert [len(one["iterations"]) for one in metrics["series"]] == [200] * 4
+    kinds = {row["kind"] for row in client.get(f"/api/v1/jobs/{balanced['job']}/decisions").json()["results"]}
+    assert "set-shares" in kinds
+    assert client.get(f"/api/v1/jobs/{balanced['job']}/figures/convergence").status_code == 200
+    client.force_login(User.objects.get(username="ann"))
+    assert client.get(f"/jobs/{balanced['job']}/").status_code == 200
+    assert client.get("/api/v1/jobs").json()["results"] == [], "nobody submitted them to run"
+    assert client.get("/api/v1/workers").json()["results"] == []
+    Simulation.objects.all().delete()
+    assert not Job.objects.exists()

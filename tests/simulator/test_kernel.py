@@ -69,3 +69,13 @@ def test_simpy_has_the_same_queue() -> None:
         kernel.at(arrival_s, arrive, takes_s)
     kernel.run()
     assert ours == pytest.approx(theirs)
+
+
+def test_a_run_of_so_many_events_says_whether_there_are_more() -> None:
+    kernel, seen = Kernel(), []
+    for number in range(3):
+        kernel.at(float(number), seen.append, number)
+    assert kernel.run(at_most=2)
+    assert seen == [0, 1]
+    assert not kernel.run(at_most=2)
+    assert seen == [0, 1, 2]

@@ -1,6 +1,6 @@
 """The simulator over REST: scenarios, and simulations that run as tasks."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 from celery import current_app
 from django.db import transaction
@@ -22,7 +22,7 @@ from controlplane.simulator.errors import ScenarioError, SimulationError
 from controlplane.simulator.scenario import Scenario
 from controlplane.simulator.scenarios import scenarios
 from controlplane.telemetry.models import Simulation
-from controlplane.telemetry.simulations import simulation_cancel, simulation_figures, simulation_submit
+from controlplane.telemetry.simulations import simulation_cancel, simulation_figures, simulation_runs, simulation_submit
 
 MAX_SEED = 2**63 - 1
 
@@ -60,20 +60,32 @@ class SimulationRow(serializers.ModelSerializer[Simulation]):
         return len(row.policies)
 
 
+class SimulatedRun(TypedDict):
+    """One policy, and the job that has its series."""
+
+    policy: str
+    job: int
+
+
 class SimulationDocument(SimulationRow):
     """One simulation with what came of it so far."""
 
     outcomes = serializers.ListField(child=serializers.DictField(), read_only=True)
     paper = serializers.SerializerMethodField()
+    runs = serializers.SerializerMethodField()
 
     class Meta(SimulationRow.Meta):
-        fields = (*SimulationRow.Meta.fields, "outcomes", "paper")
+        fields = (*SimulationRow.Meta.fields, "outcomes", "paper", "runs")
         read_only_fields = fields
 
     @extend_schema_field({"type": "array", "items": {"type": "object", "additionalProperties": True}})
     def get_paper(self, row: Simulation) -> list[dict[str, object]]:
         """The scenario's figures in its paper, beside what came out."""
         return simulation_figures(row)
+
+    def get_runs(self, row: Simulation) -> list[SimulatedRun]:
+        """Each policy's run as a job that is over: its metrics, decisions and figures are read as any job's."""
+        return [SimulatedRun(policy=job.policy, job=job.pk) for job in simulation_runs(row)]
 
 
 class SimulationRequest(serializers.Serializer[Any]):
@@ -143,7 +155,7 @@ class SimulationCancelView(APIView):
 
     @extend_schema(request=None, responses={202: SimulationDocument, **problem_responses(404, 409)})
     def post(self, request: Request, pk: int) -> Response:
-        """Have it end: what is stored stays, and the run that is under way is thrown away."""
+        """Have it end: what is stored stays, and the run that is under way breaks off within a second."""
         if not simulation_cancel(pk=pk, user=user_of(request)):
             row = Simulation.objects.filter(pk=pk).first()
             if row is None:

@@ -1,0 +1,140 @@
+"""A simulated run as a job's: its log makes the same rows, so the same figures, tables and pages show it.
+
+The row of the job names its simulation. It has no raw events, since anybody can simulate it again, and no reports as
+rows: they are folded at once. Virtual times are moved so that the run ends when it is stored.
+"""
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+from django.db import transaction
+from msgspec.structs import replace
+
+from controlplane.core.commands import CARRIERS, AnyCommand, MoveProcess, TrainPredictor
+from controlplane.core.events import Entry, WorkerHeard
+from controlplane.core.states import JobState
+from controlplane.jobs.models import Job
+from controlplane.jobs.projections import Answer, Progress, apply_answers, apply_progress, end_lost_job
+from controlplane.protocol.messages import Evaluation, IterationReport
+from controlplane.protocol.spec import JobSpec, spec_document
+from controlplane.telemetry.columns import INTEGERS, MEASURES, Rows
+from controlplane.telemetry.folding import BLOCKS, lay_over_stored
+from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.projections import Said, add_report, record_evaluations
+
+COLUMNS: Final = ("rank", "iteration", *INTEGERS, *MEASURES)
+BATCH: Final = 400
+"""Commands of one transaction, as ingest has it."""
+UNFINISHED: Final = "the time that the scenario gives it was over before the job was"
+
+
+class Series:
+    """Keeps of a run's log what becomes rows."""
+
+    def __init__(self, *, has_losses: bool) -> None:
+        """Without ``has_losses`` nothing was learned, whatever reports say."""
+        self._has_losses = has_losses
+        self._reports = array("d")
+        """COLUMNS, report after report."""
+        self._exchanges: dict[tuple[int, int], tuple[float, float]] = {}
+        """The last of each worker with each server: push and pull seconds."""
+        self._commands: list[AnyCommand] = []
+        self._scores: list[Said] = []
+        self._progress = Progress()
+        self._last_ms = 0
+
+    def add(self, entry: Entry, commands: list[AnyCommand]) -> None:
+        """One entry and what the engine answered."""
+        self._last_ms = _ms(entry.id)
+        event = entry.event
+        if isinstance(event, WorkerHeard):
+            if isinstance(event.message, IterationReport):
+                self._report(event, event.message)
+            elif isinstance(event.message, Evaluation):
+                self._scores.append((entry, event, event.message))
+        self._commands += [command for command in commands if not isinstance(command, CARRIERS)]
+
+    def store(self, job: Job, now: datetime) -> None:
+        """Write it all, in short transactions, as the history of ``job``, which ended at ``now``."""
+        later_ms = int(now.timestamp() * 1000) - self._last_ms
+        parts = list(self._rows(later_ms).by_block())
+        for start in range(0, len(parts), BLOCKS):
+            with transaction.atomic():
+                lay_over_stored(job.pk, dict(parts[start : start + BLOCKS]))
+        for start in range(0, len(self._commands), BATCH):
+            commands = [_stored(command, later_ms) for command in self._commands[start : start + BATCH]]
+            with transaction.atomic():
+                apply_answers(job.pk, [Answer(incarnation=0, sequence=start, commands=commands)])
+        for (_, server), exchange in sorted(self._exchanges.items()):
+            self._progress.exchanges.setdefault(server, []).append(exchange)
+        with transaction.atomic():
+            record_evaluations(job.pk, list(_later(self._scores, later_ms)), self._progress)
+            apply_progress(job.pk, self._progress)
+
+    def _report(self, event: WorkerHeard, report: IterationReport) -> None:
+        for each in report.exchanges:
+            if not each.is_probe:
+                self._exchanges[event.rank, each.server] = (each.push_s, each.pull_s)
+        report = replace(report, exchanges=[], loss=report.loss if self._has_losses else math.nan)
+        add_report(self._progress, event, report)
+        measures = (getattr(report, name) for name in MEASURES)
+        self._reports.extend(
+            (event.rank, report.iteration, report.generation, self._last_ms, report.samples, *measures)
+        )
+
+    def _rows(self, later_ms: int) -> Rows:
+        table = np.frombuffer(self._reports, np.float64).reshape(-1, len(COLUMNS)).T
+        columns = {
+            name: values.astype(np.int64) if name in ("rank", "iteration", *INTEGERS) else values
+            for name, values in zip(COLUMNS, table, strict=True)
+        }
+        columns["at_ms"] = columns["at_ms"] + later_ms
+        return Rows(rank=columns.pop("rank"), iteration=columns.pop("iteration"), columns=columns)
+
+
+def run_store(simulation: Simulation, policy: str, spec: JobSpec, series: Series, now: datetime) -> Job:
+    """A job that is over, with everything that ``series`` kept, for one policy of a simulation.
+
+    Nothing of it stays if this fails.
+    """
+    job = Job.objects.create(
+        name=f"{simulation.scenario} {policy}"[:100],
+        spec=spec_document(spec),
+        submitted_by=simulation.submitted_by,
+        state=JobState.FINISHING,
+        simulation=simulation,
+        policy=policy,
+    )
+    try:
+        series.store(job, now)
+        end_lost_job(job.pk, JobState.CANCELLED, UNFINISHED, now)
+    except BaseException:
+        job.delete()
+        raise
+    return job
+
+
+def _stored(command: AnyCommand, later_ms: int) -> AnyCommand:
+    """As a row would have it: later, on no machine of ours, and without what only the engine needs."""
+    command = replace(command, cause=_moved(command.cause, later_ms))
+    if isinstance(command, MoveProcess):
+        return replace(command, agent=0, restart=None)
+    return replace(command, data=b"") if isinstance(command, TrainPredictor) else command
+
+
+def _later(said: Sequence[Said], later_ms: int) -> Iterator[Said]:
+    for entry, event, score in said:
+        yield replace(entry, id=_moved(entry.id, later_ms)), event, score
+
+
+def _moved(stream_id: str, later_ms: int) -> str:
+    _, _, within = stream_id.partition("-")
+    return f"{_ms(stream_id) + later_ms}-{within}"
+
+
+def _ms(stream_id: str) -> int:
+    return int(stream_id.partition("-")[0])
