@@ -16,12 +16,14 @@ SPECS = [
     Optimizer(lr=0.1, momentum=0.9, weight_decay=0.01),
     Optimizer(name="adam", lr=0.01, weight_decay=0.01),
     Optimizer(name="adagrad", lr=0.1),
+    Optimizer(lr=0.1),
     Optimizer(lr=0.2, schedule=Schedule(name="cosine", warm_up=3, over=10)),
 ]
 REFERENCES: list[Any] = [
     lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
     lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.01),
     lambda p: torch.optim.Adagrad(p, lr=0.1, eps=1e-8),
+    lambda p: torch.optim.SGD(p, lr=0.1),
 ]
 
 
