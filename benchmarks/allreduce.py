@@ -4,7 +4,8 @@
 
 The same processes on loopback train the same network on the same batches over gloo, in turns: *DDP* as its
 documentation has it, with equal batches, which is all that it can average; *ours* with the very parts of a worker of
-an all-reduce job: sum of gradients and count in one vector, the mean's step at every member, parameters handed out.
+an all-reduce job: sums of gradients, begun while the rest is computed, and of counts, the mean's step at every member,
+parameters handed out.
 The figure is the median of the rounds' ratios of time, for a network whose steps are mostly work and for one whose
 steps are mostly transfer. Bar: 0.95. Afterwards the parameters of both must agree.
 """
@@ -75,6 +76,7 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
     everything = np.random.default_rng([7, rank]).integers(workload.sample_count, size=(STEPS, BATCH))
     reduction = Reduction(rank, Link(), workload, spec, host=HOST)  # type: ignore[arg-type]
     os.environ.update(MASTER_ADDR=HOST, MASTER_PORT=str(port))
+    replica.tell_progress(reduction.offer)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     module = workload.build()
     vector_to_parameters(torch.from_numpy(workload.init(spec.seed)), module.parameters())
@@ -91,6 +93,7 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
             if kind == "ours":
                 stamp = Header(op=Op.PUSH, generation=1, iteration=iteration, samples=BATCH)
                 reduction.pull(replica.parameters, stamp)
+                reduction.begin(iteration, replica.gradient, len(samples))
                 replica.update(samples)
                 reduction.push(replica.gradient, reduction.blocks, stamp)
                 iteration += 1

@@ -36,6 +36,28 @@ class Place(Value, frozen=True, kw_only=True):
     """The address at which the others reach it."""
 
 
+class Pending:
+    """An operation under way on ``on_device``, whose result belongs into ``vector``."""
+
+    def __init__(self, work: Work, on_device: torch.Tensor, vector: torch.Tensor) -> None:
+        self._work, self._on_device, self._vector = work, on_device, vector
+
+    def wait(self) -> None:
+        """Until the result is there.
+
+        Raises:
+            GroupBroken: if a member fails or is too late; the vector is undefined then.
+        """
+        try:
+            self._work.wait()
+            if self._on_device.device.type == "cuda":
+                torch.cuda.synchronize(self._on_device.device)
+        except RuntimeError as error:
+            raise GroupBroken(_first_line(error)) from error
+        if self._on_device is not self._vector:
+            self._vector.copy_(self._on_device)
+
+
 class Group:
     """A member's end of a group; made when all members are about to make theirs.
 
@@ -61,12 +83,19 @@ class Group:
         Raises:
             GroupBroken: if a member fails or ``timeout_s`` is over; the vector is undefined then.
         """
+        self.begin_sum(vector, timeout_s=timeout_s).wait()
+
+    def begin_sum(self, vector: torch.Tensor, *, timeout_s: float) -> "Pending":
+        """Begin to replace ``vector`` by the sum over all members; it is not to be touched until that is waited for.
+
+        Raises:
+            GroupBroken: if a member has failed.
+        """
         options = AllreduceOptions()
         options.timeout = timedelta(seconds=timeout_s)
         on_device = vector.to(self._device)
-        self._do(lambda group: group.allreduce([on_device], options))
-        if on_device is not vector:
-            vector.copy_(on_device)
+        work = self._begin(lambda group: group.allreduce([on_device], options))
+        return Pending(work, on_device, vector)
 
     def copy(self, tensor: torch.Tensor, *, root: int, timeout_s: float) -> None:
         """Replace ``tensor`` by that of the member ``root``.
@@ -78,21 +107,17 @@ class Group:
         options.rootRank, options.rootTensor = root, 0
         options.timeout = timedelta(seconds=timeout_s)
         on_device = tensor.to(self._device)
-        self._do(lambda group: group.broadcast([on_device], options))
-        if on_device is not tensor:
-            tensor.copy_(on_device)
+        Pending(self._begin(lambda group: group.broadcast([on_device], options)), on_device, tensor).wait()
 
     def leave(self) -> None:
         """Close the connections to the others."""
         self._group = None
 
-    def _do(self, begin: Callable[[Any], Work]) -> None:
+    def _begin(self, begin: Callable[[Any], Work]) -> Work:
         if self._group is None:
             raise GroupBroken("this process has left the group")
         try:
-            begin(self._group).wait()
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
+            return begin(self._group)
         except RuntimeError as error:
             raise GroupBroken(_first_line(error)) from error
 

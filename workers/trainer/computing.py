@@ -18,6 +18,9 @@ from workers.trainer.sampler import Sampler
 from workers.trainer.schedule import Task
 from workers.workloads.shape import Replica, Samples, Update, Vector
 
+Begin = Callable[[int, Vector, int], None]
+"""Told before an update that is computed as a whole: its iteration, where its gradient is going to be, its samples."""
+
 
 class Skipped(Exception):
     """The iteration that is under way is not owed any more: leave it and report none."""
@@ -40,12 +43,17 @@ class Computing:
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._begin: Begin = lambda iteration, gradient, samples: None
         self._replica, self._sampler, self._link, self._pace = replica, sampler, link, pace
         self._now = now
         self._piece: int | None = None
         self._sum: Vector = np.zeros_like(replica.gradient)
         self.gradient: Vector = replica.gradient
         """The sum of the gradients of the last ``run``."""
+
+    def announce_to(self, begin: Begin) -> None:
+        """Tell ``begin`` of every update that will not end early."""
+        self._begin = begin
 
     def _prepare(self, samples: Samples) -> None:
         """Choose the micro-batch of this model on this machine, once, and say which.
@@ -71,6 +79,7 @@ class Computing:
             self._prepare(task.samples)
             return self._in_pieces(iteration, task)
         self._pace.begin()
+        self._begin(iteration, self._replica.gradient, len(task.samples))
         update = self._replica.update(task.samples)
         self.gradient = self._replica.gradient
         return update, self._pace.finish(len(task.samples))

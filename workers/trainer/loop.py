@@ -32,7 +32,7 @@ from workers.transport.handshake import Peer
 from workers.workloads.catalogue import load_workload
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.memory import ceiling_of
-from workers.workloads.shape import Update, Vector, Workload, named_arrays
+from workers.workloads.shape import Telling, Update, Vector, Workload, named_arrays
 
 SaveModel = Callable[[Mapping[str, Vector]], None]
 
@@ -79,6 +79,9 @@ class Trainer:
         self.sampler = make_sampler(self.workload, order.spec, order.index)
         self.pace = Pace(order.emulate, rest=link.stopping.wait)
         self.computing = Computing(self.replica, self.sampler, link, self.pace)
+        if isinstance(servers, Reduction) and isinstance(self.replica, Telling):
+            self.replica.tell_progress(servers.offer)
+            self.computing.announce_to(servers.begin)
         self.machine = Machine()
         self.schedule = Schedule()
 

@@ -5,11 +5,14 @@ out the parameters as they are then. Whoever comes new, or missed the last step 
 parameters and state of the rule from one that has them; samples and their count travel in one vector, so members need
 agree on nothing before (DATAPLANE: exact for any shares, and a member without samples changes nothing).
 
-A sum that fails undefined is taken again from the update, which is kept, in the next group.
+A sum that fails undefined is taken again from the update, which is kept, in the next group. What of an update is final
+before the rest may be offered: its sum is begun while the rest is computed, and once begun it is carried to its end in
+the group where it was begun.
 """
 
 import time
 from collections import deque
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -21,12 +24,13 @@ from controlplane.protocol.training import EQUAL
 from workers.collective.group import Group, GroupBroken
 from workers.collective.meeting import Host, Meeting
 from workers.collective.packing import copy_state
+from workers.collective.stretches import Sums, stretches
 from workers.link import WorkerLink
 from workers.trainer.ledger import Ledger
 from workers.trainer.round import Round
 from workers.transport.errors import Stopped
 from workers.transport.frames import Header
-from workers.workloads.shape import Vector, Workload
+from workers.workloads.shape import Vector, Workload, tensor_sizes
 
 SHORTEST_S, LONGEST_S = 2.0, 30.0
 PATIENCE = 3.0
@@ -36,11 +40,20 @@ COUNT_BASE = 4096
 """Counts travel as two floats of less than that times the members each, so that float32 keeps them exact."""
 
 OWN = 3
-"""Elements behind the update: its count, in two, and whether the member is to stand."""
+"""Elements before the update: its count, in two, and whether the member is to stand; each one's last time follows."""
 
 REMEMBERED = 15
 EVERYTHING = 0
 """The one block of a job without servers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """An update of which parts may be on their way; None stands for no samples."""
+
+    gradient: Vector | None
+    samples: int
+    sums: Sums
 
 
 class Reduction:
@@ -62,6 +75,8 @@ class Reduction:
         self._rule = workload.rule(self._values, spec.applied)
         self._shared: Vector | None = None
         self._vector = torch.zeros(0)
+        self._sizes = tensor_sizes(workload)
+        self._begun: Begun | None = None
         self._version = 0
         self._term = (-1, -1)
         self._peers: list[PeerAddress] = []
@@ -127,9 +142,29 @@ class Reduction:
             self._time_iteration()
         return outcome
 
+    def begin(self, iteration: int, gradient: Vector, samples: int) -> None:
+        """The update of ``iteration`` over ``samples`` is about to be computed into ``gradient``; see ``offer``."""
+        if self._group is not None and self._version == iteration and samples:
+            self._begun = Begun(gradient=gradient, samples=samples, sums=self._sums(self._group))
+
+    def offer(self, final_from: int) -> None:
+        """From that element on the update that was announced to ``begin`` is final: begin its sums."""
+        begun = self._begun
+        if begun is None:
+            return
+        final_from += self._front
+        try:
+            while (stretch := begun.sums.next_before(final_from)) is not None:
+                self._pack(stretch, begun.gradient, begun.samples)
+                begun.sums.begin(stretch)
+        except GroupBroken:
+            self._leave()
+
     def _reach(self, version: int, gradient: Vector | None, stamp: Header) -> Round:
         """Be in sums until the parameters are of ``version``; the last of them takes ``gradient``."""
         held_s = 0.0
+        if self._begun is not None:
+            held_s += self._add_up(self._begun)
         while self._version < version:
             if self._term < (stamp.incarnation, stamp.generation):
                 return Round(held_s=held_s, moved=True)
@@ -137,50 +172,68 @@ class Reduction:
                 return Round(held_s=held_s, stale=True)
             if self._version >= version:
                 break
-            own = gradient if self._version == version - 1 else None
-            held_s += self._add_up(own, stamp.samples if own is not None else 0)
+            assert self._group is not None
+            own = gradient if self._version == version - 1 and stamp.samples else None
+            sums = self._sums(self._group)
+            samples = 0 if own is None else stamp.samples
+            held_s += self._add_up(Begun(gradient=own, samples=samples, sums=sums))
         return Round(held_s=held_s)
 
-    def _add_up(self, gradient: Vector | None, samples: int) -> float:
+    def _add_up(self, begun: Begun) -> float:
         """One sum and its step; how long others made this worker wait. Where it breaks, the group is left."""
-        assert self._group is not None
-        vector = self._packed(gradient, samples)
-        began = time.monotonic()
+        self._begun, began, front = begun, time.monotonic(), self._front
         try:
-            self._group.sum(vector, timeout_s=self._patience_s())
+            for stretch in begun.sums.rest:
+                self._pack(stretch, begun.gradient, begun.samples)
+                begun.sums.begin(stretch)
+            begun.sums.wait()
         except GroupBroken:
             self._leave()
             return 0.0
+        self._begun = None
         self._sum_s = time.monotonic() - began
-        size = len(self._values)
-        high, low, holding, *seconds = vector[size:].tolist()
+        high, low, holding, *seconds = self._vector[:front].tolist()
         self.may_stand = round(holding) == len(self._peers)
         count = round(high) * COUNT_BASE + round(low)
         if count:
-            self._rule.apply(vector[:size], count)
+            self._rule.apply(self._vector[front:], count)
         self._version += 1
         return self._held_s(seconds)
 
-    def _packed(self, gradient: Vector | None, samples: int) -> torch.Tensor:
-        """The update and what it stands for, and how long this member's last sum took, in its own place."""
-        size = len(self._values)
-        if len(self._vector) != size + OWN + len(self._peers):
-            self._vector = torch.zeros(size + OWN + len(self._peers))
-        vector = self._vector
-        vector[size:] = 0.0
+    @property
+    def _front(self) -> int:
+        """Elements before the update."""
+        return OWN + len(self._peers)
+
+    def _sums(self, group: Group) -> Sums:
+        """Those of one vector, none of them begun."""
+        front, size = self._front, len(self._values)
+        if len(self._vector) != front + size:
+            self._vector = torch.zeros(front + size)
+        return Sums(group, self._vector, stretches([front, *self._sizes]), timeout_s=self._patience_s())
+
+    def _pack(self, stretch: slice, gradient: Vector | None, samples: int) -> None:
+        """Put the own part into a stretch of the vector: zeros for an update over no samples."""
+        front = self._front
+        part = self._vector[max(stretch.start, front) : stretch.stop]
         if gradient is None or not samples:
-            vector[:size] = 0.0
+            part.zero_()
         else:
-            vector[:size] = torch.from_numpy(gradient)
+            part.copy_(torch.from_numpy(gradient[max(stretch.start - front, 0) : stretch.stop - front]))
             if self._equally:
-                vector[:size] /= samples
-                samples = 1
-            vector[size], vector[size + 1] = divmod(samples, COUNT_BASE)
+                part /= samples
+        if not stretch.start:
+            self._pack_front(1 if samples and self._equally else samples)
+
+    def _pack_front(self, samples: int) -> None:
+        """What the update stands for, and how long this member's last sum took, in its own place."""
+        vector = self._vector
+        vector[: self._front] = 0.0
+        vector[0], vector[1] = divmod(samples, COUNT_BASE)
         assert self._meeting is not None
         newest = self._link.orders()
-        vector[size + 2] = float(newest is not None and newest.hold)
-        vector[size + OWN + self._meeting.place.rank] = self._sum_s
-        return vector
+        vector[2] = float(newest is not None and newest.hold)
+        vector[OWN + self._meeting.place.rank] = self._sum_s
 
     def _held_s(self, seconds: list[float]) -> float:
         """What of the last sum was waiting: a transfer takes as long as it took the member that came last."""
@@ -244,6 +297,8 @@ class Reduction:
         self._pushed_at = now
 
     def _leave(self) -> None:
+        if self._begun is not None:  # what is still under way writes to this memory
+            self._begun, self._vector = None, torch.zeros(0)
         if self._group is not None:
             self._group.leave()
             self._group = None

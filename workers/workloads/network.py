@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from workers.workloads.data.examples import Dataset, Examples
 from workers.workloads.memory import Pieces
 from workers.workloads.objectives import Objective
 from workers.workloads.rules import GradientRule
-from workers.workloads.shape import Rule, Samples, Score, Update, Vector
+from workers.workloads.shape import Rule, Samples, Score, TellFinal, Update, Vector
 
 SCORED_AT_ONCE = 1024
 MakeRule = Callable[[torch.Tensor, Optimizer], Rule]
@@ -93,6 +94,7 @@ class NetworkReplica:
         self.gradient: Vector = np.zeros(size, dtype=np.float32)
         self._values, self._sums = self._on_device(self.parameters), self._on_device(self.gradient)
         self._bind()
+        self._progress: Progress | None = None
         self._pieces = Pieces(release=torch.cuda.empty_cache)
 
     @property
@@ -107,6 +109,11 @@ class NetworkReplica:
         if self._device.type != "cpu":
             torch.from_numpy(self.gradient).copy_(self._sums)
         return Update(loss_sum=loss_sum, samples=len(samples))
+
+    def tell_progress(self, tell: TellFinal) -> None:
+        """Have ``tell`` called while an update is computed; never from an accelerator, whose sums come all at once."""
+        if self._device.type == "cpu":
+            self._progress = Progress(list(self._module.parameters()), tell)
 
     @torch.no_grad()
     def evaluate(self) -> Score:
@@ -134,8 +141,12 @@ class NetworkReplica:
         if self._l2:
             norm = torch.stack([p.square().sum() for p in self._module.parameters()]).sum()
             loss = loss + 0.5 * self._l2 * len(samples) * norm
+        loss_sum = loss.item()
+        if self._progress is not None:
+            # In pieces nothing is final before the last; and a loss that is no number leaves no gradients to give away.
+            self._progress.restart(is_told=self._pieces.limit is None and math.isfinite(loss_sum))
         loss.backward()  # type: ignore[no-untyped-call]  # adds in place to the views of the sums
-        return loss.item()
+        return loss_sum
 
     def _forward(self, examples: Examples, samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
         inputs, targets = examples.take(samples, self._device)
@@ -152,6 +163,35 @@ class NetworkReplica:
             parameter.data = self._values[start:end].view(parameter.shape)
             parameter.grad = self._sums[start:end].view(parameter.shape)
             start = end
+
+
+class Progress:
+    """Which gradients of a backward pass are final: told whenever the part that ends with the last tensor has grown.
+
+    Args:
+        parameters: in the order of the flat vector.
+        tell: gets the element from which on the vector is final.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], tell: TellFinal) -> None:
+        self._tell, self._sizes = tell, [parameter.numel() for parameter in parameters]
+        self.restart(is_told=False)
+        for index, parameter in enumerate(parameters):
+            parameter.register_post_accumulate_grad_hook(partial(self._note, index))  # type: ignore[no-untyped-call]
+
+    def restart(self, *, is_told: bool) -> None:
+        """A backward pass begins."""
+        self._is_told, self._final = is_told, set[int]()
+        self._first, self._begin = len(self._sizes), sum(self._sizes)
+
+    def _note(self, index: int, _: torch.Tensor) -> None:
+        self._final.add(index)
+        before = self._begin
+        while self._first - 1 in self._final:
+            self._first -= 1
+            self._begin -= self._sizes[self._first]
+        if self._is_told and self._begin < before:
+            self._tell(self._begin)
 
 
 def check_fit(name: str, build: Callable[[], nn.Module], dataset: Dataset) -> None:

@@ -5,9 +5,9 @@ samples, never means, so that any division of the samples over workers adds up t
 summed is the workload's affair: gradients mostly, sums and counts in k-means, normal equations in least squares.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,18 @@ class Replica(Protocol):
 
     def evaluate(self) -> Score:
         """Score ``parameters`` on the held-out split."""
+
+
+TellFinal = Callable[[int], None]
+"""Told the element from which on the gradient of the update that is being computed is final."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A replica that says while it computes which of its gradients are final."""
+
+    def tell_progress(self, tell: TellFinal) -> None:
+        """Have ``tell`` called during every ``update`` from now on, on its thread, unless its loss is no number."""
 
 
 class Rule(Protocol):

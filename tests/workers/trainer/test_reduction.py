@@ -24,6 +24,9 @@ from tests.properties.test_training import GLOBAL_BATCH, schedules, single_proce
 from tests.workers.driver import Cluster, job_spec
 from tests.workers.reducing import ReducingCluster
 
+WIDE = Workload(name="mlp", dataset="digits", options={"hidden": [512, 512]})
+"""Of more than one stretch: the back of the gradient is summed while its front is computed."""
+
 MOMENTUM = Optimizer(lr=0.5, momentum=0.9, weight_decay=1e-3)
 
 
@@ -54,6 +57,7 @@ def test_a_run_without_servers_under_any_shares_equals_the_single_process_run(
         {"federated": Federated(local_steps=3)},
         {"workload": Workload(name="k-means")},
         {"workload": Workload(name="cnn")},
+        {"workload": WIDE, "aggregation": "naive"},
     ],
 )
 def test_without_servers_it_is_the_same_as_with_them(changes: Any) -> None:
@@ -84,8 +88,9 @@ def test_when_a_worker_is_gone_the_others_take_the_iteration_again_without_it() 
     np.testing.assert_allclose(cluster.parameters, expected(spec, 4), rtol=1e-5, atol=1e-5)
 
 
-def test_a_group_that_breaks_though_nobody_left_is_made_anew() -> None:
-    spec = reducing_spec(2)
+@pytest.mark.parametrize("workload", [Workload(name="softmax-regression"), WIDE])
+def test_a_group_that_breaks_though_nobody_left_is_made_anew(workload: Workload) -> None:
+    spec = reducing_spec(2, workload=workload)
     schedule = [[24, 24]] * 4
     with ReducingCluster(spec, schedule) as cluster:
         cluster.withheld = {(0, 2), (1, 2)}
@@ -96,6 +101,22 @@ def test_a_group_that_breaks_though_nobody_left_is_made_anew() -> None:
         cluster.convene(cluster.roster, 2)
         for worker in cluster.workers:
             worker.join()
+    np.testing.assert_allclose(cluster.parameters, expected(spec, 4), rtol=1e-5, atol=1e-5)
+
+
+def test_sums_that_were_begun_under_way_are_carried_to_their_end_or_taken_again() -> None:
+    """One computes for long and has begun its sums; the other is told of a new generation before it has."""
+    machines = [Emulation(samples_per_second=20_000), Emulation(samples_per_second=60)]
+    spec = reducing_spec(2, workload=WIDE)
+    with ReducingCluster(spec, [[24, 24]] * 4, emulate=machines) as cluster:
+        cluster.start()
+        for rank in (0, 1):
+            cluster.worker(rank).link.await_said(IterationReport, 1)
+        cluster.generation = 2
+        cluster.convene(cluster.roster, 1)
+        for worker in cluster.workers:
+            worker.join()
+        assert [[report.iteration for report in cluster.reports(rank)] for rank in (0, 1)] == [[0, 1, 2, 3]] * 2
     np.testing.assert_allclose(cluster.parameters, expected(spec, 4), rtol=1e-5, atol=1e-5)
 
 
