@@ -38,6 +38,31 @@ def test_rows_tell_gain_moves_and_pause() -> None:
     assert (base.total_s, base.speedup, base.paused_s) == (40.0, 1.0, None)
     assert (row.total_s, row.speedup, row.changes, row.moved, row.paused_s) == (17.5, 2.29, 1, 2, 0.5)
     assert row.quarters_s == [1.0, 0.25, 0.25, 0.25]
-    assert psld._failures([base, row]) == [
-        "lasting psld: a worker was held up 0.500 s by a change, more than 10% of a restart (4.00 s)"
+    assert psld._failures([base, row], 4.0) == [
+        "lasting psld: a worker was held up 0.500 s by a change, more than 10% of a restart from a checkpoint (4.00 s)"
     ]
+    assert psld._failures([base, row], 5.0) == []
+
+
+class Checkpointed(Jobs):
+    """Keeps what was submitted; the first iteration after a restart takes 3 s."""
+
+    def __init__(self) -> None:
+        self.submitted: list[dict[str, Any]] = []
+
+    def run(self, document: dict[str, Any]) -> Outcome:
+        self.submitted.append(document)
+        outcome = super().run(document)
+        job = outcome.job | {"id": len(self.submitted)}
+        return Outcome(job=job, iteration_s=[3.0, 1.0, 1.0], decisions=[])
+
+
+def test_a_restart_is_one_from_a_checkpoint_of_the_same_job() -> None:
+    jobs = Checkpointed()
+    assert psld.restart_from_checkpoint_s(jobs, 0.002) == 4.0 + 2.0  # type: ignore[arg-type]
+    first, second = (validated_spec(document) for document in jobs.submitted)
+    assert first.checkpoint is not None
+    assert first.stop.iterations == first.checkpoint.every
+    assert second.start_from is not None
+    assert second.start_from.job == 1
+    assert second.stop.iterations == 2 * first.checkpoint.every
