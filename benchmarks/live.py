@@ -64,16 +64,21 @@ class Live:
         time.sleep(2 * POLL_S)  # the last rows are on their way to the database
         series = self.ask("GET", f"jobs/{number}/metrics", params={"metric": "iteration_s", "points": 5000})["series"]
         columns = zip(*(row["values"] for row in series), strict=False)
-        return Outcome(job=job, iteration_s=[max(column) for column in columns], decisions=self._decisions(number))
+        return Outcome(
+            job=job,
+            iteration_s=[max(column) for column in columns],
+            decisions=self.pages(f"jobs/{number}/decisions?page_size=500")[::-1],
+        )
 
-    def _decisions(self, number: int) -> list[dict[str, Any]]:
+    def pages(self, path: str) -> list[dict[str, Any]]:
+        """Every row of a list."""
         rows: list[dict[str, Any]] = []
-        following: str | None = f"jobs/{number}/decisions?page_size=500"
+        following: str | None = path
         while following:
             page = self.ask("GET", following)
             rows += page["results"]
             following = page["next"]
-        return rows[::-1]
+        return rows
 
     def ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         """A request to the API."""
@@ -84,8 +89,8 @@ class Live:
 
 
 @contextmanager
-def live(speeds: Sequence[float], *, server_slots: int) -> Iterator[Live]:
-    """Start everything in a folder of its own; everything ends with the block."""
+def live(speeds: Sequence[float | Path], *, server_slots: int) -> Iterator[Live]:
+    """Start everything in a folder of its own, machines as ``start_agent`` has them; everything ends with the block."""
     with TemporaryDirectory(prefix="paceline-bench-") as folder, Interruption() as stop, Supervisor(stop) as supervisor:
         plane = ControlPlane(folder=Path(folder), port=free_port(), settings={"REDIS_URL": "", "DATABASE_URL": ""})
         environment, _ = start_control_plane(plane, supervisor)

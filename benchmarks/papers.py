@@ -1,8 +1,8 @@
-"""``manage.py bench training lb-bsp|a-bsp|psp``: systems of the papers on real processes, beside their baselines.
+"""``manage.py bench training lb-bsp|lb-bsp-shared|a-bsp|psp``: systems of the papers, as real processes, beside others.
 
 Machines are emulated, and slow enough that their time is theirs and not that of this machine's processors: the part of
-the reports that overran is printed, and above a twentieth the run says that it is invalid. Samples, seeds and steps are
-the same for all runs of an experiment, and stated; what is not the same is stated too.
+the computing time that is this machine's is printed, and above a twentieth the run says that it is invalid. Samples,
+seeds and steps are the same for all runs of an experiment, and stated; what is not the same is stated too.
 """
 
 import argparse
@@ -10,10 +10,13 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.live import live
 from benchmarks.records import Record, take_down
+from benchmarks.shared_cpu import write_traces
 
 MOST_OVERRUN: Final = 0.05
 MOST_POINTS: Final = 1.0
@@ -29,7 +32,8 @@ class Experiment:
 
     name: str
     title: str
-    speeds: tuple[float, ...]
+    speeds: tuple[float, ...] = ()
+    """Of the machines; without any they follow the traces of ``shared_cpu``."""
     job: Mapping[str, Any]
     runs: Mapping[str, Choices]
     judge: Callable[[Sequence[Record]], tuple[list[Row], list[str]]]
@@ -48,18 +52,30 @@ def _job(**changes: Any) -> dict[str, Any]:
     return base | changes
 
 
-def _by_time(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
+def _by_time(
+    records: Sequence[Record], measure: Callable[[Record], float] = Record.iteration_s
+) -> tuple[list[Row], list[str]]:
     """Same samples per iteration: time per iteration, at equal final accuracy."""
     base, rows, failures = records[0], [], []
     for record in records:
-        ratio = record.iteration_s() / base.iteration_s()
-        rows.append(_row(record) | {"iteration_ms": 1000 * record.iteration_s(), "to_baseline": ratio})
+        ratio = measure(record) / measure(base)
+        rows.append(_row(record) | {"iteration_ms": 1000 * measure(record), "to_baseline": ratio})
         points = 100 * abs(record.final_accuracy - base.final_accuracy)
         if points > MOST_POINTS:
             failures.append(f"{record.label}: final accuracy is {points:.2f} points from {base.label}'s")
         if record is not base and ratio >= 1.0:
             failures.append(f"{record.label}: {ratio:.2f} of {base.label}'s iteration time, expected less than 1")
     return rows, failures
+
+
+TRACED_S: Final = 120
+SETTLED_S: Final = 70
+"""NARX has seen its 500 samples by then."""
+
+
+def _by_clock(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
+    """The same machines at the same times: time per iteration in the same span of the clock."""
+    return _by_time(records, lambda record: record.iteration_within_s(SETTLED_S, TRACED_S))
 
 
 TARGET_LOSS: Final = 0.6
@@ -108,8 +124,9 @@ def _lb_bsp(predictor: str) -> Choices:
     return {"batching": {"name": "lb-bsp-cpu", "predictor": predictor}}
 
 
-UNEVEN: Final = (1000.0, 1000.0, 500.0, 250.0)
-CROWD: Final = (320.0,) * 12 + (160.0, 160.0, 80.0, 80.0)
+UNEVEN: Final = (400.0, 400.0, 200.0, 100.0)
+CROWD: Final = (160.0,) * 12 + (80.0, 80.0, 40.0, 40.0)
+TRACE_SEED: Final = 7
 ABSP: Final = {"name": "aggressive", "ratio": 0.5}
 
 EXPERIMENTS: Final = {
@@ -125,6 +142,18 @@ EXPERIMENTS: Final = {
             notes=(
                 "Same samples in the same order, same seed, lr 0.1. Speeds do not change: least possible is 0.364.",
                 "NARX predicts by EMA until it has seen 500 samples, which is after 125 iterations.",
+            ),
+        ),
+        Experiment(
+            name="lb-bsp-shared",
+            title=f"LB-BSP beside BSP on shared CPUs: 4 machines that follow a trace for {TRACED_S} s, batch 256",
+            job=_job(workers=4, servers=2, stop={"seconds": TRACED_S}),
+            runs={"BSP": {}, "LB-BSP, EMA": _lb_bsp("ema"), "LB-BSP, NARX": _lb_bsp("narx")},
+            judge=_by_clock,
+            notes=(
+                f"The same trace of speed, CPU and memory for all, from each worker's start; told is the time from"
+                f" {SETTLED_S} s on.",
+                "Same samples in the same order, same seed, lr 0.1; the faster one makes more iterations in that time.",
             ),
         ),
         Experiment(
@@ -146,7 +175,7 @@ EXPERIMENTS: Final = {
         ),
         Experiment(
             name="psp",
-            title="pBSP and pSSP beside BSP, SSP and ASP: 16 workers (12 of speed 1, 2 of 1/2, 2 of 1/4), 30 s each",
+            title="pBSP and pSSP beside BSP, SSP and ASP: 16 workers (12 of speed 1, 2 of 1/2, 2 of 1/4), 60 s each",
             speeds=CROWD,
             servers=1,
             job=_job(
@@ -154,7 +183,7 @@ EXPERIMENTS: Final = {
                 servers=1,
                 batch_size=32,
                 workload={"name": "softmax-regression", "dataset": "digits", "partition": "two-shards"},
-                stop={"seconds": 30},
+                stop={"seconds": 60},
             ),
             runs={
                 "BSP": {},
@@ -181,13 +210,19 @@ def run(name: str) -> dict[str, Any]:
     """
     experiment = EXPERIMENTS[name]
     records = []
-    with live(experiment.speeds, server_slots=experiment.servers) as there:
+    with (
+        TemporaryDirectory() as folder,
+        live(
+            experiment.speeds or write_traces(Path(folder), machines=experiment.job["workers"], seed=TRACE_SEED),
+            server_slots=experiment.servers,
+        ) as there,
+    ):
         for label, choices in experiment.runs.items():
             document = dict(experiment.job) | {"name": f"{name} {label}"[:80], "synchronization": dict(choices)}
             records.append(take_down(there, label, document))
     rows, failures = experiment.judge(records)
     invalid = [
-        f"{record.label}: invalid, {record.overruns:.0%} of its reports overran the emulated speed"
+        f"{record.label}: invalid, {record.overruns:.0%} of its computing time is not the emulated machines'"
         for record in records
         if record.overruns > MOST_OVERRUN
     ]

@@ -19,9 +19,6 @@ SETTLED_FROM: Final = 30
 WARM_UP: Final = 2
 """A process's first iterations load and measure what later ones need not."""
 
-MOST_SLOWER: Final = 1.1
-"""A report whose computation took so many times what the emulated speed has it is an overrun."""
-
 SCORER: Final = 0
 """The worker that evaluates; its clock is the run's."""
 
@@ -36,7 +33,9 @@ class Record:
     loss: Mapping[int, float]
     """On the held-out split."""
     speeds: Mapping[int, float]
-    """Samples per second of each worker's machine."""
+    """Samples per second of each worker's machine, where it has one speed."""
+    told_late: float = 0.0
+    """Part of the reports that said of themselves that the real work outlasted the emulated."""
 
     @property
     def seconds(self) -> float:
@@ -60,14 +59,21 @@ class Record:
 
     @property
     def overruns(self) -> float:
-        """Part of the reports of machines that took longer than their stated speed has it."""
+        """The part of all computing time that is this machine's and not that of the emulated ones.
+
+        That is what lies beyond samples by speed. Machines that follow a trace have no such figure: of these it is the
+        part of the reports that said so of themselves, which does not know of a rest that lasted too long.
+        """
+        if not self.speeds:
+            return self.told_late
         told = [
-            seconds > MOST_SLOWER * self.series["samples"][k].get(rank, 0.0) / self.speeds[rank]
+            (seconds, seconds - self.series["samples"][k].get(rank, 0.0) / self.speeds[rank])
             for k, row in self.series["compute_s"].items()
             for rank, seconds in row.items()
             if k >= WARM_UP
         ]
-        return fmean(told) if told else 0.0
+        whole_s = sum(seconds for seconds, _ in told)
+        return sum(max(0.0, late_s) for _, late_s in told) / whole_s if whole_s else 0.0
 
     @property
     def waiting_share(self) -> float:
@@ -78,6 +84,15 @@ class Record:
     def iteration_s(self, since: int = SETTLED_FROM) -> float:
         """Mean over workers and iterations from ``since`` on."""
         told = [v for k, row in self.series["iteration_s"].items() if k >= since for v in row.values()]
+        return fmean(told) if told else float("nan")
+
+    def iteration_within_s(self, begin_s: float, end_s: float) -> float:
+        """Mean over workers of the iterations that the scorer began in that span of its clock."""
+        row, at_s, told = self.series["iteration_s"], 0.0, []
+        for k in sorted(row):
+            if begin_s <= at_s < end_s:
+                told += row[k].values()
+            at_s += row[k].get(SCORER, 0.0)
         return fmean(told) if told else float("nan")
 
     def clock_s(self, before: int | None) -> float:
@@ -117,11 +132,18 @@ def _read(there: Live, number: int, label: str) -> Record:
                 scores[row["metric"]][iteration] = value
             else:
                 series[row["metric"]][iteration][row["worker"]] = value
+    reports = [row["event"]["message"] for row in there.pages(f"jobs/{number}/events?kind=report&page_size=500")]
+    late = [bool(report.get("overran")) for report in reports if report["iteration"] >= WARM_UP]
     processes = there.ask("GET", f"jobs/{number}/processes", params={"page_size": 100})["results"]
     return Record(
         label=label,
         series=series,
         accuracy=scores["accuracy"],
         loss=scores["evaluation_loss"],
-        speeds={p["index"]: p["emulate"]["samples_per_second"] for p in processes if p["role"] == "worker"},
+        speeds={
+            process["index"]: speed
+            for process in processes
+            if process["role"] == "worker" and (speed := process["emulate"].get("samples_per_second")) is not None
+        },
+        told_late=fmean(late) if late else 0.0,
     )

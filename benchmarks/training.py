@@ -1,6 +1,8 @@
 """Live experiments of the papers' systems beside their baselines, by name.
 
-python -m benchmarks.training NAME [its options]
+python -m benchmarks.training [NAME [its options]]
+
+Without a name all of them are run, one after another.
 """
 
 import sys
@@ -10,6 +12,7 @@ from typing import Final
 EXPERIMENTS: Final = {
     "a-bsp": "benchmarks.papers:a-bsp",
     "lb-bsp": "benchmarks.papers:lb-bsp",
+    "lb-bsp-shared": "benchmarks.papers:lb-bsp-shared",
     "psld": "benchmarks.psld",
     "psp": "benchmarks.papers:psp",
 }
@@ -17,14 +20,15 @@ EXPERIMENTS: Final = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the experiment that the first argument names; its exit code, or 2 where there is none."""
+    """Run the experiment that the first argument names, or all; the highest exit code, or 2 for an unknown name."""
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] in (["-h"], ["--help"]):
-        sys.stdout.write(f"usage: bench training {'|'.join(sorted(EXPERIMENTS))} [its options; --help lists them]\n")
+        sys.stdout.write(f"usage: bench training [{'|'.join(sorted(EXPERIMENTS))} [its options; --help lists them]]\n")
         return 0
-    if not given or given[0] not in EXPERIMENTS:
-        found = given[0] if given else "none"
-        sys.stderr.write(f"training: found {found}, expected one of {', '.join(sorted(EXPERIMENTS))}\n")
+    if not given:
+        return max(main([name]) for name in sorted(EXPERIMENTS))
+    if given[0] not in EXPERIMENTS:
+        sys.stderr.write(f"training: found {given[0]}, expected one of {', '.join(sorted(EXPERIMENTS))}\n")
         return 2
     module, _, first = EXPERIMENTS[given[0]].partition(":")
     code: int = import_module(module).main([*([first] if first else []), *given[1:]])

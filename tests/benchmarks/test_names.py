@@ -23,12 +23,28 @@ def test_every_experiment_is_a_module_that_can_be_run() -> None:
 
 def test_an_unknown_experiment_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert training.main(["sorting"]) == 2
-    assert "training: found sorting, expected one of a-bsp, lb-bsp, psld, psp" in capsys.readouterr().err
+    assert "training: found sorting, expected one of a-bsp, lb-bsp, lb-bsp-shared, psld, psp" in capsys.readouterr().err
+
+
+def test_without_a_name_all_experiments_are_run_and_one_that_misses_its_bar_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run: list[str] = []
+
+    class Experiments:
+        @staticmethod
+        def main(arguments: list[str]) -> int:
+            run.append(" ".join(arguments) or "psld")
+            return int(run[-1] == "lb-bsp")
+
+    monkeypatch.setattr(training, "import_module", lambda name: Experiments)
+    assert training.main([]) == 1
+    assert run == list(training.EXPERIMENTS)
 
 
 def test_help_names_the_experiments(capsys: pytest.CaptureFixture[str]) -> None:
     assert training.main(["--help"]) == 0
-    assert "a-bsp|lb-bsp|psld|psp" in capsys.readouterr().out
+    assert "a-bsp|lb-bsp|lb-bsp-shared|psld|psp" in capsys.readouterr().out
 
 
 def test_the_command_hands_options_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,15 @@
 """What the training benches make of records, and that their jobs are accepted."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from benchmarks.papers import EXPERIMENTS, table
 from benchmarks.records import Record
+from benchmarks.shared_cpu import write_traces
 from controlplane.jobs.validation import validated_spec
+from controlplane.protocol.emulation import parse_emulation, read_trace
 
 
 def record(label: str, iteration_s: float, *, accuracy: float = 0.95, losses: tuple[float, ...] = (2.0, 0.5)) -> Record:
@@ -25,7 +30,7 @@ def test_every_job_of_an_experiment_is_accepted(name: str) -> None:
     experiment = EXPERIMENTS[name]
     for choices in experiment.runs.values():
         spec = validated_spec({**experiment.job, "name": "x", "synchronization": dict(choices)})
-        assert (spec.workers, spec.servers) == (len(experiment.speeds), experiment.servers)
+        assert (spec.workers, spec.servers) == (len(experiment.speeds) or 4, experiment.servers)
 
 
 def test_lb_bsp_is_judged_by_the_time_of_an_iteration_at_equal_accuracy() -> None:
@@ -52,11 +57,33 @@ def test_psp_is_judged_by_updates_in_the_same_time() -> None:
     assert failures == ["slow: fewer updates per second than BSP"]
 
 
-def test_what_took_longer_than_the_emulated_machine_is_an_overrun() -> None:
+def test_time_beyond_that_of_the_emulated_machines_is_an_overrun() -> None:
     assert record("x", 0.2).overruns == 0.0
     slow = record("x", 0.2)
-    slow.series["compute_s"][39][0] = 0.12  # type: ignore[index]
-    assert slow.overruns == pytest.approx(1 / 76)
+    slow.series["compute_s"][39][0] = 0.2  # type: ignore[index]
+    assert slow.overruns == pytest.approx(0.1 / (0.15 * 38 + 0.1))
+
+
+def test_machines_that_follow_a_trace_overrun_where_they_say_so() -> None:
+    assert replace(record("x", 0.2), speeds={}, told_late=0.3).overruns == 0.3
+
+
+def test_on_shared_machines_the_same_span_of_the_clock_is_compared() -> None:
+    base, fast = record("BSP", 4.0), record("fast", 3.0)
+    fast.series["iteration_s"][39].update({0: 9.0, 1: 9.0})  # type: ignore[attr-defined]  # begins at 117 s
+    rows, failures = EXPERIMENTS["lb-bsp-shared"].judge([base, fast])
+    assert failures == []
+    assert [row["iteration_ms"] for row in rows] == pytest.approx([4000.0, 1000 * (15 * 3.0 + 9.0) / 16])
+
+
+def test_traces_are_what_an_agent_reads_and_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    first, again = (write_traces(tmp_path, machines=4, seed=7) for _ in range(2))
+    traces = [read_trace(path.read_text()) for path in first]
+    assert [read_trace(path.read_text()) for path in again] == traces
+    assert traces[0] != traces[1]
+    for points in traces:
+        assert parse_emulation({"trace": points}, "trace").trace is not None
+        assert len({point["speed"] for point in points}) > 100
 
 
 def test_the_table_shows_what_there_is() -> None:

@@ -32,15 +32,19 @@ def let_in(name: str, *, role: str, environment: Mapping[str, str], password: st
 
 
 def start_agent(
-    url: str, token: str, *, name: str, folder: Path, speeds: Sequence[float], server_slots: int, log: Path
+    url: str, token: str, *, name: str, folder: Path, speeds: Sequence[float | Path], server_slots: int, log: Path
 ) -> Service:
-    """Start an agent that offers one emulated machine per speed, in samples per second."""
+    """Start an agent that offers one emulated machine per speed, in samples per second or as a file with a trace."""
     command = [
         *(sys.executable, "-m", "workers", "join", url, "-", "--name", name, "--host", "127.0.0.1"),
-        *("--slots", str(len(speeds)), "--emulate", ",".join(f"{speed:g}" for speed in speeds)),
+        *("--slots", str(len(speeds)), "--emulate", ",".join(map(_machine, speeds))),
         *("--server-slots", str(server_slots), "--state-dir", str(folder)),
     ]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch")}  # else it leaves one in /tmp
     return start_service(
         f"agent {name}", command, log=log, environment=environment, folder=CHECKOUT, stdin=token.encode() + b"\n"
     )
+
+
+def _machine(speed: float | Path) -> str:
+    return f"@{speed}" if isinstance(speed, Path) else f"{speed:g}"
