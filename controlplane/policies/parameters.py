@@ -262,6 +262,10 @@ class ProbingParameters(RebalancingParameters, frozen=True, kw_only=True):
     margin: Annotated[
         float, Meta(ge=0.0, lt=1.0, description="Reassign where that is predicted to save more than this part.")
     ] = 0.05
+    least_gain_s: Annotated[
+        float,
+        Meta(ge=0.0, description="And only where it is predicted to save more than so many seconds of an exchange."),
+    ] = 0.005
     probe_every: Annotated[
         int, Meta(ge=0, description="Iterations between two probes of a server that holds little; 0: never.")
     ] = 10

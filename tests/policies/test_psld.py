@@ -92,6 +92,17 @@ def test_a_straggler_loses_its_blocks_with_the_reason() -> None:
     assert times[-1] == pytest.approx(0.3405)
 
 
+@pytest.mark.parametrize("name", ["psld", "psld-lpt"])
+def test_a_few_milliseconds_are_no_reason_to_move_blocks_however_much_speeds_vary(name: str) -> None:
+    servers = {0: Server(per_mib_s=1e-4), 1: Server(per_mib_s=1e-4), 2: Server(per_mib_s=4e-4)}
+    tolerant = start(resolve("placement", name), servers, blocks=30, noise=0.0)
+    _, decisions = tolerant.train(12)
+    assert not any(decision.blocks for decision in decisions)
+    assert "of an exchange (needed: above 5 ms)" in decisions[-2].reason
+    eager = start(resolve("placement", name, least_gain_s=0.0), servers, blocks=30, noise=0.0)
+    assert any(decision.blocks for decision in eager.train(12)[1])
+
+
 def test_every_block_that_need_not_move_stays() -> None:
     servers = {0: Server(), 1: Server(), 2: Server(per_mib_s=0.1)}
     run = start(resolve("placement", "psld", epsilon=0.0), servers, blocks=90)

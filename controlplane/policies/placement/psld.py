@@ -6,7 +6,8 @@ By rulings 12 to 14, and to the letter with ``literal``:
   others will, and only epsilon of all bytes; servers with little or nothing are timed by probes instead. To the
   letter a block goes anywhere: with two servers at a fiftieth of the speed, training is 2 to 3 times slower for it;
 - trigger: also when the predicted gain exceeds a margin, since the straggler test never fires when all have recovered;
-  and nothing moves for a placement that is not predicted to be faster;
+  and nothing moves for a placement that is not predicted to be faster by ``least_gain_s``: speeds of exchanges that
+  take a few milliseconds vary by more than the threshold from noise alone;
 - the block being placed counts in what is assigned (else the first cost divides by zero), and is in the mean that
   costs are normalised by.
 """
@@ -108,9 +109,10 @@ class Psld(Looking):
         )
         if parameters.literal:
             return straggles or now_s == float("inf"), words
-        gain = 1 - then_s / now_s if now_s > 0 else 0.0
-        needed = 0.0 if straggles else parameters.margin
-        return gain > needed, f"{words}, predicted gain {gain:.1%} (needed: above {needed:.1%})"
+        worth, gained = rebalancing.is_worth_it(
+            now_s, then_s, parameters, margin=0.0 if straggles else parameters.margin
+        )
+        return worth, f"{words}, {gained}"
 
     def _assign(self, request: PlacementRequest, lines: Mapping[int, Line], superior: Sequence[int]) -> list[Block]:
         """Alg. 3."""

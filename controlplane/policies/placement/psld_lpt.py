@@ -37,9 +37,8 @@ class PsldLpt(Looking):
             blocks = settle(request.blocks, blocks, lines, homes=lines.keys())
         now_s = rebalancing.present_s(request, lines)
         then_s = exchange_s(lines, loads_of(blocks, lines))
-        gain = 1 - then_s / now_s if now_s > 0 else 0.0
-        words = f"predicted gain {gain:.1%} (needed: above {self.parameters.margin:.1%})"
-        if gain <= self.parameters.margin:
+        worth, words = rebalancing.is_worth_it(now_s, then_s, self.parameters, margin=self.parameters.margin)
+        if not worth:
             return rebalancing.stays(words, now_s=now_s)
         reason = f"{words}; {rebalancing.change(request, blocks, now_s, then_s)}"
         return PlacementDecision(reason=reason, blocks=blocks, now_s=now_s, predicted_s=then_s)

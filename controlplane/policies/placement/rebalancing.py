@@ -120,6 +120,18 @@ def present_s(request: PlacementRequest, lines: Mapping[int, Line]) -> float:
     return exchange_s(lines, loads) if loads.keys() == lines.keys() else float("inf")
 
 
+def is_worth_it(now_s: float, then_s: float, parameters: ProbingParameters, *, margin: float) -> tuple[bool, str]:
+    """Whether an exchange is predicted to become shorter by more than ``margin`` of it and ``least_gain_s``; why."""
+    gain = 1 - then_s / now_s if now_s > 0 else 0.0
+    words = f"predicted gain {gain:.1%} (needed: above {margin:.1%})"
+    if gain <= margin:
+        return False, words
+    saved_s, least_s = now_s - then_s, parameters.least_gain_s
+    if saved_s <= least_s:
+        return False, f"{words}, but only {seconds(saved_s)} of an exchange (needed: above {seconds(least_s)})"
+    return True, words
+
+
 def speed_variance(lines: Mapping[int, Line], loads: Mapping[int, int]) -> float:
     """(best - worst) / worst of the servers' speeds (PSLD section 2.3), each at what it holds.
 
