@@ -45,6 +45,18 @@ class Exchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
         return self.push_s + self.pull_s
 
 
+class BlockExchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
+    """What the exchange of one block took by itself, per exchange, over those since blocks were told of last."""
+
+    block: Count
+    server: Count
+    bytes: Count
+    push_s: Seconds
+    pull_s: Seconds
+    """From the answer before it to its own; without what the server held back for others."""
+    exchanges: Positive
+
+
 class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
     """What one worker measured over one iteration.
 
@@ -77,6 +89,8 @@ class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
     """The most samples that its device's memory holds at once, where that was found out by running short of it."""
     exchanges: list[Exchanged] = []
     """With each server. They go on side by side, so they sum to more than ``push_s + pull_s``."""
+    blocks: list[BlockExchanged] = []
+    """Of each block, about once a second."""
     moving_s: Seconds = 0.0
     """Part of ``waiting_s``: for blocks on their way from one server to another."""
 

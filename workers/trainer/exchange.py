@@ -29,6 +29,8 @@ RECONNECT_S = 30.0
 PAUSE_S = 0.1
 WATCH_S = 0.2
 
+FLOAT_BYTES = 4
+
 Ask = Callable[[ServerConnection], Outcome]
 
 
@@ -54,6 +56,11 @@ class Server:
         self.blocks: list[Block] = []
         self._peer, self._stopping = peer, stopping
         self._connection: ServerConnection | None = None
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Bytes of each of its blocks."""
+        return {block.index: (block.stop - block.start) * FLOAT_BYTES for block in self.blocks}
 
     def ask(self, ask: Ask) -> Answered:
         """Do ``ask`` on a connection, on a new one whenever it breaks; what came of the last one.
@@ -163,6 +170,8 @@ class Exchange:
         answers = self._ask(lambda at: lambda connection: connection.pull(wanted[at], stamp))
         for server, left, size, answer in zip(self._servers, wanted, sizes, answers, strict=True):
             self.ledger.pulled(server.address.index, size - _bytes_of(left), answer.seconds)
+            took_s = {block: seconds for block, seconds in answer.outcome.took_s.items() if block not in left}
+            self.ledger.saw_blocks(server.address.index, server.sizes, pulled=took_s)
         self._note_moves(answers)
         return _round(answers)
 
@@ -177,6 +186,8 @@ class Exchange:
         answers = self._ask(lambda at: lambda connection: connection.push(due[at], stamp))
         for server, left, size, answer in zip(self._servers, due, sizes, answers, strict=True):
             self.ledger.pushed(server.address.index, size - _bytes_of(left), answer.seconds)
+            took_s = {block: seconds for block, seconds in answer.outcome.took_s.items() if block not in left}
+            self.ledger.saw_blocks(server.address.index, server.sizes, pushed=took_s)
         self._note_moves(answers)
         pending.intersection_update(index for left in due for index in left)
         return _round(answers)

@@ -3,11 +3,14 @@
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from controlplane.protocol.messages import Exchanged
+from controlplane.protocol.messages import BlockExchanged, Exchanged
+
+TELL_S = 1.0
+"""Blocks are told of so often at most: there may be hundreds, and iterations of a few milliseconds."""
 
 
 @dataclass(slots=True)
@@ -18,15 +21,70 @@ class _Entry:
     push_s: float = 0.0
 
 
+@dataclass(slots=True, kw_only=True)
+class _OfBlock:
+    """What was seen of one block on one server since blocks were told of last."""
+
+    server: int
+    size: int
+    push_s: float = 0.0
+    pull_s: float = 0.0
+    pushes: int = 0
+    pulls: int = 0
+
+
 class Ledger:
     """Sums until they are taken. Probes come from a thread of their own, everything else from the trainer's."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._entries: dict[int, _Entry] = defaultdict(_Entry)
+        self._blocks: dict[int, _OfBlock] = {}
+        self._told_at = now()
         self._moving_s = 0.0
         self._lock = threading.Lock()
         self._probes: list[Exchanged] = []
+
+    def saw_blocks(
+        self,
+        server: int,
+        sizes: Mapping[int, int],
+        *,
+        pushed: Mapping[int, float] = {},
+        pulled: Mapping[int, float] = {},
+    ) -> None:
+        """So long each of these blocks took; ``sizes`` in bytes."""
+        for block in pushed.keys() | pulled.keys():
+            seen = self._blocks.get(block)
+            if seen is None or seen.server != server:
+                seen = self._blocks[block] = _OfBlock(server=server, size=sizes[block])
+            if block in pushed:
+                seen.push_s += pushed[block]
+                seen.pushes += 1
+            if block in pulled:
+                seen.pull_s += pulled[block]
+                seen.pulls += 1
+
+    def take_blocks(self) -> list[BlockExchanged]:
+        """Every block that was pushed and pulled since this last gave any, if that is ``TELL_S`` ago."""
+        now = self._now()
+        if now - self._told_at < TELL_S:
+            return []
+        self._told_at = now
+        told = [
+            BlockExchanged(
+                block=block,
+                server=seen.server,
+                bytes=seen.size,
+                push_s=seen.push_s / seen.pushes,
+                pull_s=seen.pull_s / seen.pulls,
+                exchanges=min(seen.pushes, seen.pulls),
+            )
+            for block, seen in sorted(self._blocks.items())
+            if seen.pushes and seen.pulls
+        ]
+        self._blocks.clear()
+        return told
 
     def pulled(self, server: int, size: int, seconds: float) -> None:
         """So many bytes came from ``server``."""

@@ -203,6 +203,7 @@ class Trainer:
         self, generation: int, iteration: int, position: int, update: Update, *, overran: bool, spoilt: str
     ) -> None:
         parts, exchanges = self.clock.finish(), self.servers.ledger.take()
+        blocks = self.servers.ledger.take_blocks()
         moving_s = min(self.servers.ledger.take_moving_s(), parts[Part.WAITING.value])
         load = self.pace.load(self.gauge.load(self.machine.load()))
         ceiling = ceiling_of(self.replica)
@@ -220,6 +221,7 @@ class Trainer:
                 overran=overran,
                 ceiling=ceiling,
                 exchanges=exchanges,
+                blocks=blocks,
                 moving_s=moving_s,
                 **parts,
             )

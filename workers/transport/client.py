@@ -5,8 +5,9 @@ that a retry on a new connection asks only for the rest.
 """
 
 import socket
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -32,6 +33,8 @@ class Outcome:
     moved: bool = False
     moved_s: float = 0.0
     """Part of ``held_s``: until it was known that a block had moved."""
+    took_s: dict[int, float] = field(default_factory=dict, compare=False)
+    """For each block the time from the answer before it to its own, without what the server held back."""
 
 
 class ServerConnection:
@@ -138,14 +141,22 @@ class ServerConnection:
         self, blocks: list[int], ask: Callable[[int], None], take: Callable[[Header], None], outcome: Outcome
     ) -> None:
         """Ask for each block in order and take the answers in order, with a window of open questions."""
-        answered = 0
+        answered, mark = 0, time.monotonic()
+
+        def settle(block: int) -> float:
+            reply = self._answer(block, outcome)
+            take(reply)
+            now = time.monotonic()
+            outcome.took_s[block] = max(0.0, now - mark - reply.held_s)
+            return now
+
         for asked, block in enumerate(blocks):
             if asked - answered >= WINDOW:
-                take(self._answer(blocks[answered], outcome))
+                mark = settle(blocks[answered])
                 answered += 1
             ask(block)
         for block in blocks[answered:]:
-            take(self._answer(block, outcome))
+            mark = settle(block)
 
     def _answer(self, block: int, outcome: Outcome) -> Header:
         """The next reply, which must be for ``block``."""
