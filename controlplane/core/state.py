@@ -14,7 +14,7 @@ from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, SavedBlo
 from controlplane.protocol.orders import Block, Orders, Piece, Range, Role
 from controlplane.protocol.spec import Choice, Emulation, JobSpec, Synchronization
 
-SNAPSHOT_VERSION: Final = 3
+SNAPSHOT_VERSION: Final = 4
 
 
 class SnapshotVersionError(ValueError):

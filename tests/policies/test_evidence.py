@@ -1,13 +1,19 @@
+import math
 import random
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from controlplane.core.choices import Finding, Observation, Transfer
 from controlplane.policies.parameters import EvidenceParameters
-from controlplane.policies.stragglers.panel import Rows, medians_of_others
+from controlplane.policies.stragglers import few, many, panel
+from controlplane.policies.stragglers.measuring import New, Past, Row, Worth
+from controlplane.policies.stragglers.panel import Column
 from controlplane.policies.stragglers.verdict import Standing, figures
 from tests.policies.cluster import observe, resolve
 
@@ -110,11 +116,8 @@ def test_of_two_workers_the_one_that_fell_behind_its_past_is_told_and_of_one_not
 
 
 def test_the_figures_told_are_those_that_stand_on_most_iterations() -> None:
-    others, own = np.full((8, 1), 0.5, np.float32), np.full((8, 1), np.nan, np.float32)
-    own[-1] = 0.7
-    known = np.ones(1, np.float32)
-    rows = Rows(ranks=[0], costs=others, others=others, own=own, usual=known, counted=known)
-    shown = figures(rows, 0, EvidenceParameters(), Standing.TRANSIENT)
+    column = Column(others=[0.5] * 8, own=[math.nan] * 7 + [0.7])
+    shown = figures(column, EvidenceParameters(), Standing.TRANSIENT)
     assert (shown.measure, shown.raised, shown.window) == ("others", 3, 3)
 
 
@@ -239,9 +242,70 @@ def test_noise_among_equal_machines_is_no_flag() -> None:
     assert changes([observe([1000.0] * 16, workers, iteration=k, noise=noise, sigma=0.12) for k in range(300)]) == []
 
 
-def test_the_median_of_the_others_leaves_itself_out_and_takes_the_upper_of_two() -> None:
-    values = np.array([1.0, 2.0, np.nan, 3.0, 40.0])
-    assert medians_of_others(values, least=2).tolist()[:2] == [3.0, 3.0]
-    assert medians_of_others(values, least=2).tolist()[3:] == [2.0, 2.0]
-    assert medians_of_others(np.array([1.0, 2.0, 40.0]), least=2).tolist() == [40.0, 40.0, 2.0]
-    assert np.isnan(medians_of_others(np.array([1.0, 2.0]), least=2)).all()
+@pytest.mark.parametrize(
+    "medians_of_others", [few.medians_of_others, lambda of, **k: many.medians_of_others(np.array(of), **k)]
+)
+def test_the_median_of_the_others_leaves_itself_out_and_takes_the_upper_of_two(medians_of_others) -> None:
+    # Of those up to the first figure the others' median is the second, of those above it the first.
+    assert medians_of_others([1.0, 2.0, math.nan, 3.0, 40.0], least=2) == (2.0, 3.0)
+    assert medians_of_others([1.0, 2.0, 40.0], least=2) == (2.0, 40.0)
+    assert medians_of_others([1.0, 2.0], least=2) is None
+    assert medians_of_others([1.0, 2.0], least=1) == (1.0, 2.0)
+    assert medians_of_others([], least=0) is None
+
+
+times = st.sampled_from([math.nan, 0.0, -1.0, math.inf, 1e-300, 0.05, 0.051, 0.06, 0.1, 0.2, 5.0])
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=st.lists(st.lists(times, min_size=6, max_size=6), min_size=1, max_size=30), flagged=st.booleans())
+def test_few_and_many_measure_alike(rows: list[list[float]], flagged: bool) -> None:
+    worth = Worth(part=0.05, least_s=0.001)
+    known: dict[Any, list[New]] = {few: [], many: []}
+    for seconds in rows:
+        row = Row(ranks=list(range(6)), seconds=seconds, units=[1.0] * 6, iteration_s=[0.2] * 6)
+        for by, news in known.items():
+            past = Past(
+                leaving=news[-4].costs if len(news) >= 4 else b"",
+                usual=news[-1].usual if news else bytes(24),
+                counted=news[-1].counted if news else bytes(24),
+                flagged=[1, 4] if flagged else [],
+            )
+            news.append(by.measure(past, row, worth))
+        one, other = known[few][-1], known[many][-1]
+        assert list(one.unmeasured) == list(other.unmeasured)
+        for name in ("costs", "others", "own", "usual", "counted"):
+            figures = [np.frombuffer(getattr(new, name), np.float32) for new in (one, other)]
+            np.testing.assert_allclose(*figures, rtol=1e-6, atol=1e-6, err_msg=name)
+        assert list(few.raised(one.others, one.own, 0.3)) == list(many.raised(one.others, one.own, 0.3))
+
+
+def test_what_is_found_among_a_thousand_is_found_among_as_few_as_are_measured_one_by_one() -> None:
+    slow = {0: 250.0}
+    found = {
+        count: changes(run([[slow.get(rank, 1000.0) for rank in range(count)]] * 20, dict.fromkeys(range(count), 64)))
+        for count in (panel.FEW, panel.FEW + 1)
+    }
+    assert (
+        found[panel.FEW]
+        == found[panel.FEW + 1]
+        == [
+            (3, 0, "compute", "transient"),
+            (8, 0, "compute", "closed"),
+            (8, 0, "compute", "lasting"),
+        ]
+    )
+
+
+def test_columns_follow_their_ranks_as_workers_come_and_go_across_the_size_where_measuring_changes() -> None:
+    everybody = panel.FEW + 5
+
+    def roster(k: int) -> range:
+        return range(everybody) if k // 4 % 2 else range(10, everybody)
+
+    seen = [
+        [one for one in observe([250.0 if rank == 20 else 1000.0 for rank in range(everybody)],
+         dict.fromkeys(range(everybody), 64), iteration=k) if one.rank in roster(k)]
+        for k in range(60)
+    ]  # fmt: skip
+    assert {(rank, kind) for _, rank, kind, _ in changes(seen)} == {(20, "compute")}

@@ -15,6 +15,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 import msgspec
@@ -24,7 +25,8 @@ from controlplane.policies.parameters import EvidenceParameters
 from controlplane.policies.stragglers import guard, panel, telling, verdict
 from controlplane.policies.stragglers.causes import Readings, read
 from controlplane.policies.stragglers.guard import GuardState
-from controlplane.policies.stragglers.panel import Panel, Row, Rows, Worth
+from controlplane.policies.stragglers.measuring import Row, Worth
+from controlplane.policies.stragglers.panel import Column, Panel
 from controlplane.policies.stragglers.telling import Situation, Subject
 from controlplane.policies.stragglers.verdict import Standing
 from controlplane.protocol.base import Value
@@ -34,9 +36,6 @@ Kind = Literal["compute", "communication"]
 SERVER_FIXED_PART = 0.1
 """Part of a usual exchange that is taken not to depend on its size: latency makes no server with little slow."""
 
-MUCH_WAITING = 0.25
-"""Part of an iteration spent waiting from which on a worker is one that waits: others hold it up, not it them."""
-
 
 class EvidenceState(Value, frozen=True, kw_only=True):
     """What was measured of whom in the latest iterations."""
@@ -44,13 +43,13 @@ class EvidenceState(Value, frozen=True, kw_only=True):
     compute: Panel = Panel()
     communication: Panel = Panel()
     servers: Panel = Panel()
-    readings: dict[int, Readings] = {}
+    readings: Readings = Readings()
     guard: GuardState = GuardState()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Vectorised over workers: a thousand cost about as much as ten."""
+    """Costs microseconds per worker and iteration: only those that may be slow are looked at more closely."""
 
     name: ClassVar[str] = "evidence"
     state_type: ClassVar[type[msgspec.Struct]] = EvidenceState
@@ -63,24 +62,38 @@ class Evidence:
 
     def observe(self, observations: Sequence[Observation], state: EvidenceState) -> tuple[EvidenceState, list[Finding]]:
         """Add one iteration of the workers: flags that open or close by it."""
-        measured = {seen.rank: seen for seen in _comparable(observations)}
-        if not measured:
+        seen = _comparable(observations)
+        if not seen:
             return state, []
-        seen = [measured[rank] for rank in sorted(measured)]
-        readings = read(state.readings, seen)
-        waits = frozenset(one.rank for one in seen if one.waiting_s > MUCH_WAITING * (one.busy_s + one.waiting_s))
-        situation = Situation(busy_s={one.rank: one.busy_s for one in seen}, readings=readings, waits=waits)
-        compute, found = self._follow(state.compute, self._compute(seen), "compute", "worker", situation)
-        communication, more = self._follow(
-            state.communication, _communication(seen), "communication", "worker", situation
+        ranks = [one.rank for one in seen]
+        busy_s, waiting_s = [one.compute_s + one.communication_s for one in seen], [one.waiting_s for one in seen]
+        readings = read(state.readings, ranks, cpu=[one.cpu for one in seen], memory=[one.memory for one in seen])
+        situation = Situation(ranks=ranks, busy_s=busy_s, waiting_s=waiting_s, readings=readings)
+        iteration_s = [busy + waiting for busy, waiting in zip(busy_s, waiting_s, strict=True)]
+        row = Row(
+            ranks=ranks,
+            seconds=[one.compute_s for one in seen],
+            units=self._units([one.samples for one in seen]),
+            iteration_s=iteration_s,
         )
+        compute, found = self._follow(state.compute, row, "compute", "worker", situation)
+        # Every worker moves the same parameters.
+        row = Row(
+            ranks=ranks,
+            seconds=[one.communication_s for one in seen],
+            units=[1.0] * len(seen),
+            iteration_s=iteration_s,
+        )
+        communication, more = self._follow(state.communication, row, "communication", "worker", situation)
         watched, warning = guard.watch(seen, state.guard, iterations=self.parameters.guard)
-        known = set(compute.ranks) | set(communication.ranks)
-        after = msgspec.structs.replace(
-            state,
+        known = compute.ranks
+        if communication.ranks and communication.ranks != known:
+            known = sorted({*known, *communication.ranks})
+        after = EvidenceState(
             compute=compute,
             communication=communication,
-            readings={rank: readings[rank] for rank in sorted(readings) if rank in known},
+            servers=state.servers,
+            readings=readings.for_ranks(known),
             guard=watched,
         )
         return after, [*found, *more, *warning]
@@ -90,9 +103,9 @@ class Evidence:
     ) -> tuple[EvidenceState, list[Finding]]:
         """Add one iteration of the workers' exchanges with the servers."""
         row = _servers(transfers)
-        if not row.seconds:
+        if not row.ranks:
             return state, []
-        situation = Situation(busy_s=row.seconds, readings={})
+        situation = Situation(ranks=row.ranks, busy_s=row.seconds, waiting_s=[0.0] * len(row.ranks))
         servers, found = self._follow(state.servers, row, "communication", "server", situation)
         return msgspec.structs.replace(state, servers=servers), found
 
@@ -101,94 +114,77 @@ class Evidence:
         of = state.servers if subject == "server" else state.compute if kind == "compute" else state.communication
         if rank not in of.ranks:
             return Standing.UNCLEAR, telling.unclear(subject, rank, 0, self.parameters.window)
-        rows = panel.unpack(of, self._kept)
-        column = rows.ranks.index(rank)
-        measured = verdict.measured(rows, column)
-        stands = verdict.standings(rows, self.parameters)[column]
-        if rank in of.open:
-            return Standing(of.open[rank]), telling.stands(
-                subject, rank, kind, verdict.figures(rows, column, self.parameters)
-            )
-        if stands is Standing.UNCLEAR:
-            return stands, telling.unclear(subject, rank, measured, self.parameters.window)
-        return stands, telling.stands(subject, rank, kind, verdict.figures(rows, column, self.parameters))
+        column = panel.column_of(of, panel.place(of, rank))
+        stands = verdict.standing(column, self.parameters)
+        if rank not in of.open and stands is Standing.UNCLEAR:
+            return stands, telling.unclear(subject, rank, verdict.measured(column), self.parameters.window)
+        says = telling.stands(subject, rank, kind, verdict.figures(column, self.parameters))
+        return Standing(of.open.get(rank, stands)), says
 
-    @property
-    def _kept(self) -> int:
-        return self.parameters.window
-
-    def _compute(self, seen: Sequence[Observation]) -> Row:
-        """Per sample, but for a part of the usual time that does not depend on the share."""
-        usual = statistics.fmean(one.samples for one in seen)
+    def _units(self, samples: list[int]) -> list[float]:
+        """Of the samples all but a part that stands for the usual time which does not depend on the share."""
         fixed = self.parameters.fixed_part
-        return Row(
-            seconds={one.rank: one.compute_s for one in seen},
-            units={one.rank: fixed * usual + (1 - fixed) * one.samples for one in seen},
-            iteration_s=_iteration_s(seen),
-        )
+        usual, each = fixed * sum(samples) / len(samples), 1 - fixed
+        return [usual + each * count for count in samples]
 
     def _follow(
         self, before: Panel, row: Row, kind: Kind, subject: Subject, situation: Situation
     ) -> tuple[Panel, list[Finding]]:
         """The panel with one more row, and the flags that this opens and closes."""
         worth = Worth(part=self.parameters.minimum_part, least_s=self.parameters.minimum_s)
-        rows = panel.extend(panel.unpack(before, self._kept), row, before.open, worth)
-        rows, gone = panel.drop_unseen(rows)
+        after, gone = panel.extend(before, row, worth, self.parameters.window)
         flags = dict(before.open)
         findings: list[Finding] = []
-        for rank in [rank for rank in gone if rank in flags]:
-            del flags[rank]
-            findings.append(telling.forgotten(subject, rank, kind, self.parameters.window))
-        stands = verdict.standings(rows, self.parameters, situation.waits)
-        for column, rank in enumerate(rows.ranks):
-            if rank in flags or stands[column] in (Standing.LASTING, Standing.TRANSIENT):
-                findings += self._judge(rows, column, stands[column], flags, kind, subject, situation)
-        return panel.pack(rows, flags), findings
+        for rank in gone:
+            if rank in flags:
+                del flags[rank]
+                findings.append(telling.forgotten(subject, rank, kind, self.parameters.window))
+        columns = set(panel.raised(after, verdict.lowest_bar(self.parameters))) if after.ranks else set()
+        columns.update(panel.place(after, rank) for rank in flags)
+        for column in sorted(columns):
+            findings += self._judge(
+                after.ranks[column], panel.column_of(after, column), flags, kind, subject, situation
+            )
+        return (after if flags == after.open else msgspec.structs.replace(after, open=flags)), findings
 
     def _judge(
         self,
-        rows: Rows,
-        column: int,
-        stands: Standing,
+        rank: int,
+        column: Column,
         flags: dict[int, str],
         kind: Kind,
         subject: Subject,
         situation: Situation,
     ) -> list[Finding]:
-        rank = rows.ranks[column]
+        stands = verdict.standing(column, self.parameters, waits=situation.waits(rank))
         is_open = flags.get(rank)
         slow = stands in (Standing.LASTING, Standing.TRANSIENT)
-        shown = verdict.figures(rows, column, self.parameters, stands) if verdict.measured(rows, column) else None
-        if is_open and not slow and (shown is None or verdict.has_recovered(rows, column, self.parameters)):
+        is_measured = verdict.measured(column) > 0
+        if is_open and not slow and (not is_measured or verdict.has_recovered(column, self.parameters)):
             del flags[rank]
+            shown = verdict.figures(column, self.parameters, stands) if is_measured else None
             return [telling.closing(subject, rank, kind, shown)]
-        if shown is None or not slow or is_open == stands or is_open == Standing.LASTING:
+        if not is_measured or not slow or is_open == stands or is_open == Standing.LASTING:
             return []
         flags[rank] = str(stands)
+        shown = verdict.figures(column, self.parameters, stands)
         opened = telling.opening(subject, rank, kind, stands, shown, situation)
         return [telling.lasts(subject, rank, kind), opened] if is_open else [opened]
 
 
 def _comparable(observations: Sequence[Observation]) -> list[Observation]:
-    """Those that say something about speed: with samples, and with finite times."""
-    return [
+    """Those that say something about speed, with samples and finite times: one of each worker, by rank."""
+    comparable = [
         seen
         for seen in observations
-        if seen.samples > 0 and math.isfinite(seen.busy_s + seen.waiting_s) and seen.compute_s > 0
+        if seen.samples > 0
+        and seen.compute_s > 0
+        and math.isfinite(seen.compute_s + seen.communication_s + seen.waiting_s)
     ]
-
-
-def _communication(seen: Sequence[Observation]) -> Row:
-    """Every worker moves the same parameters."""
-    return Row(
-        seconds={one.rank: one.communication_s for one in seen},
-        units={one.rank: 1.0 for one in seen},
-        iteration_s=_iteration_s(seen),
-    )
-
-
-def _iteration_s(seen: Sequence[Observation]) -> dict[int, float]:
-    return {one.rank: one.busy_s + one.waiting_s for one in seen}
+    if any(one.rank >= other.rank for one, other in pairwise(comparable)):
+        by_rank = {seen.rank: seen for seen in comparable}
+        return [by_rank[rank] for rank in sorted(by_rank)]
+    return comparable
 
 
 def _servers(transfers: Sequence[Transfer]) -> Row:
@@ -204,7 +200,8 @@ def _servers(transfers: Sequence[Transfer]) -> Row:
     usual = statistics.fmean(held.values()) if held else 0.0
     longest = max(seconds.values(), default=0.0)
     return Row(
-        seconds=seconds,
-        units={server: SERVER_FIXED_PART * usual + (1 - SERVER_FIXED_PART) * size for server, size in held.items()},
-        iteration_s=dict.fromkeys(seconds, longest),
+        ranks=list(seconds),
+        seconds=list(seconds.values()),
+        units=[SERVER_FIXED_PART * usual + (1 - SERVER_FIXED_PART) * size for size in held.values()],
+        iteration_s=[longest] * len(seconds),
     )

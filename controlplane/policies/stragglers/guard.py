@@ -53,8 +53,9 @@ def watch(
 def _is_open(actual: Sequence[float], evens: Sequence[float], state: GuardState, iterations: int) -> bool:
     if state.open:
         return sum(actual) > RECOVERS * sum(evens)
-    slower = sum(one > other for one, other in zip(actual, evens, strict=True))
-    return len(actual) == iterations and sum(actual) > sum(evens) and 2 * slower > iterations
+    if len(actual) < iterations or sum(actual) <= sum(evens):
+        return False
+    return 2 * sum(one > other for one, other in zip(actual, evens, strict=True)) > iterations
 
 
 def _finding(is_open: bool, sentence: str) -> Finding:

@@ -1,8 +1,9 @@
 """What the operator reads about a finding of the detector ``evidence``: the sentence and the numbers behind it."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controlplane.core.choices import Finding
@@ -15,14 +16,25 @@ Subject = Literal["worker", "server"]
 HOLDS_UP = 1.05
 """Busy for so many times as long as any other, it is said to keep them waiting."""
 
+MUCH_WAITING = 0.25
+"""Part of an iteration spent waiting from which on a worker is one that waits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """The latest iteration: how long each was busy, what the machines' readings are, and who waits for others."""
+    """The latest iteration: how long each was busy and waited for others, and what the machines' readings are."""
 
-    busy_s: Mapping[int, float]
-    readings: Mapping[int, Readings]
-    waits: frozenset[int] = frozenset()
+    ranks: list[int]
+    busy_s: list[float]
+    waiting_s: list[float]
+    readings: Readings = field(default_factory=Readings)
+
+    def waits(self, rank: int) -> bool:
+        """Whether a worker is one that waits: others hold it up, not it them."""
+        if rank not in self.ranks:
+            return False
+        at = bisect_left(self.ranks, rank)
+        return self.waiting_s[at] > MUCH_WAITING * (self.busy_s[at] + self.waiting_s[at])
 
 
 def opening(
@@ -32,7 +44,7 @@ def opening(
     cause, because = (
         ("network", "all its workers measure it") if subject == "server" else cause_of(kind, rank, situation.readings)
     )
-    cost, costs = _cost(subject, rank, situation.busy_s)
+    cost, costs = _cost(subject, rank, dict(zip(situation.ranks, situation.busy_s, strict=True)))
     sentence = f"{stands(subject, rank, kind, shown)}, {shown.confidence:.1%} sure; {because}; {costs}"
     evidence: dict[str, Any] = {
         "ratio": shown.ratio,

@@ -2,16 +2,15 @@
 
 import math
 import statistics
-from collections.abc import Collection, Sequence
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from controlplane.policies.parameters import EvidenceParameters
-from controlplane.policies.stragglers.panel import Array, Rows
+from controlplane.policies.stragglers.panel import Column
 
 SPIKES = 3
 """A transient flag opens when so many iterations on end were far off."""
@@ -47,49 +46,71 @@ class Figures:
     """That it is really slower than what counts as raised."""
 
 
-def standings(rows: Rows, parameters: EvidenceParameters, waits: Collection[int] = ()) -> list[Standing]:
-    """One for each rank, as if no flag were open; of those that wait for others now more evidence is asked.
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """From which excess on (a logarithm) an iteration counts, rounded as the figures are that are held against it."""
+
+    raised: float
+    slow: float
+    spike: float
+
+
+@cache
+def bars(parameters: EvidenceParameters) -> Bars:
+    """The bars of the parameters."""
+    return Bars(*array("f", map(math.log, (parameters.raised, parameters.slow, parameters.spike))))
+
+
+def lowest_bar(parameters: EvidenceParameters) -> float:
+    """Who is below it by both measures in the latest iteration is neither slow lastingly nor for a moment."""
+    return min(bars(parameters).raised, bars(parameters).spike)
+
+
+def standing(column: Column, parameters: EvidenceParameters, *, waits: bool = False) -> Standing:
+    """What can be said of one, as if no flag were open; of one that waits for others now more evidence is asked.
 
     Who waits costs nothing at that moment: neither a disturbance nor what scatter alone may bring about accuses it.
     """
-    lasting = _is_lasting(rows.others, parameters) | _is_lasting(rows.own, parameters)
-    far = np.fmax(rows.others[-SPIKES:], rows.own[-SPIKES:]) >= math.log(parameters.spike)
-    transient = np.all(far, axis=0)
+    others, own, bar = column.others, column.own, bars(parameters)
     # A flag opens in an iteration in which it was slow: who waits at that moment has caught up.
-    lasting &= np.fmax(rows.others[-1], rows.own[-1]) >= math.log(parameters.raised)
-    if waits:
-        busy = ~np.isin(rows.ranks, list(waits))
-        lasting &= busy | _is_doubtless(rows.others, parameters) | _is_doubtless(rows.own, parameters)
-        transient &= busy
-    known = _enough(rows.others) | _enough(rows.own)
-    return [
-        Standing.LASTING if last else Standing.TRANSIENT if spikes else Standing.KEEPS_UP if any_ else Standing.UNCLEAR
-        for last, spikes, any_ in zip(lasting, transient, known, strict=True)
-    ]
+    if others and (others[-1] >= bar.raised or own[-1] >= bar.raised):
+        lasting = _is_lasting(others, parameters) or _is_lasting(own, parameters)
+        if lasting and (not waits or _is_doubtless(others, parameters) or _is_doubtless(own, parameters)):
+            return Standing.LASTING
+    far = zip(others[-SPIKES:], own[-SPIKES:], strict=True)
+    if not waits and len(others) >= SPIKES and all(one >= bar.spike or other >= bar.spike for one, other in far):
+        return Standing.TRANSIENT
+    if _enough(others, parameters) or _enough(own, parameters):
+        return Standing.KEEPS_UP
+    return Standing.UNCLEAR
 
 
-def has_recovered(rows: Rows, column: int, parameters: EvidenceParameters) -> bool:
+def has_recovered(column: Column, parameters: EvidenceParameters) -> bool:
     """Whether an open flag is to close: the window was good for as long as a flag needs it to be bad."""
-    worst = np.fmax(rows.others[:, column], rows.own[:, column])
-    good = worst < math.log(parameters.raised)
-    return bool(good.sum() >= needed(parameters))
+    bar = bars(parameters).raised
+    good = sum(
+        not (one >= bar or other >= bar)
+        for one, other in zip(column.others, column.own, strict=True)
+        if one == one or other == other
+    )
+    return good >= needed(parameters)
 
 
-def measured(rows: Rows, column: int) -> int:
+def measured(column: Column) -> int:
     """In how many iterations of the window it could be compared."""
-    return int((~np.isnan(np.fmax(rows.others[:, column], rows.own[:, column]))).sum())
+    return sum(one == one or other == other for one, other in zip(column.others, column.own, strict=True))
 
 
-def figures(rows: Rows, column: int, parameters: EvidenceParameters, standing: Standing | None = None) -> Figures:
+def figures(column: Column, parameters: EvidenceParameters, standing: Standing | None = None) -> Figures:
     """The measure that stands on most and, of equal ones, shows most: over the iterations that told ``standing``."""
-    last = SPIKES if standing is Standing.TRANSIENT else len(rows.others)
+    last = SPIKES if standing is Standing.TRANSIENT else len(column.others)
     measures: dict[Measure, Sequence[float]] = {
-        "others": _values(rows.others[-last:, column]),
-        "own": _values(rows.own[-last:, column]),
+        "others": _values(column.others[-last:]),
+        "own": _values(column.own[-last:]),
     }
     measure = max(measures, key=lambda name: _weight(measures[name]))
     values = measures[measure]
-    bar = math.log(parameters.raised)
+    bar = bars(parameters).raised
     return Figures(
         ratio=math.exp(statistics.median(values)),
         measure=measure,
@@ -104,35 +125,35 @@ def needed(parameters: EvidenceParameters) -> int:
     return math.ceil(parameters.persistent * parameters.window)
 
 
-def _is_lasting(excess: Array, parameters: EvidenceParameters) -> NDArray[np.bool_]:
-    raised = (excess >= math.log(parameters.raised)).sum(axis=0) >= needed(parameters)
-    lasting: NDArray[np.bool_] = raised & _enough(excess)
-    if lasting.any():
-        middle = np.median(excess[:, lasting], axis=0)
-        lasting[lasting] = middle >= math.log(parameters.slow)
-    return lasting
+def _is_lasting(excess: Sequence[float], parameters: EvidenceParameters) -> bool:
+    bar = bars(parameters)
+    return (
+        sum(value >= bar.raised for value in excess) >= needed(parameters)
+        and _enough(excess, parameters)
+        and statistics.median(excess) >= bar.slow
+    )
 
 
-def _is_doubtless(excess: Array, parameters: EvidenceParameters) -> NDArray[np.bool_]:
+def _is_doubtless(excess: Sequence[float], parameters: EvidenceParameters) -> bool:
     """Raised without exception, and so far that a single iteration of it would be a spike."""
-    without: NDArray[np.bool_] = np.all(excess >= math.log(parameters.raised), axis=0)
-    if without.any():
-        middle = np.median(excess[:, without], axis=0)
-        without[without] = middle >= math.log(parameters.spike)
-    return without
+    bar = bars(parameters)
+    return (
+        len(excess) == parameters.window
+        and all(value >= bar.raised for value in excess)
+        and statistics.median(excess) >= bar.spike
+    )
 
 
-def _enough(excess: Array) -> NDArray[np.bool_]:
-    whole: NDArray[np.bool_] = np.all(~np.isnan(excess), axis=0)
-    return whole
+def _enough(excess: Sequence[float], parameters: EvidenceParameters) -> bool:
+    return len(excess) == parameters.window and not any(map(math.isnan, excess))
 
 
 def _weight(values: Sequence[float]) -> tuple[int, float]:
     return len(values), statistics.median(values) if values else -math.inf
 
 
-def _values(column: Array) -> list[float]:
-    return [float(value) for value in column if not math.isnan(value)]
+def _values(excess: Sequence[float]) -> list[float]:
+    return [value for value in excess if not math.isnan(value)]
 
 
 def _confidence(values: Sequence[float], bar: float) -> float:
