@@ -28,9 +28,10 @@ def test_modules_that_are_named_exist(document: Path) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_decisions_are_numbered_without_gaps_and_half_a_page_long() -> None:
+def test_every_decision_has_a_number_of_its_own_and_is_half_a_page_long() -> None:
     decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    assert [path.name[:4] for path in decisions] == [f"{number:04}" for number in range(1, len(decisions) + 1)]
+    numbers = [int(path.name[:4]) for path in decisions]
+    assert sorted(set(numbers)) == numbers
     for path in decisions:
         text = path.read_text()
         assert all(f"\n## {part}\n" in text for part in ("Context", "Choice", "Price")), path.name
