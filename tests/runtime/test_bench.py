@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from controlplane.runtime.bench import fleet, history, jobs, writing
-from controlplane.runtime.bench.clients import Figures, figures
+from controlplane.runtime.bench.clients import Figures, Timing, figures
 from controlplane.runtime.bench.crowds import Counted
 from controlplane.runtime.bench.decisions import Path as Measured
-from controlplane.runtime.bench.decisions import Result, table
+from controlplane.runtime.bench.decisions import Result, summed_up, table
 from controlplane.runtime.bench.steady import Steady, Waits, summary
 from controlplane.runtime.bench.usage import Usage, growth
 
@@ -56,6 +56,15 @@ def result(*, p50_ms: float = 0.4, messages_per_s: float = 3_000.0, rows: int = 
 def test_percentiles_and_rates_are_of_all_round_trips() -> None:
     times = [(number + 1) / 1000 for number in reversed(range(100))]
     assert figures(1, times, seconds=4.0) == Figures(connections=1, p50_ms=51.0, p99_ms=100.0, messages_per_s=25.0)
+
+
+def test_what_a_message_costs_is_each_process_cpu_time_over_all_of_them() -> None:
+    stretches = [
+        (Timing(seconds=1.0, round_trips_s=[0.001] * 3), {"echo": 0.0002}),
+        (Timing(seconds=1.0, round_trips_s=[0.001] * 1), {"echo": 0.0006}),
+    ]
+    assert summed_up(1, stretches).cost_us == pytest.approx({"echo": 200.0})
+    assert summed_up(1, stretches).messages_per_s == 2.0
 
 
 def test_nothing_measured_is_an_error() -> None:
@@ -167,6 +176,7 @@ def test_a_short_run_counts_every_report_that_it_sent() -> None:
     document = bench("decisions", "--seconds", "0.5")
     for path in (document["path_one"], document["path_crowd"]):
         assert path["counted"]["reports_sent"] == path["counted"]["report_rows"] > 0
+        assert {"gateway", "decisions", "ingest"} < path["figures"]["cost_us"].keys()
     assert {"latency_ratio", "throughput_ratio", "echo_one", "echo_crowd", "failures"} < document.keys()
 
 

@@ -19,13 +19,15 @@ class Timing:
     """When measuring begins and ends, and what was measured; a pace at which every report follows at once."""
 
     seconds: float
-    begin: float = 0.0
+    begin: float = float("inf")
+    started: asyncio.Event = field(default_factory=asyncio.Event)
     round_trips_s: list[float] = field(default_factory=list)
     _sent: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def start(self) -> None:
         """Begin after a warm-up."""
         self.begin = time.perf_counter() + WARM_UP_S
+        self.started.set()
 
     @property
     def over(self) -> bool:
@@ -54,6 +56,8 @@ class Figures:
     p50_ms: float
     p99_ms: float
     messages_per_s: float
+    cost_us: dict[str, float] = field(default_factory=dict)
+    """CPU time per message of each process, in microseconds."""
 
 
 def percentile(values: Sequence[float], part: float) -> float:
@@ -62,8 +66,10 @@ def percentile(values: Sequence[float], part: float) -> float:
     return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
 
 
-def figures(connections: int, round_trips_s: Sequence[float], seconds: float) -> Figures:
-    """The round trips, summed up."""
+def figures(
+    connections: int, round_trips_s: Sequence[float], seconds: float, cpu_s: Mapping[str, float] | None = None
+) -> Figures:
+    """The round trips, summed up; ``cpu_s`` is what each process took for them."""
     if not round_trips_s:
         raise RuntimeError(f"no round trip of {connections} connections was completed in {seconds} s")
     return Figures(
@@ -71,6 +77,7 @@ def figures(connections: int, round_trips_s: Sequence[float], seconds: float) ->
         p50_ms=percentile(round_trips_s, 0.5) * 1000,
         p99_ms=percentile(round_trips_s, 0.99) * 1000,
         messages_per_s=len(round_trips_s) / seconds,
+        cost_us={name: spent_s / len(round_trips_s) * 1e6 for name, spent_s in (cpu_s or {}).items()},
     )
 
 
@@ -87,14 +94,12 @@ async def open_socket(url: str, headers: Mapping[str, str] | None = None) -> Cli
     )
 
 
-async def measure_echo(url: str, payload: Callable[[int], bytes], *, connections: int, seconds: float) -> list[float]:
-    """Round trips over bare echo in seconds, each connection for itself."""
-    timing = Timing(seconds=seconds)
+async def measure_echo(url: str, payload: Callable[[int], bytes], timing: Timing, *, connections: int) -> None:
+    """Round trips over bare echo, each connection for itself; ``timing`` is started once all are open."""
     async with AsyncExitStack() as stack:
         sockets = [await stack.enter_async_context(await open_socket(url)) for _ in range(connections)]
         timing.start()
         await asyncio.gather(*(_ping_pong(socket, payload, timing) for socket in sockets))
-    return timing.round_trips_s
 
 
 async def _ping_pong(socket: ClientConnection, payload: Callable[[int], bytes], timing: Timing) -> None:

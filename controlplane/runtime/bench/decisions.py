@@ -5,6 +5,7 @@ append-only file, Celery, the engine with LB-BSP, and ingest into the database, 
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from controlplane.runtime.bench.crowds import Counted, crowd
 from controlplane.runtime.bench.machines import report
 from controlplane.runtime.bench.place import Place
 from controlplane.runtime.bench.tables import counted_line
+from controlplane.runtime.bench.usage import cpu_while
 
 MOST_LATENCY: Final = 4.0
 """Bar: p50 of one worker's round trip, as a multiple of bare echo's."""
@@ -30,6 +32,9 @@ BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "narx", "samples"
 fast as real ones; to train after every 500 of them would measure torch."""
 
 TRAINED_S: Final = 60.0
+
+Stretch = tuple[Timing, Mapping[str, float]]
+"""Round trips, and the seconds of CPU of each process meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,37 +87,54 @@ class Result:
 
 def measure(place: Place) -> dict[str, Any]:
     """Measure one connection, then a crowd; the environment is that of the running control plane."""
-    return asyncio.run(_measure(place.base, place.echo, place.options.seconds)).document()
+    return asyncio.run(_measure(place)).document()
 
 
-async def _measure(base: str, echo: str, seconds: float) -> Result:
-    echo_one, path_one = await _side_by_side(base, echo, connections=1, seconds=seconds)
-    echo_crowd, path_crowd = await _side_by_side(base, echo, connections=CROWD, seconds=seconds)
+async def _measure(place: Place) -> Result:
+    echo_one, path_one = await _side_by_side(place, connections=1)
+    echo_crowd, path_crowd = await _side_by_side(place, connections=CROWD)
     return Result(echo_one=echo_one, path_one=path_one, echo_crowd=echo_crowd, path_crowd=path_crowd)
 
 
-async def _side_by_side(base: str, echo: str, *, connections: int, seconds: float) -> tuple[Figures, Path]:
+async def _side_by_side(place: Place, *, connections: int) -> tuple[Figures, Path]:
     """Echo half before and half after the full path, so that a machine that grows noisier meanwhile favours neither."""
-    before = await measure_echo(echo, _payload, connections=connections, seconds=seconds / 2)
-    path = await measure_path(base, workers=connections, seconds=seconds)
-    after = await measure_echo(echo, _payload, connections=connections, seconds=seconds / 2)
-    return figures(connections, before + after, seconds), path
+    seconds = place.options.seconds
+    before = await _echo(place, connections=connections, seconds=seconds / 2)
+    path = await measure_path(place, workers=connections)
+    after = await _echo(place, connections=connections, seconds=seconds / 2)
+    return summed_up(connections, [before, after]), path
+
+
+async def _echo(place: Place, *, connections: int, seconds: float) -> Stretch:
+    timing = Timing(seconds=seconds)
+    cpu = asyncio.create_task(cpu_while(timing, {"echo": place.echo_process}))
+    await measure_echo(place.echo, _payload, timing, connections=connections)
+    return timing, await cpu
 
 
 def _payload(number: int) -> bytes:
     return encode(report(number, number))
 
 
-async def measure_path(base: str, *, workers: int, seconds: float) -> Path:
+async def measure_path(place: Place, *, workers: int) -> Path:
     """Reports as fast as orders come."""
-    timing = Timing(seconds=seconds, begin=float("inf"))
-    async with crowd(base, timing, jobs=1, workers=workers, batching=BATCHING) as known:
+    timing = Timing(seconds=place.options.seconds)
+    async with crowd(place.base, timing, jobs=1, workers=workers, batching=BATCHING) as known:
         await known.until("the training of the predictor", known.adopted, seconds=TRAINED_S)
+        cpu = asyncio.create_task(cpu_while(timing, place.processes))
         timing.start()
         while not timing.over:
             await asyncio.sleep(0.1)
+        stretch = timing, await cpu
     assert known.counted is not None
-    return Path(figures=figures(workers, timing.round_trips_s, seconds), counted=known.counted)
+    return Path(figures=summed_up(workers, [stretch]), counted=known.counted)
+
+
+def summed_up(connections: int, stretches: Sequence[Stretch]) -> Figures:
+    """Stretches of one side as one."""
+    round_trips_s = [round_trip_s for timing, _ in stretches for round_trip_s in timing.round_trips_s]
+    cpu_s = {name: sum(cpu[name] for _, cpu in stretches) for name in stretches[0][1]}
+    return figures(connections, round_trips_s, sum(timing.seconds for timing, _ in stretches), cpu_s)
 
 
 def table(document: dict[str, Any]) -> str:
@@ -128,6 +150,16 @@ def table(document: dict[str, Any]) -> str:
         lines.append(f"{title:22}{p50:7.3f} ms{p99:7.3f} ms{rate:14,.0f}")
     lines.append(f"round trip of one worker: {document['latency_ratio']:.2f} times bare echo's (bar: at most 4)")
     lines.append(f"messages/s of 64 workers: {document['throughput_ratio']:.2f} of bare echo's (bar: at least 0.3)")
+    lines.append("CPU time per message, in microseconds, which other load on the machine hardly changes:")
+    for title, found in (
+        ("bare echo, 1", document["echo_one"]),
+        ("full path, 1", document["path_one"]["figures"]),
+        ("bare echo, 64", document["echo_crowd"]),
+        ("full path, 64", document["path_crowd"]["figures"]),
+    ):
+        cost_us = found["cost_us"]
+        each = ", ".join(f"{name} {cost:.0f}" for name, cost in cost_us.items())
+        lines.append(f"{title:22}{sum(cost_us.values()):7.0f}: {each}")
     for path in (document["path_one"], document["path_crowd"]):
         lines.append(counted_line(f"{path['figures']['connections']} workers", path["counted"]))
     return "\n".join(lines)

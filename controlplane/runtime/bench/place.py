@@ -24,6 +24,7 @@ class Place(msgspec.Struct, kw_only=True, frozen=True):
     echo: str
     processes: dict[str, int]
     """Process ids of its services."""
+    echo_process: int = 0
     options: Options
 
     def encode(self) -> str:

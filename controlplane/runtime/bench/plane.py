@@ -34,6 +34,11 @@ class Bench:
         """Ids of the control plane's processes."""
         return {service.name: service.process.pid for service in self.supervisor.services if service.name != "echo"}
 
+    @property
+    def echo_process(self) -> int:
+        """The id of the echo server's process."""
+        return next(service.process.pid for service in self.supervisor.services if service.name == "echo")
+
     def add_decisions(self) -> None:
         """Scale out: one more Celery process that decides."""
         name = f"decisions-{sum(name.startswith('decisions') for name in self.processes) + 1}"

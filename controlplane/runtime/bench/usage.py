@@ -11,6 +11,8 @@ from typing import Final
 
 import psutil
 
+from controlplane.runtime.bench.clients import Timing
+
 WORKERS: Final = "(workers)"
 SAMPLE_S: Final = 1.0
 SETTLED: Final = 0.25
@@ -60,16 +62,31 @@ class Meter:
         ]
 
 
+async def cpu_while(timing: Timing, pids: Mapping[str, int]) -> dict[str, float]:
+    """Seconds of CPU that each of these processes, and this one, takes while ``timing`` measures."""
+    processes = processes_of(pids)
+    await timing.started.wait()
+    await asyncio.sleep(max(0.0, timing.begin - time.perf_counter()))
+    before = {name: cpu_s(process) for name, process in processes.items()}
+    await asyncio.sleep(max(0.0, timing.begin + timing.seconds - time.perf_counter()))
+    return {name: cpu_s(process) - before[name] for name, process in processes.items()}
+
+
 @asynccontextmanager
 async def metered(pids: Mapping[str, int]) -> AsyncIterator[Meter]:
     """Sample these processes and this one, which plays the workers, while the block lasts."""
-    meter = Meter(processes={name: psutil.Process(pid) for name, pid in {**pids, WORKERS: os.getpid()}.items()})
+    meter = Meter(processes=processes_of(pids))
     meter.cpu_s = {name: cpu_s(process) for name, process in meter.processes.items()}
     sampling = asyncio.create_task(_sample(meter))
     try:
         yield meter
     finally:
         sampling.cancel()
+
+
+def processes_of(pids: Mapping[str, int]) -> dict[str, psutil.Process]:
+    """These and this one."""
+    return {name: psutil.Process(pid) for name, pid in {**pids, WORKERS: os.getpid()}.items()}
 
 
 def growth(samples: list[tuple[float, float]]) -> float:

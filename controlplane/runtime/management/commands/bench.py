@@ -163,7 +163,13 @@ def _document(name: str, bench: Bench, options: Options) -> dict[str, Any]:
 
 def _measure(name: str, bench: Bench, options: Options) -> dict[str, Any]:
     """Measure in a process with the settings of the measured control plane."""
-    place = Place(base=bench.base, echo=bench.echo, processes=bench.processes, options=options)
+    place = Place(
+        base=bench.base,
+        echo=bench.echo,
+        processes=bench.processes,
+        echo_process=bench.echo_process,
+        options=options,
+    )
     command = [*MANAGE, "bench", name, "--within", place.encode()]
     limit_s = 4 * options.seconds + BESIDES_S
     document: dict[str, Any] = json.loads(
