@@ -19,6 +19,10 @@ class Stage:
     began: float
     waits_s: dict[int, list[float]] = field(default_factory=dict)
 
+    def summary(self, *, workers: int) -> "Waits":
+        """What it came to so far."""
+        return summary(self.waits_s, time.perf_counter() - self.began, workers=workers)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
@@ -58,9 +62,14 @@ class Steady:
 
     async def measure(self, seconds: float, *, workers: int) -> Waits:
         """One stretch, from now on."""
-        stage = self._stage = Stage(began=time.perf_counter())
+        stage = self.begin()
         await asyncio.sleep(seconds)
-        return summary(stage.waits_s, time.perf_counter() - stage.began, workers=workers)
+        return stage.summary(workers=workers)
+
+    def begin(self) -> Stage:
+        """A stretch that begins now, and ends with the beginning of another."""
+        self._stage = Stage(began=time.perf_counter())
+        return self._stage
 
 
 def summary(waits_s: dict[int, list[float]], seconds: float, *, workers: int) -> Waits:
