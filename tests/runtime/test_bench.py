@@ -1,6 +1,5 @@
 """What the benches make of their measurements; and short runs of them, for counts and shape, not for their bars."""
 
-import asyncio
 import json
 import subprocess
 import sys
