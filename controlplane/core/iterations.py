@@ -42,8 +42,9 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
     if worker.reports > WARM_UP_REPORTS and report.samples > 0:
         seen = job.recent if free else job.observed.setdefault(report.iteration, {})
         seen[worker.index] = _observation(worker, report)
-        transfers = job.recent_transfers if free else job.transfers.setdefault(report.iteration, [])
-        transfers += placing.transfers_of(worker, report)
+        if report.exchanges:
+            transfers = job.recent_transfers if free else job.transfers.setdefault(report.iteration, [])
+            transfers += placing.transfers_of(worker, report)
     handout.on_report(handling, worker, report)
     (asynchrony if free else partial).on_report(handling, worker, report)
     complete(handling)
@@ -54,10 +55,11 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
 
 def _take_loss(handling: Handling, worker: Worker, report: IterationReport) -> bool:
     """A loss that is no number ends the job, unless its spec lets such updates be left out."""
-    found = f"the loss of {worker.title} in iteration {report.iteration} is {report.spoilt}"
     if not report.spoilt:
-        flags.close_flag(handling, worker.index, "loss", f"the loss of {worker.title} is a number again")
+        if handling.job.flags:
+            flags.close_flag(handling, worker.index, "loss", f"the loss of {worker.title} is a number again")
         return True
+    found = f"the loss of {worker.title} in iteration {report.iteration} is {report.spoilt}"
     if handling.spec.on_nan == "skip":
         evidence = {"iteration": report.iteration}
         flags.open_flag(handling, worker.index, "loss", "transient", f"{found}: its update is left out", evidence)
