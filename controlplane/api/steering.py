@@ -17,6 +17,7 @@ from controlplane.core.states import JobState
 from controlplane.jobs import selectors, services
 from controlplane.jobs.documents import check_plain
 from controlplane.jobs.models import AuditEntry, Job
+from controlplane.jobs.requests import declined
 from controlplane.jobs.validation import validated_spec
 from controlplane.policies import registry
 from controlplane.protocol.spec import Choice, SpecError, Synchronization
@@ -47,6 +48,8 @@ def job_policy(job: Job) -> JobPolicy:
     now = selectors.job_synchronization(job)
     last = accepted.first()
     asked = {} if last is None or job.is_over else last.detail
+    if last is not None and declined(job, last):
+        asked = {}
     pending = {question: choice for question, choice in asked.items() if choice != _flat(getattr(now, question))}
     return JobPolicy(synchronization=now, changes=accepted.count(), pending=pending)
 
@@ -59,11 +62,11 @@ def change_policy(*, job: Job, wanted: object, if_match: str | None, user: User)
     """
     before = job_policy(job)
     _check_seen(job, before, if_match)
-    _check_state(job, "changed", (JobState.RUNNING, JobState.PAUSED))
+    check_state(job, "changed", (JobState.RUNNING, JobState.PAUSED))
     choices = _choices(job, before.synchronization, wanted)
-    _append(job, ChangeRequested(actor=user.get_username(), choices=choices), "changed")
+    entry = append(job, ChangeRequested(actor=user.get_username(), choices=choices), "changed")
     told = {question: _flat(choice) for question, choice in choices.items()}
-    services.audit(actor=user.get_username(), action=CHANGE, subject=str(job), detail=told)
+    services.audit(actor=user.get_username(), action=CHANGE, subject=str(job), detail=told, job=job, entry=entry)
 
 
 def pause_job(*, job: Job, user: User) -> None:
@@ -72,9 +75,9 @@ def pause_job(*, job: Job, user: User) -> None:
     Raises:
         Problem: if the job does not run, or Redis does not answer.
     """
-    _check_state(job, "paused", (JobState.RUNNING,))
-    _append(job, PauseRequested(actor=user.get_username()), "paused")
-    services.audit(actor=user.get_username(), action="job-pause", subject=str(job))
+    check_state(job, "paused", (JobState.RUNNING,))
+    entry = append(job, PauseRequested(actor=user.get_username()), "paused")
+    services.audit(actor=user.get_username(), action="job-pause", subject=str(job), job=job, entry=entry)
 
 
 def resume_job(*, job: Job, user: User) -> None:
@@ -83,9 +86,9 @@ def resume_job(*, job: Job, user: User) -> None:
     Raises:
         Problem: if the job is not paused, or Redis does not answer.
     """
-    _check_state(job, "resumed", (JobState.PAUSED,))
-    _append(job, ResumeRequested(actor=user.get_username()), "resumed")
-    services.audit(actor=user.get_username(), action="job-resume", subject=str(job))
+    check_state(job, "resumed", (JobState.PAUSED,))
+    entry = append(job, ResumeRequested(actor=user.get_username()), "resumed")
+    services.audit(actor=user.get_username(), action="job-resume", subject=str(job), job=job, entry=entry)
 
 
 def promote_predictor(*, job: Job, wanted: object, user: User) -> None:
@@ -100,9 +103,11 @@ def promote_predictor(*, job: Job, wanted: object, user: User) -> None:
         allowed = f"one of those that run side by side: {', '.join(predictors)}" if predictors else "none: it has none"
         fault = FieldError(field="predictor", found=name, expected=allowed)
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"predictor: expected {allowed}", errors=[fault])
-    _check_state(job, "told which predictor to act upon", (JobState.RUNNING, JobState.PAUSED))
-    _append(job, PredictorPromoted(predictor=name, actor=user.get_username()), "told")
-    services.audit(actor=user.get_username(), action="predictor-promote", subject=str(job), detail={"predictor": name})
+    check_state(job, "told which predictor to act upon", (JobState.RUNNING, JobState.PAUSED))
+    entry = append(job, PredictorPromoted(predictor=name, actor=user.get_username()), "told")
+    told = {"predictor": name}
+    actor = user.get_username()
+    services.audit(actor=actor, action="predictor-promote", subject=str(job), detail=told, job=job, entry=entry)
 
 
 def _flat(choice: Choice) -> dict[str, Any]:
@@ -143,15 +148,21 @@ def _check_seen(job: Job, policy: JobPolicy, if_match: str | None) -> None:
         )
 
 
-def _check_state(job: Job, asked: str, allowed: tuple[JobState, ...]) -> None:
+def check_state(job: Job, asked: str, allowed: tuple[JobState, ...]) -> None:
+    """Raise a ``Problem`` unless the job is in one of these states."""
     if job.state not in allowed:
         states = " or ".join(state.value for state in allowed)
         raise Problem(HTTPStatus.CONFLICT, f"{job} is {job.state}: only one that is {states} can be {asked}")
 
 
-def _append(job: Job, event: Event, asked: str) -> None:
+def append(job: Job, event: Event, asked: str) -> str:
+    """Append a wish to the job's log; the entry's id.
+
+    Raises:
+        Problem: if the log is closed or is being recovered, or Redis does not answer.
+    """
     try:
-        append_event(job.pk, event)
+        return append_event(job.pk, event)
     except LogClosed:
         raise Problem(HTTPStatus.CONFLICT, f"{job} is over: it cannot be {asked}") from None
     except LogMissing:

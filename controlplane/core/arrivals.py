@@ -1,48 +1,63 @@
-"""Workers that come when the job is running: they count from a stated iteration on, in a generation of its own.
+"""Workers that come or leave when the job is running: from a stated iteration on, in a generation of its own.
 
-In synchronous modes that is the first iteration for which nobody has leave. Everybody else stops before it, so the
-roster changes between two iterations and each of them is made by one roster. In asynchronous modes a worker joins at
-once. Where nobody is left who counts, the servers say how far their blocks are.
+In synchronous modes that is the first iteration for which nobody has leave. Everybody stops before it, so the roster
+changes between two iterations and each of them is made by one roster. In asynchronous modes a worker joins at once,
+and leaves at its next boundary. Where nobody is left who counts, the servers say how far their blocks are.
 """
 
-from controlplane.core import changes, flags, pausing, roster, standing
+from controlplane.core import changes, flags, iterations, pausing, roster, standing
 from controlplane.core.handling import Handling
 from controlplane.core.leases import raise_to
 from controlplane.core.roster import HERE
 from controlplane.core.state import Job, Worker
-from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.states import JOB_OVER, JobState, ProcessState
 
 
 def on_hello(handling: Handling, worker: Worker) -> None:
     """A worker that does not count is here: let it in when that can be."""
     job = handling.job
-    if job.state is JobState.FINISHING or (job.stop_at is not None and job.stop_at <= _soonest(handling)):
+    if job.state is JobState.FINISHING or (job.stop_at is not None and job.stop_at <= soonest(handling)):
         return
     if job.join_at is None:
-        job.join_at = _soonest(handling)
+        job.join_at = soonest(handling)
     if _entrance(handling) is None:
         reconsider(handling)
 
 
 def admit(handling: Handling) -> None:
-    """Let those in who wait, if the time has come; called after each event while there may be some."""
+    """Let those in and out who wait, if the time has come; called after each event while there may be some."""
     job = handling.job
     if job.state in JOB_OVER or job.is_rebuilding:
         job.join_at = None
         return
-    waiting = newcomers(job)
-    if not waiting:
+    waiting, leaving = newcomers(job), leavers(job)
+    if not waiting and not leaving:
         job.join_at = None
         reconsider(handling)
         return
     first = _entrance(handling)
-    if first is not None:
-        _enter(handling, waiting, first)
+    ready = [rank for rank in leaving if handling.chosen.gate is None or _is_at_boundary(job, rank)]
+    if first is not None and (waiting or ready):
+        _turn_over(handling, waiting, ready, first)
 
 
 def newcomers(job: Job) -> list[int]:
     """Ranks of workers that are here and do not count."""
     return [rank for rank, worker in sorted(job.workers.items()) if worker.state in HERE and not job.counts(rank)]
+
+
+def leavers(job: Job) -> list[int]:
+    """Ranks of workers that count and are to leave; at the job's end all leave together."""
+    if not job.left_out or job.state is JobState.FINISHING:
+        return []
+    return [rank for rank in job.roster if rank in job.left_out]
+
+
+def _is_at_boundary(job: Job, rank: int) -> bool:
+    """Whether an asynchronous worker has finished an iteration since it was told to leave, or stands."""
+    worker = job.workers[rank]
+    at = standing.stand(worker)
+    return worker.is_held or at > job.left_out[rank].after or at >= worker.granted
 
 
 def reconsider(handling: Handling) -> None:
@@ -57,7 +72,7 @@ def reconsider(handling: Handling) -> None:
         pausing.pause(handling, "workers", reason)
     elif job.roster:
         pausing.lift(handling, "workers", f"{here} workers are here, at least {least} are needed")
-    if "limits" in job.pauses and job.roster and _limits_allow(handling, here):
+    if "limits" in job.pauses and job.roster and limits_allow(handling, here):
         pausing.lift(handling, "limits", f"{here} workers can share {_batch_of(handling, here)} samples")
 
 
@@ -78,17 +93,19 @@ def _entrance(handling: Handling) -> int | None:
     """The iteration from which newcomers count, once it has come."""
     job = handling.job
     if handling.chosen.gate is not None:
-        return _soonest(handling)
+        return soonest(handling)
     if not job.roster:
         servers = job.live_servers
         agreed = all(server.generation >= job.generation for server in servers)
         return max(server.highest for server in servers) if agreed else None
     if job.hold_sequence is not None and changes.all_stand(job):
         _take_leave_back(job)
+    if job.join_at is not None:
+        job.join_at = max(job.join_at, soonest(handling))
     return job.join_at if job.join_at is not None and job.completed >= job.join_at - 1 else None
 
 
-def _soonest(handling: Handling) -> int:
+def soonest(handling: Handling) -> int:
     """The first iteration for which nobody has leave; for an asynchronous job, the one of the slowest."""
     job = handling.job
     if handling.chosen.gate is not None:
@@ -105,7 +122,8 @@ def _take_leave_back(job: Job) -> None:
     job.join_at = furthest + 1
 
 
-def _enter(handling: Handling, ranks: list[int], first: int) -> None:
+def _turn_over(handling: Handling, ranks: list[int], leaving: list[int], first: int) -> None:
+    """Those of ``ranks`` count from ``first`` on, those who are ``leaving`` no longer."""
     job = handling.job
     job.join_at = None
     if handling.chosen.gate is None and not job.roster:
@@ -117,11 +135,27 @@ def _enter(handling: Handling, ranks: list[int], first: int) -> None:
         raise_to(worker, first - 1)
         flags.close_flag(handling, rank, "dead", f"{worker.title} counts again from iteration {first} on")
     job.all_stand = False
-    joined = ", ".join(f"w{rank}" for rank in ranks)
-    verb = "counts" if len(ranks) == 1 else "count"
-    reason = f"{joined} {verb} from iteration {first} on"
-    roster.begin_generation(handling, sorted([*job.roster, *ranks]), first_iteration=first, reason=reason)
+    told = [f"{_named(ranks)} {'counts' if len(ranks) == 1 else 'count'} from iteration {first} on"] if ranks else []
+    for rank in leaving:
+        _let_out(handling, job.workers[rank])
+        told.append(f"w{rank} {job.left_out[rank].reason}")
+    members = sorted({*job.roster, *ranks} - {*leaving})
+    roster.begin_generation(handling, members, first_iteration=first, reason="; ".join(told))
+    if leavers(job):
+        job.join_at = soonest(handling)
+    iterations.complete(handling)
     reconsider(handling)
+
+
+def _let_out(handling: Handling, worker: Worker) -> None:
+    why = handling.job.left_out[worker.index].reason
+    handling.move_process(worker, ProcessState.STOPPED, why)
+    handling.stop_process(worker, why)
+    roster.forget(handling, worker, why)
+
+
+def _named(ranks: list[int]) -> str:
+    return ", ".join(f"w{rank}" for rank in ranks)
 
 
 def _skip_to(job: Job, first: int) -> None:
@@ -141,6 +175,7 @@ def _batch_of(handling: Handling, workers: int) -> int:
     return workers * spec.usual_share if spec.elastic.global_batch == "scale" else spec.global_batch
 
 
-def _limits_allow(handling: Handling, workers: int) -> bool:
+def limits_allow(handling: Handling, workers: int) -> bool:
+    """Whether so many workers can share the samples of an iteration."""
     limits, total = handling.spec.limits, _batch_of(handling, workers)
     return workers * limits.minimum <= total and (limits.maximum is None or total <= workers * limits.maximum)

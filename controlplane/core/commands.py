@@ -290,6 +290,31 @@ class ChangePolicies(Command, frozen=True, kw_only=True, tag="change-policies"):
     """Those that changed, by question."""
 
 
+class DeclineRequest(Command, frozen=True, kw_only=True, tag="decline-request"):
+    """What a person asked for has no place now; ``reason`` says why, and nothing has changed."""
+
+    actor: str
+
+
+class LeaveOut(Command, frozen=True, kw_only=True, tag="leave-out"):
+    """A worker gets no more shares, and its process ends: at once, or before ``iteration``."""
+
+    rank: Count
+    iteration: Count | None = None
+
+
+class TakeBack(Command, frozen=True, kw_only=True, tag="take-back"):
+    """A worker that was left out, or had ended for good, is to take part again."""
+
+    rank: Count
+
+
+class DrainServer(Command, frozen=True, kw_only=True, tag="drain-server"):
+    """A server hands its blocks to the others, and ends when it holds none."""
+
+    index: Count
+
+
 class HoldWorker(Command, frozen=True, kw_only=True, tag="hold-worker"):
     """A barrier decision: this worker waits before ``iteration`` for others."""
 
@@ -366,6 +391,10 @@ AnyCommand = (
     | RaiseFlag
     | CloseFlag
     | ChangePolicies
+    | DeclineRequest
+    | LeaveOut
+    | TakeBack
+    | DrainServer
     | HoldWorker
     | CutIteration
     | NameQuorum

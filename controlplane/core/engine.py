@@ -1,8 +1,8 @@
 """The engine of one job: entries of its log in, commands out.
 
 ``handle`` is deterministic in the entries that it was given before. An event that has no place raises
-``EventRefused`` and changes nothing but the cursor; a message that its sender should not have sent is answered with
-a ``RejectMessage``.
+``EventRefused`` and changes nothing but the cursor; what a person asked for is answered with a ``DeclineRequest``
+instead, and a message that its sender should not have sent with a ``RejectMessage``.
 """
 
 from collections.abc import Callable
@@ -17,22 +17,28 @@ from controlplane.core import (
     conversation,
     deadlines,
     ending,
+    exclusion,
     incarnations,
     invariants,
     learning,
     lifecycle,
     scaling,
+    serving,
 )
 from controlplane.core.choices import Resolve
-from controlplane.core.commands import AnyCommand
+from controlplane.core.commands import AnyCommand, DeclineRequest
 from controlplane.core.events import (
+    REQUESTS,
     ChangeRequested,
     ConnectionLost,
     ControlPlaneResumed,
+    DrainRequested,
     EngineFailed,
     Entry,
     Event,
+    ExclusionRequested,
     IncarnationBegan,
+    InclusionRequested,
     JobSubmitted,
     PauseRequested,
     PredictorPromoted,
@@ -40,6 +46,7 @@ from controlplane.core.events import (
     ProcessDied,
     ResumeRequested,
     ServerHeard,
+    ServerRequested,
     SlotRefused,
     SlotsAssigned,
     StopRequested,
@@ -71,6 +78,10 @@ HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
     ChangeRequested: changes.on_change_requested,
     PauseRequested: changes.on_pause_requested,
     ResumeRequested: changes.on_resume_requested,
+    ExclusionRequested: exclusion.on_exclusion_requested,
+    InclusionRequested: exclusion.on_inclusion_requested,
+    DrainRequested: serving.on_drain_requested,
+    ServerRequested: serving.on_server_requested,
 }
 
 
@@ -110,8 +121,11 @@ class Engine:
             HANDLERS[type(event)](handling, event)
             if self._job.join_at is not None:
                 arrivals.admit(handling)
-        except EventRefused:
-            raise
+        except EventRefused as refusal:
+            if not isinstance(event, REQUESTS):
+                raise
+            handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
+            handling.give(DeclineRequest, str(refusal), actor=event.actor)
         except Exception as error:
             handling = self._give_up(entry, error)
         if isinstance(event, WorkerHeard | ServerHeard) and self._job.state is state and not handling.has_new_deadline:

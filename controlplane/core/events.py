@@ -1,5 +1,7 @@
 """What was seen: the entries of a job's log, in the past tense. The log is the truth; everything else derives."""
 
+from typing import Final
+
 from controlplane.protocol.base import Count, Name, Positive, Value
 from controlplane.protocol.messages import (
     BlocksHanded,
@@ -176,6 +178,34 @@ class ResumeRequested(Value, frozen=True, kw_only=True, tag="resume-requested"):
     actor: str
 
 
+class ExclusionRequested(Value, frozen=True, kw_only=True, tag="exclusion-requested"):
+    """Somebody asked that a worker gets no more shares, and that its process ends, until it is included again."""
+
+    actor: str
+    rank: Count
+
+
+class InclusionRequested(Value, frozen=True, kw_only=True, tag="inclusion-requested"):
+    """Somebody asked that a worker that was left out, or has ended for good, takes part again."""
+
+    actor: str
+    rank: Count
+
+
+class DrainRequested(Value, frozen=True, kw_only=True, tag="drain-requested"):
+    """Somebody asked that a worker finishes its iteration, or a server hands its blocks over, and leaves."""
+
+    actor: str
+    role: Role
+    index: Count
+
+
+class ServerRequested(Value, frozen=True, kw_only=True, tag="server-requested"):
+    """Somebody asked for one more server."""
+
+    actor: str
+
+
 Event = (
     JobSubmitted
     | SlotsAssigned
@@ -194,7 +224,24 @@ Event = (
     | ChangeRequested
     | PauseRequested
     | ResumeRequested
+    | ExclusionRequested
+    | InclusionRequested
+    | DrainRequested
+    | ServerRequested
 )
+
+REQUESTS: Final = (
+    StopRequested,
+    PredictorPromoted,
+    ChangeRequested,
+    PauseRequested,
+    ResumeRequested,
+    ExclusionRequested,
+    InclusionRequested,
+    DrainRequested,
+    ServerRequested,
+)
+"""What a person asks for, who is told where it cannot be."""
 
 
 class Entry(Value, frozen=True, kw_only=True):

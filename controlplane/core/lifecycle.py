@@ -1,6 +1,6 @@
 """A job from submission to slots to running processes, and what follows when one of them is gone."""
 
-from controlplane.core import arrivals, changes, ending, iterations, moving, revival, rollback, roster, scaling
+from controlplane.core import arrivals, departures, ending, exclusion, moving, revival, rollback, roster, scaling
 from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.events import Assignment, EngineFailed, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
 from controlplane.core.handling import EventRefused, Handling
@@ -71,6 +71,8 @@ def on_process_died(handling: Handling, event: ProcessDied) -> None:
     """A process is gone: go on without it, or end the job, or take note."""
     job = handling.job
     process = job.process(event.role, event.index)
+    if process is not None and exclusion.take_end(handling, process, event):
+        return
     if process is None or process.instance != event.instance or process.over:
         raise EventRefused(f"job {job.number}: the end of {event.instance} is reported, but it is not a live process")
     ended = _how_it_ended(event)
@@ -94,6 +96,8 @@ def lose(handling: Handling, process: Process, why: str, *, failed: bool = False
     is_back = _may_return(job, process, failed=failed) and revival.plan(handling, process, is_lost=is_lost)
     handling.move_process(process, ProcessState.DEAD, revival.told(handling, process, why))
     handling.stop_process(process, why)
+    if isinstance(process, Worker):
+        exclusion.give_slot_back(handling, process)
     if isinstance(process, Server):
         _lose_server(handling, process, why, is_back=is_back)
     elif not _can_go_on(handling, process, counted=counted):
@@ -101,8 +105,8 @@ def lose(handling: Handling, process: Process, why: str, *, failed: bool = False
         ending.end(handling, JobState.FAILED, f"{process.title} {why}{before}")
     elif job.state is JobState.STARTING or job.is_rebuilding:
         roster.begin_when_ready(handling)
-    elif counted:
-        _go_on_without(handling, process, why)
+    elif isinstance(process, Worker) and counted:
+        departures.go_on_without(handling, process, why)
 
 
 def _who_is_left(handling: Handling) -> str:
@@ -115,6 +119,8 @@ def _who_is_left(handling: Handling) -> str:
 
 
 def _may_return(job: Job, process: Process, *, failed: bool) -> bool:
+    if isinstance(process, Worker) and process.index in job.left_out:
+        return False
     if job.state is JobState.FINISHING:
         return isinstance(process, Server)
     return not (failed and job.state is JobState.STARTING)
@@ -128,15 +134,6 @@ def _can_go_on(handling: Handling, process: Process, *, counted: bool) -> bool:
         return False
     gone = 1 if counted else 0
     return arrivals.can_recover(handling, without=gone)
-
-
-def _go_on_without(handling: Handling, process: Process, why: str) -> None:
-    assert isinstance(process, Worker)
-    roster.depart(handling, process, why)
-    iterations.complete(handling)
-    arrivals.reconsider(handling)
-    changes.settle(handling)
-    ending.finish_if_all_have(handling)
 
 
 def _lose_server(handling: Handling, server: Server, why: str, *, is_back: bool) -> None:

@@ -41,6 +41,11 @@ MOVE_ARROWS: dict[MoveState, frozenset[MoveState]] = {
 
 def can_hold(server: Server) -> bool:
     """Whether blocks may be put on ``server``: it is here, has said where it listens, and is not about to leave."""
+    return is_up(server) and not server.draining
+
+
+def is_up(server: Server) -> bool:
+    """Whether it is here, has said where it listens, and was not told to end."""
     return server.state in (ProcessState.READY, ProcessState.UNREACHABLE) and server.port > 0 and not server.retiring
 
 

@@ -3,6 +3,8 @@
 A change of placement is on trial (``trials``): what it cost and what it was worth is measured and told.
 """
 
+from collections.abc import Sequence
+
 from controlplane.core import moving, releases, scaling, trials
 from controlplane.core.blocks import cut_blocks
 from controlplane.core.choices import (
@@ -45,8 +47,12 @@ def place_generation(handling: Handling) -> None:
         job.placement_version = job.plans
 
 
-def wanted_by(handling: Handling, placement: PlacementPolicy) -> tuple[list[Block], str] | None:
+def wanted_by(
+    handling: Handling, placement: PlacementPolicy, *, more: Sequence[int] = ()
+) -> tuple[list[Block], str] | None:
     """Where ``placement`` wants the blocks of a running job; None if it first wants to see how servers do.
+
+    ``more``: servers that it should take for granted.
 
     Raises:
         ValueError: if it wants other blocks than there are: a running job keeps those that it was cut into.
@@ -55,7 +61,7 @@ def wanted_by(handling: Handling, placement: PlacementPolicy) -> tuple[list[Bloc
     if isinstance(placement, Rebalancing):
         return None
     slices = [(block.start, block.stop) for block in job.blocks]
-    blocks, reason = placement.place(slices, _able(job))
+    blocks, reason = placement.place(slices, [*_able(job), *more])
     if [(block.start, block.stop) for block in blocks] != slices:
         raise ValueError(
             f"{placement.name} would cut the parameters into {len(blocks)} blocks of its own, and a running job keeps "
@@ -92,7 +98,7 @@ def review(handling: Handling, transfers: list[Transfer]) -> None:
     """One more iteration is complete: the placement is looked at."""
     policies = handling.chosen
     trials.measure(handling, transfers)
-    if policies.rebalancing is None:
+    if follow_requests(handling) or policies.rebalancing is None:
         return
     moving.introduce(handling)
     if policies.placement_state is None:
@@ -101,6 +107,34 @@ def review(handling: Handling, transfers: list[Transfer]) -> None:
         _request(handling), transfers, policies.placement_state
     )
     _carry_out(handling, decision)
+
+
+def follow_requests(handling: Handling) -> bool:
+    """Blocks leave servers that are drained and get to one that was asked for; whether a policy must wait for that."""
+    job = handling.job
+    if job.change is None and not is_ending(job):
+        emptied = scaling.emptied(job)
+        if emptied is not None:
+            moving.begin(handling, *emptied)
+        elif job.respread and _has_come(job):
+            wanted = wanted_by(handling, handling.chosen.placement)
+            reason, job.respread = job.respread, ""
+            if wanted is not None:
+                moving.begin(handling, wanted[0], f"{reason}; {wanted[1]}")
+    drained = [server.index for server in job.live_servers if server.draining]
+    scaling.retire(handling, drained, "it was drained and holds no blocks")
+    return any(block.server in drained for block in job.blocks)
+
+
+def _has_come(job: Job) -> bool:
+    """Whether a server is here that holds nothing."""
+    held = {block.server for block in job.blocks}
+    return any(moving.can_hold(server) and server.index not in held for server in job.live_servers)
+
+
+def is_ending(job: Job) -> bool:
+    """Whether the end is too near for blocks to move."""
+    return job.stop_at is not None and job.completed + 2 >= job.stop_at
 
 
 def _request(handling: Handling) -> PlacementRequest:
@@ -118,7 +152,7 @@ def _request(handling: Handling) -> PlacementRequest:
 
 def _carry_out(handling: Handling, decision: PlacementDecision) -> None:
     job = handling.job
-    if job.stop_at is not None and job.completed + 2 >= job.stop_at:
+    if is_ending(job):
         return
     if decision.blocks is not None and job.change is None:
         moving.begin(handling, decision.blocks, decision.reason, now_s=decision.now_s, predicted_s=decision.predicted_s)

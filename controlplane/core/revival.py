@@ -138,6 +138,7 @@ def start(handling: Handling, assignment: Assignment) -> None:
     )
     if isinstance(process, Server) and assignment.index in job.servers:
         process.tensor_sizes = job.servers[assignment.index].tensor_sizes
+        process.draining = job.servers[assignment.index].draining
     handling.add_process(process)
     again = f", restart {revival.number} of {handling.spec.elastic.restarts}" if revival else ""
     reason = f"{title} goes to slot {assignment.slot} of agent {assignment.agent}{again}"

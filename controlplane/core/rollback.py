@@ -7,7 +7,7 @@ and updates of the old lives are stale. Iterations after the checkpoint are done
 from controlplane.core import ending, pausing, revival
 from controlplane.core.commands import RollBack
 from controlplane.core.handling import Handling
-from controlplane.core.state import Checkpoint, Job, Revival
+from controlplane.core.state import Checkpoint, Job, Revival, Worker
 from controlplane.core.states import JobState, ProcessState
 from controlplane.protocol.checkpoints import Restore
 
@@ -41,6 +41,8 @@ def go_back(handling: Handling, target: Checkpoint, lost: str) -> None:
     for process in job.live_processes:
         handling.move_process(process, ProcessState.STOPPED, "it begins anew from the checkpoint")
         handling.stop_process(process, reason)
+        if isinstance(process, Worker) and process.index in job.left_out:
+            continue
         if process.agent in job.away:
             job.revivals[process.title] = Revival(number=0, due_ms=handling.now_ms, wants_slot=True)
             handling.tell_process(process, "waits for a free slot")

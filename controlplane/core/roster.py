@@ -167,17 +167,24 @@ def _resize(handling: Handling, first_iteration: int) -> None:
 
 
 def depart(handling: Handling, worker: Worker, why: str) -> None:
-    """A counting worker is dead: the others, if there are any, go on without it in a new generation."""
+    """A counting worker is gone: the others, if there are any, go on without it in a new generation."""
+    job = handling.job
+    forget(handling, worker, why)
+    left = [rank for rank in job.roster if rank != worker.index]
+    first = min((standing.stand(job.workers[rank]) for rank in left), default=job.completed) + 1
+    begin_generation(handling, left, first_iteration=first, reason=f"{worker.title} {why}")
+
+
+def forget(handling: Handling, worker: Worker, why: str) -> None:
+    """Nothing is expected of a worker any more that counted until now; a generation without it follows."""
     job = handling.job
     flags.close_all(handling, f"{worker.title} {why}", rank=worker.index)
-    flags.open_flag(handling, worker.index, "dead", "lasting", f"{worker.title} {why}", {"iteration": worker.done})
+    if worker.state is ProcessState.DEAD:
+        flags.open_flag(handling, worker.index, "dead", "lasting", f"{worker.title} {why}", {"iteration": worker.done})
     for observed in (*job.observed.values(), job.recent):
         observed.pop(worker.index, None)
     leases.drop_after(job, worker, worker.done)
     job.passed.pop(worker.index, None)
-    left = [rank for rank in job.roster if rank != worker.index]
-    first = min((standing.stand(job.workers[rank]) for rank in left), default=job.completed) + 1
-    begin_generation(handling, left, first_iteration=first, reason=f"{worker.title} {why}")
 
 
 def _even_split(total: int, ranks: list[int]) -> dict[int, int]:

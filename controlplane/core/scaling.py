@@ -9,12 +9,15 @@ and its slot given back. Workers train on through all of it; what moving the blo
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from controlplane.core import moving
 from controlplane.core.commands import MoveJob, ReleaseSlot, RequestSlot
 from controlplane.core.events import Assignment, SlotRefused
 from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Job, Server, SlotRequest
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.protocol.orders import Block
 
 ANSWER_MS: Final = 10_000
 """A request that nobody has answered for so long was lost."""
@@ -23,12 +26,12 @@ ASK_AGAIN_MS: Final = 30_000
 """How long a refusal holds: slots may be given back meanwhile."""
 
 
-def spare(handling: Handling) -> int:
-    """How many more servers could be asked for now."""
+def spare(handling: Handling, *, insist: bool = False) -> int:
+    """How many more servers could be asked for now; who insists does not mind that there was no slot lately."""
     job = handling.job
     if job.request is not None and handling.now_ms - job.request.asked_ms >= ANSWER_MS:
         job.request = None
-    return 1 if job.request is None and handling.now_ms >= job.ask_again_ms else 0
+    return 1 if job.request is None and (insist or handling.now_ms >= job.ask_again_ms) else 0
 
 
 def underway(job: Job) -> int:
@@ -58,9 +61,10 @@ def on_slot_refused(handling: Handling, event: SlotRefused) -> None:
     """There is none: the job goes on with the servers that it has."""
     job = handling.job
     request = job.request
-    if request is None or (event.role, event.index) != ("server", request.index):
+    waited = request is not None and (event.role, event.index) == ("server", request.index)
+    if not waited or job.state in JOB_OVER:
         raise EventRefused(f"job {job.number}: a slot for {event.role} {event.index} is refused that nobody waits for")
-    job.request = None
+    job.request, job.respread = None, ""
     job.ask_again_ms = handling.now_ms + ASK_AGAIN_MS
     handling.give(
         MoveJob,
@@ -78,10 +82,29 @@ def retire(handling: Handling, indices: Sequence[int], reason: str) -> None:
         held |= {block.server for block in job.change.blocks}
     for index in indices:
         server = job.servers[index]
-        if index in held or not moving.can_hold(server):
+        if index in held or not moving.is_up(server):
             continue
         server.retiring = True
         handling.stop_process(server, reason)
+
+
+def emptied(job: Job) -> tuple[list[Block], str] | None:
+    """Where the blocks of drained servers go: the largest first, each to the one that holds least. None: nowhere."""
+    drained = {server.index for server in job.live_servers if server.draining}
+    there = dict.fromkeys((server.index for server in job.live_servers if moving.can_hold(server)), 0)
+    leaving = [block for block in job.blocks if block.server in drained]
+    if not leaving or not there:
+        return None
+    for block in job.blocks:
+        if block.server in there:
+            there[block.server] += block.stop - block.start
+    placed = {}
+    for block in sorted(leaving, key=lambda block: (block.start - block.stop, block.index)):
+        server = min(there, key=lambda index: (there[index], index))
+        there[server] += block.stop - block.start
+        placed[block.index] = msgspec.structs.replace(block, server=server)
+    named = ", ".join(f"s{index}" for index in sorted(drained))
+    return [placed.get(block.index, block) for block in job.blocks], f"{named} is drained: the others take its blocks"
 
 
 def let_go(handling: Handling, server: Server, why: str) -> bool:

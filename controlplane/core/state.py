@@ -95,6 +95,8 @@ class Server(Process, kw_only=True):
     tensor_sizes: list[int] = []
     retiring: bool = False
     """It was told to end, since it holds nothing any more."""
+    draining: bool = False
+    """It gets no blocks any more, hands over those that it has, and is then to end."""
     generation: int = -1
     """The one that it follows, by its last report."""
     found: list[FoundCheckpoint] = []
@@ -102,6 +104,17 @@ class Server(Process, kw_only=True):
     """Checkpoints that the job could start from, and why not from others."""
     highest: int = 0
     """The highest version of its blocks, by its last report."""
+
+
+class LeftOut(msgspec.Struct, kw_only=True):
+    """A worker that somebody left out; while it still counts, it is about to leave."""
+
+    reason: str
+    """As the end of a sentence that begins with its name: "excluded by ada"."""
+    after: int = -1
+    """The last iteration that it had done when this was asked."""
+    returns_slot: bool = False
+    """Its slot is to be given back when its process has ended."""
 
 
 class BlockMove(msgspec.Struct, kw_only=True):
@@ -201,7 +214,11 @@ class Job(msgspec.Struct, kw_only=True):
     restarts: dict[str, int] = {}
     """How often each was started again, by title."""
     join_at: int | None = None
-    """Workers wait to join; in synchronous modes, before this iteration."""
+    """Workers wait to join or to leave; in synchronous modes, before this iteration."""
+    left_out: dict[int, LeftOut] = {}
+    """Workers that are not to take part, by rank."""
+    respread: str = ""
+    """Why the blocks are to be laid over the servers anew, once one that was asked for is here; "": they are not."""
     pauses: dict[str, str] = {}
     """Why the job is paused: each cause with its reason. It goes on when there is none."""
     checkpoints: list[Checkpoint] = []

@@ -158,6 +158,26 @@ class Flag(models.Model):
         return "job" if self.subject == "job" else f"{self.subject[:1]}{self.rank}"
 
 
+class FlagNote(models.Model):
+    """What a person said about a flag: seen, or not to be told of such findings until then.
+
+    The finding itself stays as the engine has it; a mute also holds for a later flag of that kind on the same subject.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="flag_notes")
+    key = models.CharField(max_length=100)
+    subject = models.CharField(max_length=6)
+    rank = models.PositiveIntegerField()
+    kind = models.CharField(max_length=20)
+    actor = models.CharField(max_length=150)
+    at = models.DateTimeField(auto_now=True)
+    muted_until = models.DateTimeField(null=True)
+    """Null: it was only acknowledged."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "key"], name="one_note_per_flag")]
+
+
 class AuditEntry(models.Model):
     """What a person or a program asked of the control plane."""
 
@@ -166,3 +186,6 @@ class AuditEntry(models.Model):
     action = models.CharField(max_length=40)
     subject = models.CharField(max_length=100)
     detail = models.JSONField(default=dict)
+    job = models.ForeignKey(Job, null=True, on_delete=models.SET_NULL, related_name="requests")
+    entry = models.CharField(max_length=40, default="", blank=True)
+    """Of what was asked of a job's engine: the entry of its log, which its decisions name as their cause."""

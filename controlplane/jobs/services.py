@@ -55,6 +55,15 @@ def job_model_saved(*, job_id: int, path: Path) -> None:
     Job.objects.filter(pk=job_id).update(model_path=str(path), model_bytes=path.stat().st_size)
 
 
-def audit(*, actor: str, action: str, subject: str, detail: Mapping[str, Any] | None = None) -> AuditEntry:
-    """Keep who asked for what."""
-    return AuditEntry.objects.create(actor=actor[:150], action=action, subject=subject[:100], detail=dict(detail or {}))
+def audit(
+    *,
+    actor: str,
+    action: str,
+    subject: str,
+    detail: Mapping[str, Any] | None = None,
+    job: Job | None = None,
+    entry: str = "",
+) -> AuditEntry:
+    """Keep who asked for what; ``entry`` is that of the job's log, where its engine is to answer."""
+    fields = {"actor": actor[:150], "action": action, "subject": subject[:100], "detail": dict(detail or {})}
+    return AuditEntry.objects.create(**fields, job=job, entry=entry)

@@ -26,6 +26,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         *("move-job", "set-roster", "set-placement", "move-blocks", "abandon-move", "measure-placement"),
         *("raise-flag", "close-flag", "begin-incarnation", "roll-back", "skip-checkpoint"),
         *("change-policies", "adopt-predictor", "note-micro-batch", "partition-data", "move-splits"),
+        *("decline-request", "leave-out", "take-back", "drain-server"),
     ),
     "shares": ("set-shares",),
     "placement": (
@@ -35,6 +36,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "data": ("partition-data", "move-splits"),
     "barrier": ("hold-worker", "cut-iteration", "name-quorum", "note-micro-batch"),
     "predictors": ("train-predictor", "score-predictors", "adopt-predictor"),
+    "operators": ("change-policies", "leave-out", "take-back", "drain-server", "decline-request"),
     "flags": ("raise-flag", "close-flag"),
     "recovery": ("roll-back", "keep-checkpoint", "skip-checkpoint", "begin-incarnation"),
     "processes": ("start-process", "stop-process", "move-process", "release-slots"),

@@ -131,6 +131,23 @@ def _policies(payload: Payload) -> str:
     return f"from iteration {payload.get('first_iteration', '?')} on: {news or 'the same policies'}"
 
 
+def _decline(payload: Payload) -> str:
+    return f"what {payload.get('actor', '?')} asked for is declined"
+
+
+def _leave_out(payload: Payload) -> str:
+    iteration = payload.get("iteration")
+    return f"w{payload.get('rank', '?')} is left out" + ("" if iteration is None else f" before iteration {iteration}")
+
+
+def _take_back(payload: Payload) -> str:
+    return f"w{payload.get('rank', '?')} is taken back"
+
+
+def _drain_server(payload: Payload) -> str:
+    return f"s{payload.get('index', '?')} is drained"
+
+
 def _choice(choice: Payload) -> str:
     """A policy with what was set of it: ``ssp (staleness 3)``."""
     settings = ", ".join(f"{name} {_setting(value)}" for name, value in choice.get("parameters", {}).items())
@@ -240,6 +257,10 @@ PHRASES: dict[str, Callable[[Payload], str]] = {
     "raise-flag": _raise_flag,
     "close-flag": _close_flag,
     "change-policies": _policies,
+    "decline-request": _decline,
+    "leave-out": _leave_out,
+    "take-back": _take_back,
+    "drain-server": _drain_server,
     "hold-worker": _hold,
     "cut-iteration": _cut,
     "name-quorum": _quorum,

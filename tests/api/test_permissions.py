@@ -24,6 +24,7 @@ READS = (
     "jobs/{job}/logs/text",
     "jobs/{job}/placement",
     "jobs/{job}/policy",
+    "jobs/{job}/requests",
     "jobs/{job}/figures/batch-size",
     "jobs/{job}/trace",
     "jobs/{job}/report",
@@ -46,6 +47,13 @@ WRITES = {
     "POST jobs/{job}/actions/pause": Role.OPERATOR,
     "POST jobs/{job}/actions/resume": Role.OPERATOR,
     "POST jobs/{job}/actions/promote": Role.OPERATOR,
+    "POST jobs/{job}/workers/0/actions/exclude": Role.OPERATOR,
+    "POST jobs/{job}/workers/0/actions/include": Role.OPERATOR,
+    "POST jobs/{job}/workers/0/actions/drain": Role.OPERATOR,
+    "POST jobs/{job}/servers/actions/add": Role.OPERATOR,
+    "POST jobs/{job}/servers/0/actions/drain": Role.OPERATOR,
+    "POST jobs/{job}/flags/nothere/actions/acknowledge": Role.OPERATOR,
+    "POST jobs/{job}/flags/nothere/actions/mute": Role.OPERATOR,
     "PATCH jobs/{job}/policy": Role.OPERATOR,
     "POST simulations": Role.OPERATOR,
     "POST simulations/{simulation}/actions/cancel": Role.OPERATOR,
@@ -111,6 +119,9 @@ def test_every_address_of_the_api_is_in_these_tables() -> None:
     listed = {
         p.replace("figures/batch-size", "figures/<slug:name>")
         .replace("comparisons/learning", "comparisons/<slug:name>")
+        .replace("workers/0", "workers/<int:rank>")
+        .replace("servers/0", "servers/<int:index>")
+        .replace("flags/nothere", "flags/<str:key>")
         .replace("tokens/nothere", "tokens/<slug:key>")
         for p in listed
     }

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.core.commands import AnyCommand, IssueOrders, IssueServerOrders, MoveJob, RejectMessage
+from controlplane.core.commands import AnyCommand, IssueOrders, IssueServerOrders, MoveJob, RejectMessage, StopProcess
 from controlplane.core.engine import Engine
 from controlplane.core.events import Entry, Event, ProcessDied, TimePassed, WorkerHeard
 from controlplane.core.states import JOB_OVER
@@ -129,6 +129,8 @@ class Motion:
             assert not isinstance(command, RejectMessage), command.reason
             if isinstance(command, IssueOrders):
                 self.at(DELAY_MS, lambda c=command: self._hear(c.rank, c.orders))
+            elif isinstance(command, StopProcess) and command.role == "worker":
+                self.machines[command.index].dead = True
             elif isinstance(command, IssueServerOrders):
                 self.at(DELAY_MS, lambda c=command: self._serve(c.orders))
         due = self.engine.deadline_ms

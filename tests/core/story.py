@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from controlplane.core.commands import AnyCommand, IssueOrders, SetRoster, StartProcess
+from controlplane.core.commands import AnyCommand, DeclineRequest, IssueOrders, SetRoster, StartProcess
 from controlplane.core.engine import Engine
 from controlplane.core.events import (
     Assignment,
@@ -77,6 +77,12 @@ class Story:
             elif isinstance(command, IssueOrders):
                 self.orders[command.rank] = command.orders
         return commands
+
+    def declined(self, event: Event) -> str:
+        """Why what a person asks for has no place."""
+        (answer,) = self.see(event)
+        assert isinstance(answer, DeclineRequest), answer
+        return answer.reason
 
     def given(self, kind: type[CommandT]) -> list[CommandT]:
         """Every command of that kind so far."""

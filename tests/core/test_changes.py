@@ -4,7 +4,6 @@ import pytest
 
 from controlplane.core.commands import ChangePolicies, IssueOrders, IssueServerOrders, MoveJob, SetRoster, SetShares
 from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
-from controlplane.core.handling import EventRefused
 from controlplane.protocol.messages import Held
 from controlplane.protocol.spec import Choice
 from tests.core.motion import Motion
@@ -150,16 +149,15 @@ def test_change_before_the_start_holds_from_the_first_iteration(story):
 def test_what_cannot_be_done_is_refused_and_changes_nothing(story, event, sentence):
     told = story().running()
     before = told.engine.snapshot()
-    with pytest.raises(EventRefused, match=sentence):
-        told.see(event)
+    assert sentence in told.declined(event)
     assert told.engine.snapshot() == before.replace(told.entries[-2].id.encode(), told.entries[-1].id.encode())
 
 
 def test_change_after_the_last_iteration_is_refused(story):
     told = story(stop={"iterations": 5}).running()
     told.iterate(4, speeds=dict.fromkeys(range(4), 1000.0))
-    with pytest.raises(EventRefused, match="would begin with iteration 5, but it ends before iteration 5"):
-        told.see(change(barrier="asp"))
+    reason = told.declined(change(barrier="asp"))
+    assert "would begin with iteration 5, but it ends before iteration 5" in reason
 
 
 def test_paused_job_holds_every_worker_at_its_next_boundary_and_goes_on():

@@ -11,8 +11,13 @@ from controlplane.core.events import (
     ChangeRequested,
     ConnectionLost,
     ControlPlaneResumed,
+    DrainRequested,
+    ExclusionRequested,
+    InclusionRequested,
     PauseRequested,
     ResumeRequested,
+    ServerRequested,
+    SlotRefused,
     SlotsAssigned,
     StopRequested,
 )
@@ -152,6 +157,21 @@ class AnyStory(RuleBasedStateMachine):
     @rule(goes_on=st.booleans())
     def pause_or_resume(self, goes_on):
         self.tell(self.story.see, ResumeRequested(actor="ada") if goes_on else PauseRequested(actor="ada"))
+
+    @rule(rank=ranks, wish=st.sampled_from([ExclusionRequested, InclusionRequested]))
+    def leave_out_or_take_back(self, rank, wish):
+        self.tell(self.story.see, wish(actor="ada", rank=rank))
+
+    @rule(role=st.sampled_from(["worker", "server"]), index=ranks)
+    def drain(self, role, index):
+        self.tell(self.story.see, DrainRequested(actor="ada", role=role, index=index))
+
+    @rule(granted=st.booleans())
+    def ask_for_a_server(self, granted):
+        self.tell(self.story.see, ServerRequested(actor="ada"))
+        request = self.story.engine._job.request
+        if request is not None and not granted:
+            self.tell(self.story.see, SlotRefused(role="server", index=request.index, reason="none is free"))
 
     @rule(rank=ranks, status=st.sampled_from([0, 1, -9]), lost=st.booleans())
     def kill(self, rank, status, lost):

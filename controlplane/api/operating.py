@@ -1,0 +1,123 @@
+"""What a request asks about one worker, server or flag of a running job.
+
+What can be known from the rows is refused at once; the rest the engine answers, as a decision about the same entry.
+"""
+
+from http import HTTPStatus
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from controlplane.api.problems import Problem
+from controlplane.api.steering import append, check_state
+from controlplane.core.events import (
+    DrainRequested,
+    Event,
+    ExclusionRequested,
+    InclusionRequested,
+    ServerRequested,
+)
+from controlplane.core.states import JobState
+from controlplane.jobs import flag_notes, requests, services
+from controlplane.jobs.models import Flag, Job, Process
+from controlplane.protocol.spec import parse_spec
+
+LIVE = (JobState.RUNNING, JobState.PAUSED)
+
+
+def exclude_worker(*, job: Job, rank: int, user: User) -> requests.Request:
+    """Ask that a worker gets no more shares and ends, until it is included again.
+
+    Raises:
+        Problem: if the job does not run, has no such worker or no other one, or Redis does not answer.
+    """
+    _check_worker(job, rank, leaves=True)
+    return _ask(job, user, "worker-exclude", f"w{rank}", ExclusionRequested(actor=user.get_username(), rank=rank))
+
+
+def include_worker(*, job: Job, rank: int, user: User) -> requests.Request:
+    """Ask that a worker takes part again.
+
+    Raises:
+        Problem: as above.
+    """
+    _check_worker(job, rank)
+    return _ask(job, user, "worker-include", f"w{rank}", InclusionRequested(actor=user.get_username(), rank=rank))
+
+
+def drain_worker(*, job: Job, rank: int, user: User) -> requests.Request:
+    """Ask that a worker finishes its iteration and leaves.
+
+    Raises:
+        Problem: as above.
+    """
+    _check_worker(job, rank, leaves=True)
+    event = DrainRequested(actor=user.get_username(), role="worker", index=rank)
+    return _ask(job, user, "worker-drain", f"w{rank}", event)
+
+
+def add_server(*, job: Job, user: User) -> requests.Request:
+    """Ask for one more server.
+
+    Raises:
+        Problem: if the job does not run or has no servers at all, or Redis does not answer.
+    """
+    _check_servers(job)
+    return _ask(job, user, "server-add", "", ServerRequested(actor=user.get_username()))
+
+
+def drain_server(*, job: Job, index: int, user: User) -> requests.Request:
+    """Ask that a server hands its blocks over and leaves.
+
+    Raises:
+        Problem: as above, or if there is no such server.
+    """
+    _check_servers(job)
+    if not Process.objects.filter(job=job, role="server", index=index, ended_at=None).exists():
+        raise Problem(HTTPStatus.NOT_FOUND, f"{job} has no server s{index} now")
+    event = DrainRequested(actor=user.get_username(), role="server", index=index)
+    return _ask(job, user, "server-drain", f"s{index}", event)
+
+
+def acknowledge_flag(*, flag: Flag, user: User) -> None:
+    """Note that somebody has seen it."""
+    flag_notes.flag_acknowledge(flag=flag, actor=user.get_username())
+    _audit_flag(flag, user, "flag-acknowledge", {})
+
+
+def mute_flag(*, flag: Flag, minutes: int, user: User) -> None:
+    """Tell nobody of such findings about its subject for so long; 0: from now on again."""
+    until = flag_notes.mute_end(timezone.now(), minutes) if minutes else None
+    flag_notes.flag_mute(flag=flag, actor=user.get_username(), until=until)
+    detail = {"until": until.isoformat(timespec="seconds")} if until else {}
+    _audit_flag(flag, user, "flag-mute" if until else "flag-unmute", detail)
+
+
+def _audit_flag(flag: Flag, user: User, action: str, detail: dict[str, str]) -> None:
+    told = {"flag": flag.key, "about": flag.title, **detail}
+    services.audit(actor=user.get_username(), action=action, subject=str(flag.job), detail=told, job=flag.job)
+
+
+def _ask(job: Job, user: User, action: str, process: str, event: Event) -> requests.Request:
+    entry = append(job, event, f"asked to {action.replace('-', ' ')}")
+    detail = {"process": process} if process else {}
+    services.audit(actor=user.get_username(), action=action, subject=str(job), detail=detail, job=job, entry=entry)
+    return requests.job_requests(job, most=1)[0]
+
+
+def _check_worker(job: Job, rank: int, *, leaves: bool = False) -> None:
+    check_state(job, "told which workers take part", LIVE)
+    spec = parse_spec(job.spec)
+    if rank >= spec.workers:
+        raise Problem(HTTPStatus.NOT_FOUND, f"{job} has no worker w{rank}: it has w0 to w{spec.workers - 1}")
+    least = spec.elastic.minimum_workers or 1
+    if leaves and spec.workers - 1 < least:
+        raise Problem(HTTPStatus.CONFLICT, f"{job} needs at least {least} of its {spec.workers} workers")
+
+
+def _check_servers(job: Job) -> None:
+    if parse_spec(job.spec).reduces:
+        raise Problem(
+            HTTPStatus.CONFLICT, f"{job} is an all-reduce job: it has no servers, workers hold the parameters"
+        )
+    check_state(job, "told which servers to have", (JobState.RUNNING,))

@@ -1,0 +1,113 @@
+"""What operators ask about one worker, server or flag of a job, and what came of it."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.api import operating
+from controlplane.api.schema import problem_responses
+from controlplane.api.serializers import FlagRow, MuteRequest, RequestRow
+from controlplane.api.views.base import user_of
+from controlplane.jobs.models import Flag, Job
+from controlplane.jobs.requests import job_requests
+from controlplane.jobs.roles import Role
+
+ASKED: dict[Any, Any] = {202: RequestRow, **problem_responses(409, 503)}
+
+
+class JobRequestsView(APIView):
+    """What people asked of a job's engine."""
+
+    @extend_schema(responses=RequestRow(many=True))
+    def get(self, request: Request, pk: int) -> Response:
+        """The last requests, the latest first: pending, under way, done, or declined with the reason."""
+        return Response(RequestRow(job_requests(get_object_or_404(Job, pk=pk)), many=True).data)
+
+
+class WorkerView(APIView):
+    """Something that is asked about one worker."""
+
+    write_role = Role.OPERATOR
+    ask: ClassVar[Callable[..., Any]]
+
+    @extend_schema(request=None, responses=ASKED)
+    def post(self, request: Request, pk: int, rank: int) -> Response:
+        """Ask for it; the engine answers with a decision, which the job's requests show."""
+        job = get_object_or_404(Job, pk=pk)
+        return Response(RequestRow(type(self).ask(job=job, rank=rank, user=user_of(request))).data, status=202)
+
+
+class WorkerExcludeView(WorkerView):
+    """No more shares, and the end of its process, until it is included."""
+
+    ask = staticmethod(operating.exclude_worker)
+
+
+class WorkerIncludeView(WorkerView):
+    """It takes part again."""
+
+    ask = staticmethod(operating.include_worker)
+
+
+class WorkerDrainView(WorkerView):
+    """It finishes its iteration and leaves."""
+
+    ask = staticmethod(operating.drain_worker)
+
+
+class ServerAddView(APIView):
+    """One more server."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=None, responses=ASKED)
+    def post(self, request: Request, pk: int) -> Response:
+        """Ask for it; blocks get there as the placement policy says."""
+        job = get_object_or_404(Job, pk=pk)
+        return Response(RequestRow(operating.add_server(job=job, user=user_of(request))).data, status=202)
+
+
+class ServerDrainView(APIView):
+    """One server less."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=None, responses=ASKED)
+    def post(self, request: Request, pk: int, index: int) -> Response:
+        """Ask that it hands its blocks to the others and ends."""
+        job = get_object_or_404(Job, pk=pk)
+        asked = operating.drain_server(job=job, index=index, user=user_of(request))
+        return Response(RequestRow(asked).data, status=202)
+
+
+class FlagAcknowledgeView(APIView):
+    """Somebody has seen a flag."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=None, responses=FlagRow)
+    def post(self, request: Request, pk: int, key: str) -> Response:
+        """Note that you have seen it."""
+        flag = get_object_or_404(Flag, job_id=pk, key=key)
+        operating.acknowledge_flag(flag=flag, user=user_of(request))
+        return Response(FlagRow(flag).data)
+
+
+class FlagMuteView(APIView):
+    """Nobody is told of such findings for a while."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=MuteRequest, responses=FlagRow)
+    def post(self, request: Request, pk: int, key: str) -> Response:
+        """Mute it, and later ones of its kind on the same subject, for so many minutes; 0 ends a mute."""
+        flag = get_object_or_404(Flag, job_id=pk, key=key)
+        wanted = MuteRequest(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        operating.mute_flag(flag=flag, minutes=wanted.validated_data["minutes"], user=user_of(request))
+        return Response(FlagRow(flag).data)

@@ -1,0 +1,66 @@
+"""What people say about flags: seen, or not to be told for a while. The finding itself stays the engine's."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from controlplane.jobs.models import Flag, FlagNote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Who said so, when, and until when nobody wants to be told; None: it was only acknowledged."""
+
+    actor: str
+    at: datetime
+    muted_until: datetime | None
+
+
+def flag_acknowledge(*, flag: Flag, actor: str) -> None:
+    """Somebody has seen it; a mute that holds stays."""
+    FlagNote.objects.update_or_create(job=flag.job, key=flag.key, defaults=_about(flag, actor))
+
+
+def flag_mute(*, flag: Flag, actor: str, until: datetime | None) -> None:
+    """Nobody is to be told of such findings about its subject until then; None: from now on again."""
+    if until is None:
+        same = {"job": flag.job, "subject": flag.subject, "rank": flag.rank, "kind": flag.kind}
+        FlagNote.objects.filter(**same).update(muted_until=None)
+        return
+    FlagNote.objects.update_or_create(job=flag.job, key=flag.key, defaults=_about(flag, actor) | {"muted_until": until})
+
+
+def notes_on(flags: Iterable[Flag], now: datetime) -> dict[int, Note]:
+    """By the flag's primary key: the mute that holds for it, else who acknowledged it."""
+    rows = list(flags)
+    found = FlagNote.objects.filter(job__in={flag.job_id for flag in rows}).order_by("at")
+    by_key: dict[tuple[int, str], FlagNote] = {}
+    mutes: dict[tuple[int, str, int, str], FlagNote] = {}
+    for each in found:
+        by_key[each.job_id, each.key] = each
+        if each.muted_until is not None and each.muted_until > now:
+            mutes[each.job_id, each.subject, each.rank, each.kind] = each
+    notes: dict[int, Note] = {}
+    for flag in rows:
+        mute = mutes.get((flag.job_id, flag.subject, flag.rank, flag.kind))
+        seen = by_key.get((flag.job_id, flag.key))
+        note = mute or seen
+        if note is not None:
+            notes[flag.pk] = Note(actor=note.actor, at=note.at, muted_until=mute.muted_until if mute else None)
+    return notes
+
+
+def unnoted(flags: Iterable[Flag], now: datetime) -> list[Flag]:
+    """Those that still ask for somebody's attention."""
+    rows = list(flags)
+    noted = notes_on(rows, now)
+    return [flag for flag in rows if flag.pk not in noted]
+
+
+def mute_end(now: datetime, minutes: int) -> datetime:
+    """When a mute of so many minutes ends."""
+    return now + timedelta(minutes=minutes)
+
+
+def _about(flag: Flag, actor: str) -> dict[str, object]:
+    return {"subject": flag.subject, "rank": flag.rank, "kind": flag.kind, "actor": actor[:150]}

@@ -1,0 +1,146 @@
+"""Reads what people asked of a job's engine, and what came of it.
+
+A request is an audit entry that names the log's entry; the engine's decisions name the same entry as their cause. So
+nothing is kept twice: a request is pending until a decision answers it, and done when its effect is there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from controlplane.core.states import PROCESS_OVER, ProcessState
+from controlplane.jobs.models import AuditEntry, Decision, Job, Process
+
+SHOWN: Final = 20
+DECLINE: Final = "decline-request"
+
+
+class Stage(StrEnum):
+    """How far a request is."""
+
+    PENDING = "pending"
+    """The engine has not answered it yet."""
+    UNDER_WAY = "under way"
+    """It was accepted, and takes effect at a boundary that has not come."""
+    DONE = "done"
+    DECLINED = "declined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One thing that somebody asked for."""
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    about: str
+    """``w3`` or ``s1``; empty where it is about the whole job."""
+    detail: dict[str, Any]
+    stage: Stage
+    reason: str
+    """The engine's sentence; empty while it is pending."""
+
+
+def job_requests(job: Job, *, since: datetime | None = None, most: int = SHOWN) -> list[Request]:
+    """What was asked of the job's engine, the latest first."""
+    rows = AuditEntry.objects.filter(job=job).exclude(entry="").order_by("-id")
+    asked = list((rows if since is None else rows.filter(at__gte=since))[:most])
+    answers: dict[str, Decision] = {}
+    found = Decision.objects.filter(job=job, cause__in=[row.entry for row in asked])
+    for decision in found.order_by("-incarnation", "-sequence"):
+        answers[decision.cause] = decision
+    return [_request(job, row, answers.get(row.entry)) for row in asked]
+
+
+def open_requests(job: Job, now: datetime, *, shown_for: timedelta = timedelta(minutes=2)) -> list[Request]:
+    """Those that have no effect yet, and for a while those that were declined."""
+    if job.is_over:
+        return []
+    found = job_requests(job)
+    return [
+        each
+        for each in found
+        if each.stage in (Stage.PENDING, Stage.UNDER_WAY)
+        or (each.stage is Stage.DECLINED and now - each.at < shown_for)
+    ]
+
+
+def declined(job: Job, asked: AuditEntry) -> bool:
+    """Whether the engine has said no to it."""
+    return bool(asked.entry) and Decision.objects.filter(job=job, kind=DECLINE, cause=asked.entry).exists()
+
+
+def _request(job: Job, row: AuditEntry, answer: Decision | None) -> Request:
+    return Request(
+        id=row.pk,
+        at=row.at,
+        actor=row.actor,
+        action=row.action,
+        about=str(row.detail.get("process", "")),
+        detail=row.detail,
+        stage=_stage(job, row, answer),
+        reason=answer.reason if answer is not None else "",
+    )
+
+
+def _stage(job: Job, row: AuditEntry, answer: Decision | None) -> Stage:
+    if answer is None:
+        return Stage.DONE if job.is_over else Stage.PENDING
+    if answer.kind == DECLINE:
+        return Stage.DECLINED
+    reached = _REACHED.get(row.action)
+    return Stage.DONE if reached is None or job.is_over or reached(job, row, answer) else Stage.UNDER_WAY
+
+
+def _change_holds(job: Job, row: AuditEntry, answer: Decision) -> bool:
+    """The generation that carries it has begun, or a later change took its place."""
+    if answer.kind == "change-policies":
+        return True
+    later = Decision.objects.filter(job=job, kind="change-policies", at__gte=answer.at)
+    newer = AuditEntry.objects.filter(job=job, action=row.action, id__gt=row.pk)
+    return later.exists() or newer.exists()
+
+
+def _is_gone(job: Job, row: AuditEntry, answer: Decision) -> bool:
+    """Its process has ended, or somebody took it back."""
+    life = _latest(job, row)
+    newer = AuditEntry.objects.filter(job=job, detail__process=row.detail.get("process"), id__gt=row.pk)
+    return life is None or life.state in PROCESS_OVER or newer.exclude(entry="").exists()
+
+
+def _is_back(job: Job, row: AuditEntry, answer: Decision) -> bool:
+    life = _latest(job, row)
+    newer = AuditEntry.objects.filter(job=job, detail__process=row.detail.get("process"), id__gt=row.pk)
+    return (life is not None and life.counts_from is not None) or newer.exclude(entry="").exists()
+
+
+def _server_is_here(job: Job, row: AuditEntry, answer: Decision) -> bool:
+    """The server that was asked for has said hello, or no slot was found for it."""
+    index = answer.payload.get("index")
+    lives = Process.objects.filter(job=job, role="server", index=index)
+    if lives.exclude(state=ProcessState.ORDERED).exists():
+        return True
+    refused = Decision.objects.filter(job=job, at__gt=answer.at, reason__startswith="no slot for another server")
+    return refused.exists()
+
+
+def _latest(job: Job, row: AuditEntry) -> Process | None:
+    title = str(row.detail.get("process", ""))
+    role = "worker" if title.startswith("w") else "server"
+    number = title[1:]
+    if not number.isdecimal():
+        return None
+    return Process.objects.filter(job=job, role=role, index=int(number)).order_by("-started_at", "-id").first()
+
+
+_REACHED: Final[dict[str, Callable[[Job, AuditEntry, Decision], bool]]] = {
+    "job-change": _change_holds,
+    "worker-drain": _is_gone,
+    "worker-include": _is_back,
+    "server-add": _server_is_here,
+    "server-drain": _is_gone,
+}
+"""Requests whose effect comes later than their answer."""
