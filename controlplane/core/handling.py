@@ -126,16 +126,7 @@ class Handling:
 
     def start_process(self, process: Process, reason: str) -> None:
         """Have its agent run a process; one that it has begun already goes on."""
-        self.give(
-            StartProcess,
-            reason,
-            role=process.role,
-            index=process.index,
-            instance=process.instance,
-            agent=process.agent,
-            slot=process.slot,
-            emulate=process.emulate,
-        )
+        self.give(StartProcess, reason, **_life(process), **_place(process))
 
     def move_job(self, state: JobState, reason: str, *, awaited: str = "") -> None:
         """Move the job along an arrow of its table, and say so."""
@@ -144,7 +135,7 @@ class Handling:
         job.since_ms = self.now_ms
         self.give(MoveJob, reason, state=state, awaited=awaited)
 
-    def move_process(self, process: Process, state: ProcessState, reason: str, restart: Restart | None = None) -> None:
+    def move_process(self, process: Process, state: ProcessState, reason: str) -> None:
         """Move a process along an arrow of its table, and say so."""
         was = process.state
         process.state = move(f"job {self.job.number}, {process.title}", PROCESS_ARROWS, was, state)
@@ -168,29 +159,12 @@ class Handling:
 
     def stop_process(self, process: Process, reason: str) -> None:
         """Have its agent end a process."""
-        self.give(
-            StopProcess,
-            reason,
-            role=process.role,
-            index=process.index,
-            instance=process.instance,
-            agent=process.agent,
-        )
+        self.give(StopProcess, reason, **_life(process), agent=process.agent)
 
     def tell_process(self, process: Process, reason: str) -> None:
         """Say where a process is."""
-        self.give(
-            MoveProcess,
-            reason,
-            role=process.role,
-            index=process.index,
-            instance=process.instance,
-            state=process.state,
-            agent=process.agent,
-            slot=process.slot,
-            emulate=process.emulate,
-            restart=self.restart_of(process),
-        )
+        restart = self.restart_of(process)
+        self.give(MoveProcess, reason, **_life(process), state=process.state, **_place(process), restart=restart)
 
     def restart_of(self, process: Process) -> Restart | None:
         """The start that follows the end of this life, if one is planned."""
@@ -199,3 +173,13 @@ class Handling:
             return None
         allowed = max(1, self.spec.elastic.restarts)
         return Restart(number=revival.number, allowed=allowed, at_ms=revival.due_ms, wants_slot=revival.wants_slot)
+
+
+def _life(process: Process) -> dict[str, Any]:
+    """Which life of which process, as commands name it."""
+    return {"role": process.role, "index": process.index, "instance": process.instance}
+
+
+def _place(process: Process) -> dict[str, Any]:
+    """Where it runs, as commands name it."""
+    return {"agent": process.agent, "slot": process.slot, "emulate": process.emulate}
