@@ -393,6 +393,9 @@ class Snapshot(msgspec.Struct, kw_only=True):
     policies: dict[str, msgspec.Raw]
 
 
+_decoder: msgspec.msgpack.Decoder[Snapshot] = msgspec.msgpack.Decoder(Snapshot)
+
+
 def read_snapshot(data: bytes) -> Snapshot:
     """The snapshot in ``data``.
 
@@ -403,6 +406,6 @@ def read_snapshot(data: bytes) -> Snapshot:
         version = msgspec.msgpack.decode(data, type=dict[str, Any]).get("version")
         if version != SNAPSHOT_VERSION:
             raise SnapshotVersionError(f"snapshot has version {version}, this release reads {SNAPSHOT_VERSION}")
-        return msgspec.msgpack.decode(data, type=Snapshot)
+        return _decoder.decode(data)
     except msgspec.DecodeError as error:
         raise SnapshotVersionError(f"snapshot of version {SNAPSHOT_VERSION} cannot be read: {error}") from None

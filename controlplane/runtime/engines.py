@@ -125,6 +125,11 @@ class Running:
         return True
 
 
+_MAKING: Final = Lock()
+"""Held while an engine is made. msgspec learns a type when it is first decoded, and shows other threads what it has of
+it so far: two that restored the first engines of a process at once killed it."""
+
+
 class Engines:
     """Those that nobody holds, the least recently used first."""
 
@@ -150,17 +155,22 @@ class Engines:
     def restored(self, job: int, snapshot: bytes | None, incarnation: int) -> tuple[Running, str]:
         """An engine as the snapshot has it, or else one that has seen nothing, and why the snapshot was of no use."""
         facts = self._facts(job)
+        with _MAKING:
+            engine, why = self._made(job, snapshot)
+        return Running(engine, facts, incarnation), why
+
+    def _made(self, job: int, snapshot: bytes | None) -> tuple[AnyEngine, str]:
         if snapshot is None:
-            return Running(self._kind.new(job), facts, incarnation), ""
+            return self._kind.new(job), ""
         try:
-            return Running(self._kind.restore(snapshot), facts, incarnation), ""
+            return self._kind.restore(snapshot), ""
         except SnapshotVersionError as error:
             logger.warning("snapshot not readable, replaying the log", job=job, why=str(error))
             why = str(error)
         except Exception as error:  # a policy that cannot read its state any more
             logger.exception("snapshot not readable, replaying the log", job=job)
             why = f"{type(error).__name__}: {error}"
-        return Running(self._kind.new(job), facts, incarnation), why
+        return self._kind.new(job), why
 
     def keep(self, running: Running) -> None:
         """Put it back: its cursor is the one in Redis."""

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -51,3 +52,24 @@ def test_importing_a_pure_package_loads_nothing_heavy(package: str) -> None:
     program = f"import sys, {package}; print(*sorted({HEAVY!r} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert loaded.stdout.split() == []
+
+
+def decoded_types(source: Source) -> Iterator[ast.expr]:
+    """What its functions decode into, where that is said at each call."""
+    functions = [node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for call in {node for function in functions for node in ast.walk(function) if isinstance(node, ast.Call)}:
+        if ast.unparse(call.func) in ("msgspec.msgpack.decode", "msgspec.json.decode"):
+            yield from (keyword.value for keyword in call.keywords if keyword.arg == "type")
+
+
+def test_types_are_learned_at_import_so_that_no_two_threads_learn_one_at_once() -> None:
+    """Types that only a variable names, as those of policies' states, are learned under a lock."""
+    within = (*PURE, "controlplane.runtime", "controlplane.gateway", "controlplane.jobs")
+    wrong = [
+        f"{source.where}:{found.lineno} decodes into {found.id} at each call: make a decoder beside the type"
+        for source in sources().values()
+        if is_within(source.name, *within) and not is_within(source.name, "controlplane.runtime.bench")
+        for found in decoded_types(source)
+        if isinstance(found, ast.Name) and found.id[0].isupper()
+    ]
+    assert wrong == []

@@ -7,7 +7,6 @@ models each keep their best step.
 
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from torch import Tensor
 from controlplane.policies.parameters import RecurrentParameters
 from controlplane.policies.prediction.networks import SPREAD, Network
 from controlplane.policies.prediction.recurrent import relative
-from controlplane.policies.prediction.weights import LessonData, Weights, encode, read_weights
+from controlplane.policies.prediction.weights import LessonData, Weights, encode, lesson_decoder, read_weights
 
 HELD_BACK = 0.2
 COMMON_SAMPLES = 1024
@@ -36,7 +35,7 @@ def fit(network: Network, parameters: RecurrentParameters, data: bytes, seed: in
     Raises:
         ValueError: where the lesson holds no worker with enough consecutive iterations.
     """
-    lesson = msgspec.msgpack.decode(data, type=LessonData)
+    lesson = lesson_decoder.decode(data)
     ranks, usual, inputs, targets, known = _samples(network, parameters.look_back, lesson)
     held = max(1, int(targets.shape[1] * HELD_BACK))
     learn, check = known.clone(), known.clone()

@@ -20,7 +20,7 @@ from controlplane.policies.prediction.ema import Ema, EmaState
 from controlplane.policies.prediction.interface import Measured
 from controlplane.policies.prediction.networks import MIDDLE, SPREAD, Network
 from controlplane.policies.prediction.sheet import Array, Sheet, columns, fill, predictions
-from controlplane.policies.prediction.weights import LessonData, Weights, encode, read_weights
+from controlplane.policies.prediction.weights import LessonData, encode, read_weights, weights_decoder
 from controlplane.policies.wording import number
 from controlplane.protocol.base import Value
 from controlplane.protocol.spec import Choice
@@ -185,7 +185,7 @@ class _Models:
 @lru_cache(maxsize=KEPT_MODELS)
 def _models(data: bytes, network: Network, parameters: RecurrentParameters, ranks: tuple[int, ...]) -> _Models:
     """Read weights for some ranks; they stay the same for hundreds of iterations."""
-    weights = msgspec.msgpack.decode(data, type=Weights)
+    weights = weights_decoder.decode(data)
     arrays = weights.arrays(network.shapes(parameters.look_back, parameters.hidden))
     place = {rank: i for i, rank in enumerate(weights.ranks)}
     model = np.array([place.get(rank, -1) + 1 for rank in ranks], dtype=np.intp)

@@ -45,6 +45,11 @@ class LessonData(Value, frozen=True, kw_only=True):
         return np.frombuffer(self.history, dtype=np.float32).reshape(-1, len(self.ranks), 3)
 
 
+weights_decoder: msgspec.msgpack.Decoder[Weights] = msgspec.msgpack.Decoder(Weights)
+lesson_decoder: msgspec.msgpack.Decoder[LessonData] = msgspec.msgpack.Decoder(LessonData)
+"""Made here, once: threads that decode a type at once before it is known kill the process."""
+
+
 def encode(value: Weights | LessonData) -> bytes:
     """As it travels."""
     return msgspec.msgpack.encode(value)
@@ -57,7 +62,7 @@ def read_weights(data: bytes, network: Network, parameters: RecurrentParameters)
         ValueError: where they are those of something else.
     """
     try:
-        weights = msgspec.msgpack.decode(data, type=Weights)
+        weights = weights_decoder.decode(data)
     except msgspec.DecodeError as error:
         raise ValueError(f"{network.name}: weights cannot be read: {error}") from None
     found = (weights.network, weights.look_back, weights.hidden)
