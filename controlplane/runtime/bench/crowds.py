@@ -101,7 +101,7 @@ async def crowd(
     machines = await sync_to_async(_machines)(base, pace, jobs=jobs, workers=workers)
     running = [asyncio.create_task(machine.run()) for machine in machines]
     try:
-        ids = [await sync_to_async(submit)(workers, batching) for _ in range(jobs)]
+        ids = [await sync_to_async(submit)(workers, {"batching": dict(batching)}) for _ in range(jobs)]
         known = Crowd(jobs=ids, machines=machines, running=running)
         await known.until(f"the start of {jobs} jobs", known.all_run, seconds=STARTED_S)
         yield known
@@ -127,16 +127,16 @@ def join(name: str) -> str:
     return token_redeem(token=token, name=name).credential
 
 
-def submit(workers: int, batching: Mapping[str, Any]) -> int:
+def submit(workers: int, synchronization: Mapping[str, Any], *, servers: int = 1) -> int:
     """A job that goes on until it is stopped; its number."""
     user, _ = User.objects.get_or_create(username="bench")
     document = {
         "name": f"bench-{workers}",
         "workload": "softmax-regression",
         "workers": workers,
-        "servers": 1,
+        "servers": servers,
         "batch_size": 64,
-        "synchronization": {"batching": dict(batching)},
+        "synchronization": dict(synchronization),
         "stop": {"iterations": 10_000_000},
     }
     job = job_submit(document=document, user=user).job

@@ -1,8 +1,8 @@
 """``manage.py bench faults``: a control plane under fire, and whether anything was lost, doubled, or evicted.
 
 Simulated trainers over real websockets, a real Redis with an append-only file, Celery, uvicorn and the database; faults
-are drawn from a seed. After each one the time is taken until every worker of every job has had an answer to a report
-that it sent afterwards.
+and what the jobs combine are drawn from a seed. The time to go on is taken from when a fault is over (``harm`` says
+when that is) until every worker of every job has had an answer to a report that it sent afterwards.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,9 +26,10 @@ from controlplane.jobs.models import Job
 from controlplane.runtime import log, names
 from controlplane.runtime.bench.crowds import join, submit
 from controlplane.runtime.bench.harm import Harm
+from controlplane.runtime.bench.hosts import Host
 from controlplane.runtime.bench.parts import Ground, Parts
 from controlplane.runtime.bench.postgres import INSTALL, postgres_folder, running_postgres
-from controlplane.runtime.bench.trainers import Machine, Memory
+from controlplane.runtime.bench.trainers import Memory
 from controlplane.runtime.bench.verdict import judge
 from controlplane.runtime.embedded.control_plane import CHECKOUT, MANAGE
 from controlplane.runtime.embedded.errors import CannotStart
@@ -38,9 +39,30 @@ from controlplane.runtime.redis import shared
 GROUND: Final = "PACELINE_FAULT_GROUND"
 """Environment variable: where the control plane is to run, and what is asked for."""
 
+KEPT: Final = "PACELINE_FAULTS_KEPT"
+"""Environment variable: a folder for logs and the like."""
+
 JOBS: Final = 3
 WORKERS: Final = 4
-BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": "memoryless"}
+SERVERS: Final = 2
+
+LB_BSP: Final = {"name": "lb-bsp-cpu", "predictor": "memoryless"}
+COMBINATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "lb-bsp": {"batching": LB_BSP},
+    "lb-bsp, psld": {"batching": LB_BSP, "placement": {"name": "psld"}},
+    "lb-bsp, backup, psld-lpt": {
+        "batching": LB_BSP,
+        "barrier": {"name": "backup", "backups": 1},
+        "placement": {"name": "psld-lpt"},
+    },
+    "aggressive, exchange": {"barrier": {"name": "aggressive"}, "data": {"name": "exchange"}},
+    "asp, rotation": {"barrier": {"name": "asp"}, "data": {"name": "rotation"}},
+    "lb-bsp-linear, pssp": {"batching": {"name": "lb-bsp-linear"}, "barrier": {"name": "pssp"}},
+    "ssp, psld": {"barrier": {"name": "ssp"}, "placement": {"name": "psld"}},
+}
+"""Choices under each of which workers obey orders of another kind. Those with long leave (``asp`` on shared data) are
+not among them: they are answered every other second even in peace."""
+
 GOES_ON_S: Final = 60.0
 """After this long a job counts as stuck."""
 
@@ -99,9 +121,16 @@ def measure() -> dict[str, Any]:
         _keep(parts)
 
 
+def _note(line: str) -> None:
+    """For whoever looks on: ``PACELINE_FAULTS_KEPT`` names a folder for what came of each fault."""
+    if folder := os.environ.get(KEPT):
+        with Path(folder, "faults.log").open("a") as file:
+            file.write(f"{line}\n")
+
+
 def _keep(parts: Parts) -> None:
-    """For whoever wants to know why: ``PACELINE_FAULTS_KEPT`` names a folder for logs and database."""
-    if folder := os.environ.get("PACELINE_FAULTS_KEPT"):
+    """For whoever wants to know why: logs and database go to the same folder."""
+    if folder := os.environ.get(KEPT):
         for path in (*parts.plane.logs.iterdir(), *parts.plane.folder.glob("*.sqlite3*")):
             Path(folder, path.name).write_bytes(path.read_bytes())
 
@@ -114,21 +143,24 @@ class Run:
         self._chance = random.Random(asked.seed)
         self._times: dict[str, list[float]] = {}
         self._failures: list[str] = []
+        self._combined = self._chance.sample(sorted(COMBINATIONS), JOBS)
         self._jobs: list[int] = []
 
     async def run(self) -> dict[str, Any]:
         """What came of it, for scripts."""
         base = self._parts.plane.url.replace("http://", "ws://")
         credential = await sync_to_async(join)("faults")
-        machine = Machine(
-            base, credential, slots=JOBS * WORKERS, server_slots=JOBS, memory=self._memory, seed=self._asked.seed
+        slots, server_slots = JOBS * WORKERS, JOBS * SERVERS
+        host = Host(
+            base, credential, slots=slots, server_slots=server_slots, memory=self._memory, seed=self._asked.seed
         )
-        running = asyncio.create_task(machine.run())
+        running = asyncio.create_task(host.run())
         try:
-            self._jobs = [await sync_to_async(submit)(WORKERS, BATCHING) for _ in range(JOBS)]
+            for name in self._combined:
+                self._jobs.append(await sync_to_async(submit)(WORKERS, COMBINATIONS[name], servers=SERVERS))
             await self._go_on(time.monotonic(), "the start")
-            await self._strike(Harm(self._parts, machine, self._chance))
-            await self._settle(machine)
+            await self._strike(Harm(self._parts, host, self._chance))
+            await self._settle(host)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -136,6 +168,7 @@ class Run:
         self._failures += verdict.failures + self._memory.disobeyed
         return {
             "seed": self._asked.seed,
+            "jobs": dict(zip(self._jobs, self._combined, strict=True)),
             "database": "postgres" if self._asked.ground.database else "sqlite",
             "kinds": {kind: _summary(times) for kind, times in sorted(self._times.items())},
             "all": _summary([each for times in self._times.values() for each in times]),
@@ -152,7 +185,7 @@ class Run:
             kind = queue.pop()
             await asyncio.sleep(self._chance.uniform(0.2, 1.5))
             await harm.kinds[kind]()
-            await self._go_on(harm.struck_s, kind)
+            await self._go_on(harm.over_s, kind)
             done += 1
 
     async def _go_on(self, since: float, kind: str) -> None:
@@ -168,11 +201,12 @@ class Run:
         took_s = max(answered_at[who] for who in everybody) - since
         if kind != "the start":
             self._times.setdefault(kind, []).append(took_s)
+            _note(f"{kind}: {took_s:.2f} s")
 
-    async def _settle(self, machine: Machine) -> None:
+    async def _settle(self, host: Host) -> None:
         """Nobody reports any more, all becomes durable, the jobs are stopped, and their logs are copied whole."""
         self._memory.over = True
-        await self._until("everything that was said is durable", lambda: not _unacknowledged(machine))
+        await self._until("everything that was said is durable", lambda: not _unacknowledged(host))
         await sync_to_async(self._stop_jobs)()
         await self._until("the end of every job", self._all_over)
 
@@ -196,8 +230,8 @@ class Run:
         return ended == len(self._jobs) and not shared().smembers(names.LIVE_JOBS)
 
 
-def _unacknowledged(machine: Machine) -> int:
-    return sum(voice.unacknowledged for voice in list(machine.voices.values()))
+def _unacknowledged(host: Host) -> int:
+    return sum(voice.unacknowledged for voice in list(host.voices.values()))
 
 
 def _summary(times: list[float]) -> dict[str, Any]:
@@ -212,6 +246,7 @@ def table(document: dict[str, Any]) -> str:
     for kind, told in [*document["kinds"].items(), ("all", document["all"])]:
         lines.append(f"{kind:34}{told['count']:7}{told['median_s']:16.2f} s{told['worst_s']:8.2f} s")
     verdict = document["verdict"]
+    lines.append(f"jobs: {'; '.join(document['jobs'].values())}")
     lines.append(
         f"{document['database']}, seed {document['seed']}: {verdict['sent']:,} reports sent, {verdict['rows']:,} rows, "
         f"{verdict['lost']} lost, {verdict['doubled']} doubled, {len(verdict['evicted'])} evicted; "

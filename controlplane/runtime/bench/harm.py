@@ -1,4 +1,8 @@
-"""Faults, each with a name, drawn from a seed: where a part is struck by name of a point, or at a random moment."""
+"""Faults, each with a name, drawn from a seed: where a part is struck by name of a point, or at a random moment.
+
+A fault is *over* once what it stopped has been started again, goes on, or may connect; Redis once it answers. How long
+a part takes to start is part of the time to go on, which counts from then.
+"""
 
 import asyncio
 import random
@@ -7,8 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from controlplane.runtime.bench.hosts import Host
 from controlplane.runtime.bench.parts import REDIS, Parts
-from controlplane.runtime.bench.trainers import Machine
 from controlplane.runtime.bench.voices import Voice
 from controlplane.runtime.faults import POINTS
 from controlplane.runtime.redis import shared
@@ -25,10 +29,10 @@ PART_OF: Final = {"coordinator": "decisions", "recovery": "decisions", "ingest":
 class Harm:
     """Does faults to the parts of a control plane and to the links of its machine."""
 
-    def __init__(self, parts: Parts, machine: Machine, chance: random.Random) -> None:
-        self._parts, self._machine, self._chance = parts, machine, chance
-        self.struck_s = 0.0
-        """On the monotonic clock: when the last fault struck, or, where it lasts, when it was over."""
+    def __init__(self, parts: Parts, host: Host, chance: random.Random) -> None:
+        self._parts, self._host, self._chance = parts, host, chance
+        self.over_s = 0.0
+        """On the monotonic clock: when the last fault was over."""
         self.kinds: Mapping[str, Callable[[], Awaitable[None]]] = self._table()
 
     def _table(self) -> dict[str, Callable[[], Awaitable[None]]]:
@@ -57,24 +61,30 @@ class Harm:
     def _bound(act: Callable[..., Awaitable[None]], *arguments: object) -> Callable[[], Awaitable[None]]:
         return lambda: act(*arguments)
 
-    def _strikes(self) -> None:
-        self.struck_s = time.monotonic()
+    def _is_over(self) -> None:
+        self.over_s = time.monotonic()
+
+    def _start(self, *names: str) -> None:
+        for name in names:
+            self._parts.start(name)
+        self._is_over()
+
+    async def _start_redis(self) -> None:
+        self._parts.start(REDIS)
+        await asyncio.to_thread(self._parts.await_redis)
+        self._is_over()
 
     async def _kill(self, name: str) -> None:
-        self._strikes()
         self._parts.kill(name)
-        self._parts.start(name)
+        self._start(name)
 
     async def _kill_all(self) -> None:
-        self._strikes()
         self._parts.kill(*KILLED)
-        for name in KILLED:
-            self._parts.start(name)
+        self._start(*KILLED)
 
     async def _restart(self, name: str) -> None:
-        self._strikes()
         await asyncio.to_thread(self._parts.stop, name)
-        self._parts.start(name)
+        self._start(name)
 
     async def _pause(self, name: str) -> None:
         await self._hold([name], self._chance.uniform(0.5, 5.0))
@@ -88,7 +98,7 @@ class Harm:
             await asyncio.sleep(seconds)
         finally:
             self._parts.signal(names, signal.SIGCONT)
-            self._strikes()
+            self._is_over()
 
     async def _die_at(self, point: str) -> None:
         """Start the part anew so that it dies there, wait for that, and start it once more."""
@@ -103,40 +113,36 @@ class Harm:
             await asyncio.sleep(0.05)
         else:
             self._parts.kill(part)
-        self._strikes()
-        self._parts.start(part)
+        self._start(part)
 
     async def _restart_redis(self, killed: bool) -> None:
-        self._strikes()
         if killed:
             self._parts.kill(REDIS)
         else:
             await asyncio.to_thread(self._parts.stop, REDIS)
-        self._parts.start(REDIS)
+        await self._start_redis()
 
     async def _lose_end(self) -> None:
         copy = await asyncio.to_thread(self._parts.copy_file)
         await asyncio.sleep(self._chance.uniform(0.1, 1.5))
-        self._strikes()
         self._parts.kill(REDIS)
         self._parts.put_back_file(copy)
-        self._parts.start(REDIS)
+        await self._start_redis()
 
     async def _lose_all(self) -> None:
-        self._strikes()
         self._parts.kill(REDIS)
         self._parts.forget_file()
-        self._parts.start(REDIS)
+        await self._start_redis()
 
     async def _empty(self) -> None:
-        self._strikes()
         await asyncio.to_thread(shared().flushall)
+        self._is_over()
 
     async def _cut_one(self) -> None:
-        await self._cut([self._chance.choice(sorted(self._machine.voices.items()))[1]])
+        await self._cut([self._chance.choice(sorted(self._host.voices.items()))[1]])
 
     async def _cut_all(self) -> None:
-        await self._cut(list(self._machine.voices.values()))
+        await self._cut(list(self._host.voices.values()))
 
     async def _cut(self, voices: list[Voice]) -> None:
         """Cut for up to 3 s: who comes back within 4 s lives."""
@@ -144,13 +150,13 @@ class Harm:
             voice.may_connect.clear()
             voice.cut()
         await asyncio.sleep(self._chance.uniform(0.0, 3.0))
-        self._strikes()
+        self._is_over()
         for voice in voices:
             voice.may_connect.set()
 
     async def _cut_agent(self) -> None:
-        self._machine.may_connect.clear()
-        self._machine.cut()
+        self._host.may_connect.clear()
+        self._host.cut()
         await asyncio.sleep(self._chance.uniform(0.0, 5.0))
-        self._strikes()
-        self._machine.may_connect.set()
+        self._is_over()
+        self._host.may_connect.set()
