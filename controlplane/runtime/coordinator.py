@@ -179,12 +179,15 @@ class Holding:
         return True
 
     def _excuses_silence(self) -> bool:
-        """Where a gateway is missing, nobody is dead who is silent: say so before time decides, now and then."""
+        """Where a gateway is missing, nobody is dead who is silent: say so before time decides, now and then.
+
+        It is looked for before every decision: it may have gone since the last one.
+        """
         if time.monotonic() - self._excused < SILENCE_S:
             return False
-        self._excused = time.monotonic()
         if not (why := presence.gateway_missing(self._around.client)):
             return False
+        self._excused = time.monotonic()
         with suppress(log.LogClosed):
             log.append_event(self._lease.job, ControlPlaneResumed(who=why), client=self._around.client)
         return True

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from celery import shared_task
 from celery.signals import worker_init, worker_ready, worker_shutting_down
+from django.db import DatabaseError
 from django.utils import timezone
 
 from controlplane.protocol.orders import Role
@@ -98,8 +99,15 @@ def schedule() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.rescue")
 def rescue() -> None:
-    """Queue what a crash left behind, and what this Redis may have lost a part of."""
-    lives.settle()
+    """Queue what a crash left behind, and what this Redis may have lost a part of.
+
+    A job whose engine a process has kept is decided for without the database: it need not wait for that.
+    """
+    try:
+        lives.settle()
+    except DatabaseError:
+        _queue_stranded()
+        raise
     _queue_stranded()
 
 

@@ -102,8 +102,12 @@ class Caller:
         async with self._opening:
             if self._wire is None:
                 wire = await connect(self._take, self._lose)
-                for greeting in greetings():
-                    await self._ask(wire, *greeting)
+                try:
+                    for greeting in greetings():
+                        await self._ask(wire, *greeting)
+                except BaseException:
+                    wire.abort()
+                    raise
                 self._wire = wire
 
     def abort_if_stuck(self, now: float) -> None:

@@ -163,6 +163,20 @@ def test_while_a_gateway_is_missing_deadlines_count_afresh_before_time_decides(
     assert found[-1] == TimePassed()
 
 
+def test_a_gateway_that_goes_just_after_a_look_is_missed_before_time_decides_again(
+    client: Client, driver: Driver
+) -> None:
+    """It had been looked for every other second only: whoever was silent with it was dead in between."""
+    driver.kind = _Deadlines(driver.kind, ticks=2)
+    driver.engines = driver.fresh_engines()
+    gateways(client, a=100)
+    submit(client)
+    with armed("coordinator.ticked", lambda: gateways(client, a=2_500)):
+        coordinate(JOB, driver.around())
+    found = [type(entry.event) for entry in logged(client)][1:]
+    assert found == [TimePassed, ControlPlaneResumed, TimePassed]
+
+
 def test_a_deadline_that_has_not_come_is_not_told(client: Client, driver: Driver) -> None:
     submit(client)
     lease = Lease.take(client, JOB)
@@ -197,13 +211,13 @@ def test_the_end_of_a_job_is_remembered_with_its_last_snapshot(client: Client, d
 
 
 class _Deadlines:
-    """Engines whose first deadline has passed long ago, until they are told that time passed."""
+    """Engines whose deadlines have passed long ago, until they are told so often that time passed."""
 
-    def __init__(self, kind: object) -> None:
-        self.kind = kind
+    def __init__(self, kind: object, ticks: int = 1) -> None:
+        self.kind, self.ticks = kind, ticks
 
     def new(self, job: int) -> CountingEngine:
-        return _DeadlineEngine(State(deadline_ms=1))
+        return _DeadlineEngine(State(deadline_ms=self.ticks))
 
     def restore(self, snapshot: bytes) -> CountingEngine:
         import msgspec
@@ -214,7 +228,7 @@ class _Deadlines:
 class _DeadlineEngine(CountingEngine):
     def handle(self, entry):  # type: ignore[no-untyped-def]
         if isinstance(entry.event, TimePassed):
-            self._state.deadline_ms = None
+            self._state.deadline_ms = (self._state.deadline_ms or 0) - 1 or None
         return super().handle(entry)
 
 
