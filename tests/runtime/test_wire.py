@@ -1,10 +1,12 @@
 """The connection of the hot path: replies in order, errors to whoever asked, and back after a loss."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
+from controlplane.runtime import wire
 from controlplane.runtime.redis import ASYNC_CONNECTIONS, Client, connect_async
 from controlplane.runtime.wire import Caller
 
@@ -50,6 +52,23 @@ async def test_a_call_whose_reply_was_lost_fails_and_the_next_one_goes_through(c
         await caller.begin("PING")
     assert await caller.call("PING") == b"PONG"
     caller.close()
+
+
+async def test_a_connection_that_is_refused_is_given_back(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[wire.Wire] = []
+    connect = wire.connect
+
+    async def noted(*arguments: Any) -> wire.Wire:
+        opened.append(await connect(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(wire, "connect", noted)
+    monkeypatch.setattr(wire, "greetings", lambda: [("AUTH", "somebody", "wrong")])
+    caller = Caller()
+    for _ in range(3):
+        with pytest.raises(ResponseError):
+            await caller.open()
+    assert [each.transport is None or each.transport.is_closing() for each in opened] == [True] * 3
 
 
 async def test_more_calls_at_once_than_connections_wait_for_their_turn(client: Client) -> None:

@@ -3,11 +3,13 @@
 import pytest
 from asgiref.sync import async_to_sync
 from celery.signals import worker_init
+from django.db import OperationalError
 
+from controlplane.core.events import ControlPlaneResumed
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Job
-from controlplane.runtime import agents, lives, names, tasks
+from controlplane.runtime import agents, lives, log, names, tasks
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.faults import armed
 from controlplane.runtime.lives import ForeignRedis, settle
@@ -58,6 +60,22 @@ def test_the_redis_of_another_database_is_refused_and_left_as_it_is(client: Clie
     with pytest.raises(ForeignRedis, match="belongs to another database"):
         tasks.rescue()
     assert {key: client.dump(key) for key in client.keys("*")} == before
+
+
+def test_jobs_that_need_no_database_are_queued_while_it_is_away(
+    client: Client, job: int, enqueued: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_away() -> bool:
+        raise OperationalError("server closed the connection")
+
+    client.delete(names.state(job))
+    log.append_event(job, ControlPlaneResumed(who="test"), client=client)
+    client.delete(names.state(job))  # as when its task was lost
+    enqueued.clear()
+    monkeypatch.setattr(lives, "settle", is_away)
+    with pytest.raises(OperationalError):
+        tasks.rescue()
+    assert enqueued == [job]
 
 
 def test_a_worker_of_celery_does_not_even_start_on_a_foreign_redis(client: Client, job: int) -> None:
