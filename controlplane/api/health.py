@@ -19,6 +19,7 @@ from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Flag, Job
 from controlplane.runtime.lives import own_identity
 from controlplane.runtime.redis import shared
+from controlplane.runtime.room import room
 from controlplane.runtime.troubles import history
 
 
@@ -30,9 +31,15 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 if database and Redis answer and history keeps up, else 503 naming what does not."""
-    faults = [fault for fault in (_database_fault(), _redis_fault()) if fault]
-    return plain_response(503, "; ".join(faults)) if faults else JsonResponse({"status": "ok"})
+    """200 if work can be taken: database and Redis answer, and history can be written; else 503 naming what cannot.
+
+    What only gets worse if nobody looks (history falls behind, Redis fills up) is said in ``warnings``.
+    """
+    redis_fault, warnings = _redis_state()
+    faults = [fault for fault in (_database_fault(), redis_fault) if fault]
+    if faults:
+        return plain_response(503, "; ".join(faults + warnings))
+    return JsonResponse({"status": "ok"} | ({"warnings": warnings} if warnings else {}))
 
 
 @require_safe
@@ -77,11 +84,13 @@ class ControlPlaneCollector(Collector):
 
 
 def _history() -> Iterator[Metric]:
-    """How far the database is behind Redis; nothing where there is no Redis to ask."""
+    """How far the database is behind Redis, and how full that is; nothing where there is no Redis to ask."""
     try:
-        found = history(shared())
+        found, memory = history(shared()), room(shared())
     except (redis.exceptions.RedisError, RuntimeError):
         return
+    yield GaugeMetricFamily("paceline_redis_used_bytes", "Memory that Redis uses.", value=memory.used)
+    yield GaugeMetricFamily("paceline_redis_limit_bytes", "Memory that Redis may use; 0: unknown.", value=memory.limit)
     yield GaugeMetricFamily("paceline_log_entries_most", "Entries in Redis of the longest log.", value=found.entries)
     stopped = int(found.stopped_since is not None)
     yield GaugeMetricFamily("paceline_history_stopped", "1 while nothing can be written to the database.", stopped)
@@ -120,12 +129,15 @@ def _database_fault() -> str:
     return ""
 
 
-def _redis_fault() -> str:
-    """That Redis is gone or another database's, or what is wrong with the copying of its streams."""
+def _redis_state() -> tuple[str, list[str]]:
+    """That Redis is gone or another database's, or that its streams cannot be copied; and what is to be looked at."""
     try:
         own_identity(shared())
-        return history(shared()).sentence
+        copying, warnings = history(shared()), [room(shared()).sentence]
     except (redis.exceptions.RedisError, RuntimeError) as error:
-        return f"redis: {error}"
+        return f"redis: {error}", []
     except DatabaseError:  # told already
-        return ""
+        return "", []
+    fault = copying.sentence if copying.stopped_since is not None else ""
+    warnings += [copying.sentence] if not fault else []
+    return fault, [warning for warning in warnings if warning]

@@ -40,6 +40,7 @@ class Socket:
         self._unnamed = 0
         self._wake = asyncio.Event()
         self._code: int | None = None
+        self._is_closed = False
         self._sending_since: float | None = None
         self._writer: asyncio.Task[None] | None = None
 
@@ -92,7 +93,10 @@ class Socket:
                 raise result
 
     async def say_goodbye(self, code: int) -> None:
-        """Send the close frame; a peer that is gone or does not read keeps nobody waiting for long."""
+        """Send the close frame, once; a peer that is gone or does not read keeps nobody waiting for long."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(self._send({"type": "websocket.close", "code": code}), CLOSE_S)
 

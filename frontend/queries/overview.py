@@ -9,6 +9,7 @@ from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Decision, Flag, Job
 from controlplane.runtime.redis import shared
+from controlplane.runtime.room import room
 from controlplane.runtime.troubles import history
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, news
@@ -49,9 +50,9 @@ class EventLine:
 
 
 def history_notice() -> str:
-    """What is wrong with the copying of streams to the database, if anything."""
+    """What is wrong with the copying of streams to the database, or with the room that Redis has, if anything."""
     try:
-        return history(shared()).sentence
+        return " ".join(said for said in (history(shared()).sentence, room(shared()).sentence) if said)
     except (RedisError, RuntimeError) as error:
         return f"Redis is out of reach, so nothing on this page moves: {error}"
 

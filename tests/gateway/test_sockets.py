@@ -42,6 +42,16 @@ def sent(*frames: bytes) -> list[dict[str, Any]]:
     return [{"type": "websocket.send", "bytes": frame} for frame in frames]
 
 
+async def test_goodbye_is_said_once() -> None:
+    """What fails after the end of a connection says goodbye again, and a second close frame is an error."""
+    peer = Peer()
+    socket, task = running(peer)
+    socket.close(4408)
+    await task
+    await socket.say_goodbye(1013)
+    assert peer.sent == [{"type": "websocket.close", "code": 4408}]
+
+
 async def test_newer_orders_replace_older_ones_that_wait() -> None:
     peer = Peer()
     peer.reads.clear()

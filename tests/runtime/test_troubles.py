@@ -136,6 +136,14 @@ def test_an_operator_is_told_before_anybody_is_slowed_down(
     assert 0 < WORTH_TELLING < names.FULL_LOG
 
 
+def test_history_that_only_falls_behind_is_a_warning_of_a_ready_service(
+    client: Client, job: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.runtime.troubles.WORTH_TELLING", 40)
+    reply = Browser().get("/readyz")
+    assert (reply.status_code, reply.json()["warnings"]) == (200, [history(client).sentence])
+
+
 def test_health_and_overview_say_that_history_stands_still(client: Client, job: int) -> None:
     client.hset(names.INGEST_TROUBLE, mapping={"since_ms": 1_772_000_000_000, "why": "its disk is full."})
     browser = Browser()

@@ -1,0 +1,57 @@
+"""How much room Redis has left: the operator is told before it is full."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client as Browser
+
+from controlplane.runtime.redis import Client
+from controlplane.runtime.room import Room, room
+
+GB = 10**9
+
+
+@pytest.fixture
+def limited(client: Client) -> Iterator[Client]:
+    """A Redis that has a fifth more than it uses."""
+    before = client.config_get("maxmemory*")
+    client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.2))
+    yield client
+    for name in ("maxmemory", "maxmemory-policy"):
+        client.config_set(name, before[name])
+
+
+def told(used: int, limit: int, *, is_set: bool = True, policy: str = "noeviction") -> str:
+    return Room(used=used, limit=limit, is_set=is_set, policy=policy).sentence
+
+
+def test_nothing_is_said_while_there_is_room() -> None:
+    assert [told(GB, 2 * GB), told(GB, 0, is_set=False), told(7 * GB, 10 * GB)] == ["", "", ""]
+
+
+def test_a_redis_that_is_nearly_full_is_told_with_its_limit_and_the_cure() -> None:
+    assert told(8 * GB, 10 * GB) == (
+        "Redis uses 8,000 of the 10,000 MB that it may use (maxmemory). When it is full it takes nothing more, "
+        "and every job stands still: raise maxmemory, end jobs, or see that history keeps up."
+    )
+    assert told(8 * GB, 10 * GB, is_set=False).startswith("Redis uses 8,000 of the 10,000 MB that its machine has.")
+
+
+def test_a_redis_that_would_throw_logs_away_is_told_at_once() -> None:
+    assert told(0, GB, policy="allkeys-lru").startswith(
+        "Redis throws keys away when it is full (maxmemory-policy is all"
+    )
+    assert told(0, GB, is_set=False, policy="allkeys-lru") == ""
+
+
+@pytest.mark.django_db
+def test_who_watches_is_told_before_it_is_full(limited: Client) -> None:
+    assert room(limited).is_set
+    browser = Browser()
+    reply = browser.get("/readyz")
+    assert reply.status_code == 200
+    assert reply.json()["warnings"][0].startswith("Redis uses ")
+    assert "paceline_redis_limit_bytes" in browser.get("/metrics").content.decode()
+    browser.force_login(User.objects.create_superuser("ann"))
+    assert "When it is full it takes nothing more" in browser.get("/").content.decode()
