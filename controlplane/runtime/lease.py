@@ -90,12 +90,12 @@ class Lease:
         reply = TAKE.run(client, keys, names.HELD_MS, mine, told_life())
         if not reply:
             return None
-        token, cursor, now_ms, incarnation, whole = reply
+        token, cursor, now_ms, incarnation, whole, value = reply
         return cls(
             client,
             job,
             token=token,
-            value=f"held:{token}:{mine}",
+            value=value.decode(),
             cursor=cursor.decode(),
             now_ms=now_ms,
             incarnation=incarnation,

@@ -86,7 +86,10 @@ def commands(job: int) -> str:
 
 
 def state(job: int) -> str:
-    """String: absent is idle, else ``queued``, ``resting`` or ``held:<token>:<process>:<nonce>``; all expire."""
+    """String: absent is idle, else ``queued``, ``resting`` or ``held:<token>:<process>:<nonce>:<life of Redis>``.
+
+    All of them expire.
+    """
     return f"job:{job}:state"
 
 

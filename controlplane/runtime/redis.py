@@ -83,6 +83,21 @@ def forget(client: Client) -> None:
     _own_connection(client).disconnect()
 
 
+def refresh(client: Client) -> None:
+    """Where the other side has ended the connection, give it up: the next command gets a new one, and does not fail.
+
+    Nothing may be due: between two tasks, say.
+    """
+    connection = _own_connection(client)
+    if connection.is_connected:
+        try:
+            is_stale = connection.can_read(0)
+        except redis.ConnectionError:
+            is_stale = True
+        if is_stale:
+            connection.disconnect()
+
+
 def _own_connection(client: Client) -> Any:
     assert client.connection is not None, "a client made by connect()"
     return client.connection

@@ -29,7 +29,7 @@ from controlplane.runtime import (
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.pulse import start_pulse
-from controlplane.runtime.redis import Client, connect, shared
+from controlplane.runtime.redis import Client, connect, refresh, shared
 from controlplane.runtime.scripts import RENEW, RESCUE
 from controlplane.telemetry.simulations import simulation_run
 
@@ -170,6 +170,7 @@ def _own_client() -> Client:
     client: Client | None = getattr(_thread, "client", None)
     if client is None:
         client = _thread.client = connect()
+    refresh(client)
     return client
 
 

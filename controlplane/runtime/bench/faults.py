@@ -63,8 +63,9 @@ COMBINATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 """Choices under each of which workers obey orders of another kind. Those with long leave (``asp`` on shared data) are
 not among them: they are answered every other second even in peace."""
 
-GOES_ON_S: Final = 60.0
-"""After this long a job counts as stuck."""
+START: Final = "the start"
+GOES_ON_S: Final = 120.0
+"""After this long a job counts as stuck; on a busy machine services alone take half of it to start."""
 
 SETTLED_S: Final = 60.0
 BESIDES_S: Final = 600.0
@@ -150,15 +151,15 @@ class Run:
         """What came of it, for scripts."""
         base = self._parts.plane.url.replace("http://", "ws://")
         credential = await sync_to_async(join)("faults")
-        slots, server_slots = JOBS * WORKERS, JOBS * SERVERS
+        for name in self._combined:  # before there are slots: a job that scales out would take those of the next one
+            self._jobs.append(await sync_to_async(submit)(WORKERS, COMBINATIONS[name], servers=SERVERS))
+        slots, server_slots = JOBS * WORKERS, JOBS * (SERVERS + 1)
         host = Host(
             base, credential, slots=slots, server_slots=server_slots, memory=self._memory, seed=self._asked.seed
         )
         running = asyncio.create_task(host.run())
         try:
-            for name in self._combined:
-                self._jobs.append(await sync_to_async(submit)(WORKERS, COMBINATIONS[name], servers=SERVERS))
-            await self._go_on(time.monotonic(), "the start")
+            await self._go_on(time.monotonic(), START)
             await self._strike(Harm(self._parts, host, self._chance))
             await self._settle(host)
         finally:
@@ -186,6 +187,7 @@ class Run:
             await asyncio.sleep(self._chance.uniform(0.2, 1.5))
             await harm.kinds[kind]()
             await self._go_on(harm.over_s, kind)
+            self._failures += [f"after {kind}: {said}" for said in self._parts.ended()]
             done += 1
 
     async def _go_on(self, since: float, kind: str) -> None:
@@ -199,7 +201,7 @@ class Run:
                 return
             await asyncio.sleep(0.01)
         took_s = max(answered_at[who] for who in everybody) - since
-        if kind != "the start":
+        if kind != START:
             self._times.setdefault(kind, []).append(took_s)
             _note(f"{kind}: {took_s:.2f} s")
 

@@ -99,6 +99,10 @@ class Parts:
         """Whether the part has ended."""
         return self._services[name].is_over()
 
+    def ended(self) -> list[str]:
+        """The parts that nobody struck and that have ended all the same, and how."""
+        return [f"{name} {service.ending()}" for name, service in self._services.items() if service.is_over()]
+
     def kill(self, *names: str) -> None:
         """As a crash, or a machine without memory, would."""
         for name in names:

@@ -1,7 +1,7 @@
 -- Take the lease of an idle or queued job, with the next fencing token.
 -- KEYS: state, token, engine. ARGV: ms for which held holds, what makes this holder's value its own,
 --       the life of this Redis, or '' for it to say itself.
--- Returns {token, cursor, now in ms, incarnation, whether the log was written or recovered in this life},
+-- Returns {token, cursor, now in ms, incarnation, whether the log was written or recovered in this life, the value},
 -- or false where somebody holds it. Without a log the cursor is ''.
 local state = redis.call('GET', KEYS[1])
 if state and state ~= 'queued' then
@@ -13,7 +13,8 @@ if life == '' then
   life = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 end
 local token = redis.call('INCR', KEYS[2])
-redis.call('SET', KEYS[1], 'held:' .. token .. ':' .. ARGV[2], 'PX', ARGV[1])
+local value = 'held:' .. token .. ':' .. ARGV[2] .. ':' .. life
+redis.call('SET', KEYS[1], value, 'PX', ARGV[1])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-return {token, known[1] or '', now, tonumber(known[2] or 0), known[3] == life and 1 or 0}
+return {token, known[1] or '', now, tonumber(known[2] or 0), known[3] == life and 1 or 0, value}

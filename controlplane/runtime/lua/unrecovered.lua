@@ -1,5 +1,6 @@
 -- Queue those of these jobs whose log is not of this Redis' present life, or whose new incarnation is not yet answered:
--- with its answer agents have their orders again.
+-- with its answer agents have their orders again. Whoever held a job in an earlier life of this Redis has lost its
+-- connection with it, and its lease here.
 -- KEYS: per job: state, engine. ARGV: ms for which queued holds, the life of this Redis or '' for it to say itself.
 -- Returns per job: 0 whole, 1 not yet, 2 queued just now.
 local life = ARGV[2]
@@ -17,10 +18,15 @@ for i = 1, #KEYS, 2 do
   local known = redis.call('HMGET', KEYS[i + 1], 'life', 'began', 'cursor')
   if known[1] == life and not (known[2] and behind(known[3], known[2])) then
     table.insert(found, 0)
-  elseif redis.call('SET', KEYS[i], 'queued', 'PX', ARGV[1], 'NX') then
-    table.insert(found, 2)
   else
-    table.insert(found, redis.call('GET', KEYS[i]) == 'resting' and 0 or 1)
+    local state = redis.call('GET', KEYS[i])
+    local holders = state and string.match(state, '^held:.*:([^:]+)$')
+    if not state or (holders and holders ~= life) then
+      redis.call('SET', KEYS[i], 'queued', 'PX', ARGV[1])
+      table.insert(found, 2)
+    else
+      table.insert(found, state == 'resting' and 0 or 1)
+    end
   end
 end
 return found

@@ -12,6 +12,7 @@ from controlplane.jobs.models import Job
 from controlplane.runtime import agents, lives, log, names, tasks
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.faults import armed
+from controlplane.runtime.lease import Lease, LeaseLost
 from controlplane.runtime.lives import ForeignRedis, settle
 from controlplane.runtime.models import KnownRedis
 from controlplane.runtime.redis import Client, connect_async
@@ -42,6 +43,29 @@ def test_a_job_is_not_whole_before_its_agents_have_their_orders_again(client: Cl
     coordinate(job, driver.around())
     assert settle(client)
     assert client.hlen(names.agent_processes(Agent.objects.get().pk)) == 3
+
+
+def test_nobody_waits_for_whoever_held_a_job_when_redis_ended(
+    client: Client, driver: Driver, job: int, enqueued: list[int]
+) -> None:
+    settle(client)
+    before = Tail(client)
+    lease = Lease.take(client, job)
+    assert lease is not None
+    held = client.get(names.state(job))
+    before.lose()
+    client.set(names.state(job), held.rpartition(b":")[0] + b":an earlier one", px=names.HELD_MS)
+    enqueued.clear()
+    assert not settle(client)
+    assert (enqueued, client.get(names.state(job))) == ([job], b"queued")
+    with pytest.raises(LeaseLost):
+        lease.release("idle")
+    present = Lease.take(client, job)
+    assert present is not None
+    enqueued.clear()
+    assert not settle(client)
+    assert enqueued == []
+    assert present.release("queued")
 
 
 def test_an_empty_redis_is_taken_over_once(client: Client) -> None:
