@@ -1,21 +1,30 @@
 """Which process this is, as its leases name it, and whether it lives: so that nobody waits for a holder that is dead.
 
-A process that decides says twice a second that it lives. A lease whose process does not say so any more is free before
-it expires; the fencing token makes that safe even where the process was only slow.
+A process that decides or writes history says twice a second that it lives. A lease whose process does not say so any
+more is free before it expires; fencing tokens and conditional cursors make that safe even where it was only slow.
 """
 
 import os
 import socket
+from collections.abc import Callable
 from secrets import token_hex
+from threading import Event, Thread
 from typing import Final
 
-from controlplane.runtime import names
-from controlplane.runtime.redis import Client
+import structlog
+from redis.exceptions import RedisError
 
+from controlplane.runtime import names
+from controlplane.runtime.redis import Client, shared
+
+SAY_S: Final = 0.5
 ALIVE_MS: Final = 2_000
 """Without a word for so long, a process holds nothing any more."""
 
 _me = ""
+_key: Callable[[str], str] = names.process
+
+logger = structlog.get_logger(__name__)
 
 
 def me() -> str:
@@ -23,12 +32,13 @@ def me() -> str:
     return _me
 
 
-def begin(client: Client) -> None:
-    """From now on leases name this process; whoever calls this goes on with ``say``.
+def begin(client: Client, key: Callable[[str], str] = names.process) -> None:
+    """From now on leases name this process; whoever calls this goes on with ``say``. ``key`` is where it says so.
 
     Processes of this machine that are gone are struck off at once: after a restart nobody waits for them at all.
     """
-    global _me
+    global _me, _key
+    _key = key
     _strike_off(client)
     name = token_hex(8)
     _say(client, name)
@@ -47,12 +57,27 @@ def say(client: Client) -> None:
         _say(client, _me)
 
 
+def start_saying(stopping: Event) -> Thread:
+    """Say it from a thread of its own, until told to stop; whoever has a pulse says it with each beat instead."""
+    thread = Thread(target=_say_until, args=(stopping,), name="alive", daemon=True)
+    thread.start()
+    return thread
+
+
+def _say_until(stopping: Event) -> None:
+    while not stopping.wait(SAY_S):
+        try:
+            say(shared())
+        except RedisError as error:
+            logger.warning("redis out of reach", why=str(error))
+
+
 def _say(client: Client, name: str) -> None:
-    client.set(names.process(name), f"{socket.gethostname()}:{os.getpid()}", px=ALIVE_MS)
+    client.set(_key(name), f"{socket.gethostname()}:{os.getpid()}", px=ALIVE_MS)
 
 
 def _strike_off(client: Client) -> None:
-    for key in client.scan_iter(match=names.process("*"), count=1000):
+    for key in client.scan_iter(match=_key("*"), count=1000):
         host, _, pid = (client.execute_command("GET", key) or b"").decode().rpartition(":")
         if host == socket.gethostname() and (int(pid) == os.getpid() or not _lives(int(pid))):
             client.delete(key)

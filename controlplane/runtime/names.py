@@ -71,8 +71,13 @@ TOMBSTONE_S: Final = 86_400
 
 
 def process(name: str) -> str:
-    """String: where the process runs; it expires unless the process goes on saying that it lives."""
+    """String: where a process that decides runs; it expires unless the process goes on saying that it lives."""
     return f"process:{name}"
+
+
+def writer(name: str) -> str:
+    """As ``process``, of one that writes history."""
+    return f"writer:{name}"
 
 
 def events(job: int) -> str:

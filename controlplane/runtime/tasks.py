@@ -30,7 +30,7 @@ from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.pulse import start_pulse
 from controlplane.runtime.redis import Client, connect, refresh, shared
-from controlplane.runtime.scripts import RENEW, RESCUE
+from controlplane.runtime.scripts import RENEW, RESCUE, SEIZE
 from controlplane.telemetry.simulations import simulation_run
 
 SIMULATE: Final = "controlplane.runtime.tasks.run_simulation"
@@ -146,8 +146,10 @@ def end_lingers(**_: Any) -> None:
 
 
 @worker_ready.connect
-def announce_coordinator(sender: Any, **_: Any) -> None:
-    """Where decisions are made: say in every live log that they are made again, now and after every silence.
+def announce_process(sender: Any, **_: Any) -> None:
+    """Say that this process lives, so that nobody waits for what a dead one held.
+
+    Where decisions are made: say in every live log that they are made again, now and after every silence.
 
     What start-up has made stays for good, so the garbage collector need not look through it again and again: that
     took tens of milliseconds, in which decisions waited.
@@ -158,6 +160,9 @@ def announce_coordinator(sender: Any, **_: Any) -> None:
         start_pulse(stopping, "coordinator")  # first: it lives on where Redis fails us just now
         alive.begin(shared())
         _queue_stranded()
+    else:
+        alive.begin(shared(), names.writer)
+        alive.start_saying(stopping)
 
 
 def _queue_stranded() -> None:
@@ -177,8 +182,8 @@ def _own_client() -> Client:
 @contextmanager
 def _the_only_one(client: Client, lease: str) -> Iterator[Callable[[], bool] | None]:
     """Hold a lease that one process at a time may have: gives a function that renews it, or None where it is held."""
-    mine = secrets.token_hex(16)
-    if not client.set(lease, mine, nx=True, px=names.HELD_MS):
+    mine = f"{alive.me()}:{secrets.token_hex(16)}"
+    if not SEIZE.run(client, [lease], mine, names.HELD_MS):
         yield None
         return
     try:

@@ -17,7 +17,7 @@ from controlplane.runtime import alive, log, names, queue
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.lease import Lease
 from controlplane.runtime.redis import Client, connect, redis_url
-from controlplane.runtime.scripts import RESCUE
+from controlplane.runtime.scripts import RESCUE, SEIZE
 from tests.runtime.support import JOB, SPEC, Driver, logged, report, submit
 
 
@@ -83,6 +83,23 @@ def test_a_job_that_is_over_takes_no_events(client: Client, driver: Driver) -> N
     with pytest.raises(log.LogClosed, match="job 7: is over"):
         log.append_event(JOB, report(2), client=client)
     assert client.get(names.state(JOB)) is None
+
+
+def test_a_lease_whose_process_died_is_free_before_it_expires(client: Client) -> None:
+    alive.begin(client, names.writer)
+    first, second = f"{alive.me()}:1", "somebody:2"
+    assert SEIZE.run(client, [names.INGEST_LEASE], first, names.HELD_MS)
+    assert not SEIZE.run(client, [names.INGEST_LEASE], second, names.HELD_MS)
+    client.delete(names.writer(alive.me()))  # as when it says no more that it lives
+    assert SEIZE.run(client, [names.INGEST_LEASE], second, names.HELD_MS)
+    assert client.get(names.INGEST_LEASE) == second.encode()
+    assert 0 < client.pttl(names.INGEST_LEASE) <= names.HELD_MS
+    alive.end()
+
+
+def test_a_lease_of_a_process_that_never_said_that_it_lives_is_waited_for(client: Client) -> None:
+    assert SEIZE.run(client, [names.INGEST_LEASE], ":1", names.HELD_MS)
+    assert not SEIZE.run(client, [names.INGEST_LEASE], ":2", names.HELD_MS)
 
 
 def test_an_append_that_races_with_going_idle_is_never_stranded(client: Client, driver: Driver) -> None:
