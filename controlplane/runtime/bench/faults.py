@@ -64,11 +64,11 @@ COMBINATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 not among them: they are answered every other second even in peace."""
 
 START: Final = "the start"
-GOES_ON_S: Final = 120.0
-"""After this long a job counts as stuck; on a busy machine services alone take half of it to start."""
+GOES_ON_S: Final = 300.0
+"""After this long a job counts as stuck; on a busy machine services take long to start, and logs to be replayed."""
 
 SETTLED_S: Final = 60.0
-BESIDES_S: Final = 600.0
+BESIDES_S: Final = 1_200.0
 
 
 class Asked(msgspec.Struct, kw_only=True, frozen=True):
