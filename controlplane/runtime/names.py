@@ -50,6 +50,9 @@ INGEST_TROUBLE: Final = "ingest:trouble"
 QUEUED_MS: Final = 5_000
 """After this long a queued job counts as idle again: its task was lost."""
 
+FETCHED_MS: Final = 1_000
+"""Where no task waits in its queue, a job that has been queued for so long had a task that was lost."""
+
 HELD_MS: Final = 5_000
 """After this long without renewal a holder counts as dead."""
 

@@ -166,7 +166,7 @@ def announce_process(sender: Any, **_: Any) -> None:
 
 
 def _queue_stranded() -> None:
-    for job in RESCUE.run(shared(), [names.LIVE_JOBS], names.QUEUED_MS):
+    for job in RESCUE.run(shared(), [names.LIVE_JOBS, queue.DECISIONS], names.QUEUED_MS, names.FETCHED_MS):
         queue.enqueue(int(job))
 
 

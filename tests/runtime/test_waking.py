@@ -29,12 +29,31 @@ def process(client: Client) -> Iterator[str]:
     alive.end()
 
 
+def rescued(client: Client) -> list[bytes]:
+    """The jobs that would be enqueued."""
+    keys = [names.LIVE_JOBS, queue.DECISIONS]
+    found: list[bytes] = RESCUE.run(client, keys, names.QUEUED_MS, names.FETCHED_MS)
+    return found
+
+
+def test_a_job_whose_task_was_fetched_by_a_process_that_died_is_queued_again_soon(client: Client) -> None:
+    submit(client)
+    assert rescued(client) == []
+    client.pexpire(names.state(JOB), names.QUEUED_MS - names.FETCHED_MS - 1)  # as a while later
+    client.lpush(queue.DECISIONS, b"a task that waits, maybe its own")
+    assert rescued(client) == []
+    client.delete(queue.DECISIONS)
+    assert rescued(client) == [str(JOB).encode()]
+    assert client.pttl(names.state(JOB)) > names.QUEUED_MS - names.FETCHED_MS
+    assert rescued(client) == []
+
+
 def test_a_job_whose_holder_died_is_queued_before_its_lease_expires(client: Client, process: str) -> None:
     submit(client)
     assert Lease.take(client, JOB) is not None
-    assert RESCUE.run(client, [names.LIVE_JOBS], names.QUEUED_MS) == []
+    assert rescued(client) == []
     client.delete(process)  # as when it says no more that it lives
-    assert RESCUE.run(client, [names.LIVE_JOBS], names.QUEUED_MS) == [str(JOB).encode()]
+    assert rescued(client) == [str(JOB).encode()]
     assert client.get(names.state(JOB)) == b"queued"
 
 
@@ -135,12 +154,12 @@ def _append_and_see_it_answered(client: Client, number: int) -> bool:
 
 def test_a_task_that_was_lost_is_found_again(client: Client, driver: Driver) -> None:
     submit(client)
-    assert RESCUE.run(client, [names.LIVE_JOBS], 5_000) == []
+    assert rescued(client) == []
     client.delete(names.state(JOB))  # as when "queued" expires
-    assert RESCUE.run(client, [names.LIVE_JOBS], 5_000) == [b"7"]
+    assert rescued(client) == [b"7"]
     assert client.get(names.state(JOB)) == b"queued"
     coordinate(JOB, driver.around())
-    assert RESCUE.run(client, [names.LIVE_JOBS], 5_000) == []
+    assert rescued(client) == []
 
 
 def test_queued_and_held_expire(client: Client, driver: Driver) -> None:

@@ -1,8 +1,10 @@
 -- Queue every live job that nobody holds or has queued, and that has unread entries or a passed deadline.
--- A process that does not say any more that it lives holds nothing.
--- KEYS: live jobs. ARGV: ms for which queued holds. Returns the jobs to enqueue.
+-- A process that does not say any more that it lives holds nothing. Where nothing waits in Celery's queue, whoever has been
+-- queued for a while was fetched by a process that died before it took the lease.
+-- KEYS: live jobs, Celery's queue. ARGV: ms for which queued holds, ms of a while. Returns the jobs to enqueue.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local waiting = redis.call('LLEN', KEYS[2])
 local stranded = {}
 for _, job in ipairs(redis.call('SMEMBERS', KEYS[1])) do
   local prefix = 'job:' .. job
@@ -10,6 +12,9 @@ for _, job in ipairs(redis.call('SMEMBERS', KEYS[1])) do
   local holder = state and string.match(state, '^held:%d+:(%w+):')
   if holder and redis.call('EXISTS', 'process:' .. holder) == 0 then
     redis.call('DEL', prefix .. ':state')
+    state = false
+  end
+  if state == 'queued' and waiting == 0 and redis.call('PTTL', prefix .. ':state') < ARGV[1] - ARGV[2] then
     state = false
   end
   if not state then
