@@ -53,16 +53,16 @@ def _job(**changes: Any) -> dict[str, Any]:
 
 
 def _by_time(
-    records: Sequence[Record], measure: Callable[[Record], float] = Record.iteration_s
+    records: Sequence[Record], measure: Callable[[Record], float] = Record.iteration_s, *, may_be_better: bool = False
 ) -> tuple[list[Row], list[str]]:
-    """Same samples per iteration: time per iteration, at equal final accuracy."""
+    """Same samples per iteration: time per iteration, at equal final accuracy, or at a better one if that may be."""
     base, rows, failures = records[0], [], []
     for record in records:
         ratio = measure(record) / measure(base)
         rows.append(_row(record) | {"iteration_ms": 1000 * measure(record), "to_baseline": ratio})
-        points = 100 * abs(record.final_accuracy - base.final_accuracy)
-        if points > MOST_POINTS:
-            failures.append(f"{record.label}: final accuracy is {points:.2f} points from {base.label}'s")
+        points = 100 * (record.final_accuracy - base.final_accuracy)
+        if points < -MOST_POINTS or (points > MOST_POINTS and not may_be_better):
+            failures.append(f"{record.label}: final accuracy is {abs(points):.2f} points from {base.label}'s")
         if record is not base and ratio >= 1.0:
             failures.append(f"{record.label}: {ratio:.2f} of {base.label}'s iteration time, expected less than 1")
     return rows, failures
@@ -74,8 +74,11 @@ SETTLED_S: Final = 70
 
 
 def _by_clock(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
-    """The same machines at the same times: time per iteration in the same span of the clock."""
-    return _by_time(records, lambda record: record.iteration_within_s(SETTLED_S, TRACED_S))
+    """The same machines at the same times: time per iteration in the same span of the clock.
+
+    Who makes more iterations in it may end with a better accuracy, not with a worse one.
+    """
+    return _by_time(records, lambda record: record.iteration_within_s(SETTLED_S, TRACED_S), may_be_better=True)
 
 
 TARGET_LOSS: Final = 0.6
@@ -151,8 +154,7 @@ EXPERIMENTS: Final = {
             runs={"BSP": {}, "LB-BSP, EMA": _lb_bsp("ema"), "LB-BSP, NARX": _lb_bsp("narx")},
             judge=_by_clock,
             notes=(
-                f"The same trace of speed, CPU and memory for all, from each worker's start; told is the time from"
-                f" {SETTLED_S} s on.",
+                f"The same trace of speed, CPU and memory for all; iterations are told from {SETTLED_S} s on.",
                 "Same samples in the same order, same seed, lr 0.1; the faster one makes more iterations in that time.",
             ),
         ),

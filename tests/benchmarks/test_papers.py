@@ -76,6 +76,12 @@ def test_on_shared_machines_the_same_span_of_the_clock_is_compared() -> None:
     assert [row["iteration_ms"] for row in rows] == pytest.approx([4000.0, 1000 * (15 * 3.0 + 9.0) / 16])
 
 
+def test_who_makes_more_iterations_in_the_same_time_may_end_better_but_not_worse() -> None:
+    runs = [record("BSP", 4.0), record("better", 3.0, accuracy=0.97), record("worse", 3.0, accuracy=0.93)]
+    _, failures = EXPERIMENTS["lb-bsp-shared"].judge(runs)
+    assert failures == ["worse: final accuracy is 2.00 points from BSP's"]
+
+
 def test_traces_are_what_an_agent_reads_and_the_same_for_the_same_seed(tmp_path: Path) -> None:
     first, again = (write_traces(tmp_path, machines=4, seed=7) for _ in range(2))
     traces = [read_trace(path.read_text()) for path in first]
