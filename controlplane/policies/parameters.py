@@ -363,7 +363,7 @@ class EvidenceParameters(Part, frozen=True, kw_only=True):
     minimum_part: Annotated[
         float, Meta(ge=0.0, le=1.0, description="Least part of the iteration that the time lost must make up.")
     ] = 0.05
-    minimum_s: Annotated[float, Meta(ge=0.0, description="Least time lost per iteration, in seconds.")] = 0.001
+    minimum_s: Annotated[float, Meta(ge=0.0, description="Least time lost per iteration, in seconds.")] = 0.003
     fixed_part: Annotated[
         float,
         Meta(ge=0.0, le=1.0, description="Part of a usual compute time that is taken not to depend on the share."),

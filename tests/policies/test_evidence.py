@@ -60,6 +60,14 @@ def test_a_slow_worker_is_flagged_first_as_transient_then_as_lasting_with_its_co
     assert (lasting.subject, lasting.evidence["cause"]) == ("worker", "unknown")
 
 
+def test_two_milliseconds_an_iteration_are_no_flag_unless_asked_for() -> None:
+    """A busy machine makes as much of nothing: 64 samples take 3.2 ms, those of w3 5.1 or 8 ms."""
+    noise, real = [[20_000.0, 20_000.0, 20_000.0, slow] for slow in (12_500.0, 8_000.0)]
+    assert changes(run([noise] * 30)) == []
+    assert {rank for _, rank, _, _ in changes(run([noise] * 30), minimum_s=0.001)} == {3}
+    assert {rank for _, rank, _, _ in changes(run([real] * 30))} == {3}
+
+
 def test_the_workers_that_wait_are_not_flagged() -> None:
     assert {rank for _, rank, _, _ in changes(run([SLOW] * 50))} == {3}
 
