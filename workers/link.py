@@ -22,6 +22,9 @@ class WorkerLink(Protocol):
     def await_orders(self, accept: Callable[[Orders], bool], timeout_s: float | None = None) -> Orders | None:
         """The newest orders, once ``accept`` holds for them; None after ``timeout_s`` or when stopping."""
 
+    def placement(self) -> Placement | None:
+        """The newest placement, if any came."""
+
     def await_placement(self, version: int, timeout_s: float | None = None) -> Placement | None:
         """The placement of at least that version; None after ``timeout_s`` or when stopping."""
 

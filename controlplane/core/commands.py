@@ -116,6 +116,19 @@ class RollBack(Command, frozen=True, kw_only=True, tag="roll-back"):
     """The last iteration that was complete; those from ``to_iteration`` to it are done again."""
 
 
+class RefillBlocks(Command, frozen=True, kw_only=True, tag="refill-blocks"):
+    """Servers were lost, and hold their blocks again as workers had pulled them: no iteration is done again."""
+
+    servers: list[int]
+    blocks: Count
+    ranks: list[int]
+    """Whose copies they are."""
+    version: Count
+    """The lowest of them."""
+    took_s: float
+    """Since the first of the servers was found dead."""
+
+
 class SetShares(Command, frozen=True, kw_only=True, tag="set-shares"):
     """A batching decision: the samples that each worker takes from ``iteration`` on."""
 
@@ -238,6 +251,8 @@ class IssuePlacement(Command, frozen=True, kw_only=True, tag="issue-placement"):
     servers: dict[int, tuple[str, str, int]]
     generation: Count = 0
     peers: list[PeerAddress] = []
+    refills: dict[int, int] = {}
+    again: bool = True
 
 
 class IssueServerOrders(Command, frozen=True, kw_only=True, tag="issue-server-orders"):
@@ -372,6 +387,7 @@ AnyCommand = (
     | ReleaseSlots
     | SetRoster
     | RollBack
+    | RefillBlocks
     | KeepCheckpoint
     | SkipCheckpoint
     | SetShares

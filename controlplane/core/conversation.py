@@ -11,6 +11,7 @@ from controlplane.core import (
     moving,
     partial,
     pausing,
+    refill,
     releases,
     roster,
 )
@@ -21,9 +22,11 @@ from controlplane.core.state import Job, Process, Server, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState, in_words
 from controlplane.protocol import RELEASE
 from controlplane.protocol.messages import (
+    BlocksFilled,
     BlocksHanded,
     CheckpointSaved,
     Computed,
+    CopiesHeld,
     Evaluation,
     Held,
     IterationReport,
@@ -40,7 +43,10 @@ from controlplane.protocol.orders import Rejection, Role
 Code = Literal["stale", "unexpected", "out-of-order"]
 
 
-ServerWord = ServerReport | BlocksHanded | CheckpointSaved | RestoreFailed
+ServerWord = ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | RestoreFailed
+
+
+WorkerWord = ProgressReport | Computed | MicroBatch | Held | CopiesHeld
 
 
 def on_worker_heard(handling: Handling, event: WorkerHeard) -> None:
@@ -78,6 +84,8 @@ def on_server_heard(handling: Handling, event: ServerHeard) -> None:
 def _take_server_word(handling: Handling, server: Server, message: ServerWord) -> None:
     if isinstance(message, BlocksHanded):
         moving.on_handed(handling, server, message)
+    elif isinstance(message, BlocksFilled):
+        refill.on_filled(handling, message)
     elif isinstance(message, CheckpointSaved):
         checkpoints.on_saved(handling, server, message)
     elif isinstance(message, RestoreFailed):
@@ -151,6 +159,7 @@ def _greet_server(handling: Handling, server: Server, hello: ServerHello) -> Non
         roster.begin_when_ready(handling)
     else:
         releases.issue_server_orders(handling, server, "hello")
+        refill.advance(handling)
 
 
 def _is_here(handling: Handling, process: Process) -> None:
@@ -184,11 +193,13 @@ def _take_evaluation(handling: Handling, worker: Worker, evaluation: Evaluation)
     iterations.on_evaluation(handling, evaluation)
 
 
-def _take_word(handling: Handling, worker: Worker, message: ProgressReport | Computed | MicroBatch | Held) -> None:
+def _take_word(handling: Handling, worker: Worker, message: WorkerWord) -> None:
     """What a worker says within or between iterations."""
     job = handling.job
     if isinstance(message, Held):
         changes.on_held(handling, worker, message)
+    elif isinstance(message, CopiesHeld):
+        refill.on_copies(handling, worker, message)
     elif isinstance(message, MicroBatch):
         partial.on_micro_batch(handling, worker, message)
     elif not job.counts(worker.index) or not _has_leave(job, worker, message.iteration):
@@ -219,6 +230,7 @@ def _take_finished(handling: Handling, worker: Worker, message: WorkerFinished) 
     if job.state is JobState.PAUSED:
         pausing.resume(handling, f"{worker.title} has reached the end")
     releases.issue(handling, worker, "its end is noted")
+    refill.on_worker_gone(handling, worker)
     releases.worker_finished(handling, worker)
 
 

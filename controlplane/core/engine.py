@@ -22,6 +22,7 @@ from controlplane.core import (
     invariants,
     learning,
     lifecycle,
+    refill,
     scaling,
     serving,
 )
@@ -121,6 +122,8 @@ class Engine:
             HANDLERS[type(event)](handling, event)
             if self._job.join_at is not None:
                 arrivals.admit(handling)
+            if self._job.refill is not None:
+                refill.advance(handling)
         except EventRefused as refusal:
             if not isinstance(event, REQUESTS):
                 raise

@@ -4,9 +4,11 @@ from typing import Final
 
 from controlplane.protocol.base import Count, Name, Positive, Value
 from controlplane.protocol.messages import (
+    BlocksFilled,
     BlocksHanded,
     CheckpointSaved,
     Computed,
+    CopiesHeld,
     Evaluation,
     Held,
     IterationReport,
@@ -21,8 +23,18 @@ from controlplane.protocol.messages import (
 from controlplane.protocol.orders import Orders, Role
 from controlplane.protocol.spec import Choice, Emulation, JobSpec
 
-WorkerSaid = WorkerHello | IterationReport | ProgressReport | Computed | MicroBatch | Held | Evaluation | WorkerFinished
-ServerSaid = ServerHello | ServerReport | BlocksHanded | CheckpointSaved | RestoreFailed
+WorkerSaid = (
+    WorkerHello
+    | IterationReport
+    | ProgressReport
+    | Computed
+    | MicroBatch
+    | Held
+    | CopiesHeld
+    | Evaluation
+    | WorkerFinished
+)
+ServerSaid = ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | RestoreFailed
 
 
 class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):

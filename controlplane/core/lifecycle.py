@@ -1,6 +1,17 @@
 """A job from submission to slots to running processes, and what follows when one of them is gone."""
 
-from controlplane.core import arrivals, departures, ending, exclusion, moving, revival, rollback, roster, scaling
+from controlplane.core import (
+    arrivals,
+    departures,
+    ending,
+    exclusion,
+    moving,
+    refill,
+    revival,
+    rollback,
+    roster,
+    scaling,
+)
 from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.events import Assignment, EngineFailed, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
 from controlplane.core.handling import EventRefused, Handling
@@ -147,7 +158,8 @@ def _lose_server(handling: Handling, server: Server, why: str, *, is_back: bool)
         roster.begin_when_ready(handling)
     else:
         moving.on_server_lost(handling, server)
-        rollback.begin(handling, f"{server.title} {why}")
+        if not refill.begin(handling, server, f"{server.title} {why}"):
+            rollback.begin(handling, f"{server.title} {why}")
 
 
 def _check_assignments(handling: Handling, assignments: list[Assignment]) -> None:

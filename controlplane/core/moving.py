@@ -65,7 +65,7 @@ def begin(
         for block in blocks
         if here[block.index] != block.server
     }
-    if not moves or job.change is not None:
+    if not moves or job.change is not None or job.refill is not None:
         return
     job.plans += 1
     job.change = PlacementChange(
@@ -134,18 +134,18 @@ def _commit(handling: Handling, change: PlacementChange) -> None:
     job.placement_version, job.blocks = change.version, change.blocks
     took_s = (handling.now_ms - change.ordered_ms) / 1000
     trials.committed(job, took_s)
-    _tell_everybody(handling, f"{len(change.moves)} blocks have moved, {took_s:.2f} s after the order: {change.reason}")
+    tell_everybody(handling, f"{len(change.moves)} blocks have moved, {took_s:.2f} s after the order: {change.reason}")
 
 
 def introduce(handling: Handling) -> None:
     """Tell workers of servers that have come since the placement was made, so that they can be timed."""
     job = handling.job
     new = [server.title for server in job.live_servers if can_hold(server) and server.index not in job.known_servers]
-    if not new or job.change is not None:
+    if not new or job.change is not None or job.refill is not None:
         return
     job.plans += 1
     job.placement_version = job.plans
-    _tell_everybody(handling, f"{', '.join(new)} can be given blocks from now on")
+    tell_everybody(handling, f"{', '.join(new)} can be given blocks from now on")
 
 
 def give_placement(handling: Handling, reason: str) -> None:
@@ -155,7 +155,7 @@ def give_placement(handling: Handling, reason: str) -> None:
     handling.give(SetPlacement, reason, version=job.placement_version, policy=policy, blocks=job.blocks)
 
 
-def _tell_everybody(handling: Handling, reason: str) -> None:
+def tell_everybody(handling: Handling, reason: str) -> None:
     """The present placement holds from now on."""
     job = handling.job
     job.known_servers = [server.index for server in job.live_servers if server.port]

@@ -31,7 +31,8 @@ def pause(handling: Handling, cause: Cause, reason: str) -> None:
         return
     job.pauses[cause] = reason
     if job.state is not JobState.PAUSED:
-        boundary = "every worker's next boundary" if job.roster else awaited(job)
+        stands_first = bool(job.roster) and cause != "servers"
+        boundary = "every worker's next boundary" if stands_first else awaited(job)
         handling.move_job(JobState.PAUSED, reason, awaited=boundary)
         hold(handling, reason)
     else:

@@ -149,6 +149,7 @@ def issue(handling: Handling, worker: Worker, reason: str) -> None:
         ceiling=job.ceilings.get(worker.index),
         **(_pieces(worker) if handling.chosen.partitioned is not None else {}),
         final=not free or not _others_at_work(job, worker),
+        **_refill(job, worker),
         probes=job.probes if worker.index == job.prober else {},
         probe_round=job.probe_round,
     )
@@ -158,6 +159,15 @@ def issue(handling: Handling, worker: Worker, reason: str) -> None:
 def _pieces(worker: Worker) -> dict[str, Any]:
     """Samples out of splits of its own."""
     return {"pieces": worker.pieces, "pieces_of": worker.pieces_of} if worker.pieces_of >= 0 else {}
+
+
+def _refill(job: Job, worker: Worker) -> dict[str, Any]:
+    """What is asked of a worker where servers were lost."""
+    refill = job.refill
+    if refill is None or worker.index not in refill.asked:
+        return {}
+    fills = [block for block, rank in sorted(refill.fills.items()) if rank == worker.index and block in refill.lost]
+    return {"refill": refill.number, "lost": refill.lost, "fills": fills}
 
 
 def _others_at_work(job: Job, worker: Worker) -> bool:
@@ -216,6 +226,8 @@ def issue_placement(handling: Handling, worker: Worker, reason: str) -> None:
         servers=_addresses(job.live_servers),
         generation=job.generation,
         peers=_peers(handling),
+        refills=job.refills,
+        again=handling.chosen.gate is None or job.completed + 1 < job.apply_from,
     )
 
 
@@ -233,7 +245,9 @@ def issue_server_orders(handling: Handling, server: Server, reason: str) -> None
     members = [
         Member(rank=rank, instance=job.workers[rank].instance, from_iteration=job.workers[rank].from_iteration)
         for rank in job.roster
+        if not (job.refills and job.workers[rank].state is ProcessState.FINISHED)  # it cannot push anything again
     ]
+    lost = set(job.refill.lost) if job.refill is not None else set()
     change = job.change
     moves = change.moves if change is not None else {}
     sends = {index: each.destination for index, each in moves.items() if each.source == server.index}
@@ -257,6 +271,7 @@ def issue_server_orders(handling: Handling, server: Server, reason: str) -> None
             apply=_apply(handling),
             apply_from=job.apply_from,
             skip_to=job.skip_to,
+            awaits=[b.index for b in job.blocks if b.server == server.index and b.index in lost],
             restore=job.restore,
             save_at=job.save_at,
             whole=job.whole if server.index == min(each.index for each in job.live_servers) else None,

@@ -62,6 +62,7 @@ def _target(handling: Handling) -> Checkpoint | None:
 def restore(job: Job, target: Checkpoint) -> None:
     """The records as they were before ``target.iteration``; what policies have learned stays."""
     job.restore = Restore(iteration=target.iteration, is_start=target.is_start) if target.iteration else None
+    job.refill, job.refills = None, {}
     job.saving, job.whole, job.saving_stage, job.save_at = {}, None, "", None
     job.saved_rounds = target.position // job.batch
     job.completed = target.iteration - 1

@@ -166,6 +166,29 @@ class Checkpoint(msgspec.Struct, kw_only=True):
     """It is of the job that this one started from."""
 
 
+class Refill(msgspec.Struct, kw_only=True):
+    """Blocks of servers that were lost, and the workers' copies that they are to begin with."""
+
+    number: int
+    servers: list[int]
+    lost: list[int]
+    """Blocks that are not filled again."""
+    asked: list[int]
+    """Ranks of those who say what they have."""
+    reason: str
+    began_ms: int
+    count: int
+    """Of all blocks that it is about."""
+    placed: bool = False
+    """The new servers are here, and everybody was told of them."""
+    copies: dict[int, dict[int, tuple[int, int]]] = {}
+    """By rank and block: version and steps of its copy."""
+    fills: dict[int, int] = {}
+    """By block: whose copy it is."""
+    version: int | None = None
+    """The lowest of those chosen."""
+
+
 class SlotRequest(msgspec.Struct, kw_only=True):
     """A slot for one more server was asked for."""
 
@@ -234,6 +257,10 @@ class Job(msgspec.Struct, kw_only=True):
     """Asynchronous modes: how many global batches had been handed out when the last one was begun."""
     restore: Restore | None = None
     """The checkpoint that the present lives began with."""
+    refill: Refill | None = None
+    refill_count: int = 0
+    refills: dict[int, int] = {}
+    """How often each block began again with a worker's copy."""
     is_rebuilding: bool = False
     """All processes begin anew, since a server was lost."""
     rebuild_ms: int = 0

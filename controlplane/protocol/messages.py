@@ -165,6 +165,23 @@ class Held(Value, frozen=True, kw_only=True, tag="held"):
     sequence: Count
 
 
+class Copies(Value, frozen=True, kw_only=True, array_like=True):
+    """Blocks of which a worker has a whole copy, all pulled at this version, after so many steps."""
+
+    version: Count
+    steps: Count
+    blocks: list[Count]
+
+
+class CopiesHeld(Value, frozen=True, kw_only=True, tag="copies-held"):
+    """What the worker last pulled of the blocks that ``Orders.lost`` names; it will pull none of them any more."""
+
+    number: Positive
+    refill: Positive
+    """That of the orders that asked."""
+    copies: list[Copies]
+
+
 class Heartbeat(Value, frozen=True, kw_only=True, tag="heartbeat"):
     """A sign of life each second, from a thread of its own; not numbered, not kept."""
 
@@ -220,6 +237,13 @@ class BlocksHanded(Value, frozen=True, kw_only=True, tag="blocks-handed"):
     """From the first freeze to the last acknowledgement."""
     failure: str = ""
     """Why they could not be handed over; then none of them is."""
+
+
+class BlocksFilled(Value, frozen=True, kw_only=True, tag="blocks-filled"):
+    """Blocks that the server was to begin with a worker's copy, and now has."""
+
+    number: Positive
+    blocks: list[Count]
 
 
 class CheckpointSaved(Value, frozen=True, kw_only=True, tag="checkpoint-saved"):
@@ -333,9 +357,10 @@ WorkerMessage = (
     | Computed
     | MicroBatch
     | Held
+    | CopiesHeld
     | Evaluation
     | WorkerFinished
     | Heartbeat
 )
-ServerMessage = ServerHello | ServerReport | BlocksHanded | CheckpointSaved | RestoreFailed | Heartbeat
+ServerMessage = ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | RestoreFailed | Heartbeat
 AgentMessage = AgentHello | ProcessStarted | ProcessEnded | AgentHeartbeat | LogLines

@@ -93,6 +93,12 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """Servers to exchange so many bytes with, beside the training, for the sake of timing them."""
     probe_round: Count = 0
     """Probes of one round are made once, however often they are ordered."""
+    refill: Count = 0
+    """Servers were lost: talk to them no more, and say once for each number which copies there are of the ``lost``."""
+    lost: list[Count] = []
+    """Their blocks that are not filled again."""
+    fills: list[Count] = []
+    """Those of them to be given to their new server, as this worker pulled them last."""
 
     @property
     def rank_in_time(self) -> tuple[int, int, int]:
@@ -140,6 +146,10 @@ class Placement(Value, frozen=True, kw_only=True, tag="placement"):
     generation: Count = 0
     peers: list[PeerAddress] = []
     """The members of that generation of an all-reduce job, by rank."""
+    refills: dict[int, int] = {}
+    """How often a block began again with a worker's copy, since its server was lost, by block."""
+    again: bool = True
+    """Whether updates that such a block may lack are to be pushed to it again."""
 
 
 class Member(Value, frozen=True, kw_only=True):
@@ -177,6 +187,8 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     """With ``apply`` "arrival" and "release": each contribution makes so much of a step (ruling 23: 1 / n)."""
     aggregation: Aggregation = "sample-weighted"
     """What each contribution weighs."""
+    awaits: list[Count] = []
+    """Blocks that begin with what a worker gives: a copy that it had pulled from the server that was lost."""
     restore: Restore | None = None
     """What new blocks begin with that nobody hands over; None: with version 0."""
     save_at: Count | None = None

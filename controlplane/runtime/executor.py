@@ -133,6 +133,8 @@ def _placement(facts: JobFacts, command: IssuePlacement) -> Placement:
         servers=servers,
         generation=command.generation,
         peers=command.peers,
+        refills=command.refills,
+        again=command.again,
     )
 
 

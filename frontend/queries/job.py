@@ -24,7 +24,7 @@ FLAGS = 50
 KINDS: dict[str, tuple[str, ...]] = {
     "key": (
         *("move-job", "set-roster", "set-placement", "move-blocks", "abandon-move", "measure-placement"),
-        *("raise-flag", "close-flag", "begin-incarnation", "roll-back", "skip-checkpoint"),
+        *("raise-flag", "close-flag", "begin-incarnation", "roll-back", "refill-blocks", "skip-checkpoint"),
         *("change-policies", "adopt-predictor", "note-micro-batch", "partition-data", "move-splits"),
         *("decline-request", "leave-out", "take-back", "drain-server"),
     ),
@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "predictors": ("train-predictor", "score-predictors", "adopt-predictor"),
     "operators": ("change-policies", "leave-out", "take-back", "drain-server", "decline-request"),
     "flags": ("raise-flag", "close-flag"),
-    "recovery": ("roll-back", "keep-checkpoint", "skip-checkpoint", "begin-incarnation"),
+    "recovery": ("roll-back", "refill-blocks", "keep-checkpoint", "skip-checkpoint", "begin-incarnation"),
     "processes": ("start-process", "stop-process", "move-process", "release-slots"),
     "all": (),
 }
@@ -174,9 +174,9 @@ def processes(job: Job) -> list[ProcessLine]:
 
 
 def ends_with_a_server(job: Job) -> bool:
-    """Whether the loss of one server is the end of the job, since its parameters are kept nowhere else."""
+    """Whether the loss of one server is the end of the job: none comes in its place that workers could fill."""
     spec = parse_spec(job.spec)
-    return spec.servers > 0 and spec.checkpoint is None and not spec.elastic.from_scratch
+    return spec.servers > 0 and not spec.elastic.restarts
 
 
 def servers(job: Job) -> list[ServerLine]:

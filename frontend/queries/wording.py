@@ -66,6 +66,11 @@ def _roll_back(payload: Payload) -> str:
     return f"{again} done again" if first <= last else f"everything begins anew before iteration {first}"
 
 
+def _refill_blocks(payload: Payload) -> str:
+    servers = " and ".join(f"s{index}" for index in payload.get("servers", []))
+    return f"{servers or 'a server'} filled again by workers, from version {payload.get('version', '?')} on"
+
+
 def _measure_placement(payload: Payload) -> str:
     before, after = payload.get("before_s"), payload.get("after_s", 0.0)
     gained = f"{before / after:.2f} times as fast as before" if before and after else "measured"
@@ -245,6 +250,7 @@ PHRASES: dict[str, Callable[[Payload], str]] = {
     "release-slots": _release,
     "set-roster": _roster,
     "roll-back": _roll_back,
+    "refill-blocks": _refill_blocks,
     "keep-checkpoint": _keep_checkpoint,
     "skip-checkpoint": _skip_checkpoint,
     "set-placement": _placement,

@@ -18,7 +18,16 @@ from controlplane.core.events import (
     WorkerSaid,
 )
 from controlplane.policies.registry import resolve
-from controlplane.protocol.messages import IterationReport, ServerHello, ServerReport, WorkerFinished, WorkerHello
+from controlplane.protocol.messages import (
+    BlocksFilled,
+    Copies,
+    CopiesHeld,
+    IterationReport,
+    ServerHello,
+    ServerReport,
+    WorkerFinished,
+    WorkerHello,
+)
 from controlplane.protocol.orders import Orders
 from controlplane.protocol.spec import parse_spec
 
@@ -135,6 +144,19 @@ class Story:
         fields = {"iteration": highest, "highest": highest, "generation": generation}
         report = ServerReport(number=self.numbers[instance], bytes_in=0, bytes_out=0, busy_s=0.0, **fields)
         return self.see(ServerHeard(index=index, instance=instance, message=report))
+
+    def copies(self, rank: int, *held: tuple[int, int, list[int]]) -> list[AnyCommand]:
+        """The worker says which (version, steps) it has of which of the lost blocks."""
+        copies = [Copies(version=version, steps=steps, blocks=blocks) for version, steps, blocks in held]
+        refill = max(1, self.orders[rank].refill)
+        return self.say(rank, CopiesHeld(number=self.next_number(rank), refill=refill, copies=copies))
+
+    def filled(self, index: int, blocks: list[int]) -> list[AnyCommand]:
+        """The server has begun these blocks with what it was given."""
+        instance = self.instance("s", index)
+        self.numbers[instance] = self.numbers.get(instance, 1) + 1
+        message = BlocksFilled(number=self.numbers[instance], blocks=blocks)
+        return self.see(ServerHeard(index=index, instance=instance, message=message))
 
     def instance(self, role: str, index: int) -> str:
         """The life of ``w`` or ``s`` that was ordered last."""

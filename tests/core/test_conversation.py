@@ -1,9 +1,11 @@
 """Who may speak, and which message is next."""
 
+from typing import get_args
+
 from controlplane.core.commands import IssueOrders, IssuePlacement, MoveJob, MoveProcess, RejectMessage
-from controlplane.core.events import ConnectionLost, StopRequested
+from controlplane.core.events import ConnectionLost, ServerSaid, StopRequested, WorkerSaid
 from controlplane.core.states import JobState
-from controlplane.protocol.messages import Evaluation, WorkerHello
+from controlplane.protocol.messages import Evaluation, Heartbeat, ServerMessage, WorkerHello, WorkerMessage
 from tests.core.story import LB_BSP, Story, of
 
 
@@ -131,3 +133,8 @@ def test_a_worker_whose_memory_ran_short_gets_no_more_than_it_holds() -> None:
             story.report(rank, iteration, compute_s=0.1 if rank else 0.01, ceiling=None if rank else 80)
     assert story.orders[0].share == 80
     assert sum(story.orders[rank].share for rank in range(4)) == 256
+
+
+def test_whatever_processes_may_say_but_signs_of_life_has_a_place_in_the_log() -> None:
+    assert set(get_args(WorkerSaid)) == set(get_args(WorkerMessage)) - {Heartbeat}
+    assert set(get_args(ServerSaid)) == set(get_args(ServerMessage)) - {Heartbeat}

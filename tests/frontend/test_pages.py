@@ -217,13 +217,13 @@ def test_a_job_can_be_duplicated(operator: Client) -> None:
 
 @pytest.mark.parametrize(
     ("more", "warned"),
-    [({}, True), ({"checkpoint": {"every": 100}}, False), ({"elastic": {"from_scratch": True}}, False)],
+    [({}, False), ({"elastic": {"restarts": 0}}, True)],
 )
 def test_a_job_that_would_end_with_a_server_says_so(viewer: Client, more: dict[str, Any], warned: bool) -> None:
     job = factories.make_job(spec=factories.spec(**more))
     factories.make_processes(job, factories.make_agents(4))
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=placement")
-    assert ("keeps no checkpoint: the loss of a server ends it" in page) == warned
+    assert ("starts no server again: the loss of one ends it" in page) == warned
 
 
 def test_every_preset_is_a_spec_that_is_accepted() -> None:

@@ -36,6 +36,11 @@ def test_every_decision_has_words() -> None:
         ("iterations 40 to 57 are done again", core.RollBack, {"to_iteration": 40, "completed": 57}),
         ("iteration 40 is done again", core.RollBack, {"to_iteration": 40, "completed": 40}),
         ("everything begins anew before iteration 0", core.RollBack, {"to_iteration": 0, "completed": -1}),
+        (
+            "s1 and s2 filled again by workers, from version 41 on",
+            core.RefillBlocks,
+            {"servers": [1, 2], "blocks": 9, "ranks": [0], "version": 41, "took_s": 1.2},
+        ),
         ("w3 is flagged no longer: compute", core.CloseFlag, {"flag": "compute-w3-0.1"}),
         ("s0 is flagged no longer: communication", core.CloseFlag, {"flag": "communication-s0-0.2"}),
         ("the job is flagged no longer: shares", core.CloseFlag, {"flag": "shares-j0-0.3"}),

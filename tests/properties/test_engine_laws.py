@@ -209,6 +209,18 @@ class AnyStory(RuleBasedStateMachine):
     def kill_server(self, index):
         self.tell(self.story.kill_server, index)
 
+    @precondition(lambda self: self.story.engine._job.refill is not None)
+    @rule(ranks=st.sets(ranks, min_size=1), blocks=st.lists(st.integers(0, 1), unique=True))
+    def say_copies(self, ranks, blocks):
+        version = max(0, self.story.engine._job.completed)
+        for rank in ranks & self.story.orders.keys():
+            self.tell(self.story.copies, rank, (version, version, blocks))
+
+    @precondition(lambda self: self.story.engine._job.refill is not None)
+    @rule(index=st.integers(0, 1), blocks=st.lists(st.integers(0, 1), unique=True))
+    def fill(self, index, blocks):
+        self.tell(self.story.filled, index, blocks)
+
     @precondition(lambda self: self.story.given(SetRoster))
     @rule(index=st.integers(0, 1), ahead=st.integers(0, 2))
     def server_reports(self, index, ahead):

@@ -102,6 +102,9 @@ class MemoryWorkerLink(Link):
             ready = self._orders is not None and not self.stopping.is_set() and accept(self._orders)
             return self._orders if ready else None
 
+    def placement(self) -> Placement | None:
+        return self._placement
+
     def await_placement(self, version: int, timeout_s: float | None = None) -> Placement | None:
         with self.changed:
             self.changed.wait_for(

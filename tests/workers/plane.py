@@ -248,7 +248,12 @@ class Plane(AbstractContextManager["Plane"]):
             key = keys.data_key(server, command.rank, command.instance)
             addresses.append(ServerAddress(index=index, instance=instance, host=host, port=port, key=key))
         return Placement(
-            incarnation=command.incarnation, version=command.version, blocks=command.blocks, servers=addresses
+            incarnation=command.incarnation,
+            version=command.version,
+            blocks=command.blocks,
+            servers=addresses,
+            refills=command.refills,
+            again=command.again,
         )
 
 

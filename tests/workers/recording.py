@@ -47,9 +47,9 @@ def recorded() -> Iterator[Recording]:
         recording.samples[self._link.rank, iteration] = task.samples[: update.samples].copy()  # type: ignore[attr-defined]
         return update, overran
 
-    def recording_pull(self: ServerConnection, wanted: dict[int, memoryview], stamp: Any) -> Any:
+    def recording_pull(self: ServerConnection, wanted: dict[int, memoryview], stamp: Any, *more: Any) -> Any:
         memory = dict(wanted)
-        outcome = pull(self, wanted, stamp)
+        outcome = pull(self, wanted, stamp, *more)
         values = [np.frombuffer(memory[block], dtype=np.float32).copy() for block in sorted(memory)]
         recording.pulled[self._rank, stamp.iteration] = np.concatenate(values)
         return outcome

@@ -143,6 +143,11 @@ class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
             found = self._news.wait_for(settled, timeout_s)
             return self._orders if found and not self.stopping.is_set() else None
 
+    def placement(self) -> Placement | None:
+        """The newest placement, if any came."""
+        with self._news:
+            return self._placement
+
     def await_placement(self, version: int, timeout_s: float | None = None) -> Placement | None:
         """The placement of at least that version; None after ``timeout_s`` or when stopping."""
 

@@ -18,6 +18,7 @@ from workers.server.lockstep import Lockstep, Note
 from workers.server.quorum import NOBODY, Roster, Verdict
 from workers.server.values import Array, Snapshot, Values
 from workers.transport.errors import Stopped
+from workers.transport.handshake import Peer
 from workers.workloads.shape import Rule
 
 
@@ -51,6 +52,7 @@ class Block:
         make_rule: what a complete sum does to the values.
         on_missing: told (iteration, rank) of members that left before they had contributed.
         on_late: told the same of contributions that were dropped, since others made their iteration.
+        before: whose contributions to the iteration before that are known to be in the values.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Block:
         on_late: Note,
         *,
         iteration: int = 0,
+        before: frozenset[Peer] = frozenset(),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._condition = threading.Condition()
@@ -69,7 +72,7 @@ class Block:
         self._on_missing, self._on_late = on_missing, on_late
         self._now = now
         self._roster = NOBODY
-        self._counting: Lockstep | Arrivals = self._lockstep(iteration)
+        self._counting: Lockstep | Arrivals = self._lockstep(iteration, before)
         self._freeze_at: int | None = None
         self._frozen = self._gone = self._stopped = False
 
@@ -244,8 +247,8 @@ class Block:
     def _is_open(self, version: int) -> bool:
         return isinstance(self._counting, Arrivals) or self.version >= version
 
-    def _lockstep(self, iteration: int) -> Lockstep:
-        return Lockstep(self._values, iteration, on_missing=self._on_missing, on_late=self._on_late)
+    def _lockstep(self, iteration: int, before: frozenset[Peer] = frozenset()) -> Lockstep:
+        return Lockstep(self._values, iteration, on_missing=self._on_missing, on_late=self._on_late, before=before)
 
     def _let_arrive(self) -> None:
         """Leave the lockstep where it is to end: what its open iteration has so far is applied as it is."""

@@ -23,11 +23,20 @@ class Lockstep:
         iteration: the one that is open.
         on_missing: told of members that left before they had contributed.
         on_late: told of contributions that came but do not count, since others made their iteration.
+        before: whose contributions to the iteration before are in the values.
     """
 
-    def __init__(self, values: Values, iteration: int, *, on_missing: Note, on_late: Note) -> None:
+    def __init__(
+        self,
+        values: Values,
+        iteration: int,
+        *,
+        on_missing: Note,
+        on_late: Note,
+        before: frozenset[Peer] = frozenset(),
+    ) -> None:
         self._values, self._on_missing, self._on_late = values, on_missing, on_late
-        self._quorum = Quorum(iteration)
+        self._quorum = Quorum(iteration, before=before)
         self._roster = NOBODY
         self._sum = Sum()
         self._kept: dict[Peer, Contribution] = {}

@@ -9,7 +9,14 @@ from pathlib import Path
 import torch
 
 from controlplane.protocol import RELEASE, keys
-from controlplane.protocol.messages import BlocksHanded, CheckpointSaved, RestoreFailed, ServerHello, ServerReport
+from controlplane.protocol.messages import (
+    BlocksFilled,
+    BlocksHanded,
+    CheckpointSaved,
+    RestoreFailed,
+    ServerHello,
+    ServerReport,
+)
 from controlplane.protocol.orders import ProcessOrder, ServerOrders
 from workers.link import ServerLink
 from workers.server.checkpoint_files import CheckpointError
@@ -58,7 +65,9 @@ def serve(
     hand_over = partial(Handover, connect=connect, say=partial(_say_handed, link), reach=reach)
     init, sizes = partial(workload.init, order.spec.seed), tensor_sizes(workload)
     checkpoints = Checkpoints(order, checkpoint_dir, elements=sum(sizes), init=init, say=partial(_say_saved, link))
-    store, meter = Store(init, make_rule, hand_over=hand_over, checkpoints=checkpoints), Meter()
+    say_filled = partial(_say_filled, link)
+    store = Store(init, make_rule, hand_over=hand_over, checkpoints=checkpoints, on_filled=say_filled)
+    meter = Meter()
     failure = _Failure()
     listener = Listener(host, store, meter, partial(_key_of, order), failure.note, open_channel=open_channel)
     try:
@@ -101,6 +110,10 @@ def _say_handed(link: ServerLink, handed: Handed) -> None:
             failure=handed.failure,
         )
     )
+
+
+def _say_filled(link: ServerLink, blocks: list[int]) -> None:
+    link.say(lambda number: BlocksFilled(number=number, blocks=blocks))
 
 
 def _open_channel(order: ProcessOrder, stopping: threading.Event) -> Callable[[socket.socket], Channel]:

@@ -1,5 +1,7 @@
 """One connection of one worker or other server, on a thread of its own: reads a request, answers it, reads the next."""
 
+import numpy as np
+
 from workers.server.baggage import read_manifest, unpack
 from workers.server.block import Block, Gone
 from workers.server.contribution import Contribution
@@ -51,10 +53,14 @@ class Session:
             self._push(header)
         elif header.op is Op.PULL and not header.length:
             self._pull(header)
+        elif header.op is Op.FILL:
+            self._fill(header)
         elif header.op is Op.PROBE:
             self._channel.send(Header(op=Op.PROBED), self._channel.receive_bytes(header))
         else:
-            raise BadHeader(f"{header.op.name} with {header.length} bytes is not a request; PUSH, PULL and PROBE are")
+            raise BadHeader(
+                f"{header.op.name} with {header.length} bytes is not a request; PUSH, PULL, PROBE and FILL are"
+            )
 
     def _push(self, header: Header) -> None:
         with self._meter:
@@ -98,6 +104,16 @@ class Session:
                 self._channel.send(reply, snapshot.values.data.cast("B"))
         finally:
             block.give_back(snapshot)
+
+    def _fill(self, header: Header) -> None:
+        """A block that begins with a worker's copy, since the server that held it was lost."""
+        with self._meter:
+            payload = memoryview(bytearray(header.length))
+            self._channel.receive_payload(header, payload)
+            self._meter.count(bytes_in=header.length)
+        values = np.frombuffer(payload, dtype=np.float32)
+        self._store.fill(header.block, header.placement, values, version=header.iteration, steps=header.samples)
+        self._channel.send(Header(op=Op.TAKEN, block=header.block))
 
     def _take_over(self, header: Header) -> None:
         """A block that another server hands over: its manifest, then its arrays; held back until orders name it."""

@@ -14,6 +14,8 @@ from workers.server.checkpoints import Checkpoints
 from workers.server.handover import Handover
 from workers.server.quorum import NOBODY, Roster, roster_of
 from workers.transport.errors import Refused, Stopped
+from workers.transport.handshake import Peer
+from workers.workloads.rules import STEPS
 from workers.workloads.shape import Rule, Vector
 
 
@@ -50,6 +52,7 @@ class Store:
         make_rule: the update rule for the values of one block.
         hand_over: gets blocks on their way to other servers; None: this server sends none away.
         checkpoints: this server's part in them; None: there are none.
+        on_filled: told of blocks that began with a worker's copy, when no more are awaited.
     """
 
     def __init__(
@@ -59,11 +62,15 @@ class Store:
         *,
         hand_over: HandOver | None = None,
         checkpoints: Checkpoints | None = None,
+        on_filled: Callable[[list[int]], None] = lambda blocks: None,
     ) -> None:
         self._checkpoints = checkpoints
         self._init, self._make_rule, self._hand_over = init, make_rule, hand_over
         self._handover: Handover | None = None
         self._staged: dict[tuple[int, int], Block] = {}
+        self._awaited: dict[int, Cut] = {}
+        self._filled: list[int] = []
+        self._on_filled = on_filled
         self._condition = threading.Condition()
         self._orders: ServerOrders | None = None
         self._roster: Roster = NOBODY
@@ -109,6 +116,31 @@ class Store:
                 raise Refused(f"block {index} comes for placement {placement}, which is not expected here any more")
             self._staged[placement, index] = block
 
+    def fill(self, index: int, placement: int, values: Vector, *, version: int, steps: int) -> None:
+        """Begin a block that is awaited with a worker's copy; one that has begun goes on as it is.
+
+        Nobody's contributions to what that version closed are awaited again.
+
+        Raises:
+            Refused: if the block is not awaited here under that placement, or has another size.
+            Stopped: if the server ends meanwhile.
+        """
+        with self._condition:
+            self._condition.wait_for(lambda: self._stopped or self._placement >= placement)
+            if self._stopped:
+                raise Stopped("the server ends")
+            if index in self._blocks:
+                return
+            cut = self._awaited.get(index)
+            if cut is None or len(values) != cut.stop - cut.start:
+                raise Refused(f"a copy of block {index} with {len(values)} values is not awaited here")
+            self._blocks[index] = self._refilled(cut, values, version, steps)
+            del self._awaited[index]
+            self._filled.append(index)
+            if not self._awaited:
+                self._on_filled(list(self._filled))
+            self._condition.notify_all()
+
     def find(self, index: int, placement: int) -> Block | None:
         """Block ``index`` under placement ``placement``; waits until this server has that placement.
 
@@ -119,7 +151,7 @@ class Store:
             Stopped: if the server ends meanwhile.
         """
         with self._condition:
-            while self._placement < placement and not self._stopped:
+            while (self._placement < placement or index in self._awaited) and not self._stopped:
                 self._condition.wait()
             if self._stopped:
                 raise Stopped("the server ends")
@@ -177,7 +209,8 @@ class Store:
     def _hold(self, orders: ServerOrders) -> None:
         """Hold exactly the blocks of ``orders``; new ones were handed over, or begin at version 0."""
         named = {block.index: block for block in orders.blocks}
-        new = named.keys() - self._blocks.keys()
+        self._awaited = {index: named[index] for index in orders.awaits if index not in self._blocks}
+        new = named.keys() - self._blocks.keys() - self._awaited.keys()
         for index in sorted(new):
             if (staged := self._staged.pop((orders.placement_version, index), None)) is not None:
                 self._blocks[index] = staged
@@ -197,6 +230,17 @@ class Store:
         if self._checkpoints is not None:
             for index, block in self._blocks.items():
                 block.keep_by(self._checkpoints.keep(named[index]))
+
+    def _refilled(self, cut: Cut, values: Vector, version: int, steps: int) -> Block:
+        roster = self._roster
+        is_lockstep = roster.apply == "quorum" or version < roster.apply_from
+        before = frozenset(roster.members) if is_lockstep else frozenset()
+        block = self._begin(values, iteration=version, before=before)
+        block.restore({STEPS: torch.tensor(steps)}, steps)
+        block.appoint(roster)
+        if self._checkpoints is not None:
+            block.keep_by(self._checkpoints.keep(cut))
+        return block
 
     def _begin_new(self, cuts: list[Cut], restore: Restore | None) -> dict[int, Block]:
         if not cuts:
@@ -220,5 +264,6 @@ class Store:
             self._handover = self._hand_over(orders, {index: self._blocks[index] for index in orders.sends})
             self._handover.start()
 
-    def _begin(self, values: Vector, *, iteration: int = 0) -> Block:
-        return Block(values, self._make_rule, self._missing.note, self._late.note, iteration=iteration)
+    def _begin(self, values: Vector, *, iteration: int = 0, before: frozenset[Peer] = frozenset()) -> Block:
+        note_missing, note_late = self._missing.note, self._late.note
+        return Block(values, self._make_rule, note_missing, note_late, iteration=iteration, before=before)

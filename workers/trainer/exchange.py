@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from controlplane.protocol.orders import Block, Placement, ServerAddress
+from workers.trainer.copies import Copies
 from workers.trainer.ledger import Ledger
 from workers.trainer.round import Round
-from workers.transport.client import Outcome, ServerConnection
-from workers.transport.errors import Interrupted, ServerLost, Stopped, TransportError
+from workers.transport.client import Outcome, ServerConnection, unobserved
+from workers.transport.errors import ConnectionClosed, Interrupted, ServerLost, Stopped, TransportError
 from workers.transport.frames import MAX_PAYLOAD_BYTES, Header
 from workers.transport.handshake import Peer
 from workers.workloads.shape import Vector
@@ -51,10 +52,17 @@ class Answered:
 class Server:
     """One server and the connection to it, if there is one."""
 
-    def __init__(self, address: ServerAddress, peer: Peer, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        address: ServerAddress,
+        peer: Peer,
+        stopping: threading.Event,
+        is_replaced: Callable[[ServerAddress], bool] = lambda address: False,
+    ) -> None:
         self.address = address
         self.blocks: list[Block] = []
-        self._peer, self._stopping = peer, stopping
+        self.is_forsaken = False
+        self._peer, self._stopping, self._is_replaced = peer, stopping, is_replaced
         self._connection: ServerConnection | None = None
 
     @property
@@ -65,12 +73,14 @@ class Server:
     def ask(self, ask: Ask) -> Answered:
         """Do ``ask`` on a connection, on a new one whenever it breaks; what came of the last one.
 
+        Where a placement is here without this server, its blocks have moved.
+
         Raises:
             ServerLost: if the server stays away.
             Stopped: if the process is asked to end meanwhile.
         """
         give_up = time.monotonic() + RECONNECT_S
-        while True:
+        while not self._is_replaced(self.address):
             try:
                 connection = self._connected()
                 began = time.monotonic()
@@ -80,6 +90,12 @@ class Server:
             except Interrupted as error:
                 self.close()
                 self._pause(error, give_up)
+        return Answered(at=time.monotonic(), took_s=0.0, outcome=Outcome(moved=True))
+
+    def forsake(self) -> None:
+        """It was lost: connect to it no more, and wait for the placement that follows; from any thread."""
+        self.is_forsaken = True
+        self.abort()
 
     def abort(self) -> None:
         """Wake whoever is blocked on the connection; from any thread."""
@@ -93,6 +109,8 @@ class Server:
             self._connection = None
 
     def _connected(self) -> ServerConnection:
+        if self.is_forsaken:
+            raise ConnectionClosed("it was lost")
         if self._connection is None:
             self._connection = ServerConnection(self.address, self._peer)
         if self._stopping.is_set():
@@ -100,23 +118,39 @@ class Server:
         return self._connection
 
     def _pause(self, error: Interrupted, give_up: float) -> None:
-        if time.monotonic() > give_up:
+        if time.monotonic() > give_up and not self.is_forsaken:
             raise ServerLost(f"server {self.address.index} was away for {RECONNECT_S:g} s: {error}") from error
-        log.info("server %d: %s; connecting again", self.address.index, error)
+        if not self.is_forsaken:
+            log.info("server %d: %s; connecting again", self.address.index, error)
         if self._stopping.wait(PAUSE_S):
             raise Stopped("asked to end") from error
 
 
 class Exchange:
-    """Moves one worker's parameters and gradients to and from all servers; ``stopping`` ends every operation."""
+    """Moves one worker's parameters and gradients to and from all servers; ``stopping`` ends every operation.
+
+    Args:
+        newest: the newest placement, adopted or not.
+        copies: takes note of what was pulled, in case a server is lost.
+    """
 
     may_stand = True
     """A worker may stand before any iteration: what it pushed counts without it."""
     address = ("", 0)
     """Nobody needs to find this worker."""
 
-    def __init__(self, peer: Peer, stopping: threading.Event) -> None:
-        self._peer, self._stopping = peer, stopping
+    def __init__(
+        self,
+        peer: Peer,
+        stopping: threading.Event,
+        newest: Callable[[], Placement | None] = lambda: None,
+        copies: Copies | None = None,
+    ) -> None:
+        self._peer, self._stopping, self._newest = peer, stopping, newest
+        self.copies = copies
+        self._refills: Mapping[int, int] = {}
+        self._forsaken: dict[int, int] = {}
+        self._lock = threading.Lock()
         self._servers: list[Server] = []
         self._pool: ThreadPoolExecutor | None = None
         self._closed = threading.Event()
@@ -138,14 +172,17 @@ class Exchange:
         """Every block of the parameters."""
         return {block.index for server in self._servers for block in server.blocks}
 
-    def adopt(self, placement: Placement) -> None:
-        """Talk to the servers of ``placement`` from now on; connections to those that stay are kept."""
+    def adopt(self, placement: Placement) -> set[int]:
+        """Talk to the servers of ``placement`` from now on; connections to those that stay are kept.
+
+        The answer is blocks that began again, and may lack what this worker had pushed last.
+        """
         known = {server.address: server for server in self._servers}
         self._addresses = {address.index: address for address in placement.servers}
         held = {a.index: [block for block in placement.blocks if block.server == a.index] for a in placement.servers}
         holders = [address for address in placement.servers if held[address.index]]
         self._servers = [
-            known.pop(address) if address in known else Server(address, self._peer, self._stopping)
+            known.pop(address) if address in known else Server(address, self._peer, self._stopping, self._is_replaced)
             for address in holders
         ]
         for server in self._servers:
@@ -156,6 +193,31 @@ class Exchange:
             self._pool.shutdown()
         self._pool = ThreadPoolExecutor(max(1, len(holders)), thread_name_prefix="server")
         self.placement_version = placement.version
+        before, self._refills = self._refills, placement.refills
+        self._trust()
+        begun = {block for block, times in placement.refills.items() if times > before.get(block, 0)}
+        return begun if placement.again else set()
+
+    def forsake(self, blocks: Iterable[int]) -> None:
+        """The servers of these blocks were lost: get nothing from them any more; from any thread."""
+        lost = set(blocks)
+        if self.copies is not None:
+            self.copies.distrust(lost)
+        with self._lock:
+            self._forsaken |= {block: self._refills.get(block, 0) for block in lost}
+            for server in self._servers:
+                if any(block.index in lost for block in server.blocks):
+                    server.forsake()
+
+    def _trust(self) -> None:
+        """Blocks that began again since their server was lost have another one now."""
+        with self._lock:
+            found = {block for block, times in self._forsaken.items() if self._refills.get(block, 0) > times}
+            self._forsaken = {block: times for block, times in self._forsaken.items() if block not in found}
+            for server in self._servers:
+                server.is_forsaken = any(block.index in self._forsaken for block in server.blocks)
+        if self.copies is not None:
+            self.copies.trust(found)
 
     def pull(self, parameters: Vector, stamp: Header) -> Round:
         """Fill ``parameters`` with the version of ``stamp``; ``stale`` if a server is past it.
@@ -167,7 +229,8 @@ class Exchange:
         """
         wanted = [_slices(parameters, server.blocks) for server in self._servers]
         sizes, stamp = [_bytes_of(left) for left in wanted], self._signed(stamp)
-        answers = self._ask(lambda at: lambda connection: connection.pull(wanted[at], stamp))
+        receiving = self.copies.receiving if self.copies is not None else unobserved
+        answers = self._ask(lambda at: lambda connection: connection.pull(wanted[at], stamp, receiving))
         for server, left, size, answer in zip(self._servers, wanted, sizes, answers, strict=True):
             self.ledger.pulled(server.address.index, size - _bytes_of(left), answer.seconds)
             took_s = {block: seconds for block, seconds in answer.outcome.took_s.items() if block not in left}
@@ -229,6 +292,10 @@ class Exchange:
 
     def _signed(self, stamp: Header) -> Header:
         return replace(stamp, placement=self.placement_version, rank=self._peer.rank)
+
+    def _is_replaced(self, address: ServerAddress) -> bool:
+        newest = self._newest()
+        return newest is not None and newest.version > self.placement_version and address not in newest.servers
 
     def _watch(self) -> None:
         """When the process is to end, wake the threads that are blocked on a server."""

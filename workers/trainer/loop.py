@@ -5,8 +5,9 @@ closed, and pushes its sum of gradients to iteration ``k``. In asynchronous ones
 """
 
 import math
+import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 
 from controlplane.protocol import RELEASE
@@ -19,10 +20,12 @@ from workers.resources import Machine
 from workers.trainer.aggregating import AggregatingExchange
 from workers.trainer.clock import IterationClock, Part
 from workers.trainer.computing import Computing, Skipped
+from workers.trainer.copies import Copies
 from workers.trainer.evaluation import Evaluator
 from workers.trainer.exchange import Exchange
 from workers.trainer.local_steps import make_replica
 from workers.trainer.reduction import Reduction
+from workers.trainer.refilling import Refiller
 from workers.trainer.round import Round
 from workers.trainer.sampler import make_sampler
 from workers.trainer.schedule import Schedule, Task, task
@@ -57,7 +60,9 @@ def _parameters(order: ProcessOrder, link: WorkerLink, workload: Workload, local
     peer = Peer(order.index, order.instance)
     if order.spec.server_mode == "aggregating":
         return AggregatingExchange(peer, link.stopping, workload, order.spec)
-    return Exchange(peer, link.stopping)
+    guards = order.spec.elastic.restarts > 0
+    copies = Copies(lambda block: guards and block % order.spec.workers == order.index)
+    return Exchange(peer, link.stopping, link.placement, copies)
 
 
 class Trainer:
@@ -84,6 +89,12 @@ class Trainer:
             self.computing.announce_to(servers.begin)
         self.machine = Machine()
         self.schedule = Schedule()
+        self._peer = Peer(order.index, order.instance)
+        self._still = threading.Lock()
+        self._last: tuple[int, int] | None = None
+        """The iteration whose update ``computing`` has, and of how many samples it is."""
+        self._owed: set[int] = set()
+        """Blocks that began again since it was pushed, and may lack it."""
 
     def run(self) -> None:
         """Iterate from the first orders to the last, then finish."""
@@ -91,12 +102,19 @@ class Trainer:
         first = self._await(lambda orders: True)
         iteration = first.share_from
         self.clock = IterationClock()
+        self._watch_for_lost_servers()
         with Evaluator(self.workload, self.link.say) as evaluator:
             while (begun := self._released(iteration)) is not None:
-                with suppress(Skipped):
+                try:
                     self._iterate(begun, evaluator)
+                except Skipped:
+                    self._last = None
                 iteration = begun + 1
             self._finish(iteration, evaluator)
+
+    def _watch_for_lost_servers(self) -> None:
+        if isinstance(self.servers, Exchange) and self.servers.copies is not None:
+            Refiller(self.link, self.servers, self.servers.copies, self.replica.parameters, self._peer, self._still)
 
     def _iterate(self, iteration: int, evaluator: Evaluator) -> None:
         """One iteration, unless the end comes first.
@@ -111,9 +129,12 @@ class Trainer:
             raise Skipped
         if newest.evaluator and iteration % self.spec.evaluate.every == 0:
             evaluator.offer(iteration, self.replica.parameters)
-        update, overran = self.computing.run(iteration, given)
+        self._last = None
+        with self._still if self.spec.federated else nullcontext():
+            update, overran = self.computing.run(iteration, given)
         update, spoilt = self._without_spoilt(update)
         self.clock.lap(Part.COMPUTE)
+        self._last = (iteration, update.samples)
         self._announce(iteration, update)
         generation = self._push(iteration, update)
         self._report(generation, iteration, given.position, update, overran=overran, spoilt=spoilt)
@@ -146,6 +167,7 @@ class Trainer:
         begun = max(iteration, orders.skip_to)
         if orders.placement_version > self.servers.placement_version:
             self._adopt_placement(orders.placement_version)
+            self._push_again()
         if isinstance(self.servers, Exchange):
             self.servers.probe(orders.probes, orders.probe_round)
         self.clock.lap(Part.WAITING)
@@ -167,6 +189,7 @@ class Trainer:
             if not outcome.moved and not outcome.stale:
                 return
             self._refresh(orders, outcome, iteration)
+            self._push_again()
 
     def _task(self, iteration: int) -> Task:
         """Which samples to take: as newer orders say, which are awaited for a while, else by those that there are."""
@@ -188,6 +211,8 @@ class Trainer:
         """Push until every block counts; the generation under which the last one did."""
         pending, is_late = self.servers.blocks, False
         while True:
+            pending |= self._owed
+            self._owed.clear()
             orders = self._current(iteration)
             stamp = _stamp(Op.PUSH, orders, iteration, samples=update.samples)
             outcome = self.servers.push(self.computing.gradient, pending, stamp)
@@ -198,6 +223,21 @@ class Trainer:
             if not pending:
                 return orders.generation
             self._refresh(orders, outcome, iteration)
+
+    def _push_again(self) -> None:
+        """Blocks that began again with a copy may lack the last update; a server that has it takes it only once."""
+        while self._owed and self._last is not None:
+            iteration, samples = self._last
+            orders = self._newest()
+            if orders.skip_to > iteration:
+                break
+            outcome = self.servers.push(
+                self.computing.gradient, self._owed, _stamp(Op.PUSH, orders, iteration, samples=samples)
+            )
+            self.clock.lap(Part.WAITING)
+            if self._owed:
+                self._refresh(orders, outcome, iteration)
+        self._owed.clear()
 
     def _report(
         self, generation: int, iteration: int, position: int, update: Update, *, overran: bool, spoilt: str
@@ -241,6 +281,7 @@ class Trainer:
         """Version ``version`` of the parameters, or a later one."""
         while self.servers.pull(self.replica.parameters, _stamp(Op.PULL, self._newest(), version)).moved:
             self._adopt_placement(self.servers.placement_version + 1)
+            self._push_again()
 
     def _refresh(self, orders: Orders, outcome: Round, iteration: int) -> None:
         """A server knows better than ``orders``: wait for the placement, generation or leave to skip that it has."""
@@ -255,7 +296,7 @@ class Trainer:
             placement = self.link.await_placement(version)
         if placement is None:
             raise Stopped("asked to end")
-        self.servers.adopt(placement)
+        self._owed |= self.servers.adopt(placement)
 
     def _await(self, accept: Callable[[Orders], bool]) -> Orders:
         orders = self.link.await_orders(accept)

@@ -107,13 +107,14 @@ class Reduction:
         """All of the parameters is one."""
         return {EVERYTHING}
 
-    def adopt(self, placement: Placement) -> None:
-        """Add up with the members of ``placement`` from now on."""
+    def adopt(self, placement: Placement) -> set[int]:
+        """Add up with the members of ``placement`` from now on; nothing that was added needs to be added again."""
         self._leave()
         self._term, self._peers = (placement.incarnation, placement.generation), placement.peers
         name = "{}.{}".format(*self._term)
         self._meeting = Meeting(name, self._peers, self._rank, self._host.host, device=self._device)
         self.placement_version = placement.version
+        return set()
 
     def pull(self, parameters: Vector, stamp: Header) -> Round:
         """The parameters; a worker that comes later waits in the others' sums, with nothing to add, until then.

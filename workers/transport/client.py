@@ -7,6 +7,7 @@ that a retry on a new connection asks only for the rest.
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -19,6 +20,15 @@ from workers.transport.handshake import HANDSHAKE_S, Peer, greet_server
 
 WINDOW = 16
 """Most open questions: few enough that answers fit any socket buffer, so that the ends cannot block each other."""
+
+
+Receiving = Callable[[Header, memoryview], AbstractContextManager[None]]
+"""What the receipt of a block's values into that memory happens within."""
+
+
+def unobserved(reply: Header, memory: memoryview) -> AbstractContextManager[None]:
+    """Nobody cares."""
+    return nullcontext()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +78,7 @@ class ServerConnection:
             self.close()
             raise
 
-    def pull(self, wanted: dict[int, memoryview], stamp: Header) -> Outcome:
+    def pull(self, wanted: dict[int, memoryview], stamp: Header, receiving: Receiving = unobserved) -> Outcome:
         """Fill ``wanted`` (block -> its memory) with the values for the iteration of ``stamp``.
 
         Blocks that came are removed from ``wanted``. ``stale``: the server is past that iteration, so this worker
@@ -80,7 +90,8 @@ class ServerConnection:
 
         def take(reply: Header) -> None:
             if reply.op is Op.VALUES:
-                self._channel.receive_payload(reply, wanted[reply.block])
+                with receiving(reply, wanted[reply.block]):
+                    self._channel.receive_payload(reply, wanted[reply.block])
                 outcome.stale |= reply.iteration != stamp.iteration
                 if reply.iteration == stamp.iteration:
                     del wanted[reply.block]
@@ -120,6 +131,18 @@ class ServerConnection:
         reply = self._answer(block, Outcome())
         if reply.op is not Op.TAKEN:
             raise BadHeader(f"reply {reply.op.name} to a block that was handed over, expected TAKEN")
+
+    def fill(self, block: int, placement: int, values: memoryview, *, version: int, steps: int) -> None:
+        """Give the server ``values`` to begin ``block`` with; it has when this returns.
+
+        Raises:
+            Interrupted, Refused: if it does not.
+        """
+        stamp = Header(op=Op.FILL, checked=True, block=block, placement=placement, rank=self._rank)
+        self._channel.send(replace(stamp, iteration=version, samples=steps), values)
+        reply = self._answer(block, Outcome())
+        if reply.op is not Op.TAKEN:
+            raise BadHeader(f"reply {reply.op.name} to the values of a block, expected TAKEN")
 
     def probe(self, payload: bytes) -> None:
         """Send ``payload`` there and get as much back: a transfer each way, of nothing."""

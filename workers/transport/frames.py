@@ -52,6 +52,8 @@ class Op(IntEnum):
     PART = 25
     TAKEN = 26
     """The block is whole here, and waits for the orders that name it."""
+    FILL = 27
+    """From a worker: a block as it had pulled it, since its server was lost; TAKEN answers it."""
     MOVED = 30
     """The block is elsewhere under a newer placement: refresh, then ask there."""
     REFUSED = 31
@@ -67,9 +69,9 @@ class Header(Value, frozen=True, kw_only=True, gc=False):
 
     ``placement`` is a placement's version. ``iteration`` is that of a pushed contribution, the version asked for in
     a pull, and the version given in its reply. ``samples`` is how many samples a pushed sum stands for; it travels in
-    the frame of the sum, so that neither can arrive without the other. In the reply to a pull it is how often the
-    block's values were changed. ``incarnation`` and ``generation`` are those of the sender's orders: a server that
-    does not have these yet answers when it has. ``held_s`` is how long the server held a
+    the frame of the sum, so that neither can arrive without the other. In the reply to a pull, and where a block is
+    filled, it is how often the block's values were changed. ``incarnation`` and ``generation`` are those of the
+    sender's orders: a server that does not have these yet answers when it has. ``held_s`` is how long the server held a
     reply back because it waited for others. Where ``checked``, ``payload_checksum`` is that of the payload; it and
     ``length`` are filled in when a frame is sent.
     """

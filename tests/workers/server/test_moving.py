@@ -297,7 +297,7 @@ def test_what_comes_for_a_placement_that_nobody_expects_is_refused(pair: Pair) -
 
 def test_a_worker_cannot_hand_blocks_over(pair: Pair) -> None:
     connection = ServerConnection(pair.servers[1].address(A), A)
-    with pytest.raises(Refused, match="GIVE with 1 bytes is not a request; PUSH, PULL and PROBE are"):
+    with pytest.raises(Refused, match="GIVE with 1 bytes is not a request; PUSH, PULL, PROBE and FILL are"):
         connection.give(1, 2, b"x", [])
     connection.close()
 

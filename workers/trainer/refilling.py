@@ -1,0 +1,101 @@
+"""A worker's part where a server was lost: says which copies it has, and gives those that are asked for.
+
+On a thread of its own, so that nobody waits for an iteration that takes long.
+"""
+
+import logging
+import threading
+import time
+from collections import defaultdict
+
+from controlplane.protocol.messages import Copies as SameCopies
+from controlplane.protocol.messages import CopiesHeld
+from controlplane.protocol.orders import Block, Orders
+from workers.link import WorkerLink
+from workers.trainer.copies import Copies, Copy
+from workers.trainer.exchange import PAUSE_S, Exchange
+from workers.transport.client import ServerConnection
+from workers.transport.errors import TransportError
+from workers.transport.handshake import Peer
+from workers.workloads.shape import Vector
+
+log = logging.getLogger(__name__)
+
+
+class Refiller:
+    """Follows the orders until the process ends.
+
+    Args:
+        parameters: the memory that blocks are pulled into.
+        still: held by whoever changes ``parameters`` other than by pulling.
+    """
+
+    def __init__(
+        self,
+        link: WorkerLink,
+        servers: Exchange,
+        copies: Copies,
+        parameters: Vector,
+        peer: Peer,
+        still: threading.Lock,
+    ) -> None:
+        self._link, self._servers, self._copies = link, servers, copies
+        self._parameters, self._peer, self._still = parameters, peer, still
+        self._said = 0
+        self._given: set[int] = set()
+        threading.Thread(target=self._run, name="refill", daemon=True).start()
+
+    def _run(self) -> None:
+        while (orders := self._link.await_orders(self._concerns)) is not None:
+            if orders.refill > self._said:
+                self._said, self._given = orders.refill, set()
+                self._say(orders)
+            else:
+                self._give(orders)
+
+    def _concerns(self, orders: Orders) -> bool:
+        asks = orders.refill == self._said and not self._given.issuperset(orders.fills)
+        return orders.refill > self._said or (orders.refill > 0 and asks)
+
+    def _say(self, orders: Orders) -> None:
+        """Which copies there are, from now on for good."""
+        self._servers.forsake(orders.lost)
+        alike: dict[Copy, list[int]] = defaultdict(list)
+        for block, copy in self._copies.held(orders.lost).items():
+            alike[copy].append(block)
+        copies = [SameCopies(version=each.version, steps=each.steps, blocks=alike[each]) for each in alike]
+        number_of = orders.refill
+        self._link.say(lambda number: CopiesHeld(number=number, refill=number_of, copies=copies))
+
+    def _give(self, orders: Orders) -> None:
+        """Give what is asked for; what could not be given is given when the orders still ask for it."""
+        placement = self._link.await_placement(orders.placement_version)
+        if placement is None:
+            return
+        addresses = {address.index: address for address in placement.servers}
+        due: dict[int, list[Block]] = defaultdict(list)
+        for block in placement.blocks:
+            if block.index in orders.fills and block.index not in self._given:
+                due[block.server].append(block)
+        for server, blocks in due.items():
+            try:
+                connection = ServerConnection(addresses[server], self._peer)
+                try:
+                    for block in blocks:
+                        self._give_one(connection, block, placement.version)
+                finally:
+                    connection.close()
+            except TransportError as error:
+                log.warning("server %d could not be given its blocks: %s", server, error)
+                if self._link.stopping.wait(PAUSE_S):
+                    return
+
+    def _give_one(self, connection: ServerConnection, block: Block, placement: int) -> None:
+        began = time.monotonic()
+        with self._still:
+            found = self._copies.read(block.index, self._parameters[block.start : block.stop].data.cast("B"))
+        if found is not None:
+            values, copy = found
+            connection.fill(block.index, placement, values, version=copy.version, steps=copy.steps)
+            log.info("gave block %d in %.3f s", block.index, time.monotonic() - began)
+        self._given.add(block.index)
