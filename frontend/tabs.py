@@ -97,7 +97,11 @@ def _logs(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _placement(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
-    return {"servers": queries.servers(job), "fragile": queries.ends_with_a_server(job)}
+    return {
+        "servers": queries.servers(job),
+        "fragile": queries.ends_with_a_server(job),
+        "late_updates": queries.late_updates(job),
+    }
 
 
 def _waiting(job: Job, query: Mapping[str, str]) -> dict[str, Any]:

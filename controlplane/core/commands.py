@@ -368,6 +368,15 @@ class MoveSplits(Command, frozen=True, kw_only=True, tag="move-splits"):
     moves: list[SplitMove]
 
 
+class NoteUpdates(Command, frozen=True, kw_only=True, tag="note-updates"):
+    """Servers have said which workers' updates are not in iterations that they closed."""
+
+    late: dict[int, int]
+    """By rank: how many came when others had made their iteration, and were dropped, in the whole job so far."""
+    missing: list[tuple[int, int]]
+    """(iteration, rank): it left before it had pushed all of it. What it had pushed counts."""
+
+
 class NoteMicroBatch(Command, frozen=True, kw_only=True, tag="note-micro-batch"):
     """A worker has measured in which pieces it does work that may be cut."""
 
@@ -415,6 +424,7 @@ AnyCommand = (
     | CutIteration
     | NameQuorum
     | NoteMicroBatch
+    | NoteUpdates
     | PartitionData
     | MoveSplits
 )

@@ -92,6 +92,8 @@ def _take_server_word(handling: Handling, server: Server, message: ServerWord) -
         checkpoints.on_restore_failed(handling, server, message)
     else:
         server.generation, server.highest = message.generation, message.highest
+        if message.late or message.missing:
+            partial.note_updates(handling, message)
 
 
 def on_connection_lost(handling: Handling, event: ConnectionLost) -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from controlplane.core import releases, standing
-from controlplane.core.commands import CutIteration, NameQuorum, NoteMicroBatch
+from controlplane.core.commands import CutIteration, NameQuorum, NoteMicroBatch, NoteUpdates
 from controlplane.core.gates import Cut, Processed, Quorum
 from controlplane.core.handling import Handling
 from controlplane.core.state import Worker
-from controlplane.protocol.messages import Computed, IterationReport, MicroBatch, ProgressReport
+from controlplane.protocol.messages import Computed, IterationReport, MicroBatch, ProgressReport, ServerReport
 
 
 def begin(handling: Handling, left: Mapping[int, int]) -> None:
@@ -57,6 +57,27 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
         return
     _observe(handling, worker, report.iteration, report.samples, report.loss, finished=True)
     _name(handling, worker, report.iteration)
+
+
+def note_updates(handling: Handling, report: ServerReport) -> None:
+    """A server says which updates it dropped or lacked; what another one has said already is not told again."""
+    job = handling.job
+    late = [(iteration, rank) for iteration, rank in sorted(report.late) if iteration > job.late_until.get(rank, -1)]
+    missing = [each for each in sorted(report.missing) if each[0] > job.missing.get(each[1], -1)]
+    if not late and not missing:
+        return
+    job.late = dict(job.late)
+    for iteration, rank in late:
+        job.late[rank] = job.late.get(rank, 0) + 1
+        job.late_until = {**job.late_until, rank: iteration}
+    job.missing = {**job.missing, **{rank: iteration for iteration, rank in missing}}
+    dropped = ", ".join(f"w{rank}" for rank in sorted({rank for _, rank in late}))
+    lacks = ", ".join(f"w{rank} in iteration {iteration}" for iteration, rank in missing)
+    parts = [f"{len(late)} updates of {dropped} came when others had made their iterations"] if late else []
+    parts += (
+        [f"not all blocks have an update of {lacks}, which it left: each divides by its own samples"] if lacks else []
+    )
+    handling.give(NoteUpdates, "; ".join(parts), late=job.late, missing=missing)
 
 
 def close(handling: Handling) -> None:

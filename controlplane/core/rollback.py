@@ -74,6 +74,7 @@ def restore(job: Job, target: Checkpoint) -> None:
     job.transfers, job.recent_transfers, job.trial = {}, [], None
     for worker in job.workers.values():
         worker.pieces, worker.pieces_of, worker.drawn = [], -1, 0
+    job.late_until, job.missing = {}, {}
     job.passed, job.quorums, job.cut = {}, {}, None
     job.apply_from, job.skip_to = target.iteration, 0
     job.join_at, job.hold_sequence, job.all_stand = None, None, False

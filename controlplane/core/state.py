@@ -333,6 +333,13 @@ class Job(msgspec.Struct, kw_only=True):
     quorums: dict[int, list[int]] = {}
     """Backup workers: who makes the iterations that are not complete, as far as they were named."""
 
+    late: dict[int, int] = {}
+    """By rank: how many updates came too late and were dropped."""
+    late_until: dict[int, int] = {}
+    """By rank: the last iteration of those. Each server says it, and each worker's updates come in order."""
+    missing: dict[int, int] = {}
+    """By rank: the last iteration that it was said to have left in the middle of."""
+
     pending: dict[str, Choice] = {}
     """Choices that hold once every worker stands."""
     hold_sequence: int | None = None

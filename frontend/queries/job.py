@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         *("request-slot", "release-slot"),
     ),
     "data": ("partition-data", "move-splits"),
-    "barrier": ("hold-worker", "cut-iteration", "name-quorum", "note-micro-batch"),
+    "barrier": ("hold-worker", "cut-iteration", "name-quorum", "note-micro-batch", "note-updates"),
     "predictors": ("train-predictor", "score-predictors", "adopt-predictor"),
     "operators": ("change-policies", "leave-out", "take-back", "drain-server", "decline-request"),
     "flags": ("raise-flag", "close-flag"),
@@ -177,6 +177,13 @@ def ends_with_a_server(job: Job) -> bool:
     """Whether the loss of one server is the end of the job: none comes in its place that workers could fill."""
     spec = parse_spec(job.spec)
     return spec.servers > 0 and not spec.elastic.restarts
+
+
+def late_updates(job: Job) -> dict[str, int]:
+    """How many updates of each worker servers dropped, since others had made their iteration; by its title."""
+    noted = Decision.objects.filter(job=job, kind="note-updates").order_by("incarnation", "sequence").last()
+    late = noted.payload.get("late", {}) if noted is not None else {}
+    return {f"w{rank}": late[rank] for rank in sorted(late, key=int)}
 
 
 def servers(job: Job) -> list[ServerLine]:

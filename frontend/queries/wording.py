@@ -71,6 +71,13 @@ def _refill_blocks(payload: Payload) -> str:
     return f"{servers or 'a server'} filled again by workers, from version {payload.get('version', '?')} on"
 
 
+def _note_updates(payload: Payload) -> str:
+    late, missing = payload.get("late", {}), payload.get("missing", [])
+    dropped = f"{sum(late.values())} late updates dropped so far" if late else ""
+    left = ", ".join(f"w{rank} left in iteration {iteration}" for iteration, rank in missing)
+    return "; ".join(part for part in (left, dropped) if part)
+
+
 def _measure_placement(payload: Payload) -> str:
     before, after = payload.get("before_s"), payload.get("after_s", 0.0)
     gained = f"{before / after:.2f} times as fast as before" if before and after else "measured"
@@ -251,6 +258,7 @@ PHRASES: dict[str, Callable[[Payload], str]] = {
     "set-roster": _roster,
     "roll-back": _roll_back,
     "refill-blocks": _refill_blocks,
+    "note-updates": _note_updates,
     "keep-checkpoint": _keep_checkpoint,
     "skip-checkpoint": _skip_checkpoint,
     "set-placement": _placement,

@@ -136,13 +136,13 @@ class Story:
         self.numbers[self.instance("s", index)] = 1
         return self.see(ServerHeard(index=index, instance=self.instance("s", index), message=hello))
 
-    def server_report(self, index: int, *, highest: int) -> list[AnyCommand]:
+    def server_report(self, index: int, *, highest: int, **told: Any) -> list[AnyCommand]:
         """The server says how far its blocks are, under the newest roster."""
         instance = self.instance("s", index)
         self.numbers[instance] += 1
         generation = self.given(SetRoster)[-1].generation
         fields = {"iteration": highest, "highest": highest, "generation": generation}
-        report = ServerReport(number=self.numbers[instance], bytes_in=0, bytes_out=0, busy_s=0.0, **fields)
+        report = ServerReport(number=self.numbers[instance], bytes_in=0, bytes_out=0, busy_s=0.0, **fields, **told)
         return self.see(ServerHeard(index=index, instance=instance, message=report))
 
     def copies(self, rank: int, *held: tuple[int, int, list[int]]) -> list[AnyCommand]:

@@ -1,6 +1,6 @@
 """Iterations that are cut short, or made by the first few."""
 
-from controlplane.core.commands import CutIteration, IssueOrders, IssueServerOrders, NameQuorum
+from controlplane.core.commands import CutIteration, IssueOrders, IssueServerOrders, NameQuorum, NoteUpdates
 from controlplane.protocol.messages import Computed, ProgressReport
 from tests.core.motion import Motion
 from tests.core.story import of
@@ -114,3 +114,24 @@ def test_backup_job_goes_at_the_pace_of_the_first_n():
     assert told.now_ms - told.story.entries[0].at_ms < 30 * 75
     assert all(set(made) == {0, 1} for made in told.closed.values())
     assert len(told.closed) == 30
+
+
+def test_late_updates_are_counted_once_whichever_server_says_them(story):
+    told = story(synchronization=BACKUP).running()
+    (noted,) = of(NoteUpdates, told.server_report(0, highest=2, late=[(0, 3), (1, 3), (1, 2)]))
+    assert noted.late == {2: 1, 3: 2}
+    assert noted.reason == "3 updates of w2, w3 came when others had made their iterations"
+    (noted,) = of(NoteUpdates, told.server_report(1, highest=3, late=[(0, 3), (1, 3), (1, 2), (2, 3)]))
+    assert noted.late == {2: 1, 3: 3}
+    assert told.server_report(1, highest=3) == []
+
+
+def test_worker_that_left_within_an_iteration_is_named(story):
+    told = story().running()
+    (noted,) = of(NoteUpdates, told.server_report(0, highest=5, missing=[(4, 2)]))
+    assert (noted.late, noted.missing) == ({}, [(4, 2)])
+    assert (
+        noted.reason
+        == "not all blocks have an update of w2 in iteration 4, which it left: each divides by its own samples"
+    )
+    assert told.server_report(1, highest=5, missing=[(4, 2)]) == []

@@ -41,6 +41,11 @@ def test_every_decision_has_words() -> None:
             core.RefillBlocks,
             {"servers": [1, 2], "blocks": 9, "ranks": [0], "version": 41, "took_s": 1.2},
         ),
+        (
+            "w2 left in iteration 17; 5 late updates dropped so far",
+            core.NoteUpdates,
+            {"late": {1: 2, 3: 3}, "missing": [(17, 2)]},
+        ),
         ("w3 is flagged no longer: compute", core.CloseFlag, {"flag": "compute-w3-0.1"}),
         ("s0 is flagged no longer: communication", core.CloseFlag, {"flag": "communication-s0-0.2"}),
         ("the job is flagged no longer: shares", core.CloseFlag, {"flag": "shares-j0-0.3"}),

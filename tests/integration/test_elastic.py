@@ -46,10 +46,10 @@ def test_a_killed_worker_comes_back_and_the_others_go_on_meanwhile(stack: Stack)
 
 def test_a_job_without_checkpoints_outlives_a_killed_server_and_a_worker_that_hangs(stack: Stack) -> None:
     job = stack.submit(stop={"iterations": 200}, emulate=[{"samples_per_second": 400}] * 4)["id"]
-    stack.await_iteration(job, 10)
+    stack.await_iteration(job, 10, seconds=120)
     os.kill(process_of(job, "s1").pid, signal.SIGKILL)
     path = f"/api/v1/jobs/{job}/decisions?kind=refill-blocks"
-    (refill,) = eventually(lambda: stack.ask("GET", path)["results"], what="the refill", seconds=30)
+    (refill,) = eventually(lambda: stack.ask("GET", path)["results"], what="the refill")
     assert "was ended by signal 9; " in refill["reason"]
     stack.await_iteration(job, stack.job(job)["iteration"] + 5)
     os.kill(process_of(job, "w2").pid, signal.SIGSTOP)
