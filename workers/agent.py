@@ -25,6 +25,7 @@ from controlplane.protocol.messages import (
     SlotOffer,
 )
 from controlplane.protocol.orders import AgentOrders, Rejection
+from workers import keeping
 from workers.addresses import ControlPlane
 from workers.backoff import Backoff
 from workers.control.outbox import Outbox
@@ -126,6 +127,7 @@ class Agent:
         self._listen_to_signals()
         self._spawn()
         self._socket.start()
+        keeping.start(self._offer.setup)
         try:
             while not (self._quitting and not self._table.running):
                 self._handle(self._inbox.get())

@@ -78,6 +78,9 @@ def join(
             help="Folder for checkpoints, the same files on all machines of a job. Default: in the state folder.",
         ),
     ] = None,
+    keep_checkpoints: Annotated[
+        int, typer.Option(min=0, help="Days after which checkpoints that no job adds to are removed; 0: never.")
+    ] = 30,
     device: Annotated[
         str, typer.Option(help="What workers compute on: auto (a GPU if there is one), cpu, cuda, cuda:1.")
     ] = "auto",
@@ -104,6 +107,7 @@ def join(
                 insecure=insecure,
                 data_dir=parse_folder(data_dir),
                 checkpoint_dir=str((checkpoint_dir or (state_dir or default_root()) / "checkpoints").absolute()),
+                keep_checkpoints_days=keep_checkpoints,
                 device=device,
                 allow_code=allow_code,
             ),

@@ -1,6 +1,6 @@
 """What every process of one agent is told beside its order."""
 
-from controlplane.protocol.base import Positive, Value
+from controlplane.protocol.base import Count, Positive, Value
 
 
 class Setup(Value, frozen=True, kw_only=True):
@@ -16,6 +16,8 @@ class Setup(Value, frozen=True, kw_only=True):
     """Where files of data sets lie."""
     checkpoint_dir: str | None = None
     """Where servers keep checkpoints; every agent of a job must reach the same files there."""
+    keep_checkpoints_days: Count = 30
+    """Checkpoints of jobs that nobody has written to for so long are removed; 0: never."""
     device: str = "auto"
     """What workers compute on: ``auto``, ``cpu``, ``cuda``, ``cuda:1``."""
     allow_code: bool = False

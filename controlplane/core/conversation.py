@@ -28,6 +28,7 @@ from controlplane.protocol.messages import (
     Computed,
     CopiesHeld,
     Evaluation,
+    FolderApart,
     Held,
     IterationReport,
     MicroBatch,
@@ -43,7 +44,7 @@ from controlplane.protocol.orders import Rejection, Role
 Code = Literal["stale", "unexpected", "out-of-order"]
 
 
-ServerWord = ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | RestoreFailed
+ServerWord = ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed
 
 
 WorkerWord = ProgressReport | Computed | MicroBatch | Held | CopiesHeld
@@ -90,6 +91,8 @@ def _take_server_word(handling: Handling, server: Server, message: ServerWord) -
         checkpoints.on_saved(handling, server, message)
     elif isinstance(message, RestoreFailed):
         checkpoints.on_restore_failed(handling, server, message)
+    elif isinstance(message, FolderApart):
+        ending.end(handling, JobState.FAILED, f"{server.title}: {message.reason}")
     else:
         server.generation, server.highest = message.generation, message.highest
         if message.late or message.missing:

@@ -10,6 +10,7 @@ from controlplane.protocol.messages import (
     Computed,
     CopiesHeld,
     Evaluation,
+    FolderApart,
     Held,
     IterationReport,
     MicroBatch,
@@ -34,7 +35,7 @@ WorkerSaid = (
     | Evaluation
     | WorkerFinished
 )
-ServerSaid = ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | RestoreFailed
+ServerSaid = ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed
 
 
 class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):

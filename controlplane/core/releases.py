@@ -272,6 +272,7 @@ def issue_server_orders(handling: Handling, server: Server, reason: str) -> None
             apply_from=job.apply_from,
             skip_to=job.skip_to,
             awaits=[b.index for b in job.blocks if b.server == server.index and b.index in lost],
+            beside=[each.instance for each in job.live_servers] if handling.spec.checkpoint is not None else [],
             restore=job.restore,
             save_at=job.save_at,
             whole=job.whole if server.index == min(each.index for each in job.live_servers) else None,

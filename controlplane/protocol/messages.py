@@ -257,6 +257,13 @@ class CheckpointSaved(Value, frozen=True, kw_only=True, tag="checkpoint-saved"):
     failure: str = ""
 
 
+class FolderApart(Value, frozen=True, kw_only=True, tag="folder-apart"):
+    """The server's folder for checkpoints cannot be used, or is not the one of the job's other servers."""
+
+    number: Positive
+    reason: str
+
+
 class RestoreFailed(Value, frozen=True, kw_only=True, tag="restore-failed"):
     """A server cannot begin with the checkpoint that its orders name."""
 
@@ -362,5 +369,7 @@ WorkerMessage = (
     | WorkerFinished
     | Heartbeat
 )
-ServerMessage = ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | RestoreFailed | Heartbeat
+ServerMessage = (
+    ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed | Heartbeat
+)
 AgentMessage = AgentHello | ProcessStarted | ProcessEnded | AgentHeartbeat | LogLines

@@ -189,6 +189,8 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     """What each contribution weighs."""
     awaits: list[Count] = []
     """Blocks that begin with what a worker gives: a copy that it had pulled from the server that was lost."""
+    beside: list[Name] = []
+    """Instances of all servers of the job, where it keeps checkpoints: they must all write to the same folder."""
     restore: Restore | None = None
     """What new blocks begin with that nobody hands over; None: with version 0."""
     save_at: Count | None = None

@@ -19,6 +19,7 @@ from workers.server import checkpoint_files as files
 from workers.server.baggage import STATE, VALUES
 from workers.server.block import Block, Keep
 from workers.server.checkpoint_writer import Copy, Saved, Writer
+from workers.server.common_folder import CommonFolder
 from workers.workloads.shape import Vector
 
 NO_FOLDER = "its agent has no folder for checkpoints: see --checkpoint-dir"
@@ -42,6 +43,7 @@ class Checkpoints:
         elements: of the flattened parameters.
         init: gives version 0 of all of them.
         say: told what was written.
+        say_apart: told why this machine's folder cannot be used with the other servers'.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Checkpoints:
         elements: int,
         init: Callable[[], Vector],
         say: Callable[[Saved], None],
+        say_apart: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self._order, self._root, self._elements, self._init = order, root, elements, init
         self._asked = order.spec.checkpoint
@@ -59,6 +62,7 @@ class Checkpoints:
         self._writer: Writer | None = None
         if self._asked is not None:
             self._writer = Writer(self._own, keep=self._asked.keep, manifest=self._manifest, say=say)
+            self._common = CommonFolder(self._own, order.instance, say_apart)
 
     @property
     def found(self) -> tuple[list[FoundCheckpoint], list[str]]:
@@ -92,6 +96,7 @@ class Checkpoints:
         """Keep all blocks as they are, or write a manifest, where the orders say so for the first time."""
         if self._writer is None:
             return
+        self._common.compare(orders.beside)
         if orders.save_at is not None and orders.save_at > self._saved_at:
             self._saved_at = orders.save_at
             for cut in orders.blocks:

@@ -13,6 +13,7 @@ from controlplane.protocol.messages import (
     BlocksFilled,
     BlocksHanded,
     CheckpointSaved,
+    FolderApart,
     RestoreFailed,
     ServerHello,
     ServerReport,
@@ -64,7 +65,14 @@ def serve(
     connect = partial(ServerConnection, peer=me, checked=True, open_channel=open_channel)
     hand_over = partial(Handover, connect=connect, say=partial(_say_handed, link), reach=reach)
     init, sizes = partial(workload.init, order.spec.seed), tensor_sizes(workload)
-    checkpoints = Checkpoints(order, checkpoint_dir, elements=sum(sizes), init=init, say=partial(_say_saved, link))
+    checkpoints = Checkpoints(
+        order,
+        checkpoint_dir,
+        elements=sum(sizes),
+        init=init,
+        say=partial(_say_saved, link),
+        say_apart=partial(_say_apart, link),
+    )
     say_filled = partial(_say_filled, link)
     store = Store(init, make_rule, hand_over=hand_over, checkpoints=checkpoints, on_filled=say_filled)
     meter = Meter()
@@ -114,6 +122,10 @@ def _say_handed(link: ServerLink, handed: Handed) -> None:
 
 def _say_filled(link: ServerLink, blocks: list[int]) -> None:
     link.say(lambda number: BlocksFilled(number=number, blocks=blocks))
+
+
+def _say_apart(link: ServerLink, reason: str) -> None:
+    link.say(lambda number: FolderApart(number=number, reason=reason))
 
 
 def _open_channel(order: ProcessOrder, stopping: threading.Event) -> Callable[[socket.socket], Channel]:

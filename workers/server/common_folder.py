@@ -1,0 +1,66 @@
+"""Whether all servers of a job keep their checkpoints in one folder: each leaves a mark there and looks for others.
+
+A folder that is shared over a network may show what others wrote only after a while, so that is waited for, beside
+everything else.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+MARKS: Final = "servers"
+WAIT_S: Final = 10.0
+LOOK_S: Final = 0.1
+
+
+class CommonFolder:
+    """One server's look at it.
+
+    Args:
+        folder: where it keeps the checkpoints of its job.
+        instance: its name.
+        say: told why the folder cannot be used, if that is so.
+    """
+
+    def __init__(self, folder: Path, instance: str, say: Callable[[str], None], *, wait_s: float = WAIT_S) -> None:
+        self._marks, self._say, self._wait_s = folder / MARKS, say, wait_s
+        self._folder = folder
+        self._compared = {instance}
+        self._failure = ""
+        try:
+            self._marks.mkdir(parents=True, exist_ok=True)
+            (self._marks / instance).touch()
+        except OSError as error:
+            self._failure = f"checkpoints cannot be written to {folder}: {error.strerror}"
+
+    def compare(self, instances: Collection[str]) -> None:
+        """Look for the marks of these servers, those that were not looked for before."""
+        new = set(instances) - self._compared
+        self._compared |= new
+        if self._failure:
+            failure, self._failure = self._failure, ""
+            self._say(failure)
+        elif new:
+            threading.Thread(target=self._look_for, args=(new,), name="common-folder", daemon=True).start()
+
+    def _look_for(self, instances: set[str]) -> None:
+        never = threading.Event()
+        for _ in range(max(1, round(self._wait_s / LOOK_S))):
+            missing = instances - self._seen()
+            if not missing:
+                return
+            never.wait(LOOK_S)
+        named = ", ".join(sorted(missing))
+        self._say(
+            f"its folder for checkpoints, {self._folder}, is not that of {named}: no mark of theirs is there. Give all "
+            "agents that run servers the same shared folder with --checkpoint-dir"
+        )
+
+    def _seen(self) -> set[str]:
+        """Listed, not asked for by name: that an entry is not there is remembered by network file systems."""
+        try:
+            return set(os.listdir(self._marks))
+        except OSError:
+            return set()
