@@ -2,10 +2,11 @@
 
 In lockstep the servers keep every n-th version by themselves. Without lockstep every worker is held at a boundary, the
 servers keep what they have, and all go on. Once every block is on disk one server writes the manifest; only then does
-the checkpoint count. What policies have learned is not in it: a rollback keeps it, and another job learns anew.
+the checkpoint count. Where the data are split among the workers, how far each had come in them is kept with it, for
+this job alone. What policies have learned is not in it: a rollback keeps it, and another job learns anew.
 """
 
-from controlplane.core import ending, pausing, releases, rollback, standing
+from controlplane.core import ending, handout, pausing, releases, rollback, standing
 from controlplane.core.commands import KeepCheckpoint, SkipCheckpoint
 from controlplane.core.handling import Handling
 from controlplane.core.state import Checkpoint, Job, Server
@@ -65,6 +66,7 @@ def cut(handling: Handling) -> None:
     job = handling.job
     job.saving_stage = "save"
     job.save_at = max((standing.stand(job.workers[rank]) for rank in job.roster), default=job.completed) + 1
+    handout.remember(handling, job.save_at)
     _tell_servers(handling, f"every worker stands: keep all blocks as the checkpoint of iteration {job.save_at}")
 
 
@@ -102,7 +104,14 @@ def _note_whole(handling: Handling, iteration: int) -> None:
     if whole is None or whole.iteration != iteration or asked is None:
         return
     dropped = job.dropped + sum(_unused(job, rank) for rank in job.roster) if handling.chosen.gate is not None else 0
-    kept = Checkpoint(iteration=iteration, position=whole.position, stop_at=job.stop_at, dropped=dropped)
+    kept = Checkpoint(
+        iteration=iteration,
+        position=whole.position,
+        stop_at=job.stop_at,
+        dropped=dropped,
+        splits=job.splits.get(iteration, b""),
+    )
+    job.splits = {each: splits for each, splits in job.splits.items() if each > iteration}
     job.checkpoints = [*(each for each in job.checkpoints if not each.is_start), kept][-asked.keep :]
     job.whole = None
     job.saving = {each: pieces for each, pieces in job.saving.items() if each > iteration}

@@ -6,11 +6,13 @@ counts from the next pieces on; what is processed under older ones is counted wh
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from controlplane.core import ending, standing
 from controlplane.core.choices import DataDecision, Observation, ShareDecision
 from controlplane.core.commands import MoveSplits, PartitionData
 from controlplane.core.handling import Handling
-from controlplane.core.state import Job, Worker
+from controlplane.core.state import Checkpoint, Job, Worker
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.messages import IterationReport
 
@@ -94,6 +96,27 @@ def close(handling: Handling, observations: Sequence[Observation]) -> None:
     if handling.chosen.partitioned is not None and job.state not in JOB_OVER:
         _advance(handling, [job.workers[rank] for rank in job.roster])
         rebalance(handling, observations)
+        asked = handling.spec.checkpoint
+        if asked is not None and (job.completed + 1) % asked.every == 0:
+            remember(handling, job.completed + 1)
+
+
+def remember(handling: Handling, iteration: int) -> None:
+    """Keep where the splits stand before ``iteration``: a checkpoint of it is made."""
+    job = handling.job
+    if handling.chosen.partitioned is not None:
+        job.splits = {**job.splits, iteration: msgspec.msgpack.encode(handling.chosen.data_state)}
+
+
+def go_back(handling: Handling, target: Checkpoint) -> None:
+    """Let the splits stand as they did before ``target.iteration``; at the beginning they are cut as at first."""
+    policies = handling.chosen
+    if policies.partitioned is None:
+        return
+    if target.splits:
+        policies.data_state = msgspec.msgpack.decode(target.splits, type=policies.partitioned.state_type)
+    elif not target.iteration:
+        policies.data_state = None
 
 
 def rebalance(handling: Handling, observations: Sequence[Observation]) -> None:

@@ -1,10 +1,11 @@
 """A server is lost with the parameters that it held: the whole job goes back to what is still known of them.
 
 Every process begins a new life, so that nothing of what was under way can count: partial sums end with the servers,
-and updates of the old lives are stale. Iterations after the checkpoint are done again, on the same samples.
+and updates of the old lives are stale. Iterations after the checkpoint are done again, on the same samples: a common
+batch is cut anew by the shares of then, and in splits of their own workers go on where they stood.
 """
 
-from controlplane.core import ending, pausing, revival
+from controlplane.core import ending, handout, pausing, revival
 from controlplane.core.commands import RollBack
 from controlplane.core.handling import Handling
 from controlplane.core.state import Checkpoint, Job, Revival, Worker
@@ -38,6 +39,7 @@ def go_back(handling: Handling, target: Checkpoint, lost: str) -> None:
     if job.state is not JobState.PAUSED:
         handling.move_job(JobState.PAUSED, reason, awaited=pausing.awaited(job))
     restore(job, target)
+    handout.go_back(handling, target)
     for process in job.live_processes:
         handling.move_process(process, ProcessState.STOPPED, "it begins anew from the checkpoint")
         handling.stop_process(process, reason)
@@ -63,6 +65,7 @@ def restore(job: Job, target: Checkpoint) -> None:
     """The records as they were before ``target.iteration``; what policies have learned stays."""
     job.restore = Restore(iteration=target.iteration, is_start=target.is_start) if target.iteration else None
     job.refill, job.refills = None, {}
+    job.splits = {}
     job.saving, job.whole, job.saving_stage, job.save_at = {}, None, "", None
     job.saved_rounds = target.position // job.batch
     job.completed = target.iteration - 1

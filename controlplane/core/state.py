@@ -164,6 +164,8 @@ class Checkpoint(msgspec.Struct, kw_only=True):
     """Asynchronous modes: samples that were handed out before it and are not in it."""
     is_start: bool = False
     """It is of the job that this one started from."""
+    splits: bytes = b""
+    """Where the data are split: the data policy's state before ``iteration``, encoded."""
 
 
 class Refill(msgspec.Struct, kw_only=True):
@@ -248,6 +250,8 @@ class Job(msgspec.Struct, kw_only=True):
     """Those that can be returned to, the oldest first."""
     saving: dict[int, dict[int, SavedBlock]] = {}
     """What is written of checkpoints that are not whole: by iteration, the pieces by their start."""
+    splits: dict[int, bytes] = {}
+    """Where the data are split: what goes into coming checkpoints, by their iteration."""
     whole: WholeCheckpoint | None = None
     """One whose manifest is to be written."""
     saving_stage: str = ""

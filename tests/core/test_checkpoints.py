@@ -1,5 +1,7 @@
 """Checkpoints, and what a job does with them when a server is lost."""
 
+import pytest
+
 from controlplane.core.commands import (
     CloseFlag,
     IssueServerOrders,
@@ -192,3 +194,16 @@ def test_loss_that_is_no_number_can_be_left_out(story):
         told.report(rank, 0)
     assert told.engine._job.completed == 0
     assert of(CloseFlag, told.report(2, 1))[0].reason == "the loss of w2 is a number again"
+
+
+@pytest.mark.parametrize("data", ["rotation", "exchange"])
+def test_workers_go_back_in_their_splits_too(story, data):
+    told = story(checkpoint=EVERY_FIVE, optimizer=MOMENTUM, synchronization={"data": {"name": data}}).running()
+    told.iterate(5, speeds=ALL)
+    before = {rank: (told.orders[rank].pieces_of, told.orders[rank].pieces) for rank in range(4)}
+    told.iterate(2, speeds=ALL, start=5)
+    save(told, 5)
+    told.kill_server(1)
+    rebuilt(told)
+    assert {rank: (told.orders[rank].pieces_of, told.orders[rank].pieces) for rank in range(4)} == before
+    assert before[0][0] == 5
