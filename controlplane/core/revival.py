@@ -1,4 +1,6 @@
-"""Processes that ended are started again: after a pause that doubles, so many times, on their slot or another one.
+"""Processes that ended are started again: after a pause, so many times, on their slot or another one.
+
+The pause doubles with each life that was short: what fails at once will fail again, what was killed at work will not.
 
 A process returns to the slot that it had. Where its agent is out of reach the scheduler is asked for another slot, and
 the process waits for that as long as it takes.
@@ -14,6 +16,9 @@ from controlplane.protocol.emulation import Emulation
 
 FIRST_PAUSE_MS: Final = 500
 LONGEST_PAUSE_MS: Final = 60_000
+
+SETTLED_MS: Final = 10_000
+"""A life that was so long, from its order on, was not short."""
 
 PROVEN_MS: Final = 600_000
 """A process that lived so long has proved itself: its restarts count anew."""
@@ -35,13 +40,15 @@ def plan(handling: Handling, process: Process, *, is_lost: bool) -> bool:
             return False
         used += 1
     job.restarts[process.title] = used
-    job.revivals[process.title] = Revival(number=used, due_ms=handling.now_ms + pause_ms(used), wants_slot=is_lost)
+    is_short = handling.now_ms - process.ordered_ms < SETTLED_MS
+    job.short_lives[process.title] = short = job.short_lives.get(process.title, 0) + 1 if is_short else 1
+    job.revivals[process.title] = Revival(number=used, due_ms=handling.now_ms + pause_ms(short), wants_slot=is_lost)
     handling.has_new_deadline = True
     return True
 
 
 def pause_ms(number: int) -> int:
-    """The pause before the ``number``-th restart."""
+    """The pause after the ``number``-th short life in a row; the first may have been a long one."""
     return int(min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** min(number - 1, 16)))
 
 

@@ -236,6 +236,8 @@ class Job(msgspec.Struct, kw_only=True):
     """How many workers live and have not reached the job's end."""
     revivals: dict[str, Revival] = {}
     """Those that are to be started again, by title."""
+    short_lives: dict[str, int] = {}
+    """How many lives in a row were short, by title; 1 too where the last was long."""
     restarts: dict[str, int] = {}
     """How often each was started again, by title."""
     join_at: int | None = None

@@ -95,3 +95,15 @@ def test_no_machine_counts_as_away_when_the_silence_was_ours(story):
     told.see(ControlPlaneResumed(who="gateway"))
     commands = told.tick(after_ms=600, away=[WORKERS_AGENT])
     assert started(commands) == [("w1.0.2", WORKERS_AGENT, 1)]
+
+
+def test_pause_doubles_only_where_lives_are_short(story):
+    told = story(elastic={"restarts": 10}).running()
+    pauses = []
+    for lived_ms in (1, 1, 1, 10_000, 1):
+        told.now_ms += lived_ms
+        told.kill(1)
+        revival = told.engine._job.revivals["w1"]
+        pauses.append(revival.due_ms - told.now_ms)
+        told.tick(after_ms=pauses[-1])
+    assert pauses == [500, 1_000, 2_000, 500, 1_000]
