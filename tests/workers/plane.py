@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -51,9 +52,16 @@ from workers.trainer.loop import train
 class Plane(AbstractContextManager["Plane"]):
     """One job, from its submission on."""
 
-    def __init__(self, spec: JobSpec, *, emulate: Mapping[int, Emulation] | None = None) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        *,
+        emulate: Mapping[int, Emulation] | None = None,
+        checkpoint_dirs: Mapping[int, Path] | None = None,
+    ) -> None:
         check(spec.synchronization)
         self.spec, self.emulate = spec, emulate or {}
+        self.checkpoint_dirs = checkpoint_dirs or {}
         self.engine = Engine(job=1, resolve=resolve)
         self.commands: list[AnyCommand] = []
         self.refused: list[str] = []
@@ -211,7 +219,8 @@ class Plane(AbstractContextManager["Plane"]):
             if role == "worker":
                 train(order, link, self._save)
             else:
-                serve(order, link, host="127.0.0.1", report_s=0.05)
+                folder = self.checkpoint_dirs.get(index)
+                serve(order, link, host="127.0.0.1", report_s=0.05, checkpoint_dir=folder)
 
         def live() -> None:
             try:

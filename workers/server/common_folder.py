@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Final
 
 MARKS: Final = "servers"
-WAIT_S: Final = 10.0
+WAIT_S = 60.0
+"""Network file systems keep the list of a folder for half a minute or more."""
+
 LOOK_S: Final = 0.1
 
 
@@ -24,8 +26,8 @@ class CommonFolder:
         say: told why the folder cannot be used, if that is so.
     """
 
-    def __init__(self, folder: Path, instance: str, say: Callable[[str], None], *, wait_s: float = WAIT_S) -> None:
-        self._marks, self._say, self._wait_s = folder / MARKS, say, wait_s
+    def __init__(self, folder: Path, instance: str, say: Callable[[str], None]) -> None:
+        self._marks, self._say = folder / MARKS, say
         self._folder = folder
         self._compared = {instance}
         self._failure = ""
@@ -47,7 +49,7 @@ class CommonFolder:
 
     def _look_for(self, instances: set[str]) -> None:
         never = threading.Event()
-        for _ in range(max(1, round(self._wait_s / LOOK_S))):
+        for _ in range(max(1, round(WAIT_S / LOOK_S))):
             missing = instances - self._seen()
             if not missing:
                 return

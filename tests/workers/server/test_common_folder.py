@@ -3,13 +3,19 @@
 import queue
 from pathlib import Path
 
+import pytest
+
 from tests.workers.driver import DEADLINE_S
+from workers.server import common_folder
 from workers.server.common_folder import CommonFolder
 
 
-def test_server_whose_folder_is_another_says_which_and_what_to_do(tmp_path: Path) -> None:
+def test_server_whose_folder_is_another_says_which_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common_folder, "WAIT_S", 0.1)
     said: queue.SimpleQueue[str] = queue.SimpleQueue()
-    mine = CommonFolder(tmp_path / "a", "s0.0.1", said.put, wait_s=0.1)
+    mine = CommonFolder(tmp_path / "a", "s0.0.1", said.put)
     CommonFolder(tmp_path / "b", "s1.0.1", said.put)
     mine.compare(["s0.0.1", "s1.0.1"])
     assert said.get(timeout=DEADLINE_S) == (
