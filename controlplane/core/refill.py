@@ -63,7 +63,6 @@ def on_worker_gone(handling: Handling, worker: Worker) -> None:
         return
     refill.asked.remove(worker.index)
     refill.copies.pop(worker.index, None)
-    refill.fills = {block: rank for block, rank in refill.fills.items() if rank != worker.index}
     advance(handling)
 
 
@@ -86,7 +85,8 @@ def advance(handling: Handling) -> None:
     if refill is None or job.state in JOB_OVER:
         return
     refill.asked = [rank for rank in refill.asked if job.counts(rank) and job.workers[rank].state in AT_WORK]
-    refill.fills = {block: rank for block, rank in refill.fills.items() if rank in refill.asked}
+    gone = {block for block, rank in refill.fills.items() if rank not in refill.asked and block in refill.lost}
+    refill.fills = {block: rank for block, rank in refill.fills.items() if block not in gone}
     refill.copies = {rank: copies for rank, copies in refill.copies.items() if rank in refill.asked}
     if set(refill.asked) - refill.copies.keys():
         return
