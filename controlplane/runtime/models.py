@@ -1,4 +1,4 @@
-"""Which Redis the control plane works with: the one table of the live driver's own."""
+"""Tables of the live driver's own: which Redis it works with, and what else its jobs could do."""
 
 from django.db import models
 
@@ -11,3 +11,18 @@ class KnownRedis(models.Model):
 
     def __str__(self) -> str:
         return self.identity
+
+
+class Forecast(models.Model):
+    """What a job would have done otherwise over its last minutes, as it was played last."""
+
+    job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="forecast", primary_key=True)
+    answer = models.JSONField(null=True)
+    """As ``manage.py whatif --json`` prints it; null where nothing could be played,"""
+    reason = models.TextField(default="", blank=True)
+    """for this reason."""
+    took_s = models.FloatField(default=0.0)
+    made_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"forecast of job {self.job_id}"

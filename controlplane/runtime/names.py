@@ -20,6 +20,11 @@ GATEWAY_SOCKETS: Final = "gateways:sockets"
 SYSTEM_SAMPLES: Final = "system:samples"
 """List: how the control plane itself stood, every 10 s for an hour."""
 
+FORECASTS_WANTED: Final = "forecasts:wanted"
+"""Sorted set: the jobs whose alternatives somebody looks at, by when."""
+
+FORECAST_LEASE: Final = "forecasts:lease"
+
 MISSING_AGENTS: Final = "agents:missing"
 """Hash from agent to when the reaper first missed it."""
 

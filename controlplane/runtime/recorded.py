@@ -3,16 +3,25 @@
 from collections.abc import Iterator
 from typing import Final
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
+from msgspec.structs import replace
 
-from controlplane.core.events import Entry, JobSubmitted
+from controlplane.core.events import Entry, JobSubmitted, ServerHeard, WorkerHeard
 from controlplane.jobs.models import Decision, Job
+from controlplane.jobs.selectors import job_synchronization
+from controlplane.protocol.messages import IterationReport
+from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
 from controlplane.simulator.replay import Decided
 from controlplane.telemetry.models import RawEvent
 
 CHUNK: Final = 2000
 """Rows that are fetched at once."""
+
+MOST_REPORTS: Final = 30_000
+"""Of the last minutes; a larger job is learned from over fewer seconds."""
+
+HELLOS: Final = 500
 
 
 class NotRecorded(LookupError):
@@ -48,6 +57,62 @@ def recorded_log(job_id: int) -> Iterator[Entry]:
     rows = RawEvent.objects.filter(job_id=job_id).order_by("incarnation", "id")
     for stream_id, payload in rows.values_list("stream_id", "payload").iterator(chunk_size=CHUNK):
         yield Entry(id=stream_id, event=log.decode_event(bytes(payload)))
+
+
+def recent_log(job_id: int, seconds: int) -> Iterator[Entry]:
+    """The job as if it had begun ``seconds`` before its newest report: submitted with the policies that hold now, its
+    servers, then what its workers reported since, iterations counted from the first that all of them have.
+
+    Nothing older than the last change of policies is in it, and never more than ``MOST_REPORTS``.
+    """
+    job = Job.objects.get(pk=job_id)
+    rows = RawEvent.objects.filter(job_id=job_id)
+    submitted = rows.order_by("incarnation", "id").first()
+    assert submitted is not None, "recorded_job was asked first"
+    spec = replace(parse_spec(job.spec), synchronization=job_synchronization(job))
+    yield Entry(id=submitted.stream_id, event=JobSubmitted(spec=spec))
+    for stream_id, payload in (
+        rows.filter(kind="server-hello").order_by("id").values_list("stream_id", "payload")[:HELLOS]
+    ):
+        event = log.decode_event(bytes(payload))
+        if isinstance(event, ServerHeard):
+            yield Entry(id=stream_id, event=event)
+    reports = list(_recent_reports(rows, seconds, _changed_at(job_id)))
+    first: dict[int, int] = {}
+    for _, heard, report in reports:
+        first.setdefault(heard.rank, report.iteration)
+    begin = max(first.values(), default=0)
+    for stream_id, heard, report in reports:
+        if report.iteration >= begin:
+            counted = replace(report, iteration=report.iteration - begin)
+            yield Entry(id=stream_id, event=replace(heard, message=counted))
+
+
+def _recent_reports(
+    rows: "QuerySet[RawEvent]", seconds: int, not_before: int
+) -> list[tuple[str, WorkerHeard, IterationReport]]:
+    """Those of the last seconds, oldest first, of iterations from ``not_before`` on."""
+    found: list[tuple[str, WorkerHeard, IterationReport]] = []
+    newest_ms: int | None = None
+    latest = rows.filter(kind="report").order_by("-id").values_list("stream_id", "payload")[:MOST_REPORTS]
+    for stream_id, payload in latest.iterator(chunk_size=CHUNK):
+        at_ms = int(stream_id.partition("-")[0])
+        newest_ms = newest_ms or at_ms
+        if at_ms < newest_ms - seconds * 1000:
+            break
+        event = log.decode_event(bytes(payload))
+        if not isinstance(event, WorkerHeard) or not isinstance(event.message, IterationReport):
+            continue
+        if event.message.iteration >= not_before:
+            found.append((stream_id, event, event.message))
+    return found[::-1]
+
+
+def _changed_at(job_id: int) -> int:
+    """The iteration from which on the present policies hold."""
+    changes = Decision.objects.filter(job_id=job_id, kind="change-policies").order_by("-incarnation", "-sequence")
+    payload = changes.values_list("payload", flat=True).first()
+    return int(payload.get("first_iteration", 0)) if payload else 0
 
 
 def recorded_decisions(job_id: int) -> Iterator[Decided]:

@@ -17,6 +17,7 @@ from controlplane.runtime import (
     alive,
     condition,
     coordinator,
+    forecasts,
     lives,
     names,
     pruning,
@@ -24,6 +25,7 @@ from controlplane.runtime import (
     reaper,
     scaling,
     scheduler,
+    ticks,
     training,
 )
 from controlplane.runtime.engines import Engines
@@ -124,6 +126,16 @@ def sample_presence() -> None:
     condition.sample()
 
 
+@shared_task(name="controlplane.runtime.tasks.forecast")
+def forecast() -> None:
+    """Play what else a job could do, if somebody looks at one; one job at a time on the whole control plane."""
+    client = _own_client()
+    with _the_only_one(client, names.FORECAST_LEASE, held_ms=int(2 * forecasts.MOST_S * 1000)) as renew:
+        if renew is not None and (waiting := forecasts.due(client)):
+            made = forecasts.make(waiting[0], forecasts.in_a_process(stopping))
+            ticks.publish(client, jobs={made.job_id: made.job.state})
+
+
 @shared_task(name="controlplane.runtime.tasks.prune")
 def prune() -> None:
     """Take away what is old, by the default limits."""
@@ -180,14 +192,14 @@ def _own_client() -> Client:
 
 
 @contextmanager
-def _the_only_one(client: Client, lease: str) -> Iterator[Callable[[], bool] | None]:
+def _the_only_one(client: Client, lease: str, held_ms: int = names.HELD_MS) -> Iterator[Callable[[], bool] | None]:
     """Hold a lease that one process at a time may have: gives a function that renews it, or None where it is held."""
     mine = f"{alive.me()}:{secrets.token_hex(16)}"
-    if not SEIZE.run(client, [lease], mine, names.HELD_MS):
+    if not SEIZE.run(client, [lease], mine, held_ms):
         yield None
         return
     try:
-        yield lambda: bool(RENEW.run(client, [lease], mine, names.HELD_MS))
+        yield lambda: bool(RENEW.run(client, [lease], mine, held_ms))
     finally:
         if client.get(lease) == mine.encode():
             client.delete(lease)

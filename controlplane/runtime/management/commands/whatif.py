@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from controlplane.policies.wording import seconds
-from controlplane.runtime.recorded import NotRecorded, recorded_job, recorded_log
+from controlplane.runtime.recorded import NotRecorded, recent_log, recorded_job, recorded_log
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.recorded import Run, read_run
 from controlplane.simulator.whatif import Alternative, WhatIf, count_ways, slowest, what_if
@@ -40,13 +40,20 @@ class Command(BaseCommand):
             help=f"ranks to leave out, one at a time (default: the {SLOWEST} slowest; of {FEW_WORKERS} or less, each)",
         )
         parser.add_argument("--seeds", type=_at_least_2, default=8, help="runs of each way (default: %(default)s)")
+        parser.add_argument(
+            "--last",
+            type=_positive,
+            default=None,
+            help="learn from so many of its last seconds, under the policies that hold now",
+        )
         parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
     def handle(self, *args: Any, job: int, policies: str, without: str | None, seeds: int, **options: Any) -> None:
         as_json: bool = options["json"]
+        last: int | None = options["last"]
         try:
             recorded_job(job)
-            run = read_run(job, recorded_log(job))
+            run = read_run(job, recorded_log(job) if last is None else recent_log(job, last))
             answer = self._play(run, _named(policies), _ranks(without, run), seeds, silent=as_json)
         except (NotRecorded, SimulationError) as error:
             raise CommandError(str(error), returncode=REFUSED) from None
@@ -117,6 +124,12 @@ def _ranks(without: str | None, run: Run) -> list[int]:
                 f"without: found {without!r}, expected ranks of {', '.join(stay)}, one of which stays"
             )
     return ranks
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"found {text!r}, expected a number of seconds, at least 1")
+    return int(text)
 
 
 def _at_least_2(text: str) -> int:

@@ -1,0 +1,121 @@
+"""What else a job could do: played while somebody looks at it, from its last minutes, in a process of its own.
+
+Bounded in every way: one at a time, each job once a minute, over ``RECENT_S`` of its log, in a process that yields to
+all others and is ended after ``MOST_S``. Nobody's decisions wait for it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+from django.utils import timezone
+from redis.exceptions import RedisError
+
+from controlplane.jobs.models import Job
+from controlplane.runtime import names
+from controlplane.runtime.models import Forecast
+from controlplane.runtime.redis import Client, shared
+
+RECENT_S: Final = 180
+"""So many seconds of the log are learned from and played again."""
+
+EVERY_S: Final = 60.0
+WANTED_S: Final = 60.0
+"""A job that nobody has looked at for so long is not played."""
+
+MOST_S: Final = 120.0
+SEEDS: Final = 3
+NICENESS: Final = 15
+
+MANAGE: Final = Path(__file__).resolve().parents[2] / "manage.py"
+
+Play = Callable[[int], dict[str, Any]]
+"""From a job to the document of ``manage.py whatif --json``; raises ``CannotPlay``."""
+
+
+class CannotPlay(RuntimeError):
+    """Nothing can be said of the job's alternatives; the reason is for the operator."""
+
+
+def want(job: int, client: Client | None = None) -> None:
+    """Somebody looks at what else this job could do; where Redis is out of reach, nothing new comes."""
+    with suppress(RedisError, RuntimeError):
+        (client or shared()).zadd(names.FORECASTS_WANTED, {str(job): time.time()})
+
+
+def due(client: Client) -> list[int]:
+    """Jobs that are looked at and whose forecast is old, those first that have waited longest."""
+    now = time.time()
+    client.zremrangebyscore(names.FORECASTS_WANTED, "-inf", now - WANTED_S)
+    wanted = [int(job) for job in client.execute_command("ZRANGE", names.FORECASTS_WANTED, 0, -1)]
+    jobs = Job.objects.in_bulk(wanted)
+    made = dict(Forecast.objects.filter(job__in=jobs).values_list("job_id", "made_at"))
+    old = timezone.now().timestamp() - EVERY_S
+    waiting = [
+        (made[pk].timestamp() if pk in made else 0.0, pk)
+        for pk, job in jobs.items()
+        if job.iteration and (pk not in made or (made[pk].timestamp() < old and not _is_final(job, made[pk])))
+    ]
+    return [pk for _, pk in sorted(waiting)]
+
+
+def make(job: int, play: Play) -> Forecast:
+    """Play one job, and keep what came out or why nothing did."""
+    began = time.monotonic()
+    document: dict[str, Any] | None = None
+    reason = ""
+    try:
+        document = play(job)
+    except CannotPlay as error:
+        reason = str(error)
+    fields = {"answer": document, "reason": reason, "took_s": time.monotonic() - began, "made_at": timezone.now()}
+    forecast, _ = Forecast.objects.update_or_create(job_id=job, defaults=fields)
+    return forecast
+
+
+def in_a_process(stopping: Event) -> Play:
+    """Plays by ``manage.py whatif`` in a process that yields to all others, and is ended when it takes too long."""
+
+    def play(job: int) -> dict[str, Any]:
+        command = [sys.executable, str(MANAGE), "whatif", str(job), "--json"]
+        command += ["--last", str(RECENT_S), "--seeds", str(SEEDS)]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_yield_to_others, text=True
+        )
+        deadline = time.monotonic() + MOST_S
+        while True:
+            try:
+                out, said = process.communicate(timeout=1.0)
+            except subprocess.TimeoutExpired:
+                if not stopping.is_set() and time.monotonic() < deadline:
+                    continue
+                process.kill()
+                process.communicate()
+                raise CannotPlay(f"it took more than {MOST_S:.0f} s, and was broken off") from None
+            if process.returncode:
+                raise CannotPlay(_last_line(said))
+            found: dict[str, Any] = json.loads(out)
+            return found
+
+    return play
+
+
+def _yield_to_others() -> None:
+    os.nice(NICENESS)
+
+
+def _last_line(said: str) -> str:
+    lines = [line for line in said.splitlines() if line.strip()]
+    return lines[-1].removeprefix("CommandError: ") if lines else "its process ended without a word"
+
+
+def _is_final(job: Job, made_at: Any) -> bool:
+    """Whether nothing has happened to the job since."""
+    return job.finished_at is not None and made_at > job.finished_at
