@@ -18,7 +18,7 @@ from frontend.figures import COMPARISONS, FIGURES, MACHINES, FigureKind
 from frontend.figures.rows import View
 from frontend.figures.theme import THEMES
 from frontend.figures.timeline import chrome_trace
-from frontend.queries import comparison, heat, machine, placement, timeline, waiting
+from frontend.queries import comparison, heat, machine, placement, timeline, waiting, whatif
 from frontend.queries import figures as queries
 
 EDITION = 1
@@ -33,6 +33,8 @@ READERS: dict[str, Callable[[Job, View], Any]] = {
     "placement": placement.placements,
     "window": timeline.window,
     "waiting": waiting.waiting,
+    "others": whatif.others,
+    "predictors": whatif.predictors,
 }
 
 MACHINE_READERS: dict[str, Callable[[Agent], Any]] = {"speeds": machine.speeds, "load": machine.load}
@@ -194,5 +196,6 @@ def _tag(name: str, jobs: Sequence[Job], view: View) -> str:
     copied = Cursor.objects.filter(job__in=[job.pk for job in jobs], stream__in=("events", "commands"))
     cursors = copied.order_by("job", "stream")
     states = [(job.pk, job.state, job.iteration, str(job.started_at)) for job in jobs]
-    parts = (EDITION, name, states, *cursors.values_list("job", "stream", "incarnation", "position"), view)
+    made = whatif.made_at(jobs) if name == "others" else ()
+    parts = (EDITION, name, states, made, *cursors.values_list("job", "stream", "incarnation", "position"), view)
     return f"figure-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"

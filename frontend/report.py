@@ -22,6 +22,9 @@ STYLES = ("tokens", "base", "parts", "job", "report")
 DECISIONS = 200
 """Latest of the key decisions; all of them are at the API."""
 
+LIVE = frozenset({"others"})
+"""Figures of the moment, which say nothing of the whole job."""
+
 SPRITE = "paceline/icons.svg"
 
 _AGO = re.compile(r'<time ([^>]*?) title="([^"]*)" data-ago>[^<]*</time>')
@@ -39,7 +42,7 @@ def render_report(job: Job) -> str:
         "decisions": queries.decisions(job, most=DECISIONS),
         "processes": queries.processes(job),
         "spec": json.dumps(job.spec, indent=2),
-        "figures": [(name, kind.title, _figure(name, job)) for name, kind in FIGURES.items()],
+        "figures": [(name, kind.title, _figure(name, job)) for name, kind in FIGURES.items() if name not in LIVE],
         "styles": mark_safe("\n".join(_asset(f"paceline/css/{name}.css") for name in STYLES)),
         "sprite": mark_safe(_SYMBOL.sub('<symbol id="icon-', _asset(SPRITE))),
         "plotly": mark_safe(_asset("vendor/plotly.min.js").replace("</script", "<\\/script")),

@@ -10,7 +10,7 @@ from controlplane.telemetry.selectors import LEVELS, process_of
 from frontend.figures.lanes import verdict
 from frontend.figures.rows import View
 from frontend.queries import job as queries
-from frontend.queries import logs
+from frontend.queries import logs, whatif
 from frontend.queries import waiting as lost
 from frontend.queries.lanes import lanes
 
@@ -123,6 +123,16 @@ def _waiting(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def _whatif(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    whatif.look(job)
+    return {
+        "others": whatif.others(job, View()),
+        "forecast": whatif.forecast(job),
+        "recent_s": whatif.RECENT_S,
+        "predictors": whatif.standing(job),
+    }
+
+
 def _processes(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     return {
         "processes": queries.processes(job),
@@ -140,6 +150,7 @@ TABS: dict[str, Tab] = {
     "heatmap": Tab(title="Heat map", context=_map, parts=("machines",), figures=("heat-map",), figures_first=True),
     "timeline": Tab(title="Timeline", context=_nothing, figures=("timeline",)),
     "waiting": Tab(title="Waiting", context=_waiting, parts=("waiting",), figures=("waiting-price",)),
+    "whatif": Tab(title="What if", context=_whatif, parts=("whatif",), figures=("others", "predictor-errors")),
     "placement": Tab(
         title="Placement", context=_placement, parts=("servers",), figures=("block-map", "server-exchanges")
     ),

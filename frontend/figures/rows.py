@@ -232,6 +232,42 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    """One other way to run a job; ``saved`` is a part of the time that the present way takes, negative if it loses."""
+
+    name: str
+    iteration_s: float
+    waiting: float
+    saved: float
+    low: float
+    high: float
+    """The least and most that any seed gave."""
+    unfinished: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Others:
+    """What a job would have done otherwise, the best first."""
+
+    ways: tuple[Other, ...]
+    now: Other | None
+    doubt: float
+    """How far the model is off on the mean of what was recorded, as a part of it."""
+    reason: str
+    """Why nothing is known, where nothing is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictorErrors:
+    """How far the predictors of a job were off, each time that they were scored."""
+
+    iteration: Integers
+    errors: dict[str, Floats]
+    """By predictor: mean relative error of the predicted speeds; NaN where it was not scored."""
+    acting: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """How a reader asked to see a figure."""
 

@@ -12,6 +12,7 @@ from frontend.figures.placement import MOMENTS, block_map, server_exchanges
 from frontend.figures.rows import View
 from frontend.figures.timeline import timeline
 from frontend.figures.waiting import waiting_price
+from frontend.figures.whatif import others, predictor_errors
 from frontend.figures.workers import batch_sizes, iteration_times
 
 AXES = {
@@ -22,6 +23,7 @@ AXES = {
     "server": "Server",
     "worker": "Worker",
     "batch": "Batch size",
+    "saved": "Time saved",
 }
 
 
@@ -82,6 +84,10 @@ FIGURES: dict[str, FigureKind] = {
     ),
     "waiting-price": FigureKind(
         title="Who waits, and how far each runs ahead", rows="waiting", x=("worker",), draw=waiting_price
+    ),
+    "others": FigureKind(title="What else it could do", rows="others", x=("saved",), draw=others),
+    "predictor-errors": FigureKind(
+        title="How far predictors are off", rows="predictors", x=("iteration",), draw=predictor_errors
     ),
     "timeline": FigureKind(title="Iteration by iteration", rows="window", x=("time",), draw=timeline, windowed=True),
 }

@@ -6,7 +6,13 @@ from frontend.figures.rows import (
     Convergence,
     Heat,
     Holding,
+    Load,
+    Other,
+    Others,
     Placements,
+    PredictorErrors,
+    Speeds,
+    SpeedSeries,
     Stay,
     Traces,
     Waited,
@@ -155,3 +161,40 @@ def waited() -> Waiting:
     )
     slow = Waited(rank=1, label="w1", busy_s=210.0, waiting_s=0.0, coordination_s=10.0, staleness=0.0, staleness_most=0)
     return Waiting(workers=(fast, slow), again_s=0.0, again_whole_s=0.0, barrier="ssp", recent=40)
+
+
+def ways() -> Others:
+    """One way that saves for sure, one that may, and one that did not end."""
+
+    def way(name: str, saved: float, spread: float, *, unfinished: bool = False) -> Other:
+        return Other(
+            name=name,
+            iteration_s=0.1 * (1 - saved),
+            waiting=0.2,
+            saved=saved,
+            low=saved - spread,
+            high=saved + spread,
+            unfinished=unfinished,
+        )
+
+    found = (way("lb-bsp-ema", 0.4, 0.05), way("ssp", -0.02, 0.1), way("asp", 0.0, 0.0, unfinished=True))
+    return Others(ways=found, now=way("recorded", 0.0, 0.0), doubt=0.04, reason="")
+
+
+def predicting() -> PredictorErrors:
+    """Two predictors, one of which was not scored at first."""
+    errors = {"ema": np.array([0.10, 0.08, 0.05]), "narx": np.array([np.nan, 0.06, 0.02])}
+    return PredictorErrors(iteration=np.array([10, 20, 30]), errors=errors, acting="ema")
+
+
+def speeds() -> Speeds:
+    """A worker at two batch sizes."""
+    rate = np.array([230.0, 245.0])
+    one = SpeedSeries(label="job 7 w3", batch=np.array([23, 64]), samples_per_second=rate, low=rate - 5, high=rate + 3)
+    return Speeds(series=(one,), reports=60)
+
+
+def load() -> Load:
+    """Half a minute."""
+    at_ms = 1_772_443_800_000 + np.arange(3) * 10_000
+    return Load(at_ms=at_ms, cpu=np.array([0.2, 0.5, 0.4]), memory=np.array([0.3, 0.3, 0.3]))

@@ -9,10 +9,21 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from frontend.figures import FIGURES
+from frontend.figures import FIGURES, MACHINES
 from frontend.figures.points import plain
 from frontend.figures.rows import View
-from tests.frontend.rows import learning, moved, two_iterations, two_rows, two_workers, waited
+from tests.frontend.rows import (
+    learning,
+    load,
+    moved,
+    predicting,
+    speeds,
+    two_iterations,
+    two_rows,
+    two_workers,
+    waited,
+    ways,
+)
 
 GOLDENS = Path(__file__).parent / "goldens"
 ROWS = {
@@ -22,15 +33,20 @@ ROWS = {
     "window": two_iterations,
     "placement": moved,
     "waiting": waited,
+    "others": ways,
+    "predictors": predicting,
+    "speeds": speeds,
+    "load": load,
 }
 NUMBERS = re.compile(r"\[[-\d.,\s]+\]")
 """Lists of numbers, which stand on one line."""
 
-CASES = [(name, theme) for name in FIGURES for theme in ("light", "dark")]
+KINDS = FIGURES | MACHINES
+CASES = [(name, theme) for name in KINDS for theme in ("light", "dark")]
 
 
 def drawn(name: str, theme: str, x: str = "") -> dict[str, Any]:
-    kind = FIGURES[name]
+    kind = KINDS[name]
     return kind.draw(ROWS[kind.rows](), View(theme=theme, x=x or kind.x[0]))
 
 
@@ -59,6 +75,6 @@ def test_a_figure_is_drawn_as_its_golden_says(name: str, theme: str) -> None:
 
 @pytest.mark.parametrize(("name", "theme"), CASES)
 def test_plotly_accepts_every_attribute(name: str, theme: str) -> None:
-    for x in FIGURES[name].x:
+    for x in KINDS[name].x:
         figure = go.Figure(json.loads(json.dumps(drawn(name, theme, x))))
         assert len(figure.data) > 0

@@ -21,7 +21,7 @@ async function post(button) {
   button.disabled = true;
   try {
     const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json" };
-    const response = await fetch(button.dataset.post ?? "", { method: "POST", headers, body: "{}", credentials: "same-origin" });
+    const response = await fetch(button.dataset.post ?? "", { method: "POST", headers, body: button.dataset.body ?? "{}", credentials: "same-origin" });
     const problem = response.ok ? null : await response.json().catch(() => null);
     toast(response.ok ? (button.dataset.done ?? "Done.") : (problem?.detail ?? `Refused (${response.status}).`), !response.ok);
   } catch {

@@ -1,0 +1,106 @@
+"""What a job would do otherwise, with the uncertainty, and how far its predictors are off."""
+
+from typing import Any
+
+import numpy as np
+
+from frontend.figures.points import numbers
+from frontend.figures.rows import Others, PredictorErrors, View
+from frontend.figures.theme import THEMES, axis, empty, layout
+
+ROW_PX = 26
+
+
+def others(ways: Others, view: View) -> dict[str, Any]:
+    """A bar for each other way: the part of the time that it saves, or costs, with what single seeds gave."""
+    name = "others"
+    if not ways.ways:
+        return empty(name, ways.reason)
+    theme = THEMES[view.theme]
+    rows = [way for way in ways.ways if not way.unfinished]
+    left_out = len(ways.ways) - len(rows)
+    return {
+        "data": [
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": "Time saved",
+                "y": [way.name for way in rows],
+                "x": numbers(np.array([way.saved * 100 for way in rows]).round(2)),
+                "error_x": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": numbers(np.array([(way.high - way.saved) * 100 for way in rows]).round(2)),
+                    "arrayminus": numbers(np.array([(way.saved - way.low) * 100 for way in rows]).round(2)),
+                    "color": theme.text,
+                    "thickness": 1.5,
+                    "width": 4,
+                },
+                "marker": {"color": [theme.compute if way.saved >= 0 else theme.waiting for way in rows]},
+                "hovertemplate": "%{y}: %{x:.3~g}% of the time saved<extra></extra>",
+                "meta": "Time saved (%)",
+            }
+        ],
+        "layout": layout(
+            theme,
+            name=name,
+            caption=_told(ways, left_out),
+            height=ROW_PX * len(rows) + 90,
+            hovermode="closest",
+            showlegend=False,
+            xaxis=axis(theme, "Time saved (%)", zeroline=True, zerolinecolor=theme.muted),
+            yaxis=axis(theme, type="category", autorange="reversed", showgrid=False),
+        ),
+    }
+
+
+def predictor_errors(found: PredictorErrors, view: View) -> dict[str, Any]:
+    """A line for each predictor that runs beside the others; that which shares are decided with is the thick one."""
+    name = "predictor-errors"
+    if not len(found.iteration):
+        return empty(
+            name,
+            "Lines appear once predictors that run side by side have been scored. This takes a policy that predicts.",
+        )
+    theme = THEMES[view.theme]
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": f"{predictor} (acting)" if predictor == found.acting else predictor,
+                "x": numbers(found.iteration),
+                "y": numbers(errors),
+                "line": {
+                    "color": theme.category(place),
+                    "dash": theme.dash(place),
+                    "width": 3 if predictor == found.acting else 1.5,
+                },
+                "marker": {"size": 6, "symbol": place},
+                "hovertemplate": "%{y:.1%} off",
+            }
+            for place, (predictor, errors) in enumerate(sorted(found.errors.items()))
+        ],
+        "layout": layout(
+            theme,
+            name=name,
+            caption=f"Mean error of the predicted speeds, relative to what was measured; {found.acting} decides.",
+            xaxis=axis(theme, "Iteration"),
+            yaxis=axis(theme, "Off by", tickformat=".0%", rangemode="tozero"),
+        ),
+    }
+
+
+def _told(ways: Others, left_out: int) -> str:
+    best = ways.ways[0]
+    sure = "in every run" if best.low > 0 else "but not in every run"
+    lead = (
+        f"{best.name} would save {best.saved:.0%} of the time, {sure}."
+        if best.saved > 0
+        else "No other way saves time."
+    )
+    more = f" {left_out} ways did not come to an end and are left out." if left_out else ""
+    return (
+        f"{lead} Whiskers are the least and most of single runs; on what was recorded the model is {ways.doubt:.0%}"
+        f" off, so less than that means nothing. Left of zero it would take longer.{more}"
+    )

@@ -1,0 +1,116 @@
+"""What else a job could do, as it was played last, and how well its predictors do side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from controlplane.jobs.models import Decision, Job
+from controlplane.runtime import forecasts
+from controlplane.runtime.forecasts import RECENT_S
+from controlplane.runtime.models import Forecast
+from frontend.figures.rows import Other, Others, PredictorErrors, View
+
+SCORES = 200
+"""Scorings that are drawn: the last."""
+
+__all__ = ["RECENT_S", "forecast", "look", "made_at", "others", "predictors", "standing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One predictor as it was scored last."""
+
+    name: str
+    error: float
+    rank: int
+    """1 is the least error."""
+    acting: bool
+
+
+def look(job: Job) -> None:
+    """Somebody looks: have it played soon, and again while it goes on."""
+    forecasts.want(job.pk)
+
+
+def forecast(job: Job) -> Forecast | None:
+    """What was played last."""
+    return Forecast.objects.filter(job=job).first()
+
+
+def made_at(jobs: Sequence[Job]) -> tuple[Any, ...]:
+    """When these jobs were played last."""
+    return tuple(Forecast.objects.filter(job__in=jobs).order_by("job").values_list("made_at", flat=True))
+
+
+def others(job: Job, view: View) -> Others:
+    """Every way that was played, the best first."""
+    found = forecast(job)
+    if found is None or not found.answer:
+        return Others(ways=(), now=None, doubt=0.0, reason=_reason(job, found))
+    answer = found.answer
+    fit = answer["fit"]
+    doubt = abs(fit["predicted_s"] - fit["recorded_s"]) / fit["recorded_s"] if fit["recorded_s"] else 0.0
+    ways = tuple(_other(each) for each in answer["alternatives"])
+    return Others(ways=ways, now=_other(answer["recorded"]), doubt=doubt, reason="")
+
+
+def predictors(job: Job, view: View) -> PredictorErrors:
+    """The relative errors of all that run side by side, over the iterations."""
+    rows = _scorings(job)
+    names = sorted({name for payload in rows for name in payload["scores"]})
+    return PredictorErrors(
+        iteration=np.array([payload["iteration"] for payload in rows], np.int64),
+        errors={
+            name: np.array([payload["scores"].get(name, {}).get("relative", np.nan) for payload in rows], np.float64)
+            for name in names
+        },
+        acting=_acting(job, rows),
+    )
+
+
+def standing(job: Job) -> list[Standing]:
+    """The predictors as they were scored last, the best first."""
+    rows = _scorings(job)
+    if not rows:
+        return []
+    acting = _acting(job, rows)
+    scores = sorted(rows[-1]["scores"].items(), key=lambda each: (each[1]["relative"], each[0]))
+    return [
+        Standing(name=name, error=score["relative"], rank=place, acting=name == acting)
+        for place, (name, score) in enumerate(scores, start=1)
+    ]
+
+
+def _scorings(job: Job) -> list[dict[str, Any]]:
+    """Oldest first."""
+    rows = Decision.objects.filter(job=job, kind="score-predictors").order_by("-incarnation", "-sequence")
+    return list(rows.values_list("payload", flat=True)[:SCORES])[::-1]
+
+
+def _acting(job: Job, rows: Sequence[dict[str, Any]]) -> str:
+    """Which predictor decides: the one adopted last, or the one that was acting when they were scored last."""
+    last = Decision.objects.filter(job=job, kind__in=("adopt-predictor", "score-predictors"))
+    payload = last.order_by("-incarnation", "-sequence").values_list("payload", flat=True).first()
+    return str(payload["acting"]) if payload else ""
+
+
+def _other(found: dict[str, Any]) -> Other:
+    return Other(
+        name=found["name"],
+        iteration_s=found["iteration_s"],
+        waiting=found["waiting"],
+        saved=found["saved"],
+        low=found["saved_low"],
+        high=found["saved_high"],
+        unfinished=found["unfinished"] > 0,
+    )
+
+
+def _reason(job: Job, found: Forecast | None) -> str:
+    if found is not None:
+        return f"Nothing could be played: {found.reason}."
+    if not job.iteration:
+        return "Other ways are played once every worker has reported some iterations."
+    return "Other ways are being played in the background; they appear here within a minute or two."

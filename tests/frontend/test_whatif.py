@@ -1,0 +1,91 @@
+"""The tab of what else a job could do: what was played last, or why nothing was, and predictors side by side."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.jobs.models import Job
+from controlplane.runtime import names
+from controlplane.runtime.models import Forecast
+from controlplane.runtime.redis import shared
+from frontend.build import build_figure, figure_etag
+from frontend.figures.rows import View
+from frontend.queries.whatif import others, predictors, standing
+from tests.frontend import factories
+from tests.frontend.test_pages import text_of
+
+pytestmark = pytest.mark.django_db
+
+
+def alternative(name: str, saved: float, **more: Any) -> dict[str, Any]:
+    document = {"name": name, "iteration_s": 0.1 * (1 - saved), "waiting": 0.1, "saved": saved, "unfinished": 0}
+    return document | {"saved_low": saved - 0.05, "saved_high": saved + 0.05} | more
+
+
+@pytest.fixture
+def played() -> Job:
+    """A job that was played a minute ago, and whose predictors were scored twice."""
+    job = factories.demo_job()
+    answer = {
+        "fit": {"predicted_s": 0.104, "recorded_s": 0.1},
+        "recorded": alternative("recorded", 0.0),
+        "alternatives": [alternative("without w3", 0.3), alternative("asp", 0.1, unfinished=2)],
+    }
+    Forecast.objects.create(job=job, answer=answer, took_s=7.2, made_at=timezone.now() - timedelta(minutes=1))
+    for sequence, (iteration, ema, narx) in enumerate([(20, 0.09, 0.2), (40, 0.07, 0.03)], start=100):
+        scores = {"ema": {"relative": ema}, "narx": {"relative": narx}}
+        payload = {"iteration": iteration, "acting": "ema", "scores": scores}
+        factories.make_decision(job, sequence, "score-predictors", payload)
+    return job
+
+
+def test_the_best_way_comes_first_with_its_uncertainty(viewer: Client, played: Job) -> None:
+    page = text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
+    assert "without w3 70 ms 10% 30.0% 25.0% to 35.0%" in page
+    assert "asp 90 ms 10% not finished" in page
+    assert "the model is 4.0% off" in page
+    assert others(played, View()).doubt == pytest.approx(0.04)
+
+
+def test_predictors_stand_side_by_side_and_only_operators_may_promote(
+    viewer: Client, operator: Client, played: Job
+) -> None:
+    assert [(each.name, each.acting) for each in standing(played)] == [("narx", False), ("ema", True)]
+    path = f"/jobs/{played.pk}/?tab=whatif"
+    assert "Promote" not in text_of(viewer, path)
+    assert "Let narx decide?" in text_of(operator, path)
+    assert "Let ema decide?" not in text_of(operator, path)
+    found = predictors(played, View())
+    assert (found.iteration.tolist(), found.errors["narx"].tolist(), found.acting) == ([20, 40], [0.2, 0.03], "ema")
+
+
+def test_a_predictor_that_was_adopted_decides(played: Job) -> None:
+    factories.make_decision(played, 200, "adopt-predictor", {"acting": "narx"})
+    assert [each.name for each in standing(played) if each.acting] == ["narx"]
+
+
+def test_the_figure_moves_when_the_job_was_played_again(played: Job) -> None:
+    before = figure_etag("others", played, {})
+    assert len(json.loads(build_figure("others", played, {}))["data"][0]["y"]) == 1
+    Forecast.objects.update(made_at=timezone.now())
+    assert figure_etag("others", played, {}) != before
+
+
+def test_while_nothing_was_played_it_says_why(viewer: Client) -> None:
+    job = factories.demo_job()
+    path = f"/jobs/{job.pk}/?tab=whatif"
+    assert "being played in the background" in text_of(viewer, path)
+    Forecast.objects.create(job=job, reason="w2 has 3 iterations", made_at=timezone.now())
+    assert "Nothing could be played: w2 has 3 iterations." in text_of(viewer, path)
+
+
+def test_who_looks_has_it_played(viewer: Client, redis_url: str) -> None:
+    job = factories.demo_job()
+    viewer.get(f"/jobs/{job.pk}/")
+    assert shared().zrange(names.FORECASTS_WANTED, 0, -1) == []
+    viewer.get(f"/jobs/{job.pk}/?tab=whatif")
+    assert shared().zrange(names.FORECASTS_WANTED, 0, -1) == [str(job.pk).encode()]
