@@ -13,12 +13,12 @@ from django.core.cache import cache
 
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
-from controlplane.telemetry.models import Cursor
-from frontend.figures import COMPARISONS, FIGURES, MACHINES, FigureKind
+from controlplane.telemetry.models import Cursor, Simulation
+from frontend.figures import COMPARISONS, FIGURES, MACHINES, SIMULATIONS, FigureKind
 from frontend.figures.rows import View
 from frontend.figures.theme import THEMES
 from frontend.figures.timeline import chrome_trace
-from frontend.queries import comparison, heat, machine, placement, timeline, waiting, whatif
+from frontend.queries import comparison, heat, machine, placement, simulations, timeline, waiting, whatif
 from frontend.queries import figures as queries
 
 EDITION = 1
@@ -95,6 +95,25 @@ def machine_etag(name: str, agent: Agent, query: Mapping[str, str]) -> str:
         As ``build_figure``.
     """
     return f'"{_machine_tag(name, agent, _view(MACHINES, name, query))}"'
+
+
+def build_simulation(name: str, row: Simulation, query: Mapping[str, str]) -> bytes:
+    """A figure of one simulation, as plotly JSON.
+
+    Raises:
+        As ``build_figure``.
+    """
+    view = _view(SIMULATIONS, name, query)
+    return _kept(_simulation_tag(name, row, view), lambda: SIMULATIONS[name].draw(simulations.simulated(row), view))
+
+
+def simulation_etag(name: str, row: Simulation, query: Mapping[str, str]) -> str:
+    """The strong entity tag of what ``build_simulation`` would give.
+
+    Raises:
+        As ``build_figure``.
+    """
+    return f'"{_simulation_tag(name, row, _view(SIMULATIONS, name, query))}"'
 
 
 def build_trace(job: Job, query: Mapping[str, str]) -> bytes:
@@ -190,6 +209,11 @@ def _ranks(text: str) -> tuple[int, ...]:
 def _machine_tag(name: str, agent: Agent, view: View) -> str:
     parts = (EDITION, name, agent.pk, machine.moved(agent), view)
     return f"machine-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
+
+
+def _simulation_tag(name: str, row: Simulation, view: View) -> str:
+    parts = (EDITION, name, row.pk, row.done, view)
+    return f"simulation-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
 
 
 def _tag(name: str, jobs: Sequence[Job], view: View) -> str:

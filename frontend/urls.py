@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
-from frontend.views import audit, comparison, exports, jobs, login, machines, overview, system, waiting
+from frontend.views import audit, comparison, exports, jobs, login, machines, overview, simulations, system, waiting
 
 urlpatterns = [
     path("", overview.overview_page, name="overview"),
@@ -20,6 +20,8 @@ urlpatterns = [
     ),
     path("audit/", audit.audit, name="audit"),
     path("compare/", comparison.comparison_page, name="comparison"),
+    path("simulations/", simulations.simulations_page, name="simulations"),
+    path("simulations/<int:pk>/", simulations.simulation_page, name="simulation"),
     path("waiting/", waiting.waiting_page, name="waiting"),
     path("system/", system.system_page, name="system"),
     path("system/live/", system.system_live, name="system-live"),

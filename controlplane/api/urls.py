@@ -62,6 +62,7 @@ V1 = [
     path("simulations", simulations.SimulationsView.as_view(), name="simulations"),
     path("simulations/<int:pk>", simulations.SimulationView.as_view(), name="simulation"),
     path("simulations/<int:pk>/actions/cancel", simulations.SimulationCancelView.as_view(), name="simulation-cancel"),
+    path("simulations/<int:pk>/figures/<slug:name>", figures.SimulationFigureView.as_view(), name="simulation-figure"),
     path("tokens", people.TokensView.as_view(), name="tokens"),
     path("tokens/<slug:key>", people.TokenView.as_view(), name="token"),
     path("me", people.MeView.as_view(), name="me"),

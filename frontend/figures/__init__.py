@@ -1,5 +1,5 @@
 """Figures: pure functions from rows to plain plotly dicts. No Django, no clock; ``frontend.build`` reads for them."""
 
-from frontend.figures.table import COMPARISONS, FIGURES, MACHINES, FigureKind
+from frontend.figures.table import COMPARISONS, FIGURES, MACHINES, SIMULATIONS, FigureKind
 
-__all__ = ["COMPARISONS", "FIGURES", "MACHINES", "FigureKind"]
+__all__ = ["COMPARISONS", "FIGURES", "MACHINES", "SIMULATIONS", "FigureKind"]

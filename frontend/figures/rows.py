@@ -268,6 +268,26 @@ class PredictorErrors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedOutcome:
+    """One policy of a simulation: its mean iteration in virtual seconds, and the parts of all workers' time."""
+
+    policy: str
+    iteration_s: float
+    compute: float
+    communication: float
+    waiting: float
+    coordination: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """A simulation's policies that came to an end, in order."""
+
+    outcomes: tuple[SimulatedOutcome, ...]
+    baseline: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """How a reader asked to see a figure."""
 

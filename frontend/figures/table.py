@@ -10,6 +10,7 @@ from frontend.figures.heat import METRICS, SCALES, heat_map
 from frontend.figures.machine import machine_load, speed_by_batch
 from frontend.figures.placement import MOMENTS, block_map, server_exchanges
 from frontend.figures.rows import View
+from frontend.figures.simulated import simulated_iterations
 from frontend.figures.timeline import timeline
 from frontend.figures.waiting import waiting_price
 from frontend.figures.whatif import others, predictor_errors
@@ -24,6 +25,7 @@ AXES = {
     "worker": "Worker",
     "batch": "Batch size",
     "saved": "Time saved",
+    "policy": "Policy",
 }
 
 
@@ -107,3 +109,10 @@ MACHINES: dict[str, FigureKind] = {
     "load": FigureKind(title="Load", rows="load", x=("time",), draw=machine_load),
 }
 """Figures of one machine."""
+
+SIMULATIONS: dict[str, FigureKind] = {
+    "simulated-iterations": FigureKind(
+        title="Where an iteration's time goes", rows="simulated", x=("policy",), draw=simulated_iterations
+    ),
+}
+"""Figures of one simulation."""

@@ -99,7 +99,7 @@ def _told(ways: Others, left_out: int) -> str:
         if best.saved > 0
         else "No other way saves time."
     )
-    more = f" {left_out} ways did not come to an end and are left out." if left_out else ""
+    more = f" Left out, since they did not come to an end: {left_out}." if left_out else ""
     return (
         f"{lead} Whiskers are the least and most of single runs; on what was recorded the model is {ways.doubt:.0%}"
         f" off, so less than that means nothing. Left of zero it would take longer.{more}"

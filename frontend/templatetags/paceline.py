@@ -50,6 +50,7 @@ STATE_ICONS = {
     "stopped": "slash",
     "online": "play",
     "offline": "slash",
+    "queued": "queued",
     "well": "check",
     "behind": "warning",
     "down": "cross",
@@ -110,6 +111,12 @@ def word(name: str, label: str = "") -> SafeString:
     if not meaning:
         return format_html("<span>{}</span>", label or name)
     return format_html('<abbr title="{}">{}</abbr>', meaning, label or name)
+
+
+@register.filter
+def at(values: tuple[str, ...], place: int) -> str:
+    """The value at a place."""
+    return values[place]
 
 
 @register.filter

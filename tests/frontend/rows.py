@@ -11,6 +11,8 @@ from frontend.figures.rows import (
     Others,
     Placements,
     PredictorErrors,
+    Simulated,
+    SimulatedOutcome,
     Speeds,
     SpeedSeries,
     Stay,
@@ -198,3 +200,14 @@ def load() -> Load:
     """Half a minute."""
     at_ms = 1_772_443_800_000 + np.arange(3) * 10_000
     return Load(at_ms=at_ms, cpu=np.array([0.2, 0.5, 0.4]), memory=np.array([0.3, 0.3, 0.3]))
+
+
+def simulated() -> Simulated:
+    """Two policies, one of them twice as fast."""
+    even = {"compute": 0.5, "communication": 0.05, "waiting": 0.43, "coordination": 0.02}
+    balanced = {"compute": 0.9, "communication": 0.05, "waiting": 0.03, "coordination": 0.02}
+    outcomes = (
+        SimulatedOutcome(policy="bsp", iteration_s=0.2, **even),
+        SimulatedOutcome(policy="lb-bsp-cpu", iteration_s=0.1, **balanced),
+    )
+    return Simulated(outcomes=outcomes, baseline="bsp")

@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from frontend.figures import FIGURES, MACHINES
+from frontend.figures import FIGURES, MACHINES, SIMULATIONS
 from frontend.figures.points import plain
 from frontend.figures.rows import View
 from tests.frontend.rows import (
@@ -17,6 +17,7 @@ from tests.frontend.rows import (
     load,
     moved,
     predicting,
+    simulated,
     speeds,
     two_iterations,
     two_rows,
@@ -37,11 +38,12 @@ ROWS = {
     "predictors": predicting,
     "speeds": speeds,
     "load": load,
+    "simulated": simulated,
 }
 NUMBERS = re.compile(r"\[[-\d.,\s]+\]")
 """Lists of numbers, which stand on one line."""
 
-KINDS = FIGURES | MACHINES
+KINDS = FIGURES | MACHINES | SIMULATIONS
 CASES = [(name, theme) for name in KINDS for theme in ("light", "dark")]
 
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 FRONTEND = Path(__file__).parents[2] / "frontend"
 PAGES = [
     *("/", "/live/", "/jobs/", "/workers/", "/workers/live/", "/compare/", "/audit/"),
-    *("/system/", "/system/live/", "/waiting/"),
+    *("/system/", "/system/live/", "/waiting/", "/simulations/"),
 ]
 
 

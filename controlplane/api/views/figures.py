@@ -14,16 +14,19 @@ from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import IF_NONE_MATCH
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
+from controlplane.telemetry.models import Simulation
 from frontend.build import (
     FigureQueryError,
     UnknownFigure,
     build_comparison,
     build_figure,
     build_machine,
+    build_simulation,
     build_trace,
     comparison_etag,
     figure_etag,
     machine_etag,
+    simulation_etag,
 )
 from frontend.report import render_report
 
@@ -93,6 +96,20 @@ class MachineFigureView(APIView):
         agent, query = get_object_or_404(Agent, pk=pk), request.query_params
         with _figure_problems():
             return _once(request, machine_etag(name, agent, query), lambda: build_machine(name, agent, query))
+
+
+class SimulationFigureView(APIView):
+    """A figure of one simulation, as plotly JSON."""
+
+    @extend_schema(
+        parameters=[IF_NONE_MATCH, OpenApiParameter("theme", OpenApiTypes.STR, enum=["light", "dark"])],
+        responses=FIGURE_REPLIES,
+    )
+    def get(self, request: Request, pk: int, name: str) -> HttpResponse:
+        """The policies that came to an end so far. Its entity tag moves with each of them."""
+        row, query = get_object_or_404(Simulation, pk=pk), request.query_params
+        with _figure_problems():
+            return _once(request, simulation_etag(name, row, query), lambda: build_simulation(name, row, query))
 
 
 class ReportView(APIView):

@@ -1,0 +1,63 @@
+"""A simulation's policies side by side: where an iteration's time goes under each. Times are virtual."""
+
+from typing import Any
+
+import numpy as np
+
+from frontend.figures.points import numbers
+from frontend.figures.rows import Simulated, View
+from frontend.figures.theme import THEMES, axis, empty, layout
+from frontend.figures.workers import hatch
+
+ROW_PX = 34
+PHASES = ("compute", "communication", "waiting", "coordination")
+
+
+def simulated_iterations(found: Simulated, view: View) -> dict[str, Any]:
+    """A bar for each policy: its mean iteration, split by the parts of all workers' time; waiting hatched."""
+    name = "simulated-iterations"
+    if not found.outcomes:
+        return empty(name, "A bar appears for each policy when its run has come to an end.")
+    theme = THEMES[view.theme]
+    labels = [outcome.policy for outcome in found.outcomes]
+    bars = []
+    for phase in PHASES:
+        colour = getattr(theme, phase)
+        parts = np.array([outcome.iteration_s * getattr(outcome, phase) * 1000 for outcome in found.outcomes])
+        look = {"pattern": hatch(colour)} if phase == "waiting" else {}
+        bars.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": phase.capitalize(),
+                "y": labels,
+                "x": numbers(parts.round(3)),
+                "marker": {"color": colour, "line": {"width": 0}, **look},
+                "hovertemplate": f"%{{y}} {phase}: %{{x:.4~g}} ms<extra></extra>",
+                "meta": f"{phase.capitalize()} (ms)",
+            }
+        )
+    return {
+        "data": bars,
+        "layout": layout(
+            theme,
+            name=name,
+            caption=_told(found),
+            height=ROW_PX * len(labels) + 110,
+            barmode="stack",
+            hovermode="closest",
+            xaxis=axis(theme, "Mean iteration (ms of virtual time)", rangemode="tozero"),
+            yaxis=axis(theme, type="category", autorange="reversed", showgrid=False),
+        ),
+    }
+
+
+def _told(found: Simulated) -> str:
+    best = min(found.outcomes, key=lambda outcome: (outcome.iteration_s, outcome.policy))
+    base = next((outcome for outcome in found.outcomes if outcome.policy == found.baseline), None)
+    if base is None or base is best or not best.iteration_s:
+        return f"The shortest iterations are {best.policy}'s, {best.iteration_s * 1000:.4g} ms."
+    return (
+        f"The shortest iterations are {best.policy}'s, {best.iteration_s * 1000:.4g} ms:"
+        f" {base.iteration_s / best.iteration_s:.2f} times as fast as {base.policy}, which is the baseline."
+    )

@@ -1,0 +1,73 @@
+"""Simulations as pages show them: the list, one of them with its outcomes, and what can be simulated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet
+
+from controlplane.simulator.errors import SimulationError
+from controlplane.simulator.outcome import Outcome
+from controlplane.simulator.scenario import Scenario
+from controlplane.simulator.scenarios import find, scenarios
+from controlplane.simulator.tables import HEADS, against_paper, rows
+from controlplane.telemetry.models import Simulation
+from frontend.figures.rows import Simulated, SimulatedOutcome
+
+PER_PAGE = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of a simulation so far, as rows of text under ``heads``."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    paper: tuple[str, ...]
+    """A sentence for each figure of the paper that the scenario is modelled after."""
+
+
+def simulations() -> QuerySet[Simulation]:
+    """All, the newest first."""
+    return Simulation.objects.select_related("submitted_by").order_by("-id")
+
+
+def simulation_page(number: str | int) -> Page[Simulation]:
+    """One page of them."""
+    return Paginator(simulations(), PER_PAGE).get_page(number)
+
+
+def offered() -> Sequence[Scenario]:
+    """What can be simulated, by name."""
+    return sorted(scenarios().values(), key=lambda scenario: scenario.name)
+
+
+def scenario_of(row: Simulation) -> Scenario | None:
+    """Its scenario; None where this release has none of that name any more."""
+    try:
+        return find(row.scenario)
+    except SimulationError:
+        return None
+
+
+def result(row: Simulation) -> Result:
+    """The table, and what the paper found."""
+    scenario, found = scenario_of(row), [Outcome(**document) for document in row.outcomes]
+    if scenario is None:
+        return Result(heads=HEADS, rows=(), paper=())
+    paper = tuple(against_paper(scenario, found)) if found else ()
+    return Result(heads=HEADS, rows=tuple(rows(scenario, found)), paper=paper)
+
+
+def simulated(row: Simulation) -> Simulated:
+    """What its figure is drawn from."""
+    scenario = scenario_of(row)
+    fields = ("policy", "iteration_s", "compute", "communication", "waiting", "coordination")
+    return Simulated(
+        outcomes=tuple(
+            SimulatedOutcome(**{name: document[name] for name in fields})
+            for document in row.outcomes
+            if document["state"] == "succeeded"
+        ),
+        baseline=scenario.baseline if scenario else "",
+    )

@@ -1,0 +1,71 @@
+"""Pages of simulations: what can be simulated, how far each is, and what came of it."""
+
+import json
+
+import plotly.io
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.simulations import simulation_run, simulation_submit
+from frontend.build import build_simulation, simulation_etag
+from frontend.figures.points import plain
+from tests.frontend.test_pages import text_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def row() -> Simulation:
+    """Two policies of the demo, of which none has run."""
+    user = User.objects.create(username="ann")
+    return simulation_submit(scenario="demo", policies=["bsp", "lb-bsp-linear"], seed=3, user=user)
+
+
+def test_only_operators_are_offered_to_simulate(viewer: Client, operator: Client) -> None:
+    assert "Simulate a scenario" not in text_of(viewer, "/simulations/")
+    page = text_of(operator, "/simulations/")
+    assert "Simulate a scenario" in page
+    assert "Nothing was simulated yet." in page
+
+
+def test_a_simulation_says_how_far_it_is_and_can_be_cancelled(
+    viewer: Client, operator: Client, row: Simulation
+) -> None:
+    path = f"/simulations/{row.pk}/"
+    assert "0 of 2 policies are done; it waits for a free worker" in text_of(viewer, path)
+    assert "Cancel" not in text_of(viewer, path)
+    assert f"/api/v1/simulations/{row.pk}/actions/cancel" in operator.get(path).content.decode()
+    assert "queued" in text_of(viewer, "/simulations/")
+
+
+def test_outcomes_stand_side_by_side_and_move_the_figure(viewer: Client, row: Simulation) -> None:
+    before = simulation_etag("simulated-iterations", row, {})
+    assert json.loads(build_simulation("simulated-iterations", row, {}))["layout"]["meta"]["empty"].endswith(".")
+    simulation_run(row.pk)
+    row.refresh_from_db()
+    assert simulation_etag("simulated-iterations", row, {}) != before
+    page = text_of(viewer, f"/simulations/{row.pk}/")
+    assert "Policy Iteration Against Waiting" in page
+    assert "policies are done" not in page
+    reply = viewer.get(f"/api/v1/simulations/{row.pk}/figures/simulated-iterations")
+    figure = plotly.io.from_json(reply.content.decode())
+    assert list(figure.data[0].y) == ["bsp", "lb-bsp-linear"]
+    parts = [plain(bar["x"]) for bar in reply.json()["data"]]
+    lengths = [sum(part[at] for part in parts) / 1000 for at in range(2)]
+    assert lengths == pytest.approx([outcome["iteration_s"] for outcome in row.outcomes], rel=0.02)
+    assert viewer.get(f"/api/v1/simulations/{row.pk}/figures/nothing").status_code == 404
+
+
+def test_a_live_part_is_put_in_place(viewer: Client, row: Simulation) -> None:
+    live = viewer.get(f"/simulations/{row.pk}/", headers={"HX-Request": "true"}).content.decode()
+    assert live.strip().startswith('<section id="simulation"')
+    assert 'hx-swap-oob="true"' in live
+
+
+def test_a_scenario_that_is_gone_is_said(viewer: Client) -> None:
+    row = Simulation.objects.create(scenario="of-old", policies=["bsp"], state="failed", finished_at=timezone.now())
+    assert "this release has no such scenario any more" in text_of(viewer, f"/simulations/{row.pk}/")
+    assert viewer.get("/simulations/9999/").status_code == 404
