@@ -53,11 +53,8 @@ def measure(*, workers: int, iterations: int) -> Result:
     """Write a job of that size, fold it, and read it both ways."""
     with empty_database() as kind:
         job = measured_job(workers).pk
-        for first in range(0, iterations, 200):
-            with transaction.atomic():
-                insert_rows(Report, REPORT_FIELDS, list(_rows(job, workers, first, min(iterations, first + 200))))
-        began, pauses = time.perf_counter(), list(_timed(fold(job)))
-        folding_s = time.perf_counter() - began
+        pauses = write_reports(job, workers, iterations)
+        folding_s = sum(pauses)
         chunks_s, chunks = _best(lambda: msgspec.json.encode(series(job_id=job, metrics=[METRIC])))
         rows_s, rows = _best(lambda: msgspec.json.encode(_raw(job)))
     return Result(
@@ -71,6 +68,14 @@ def measure(*, workers: int, iterations: int) -> Result:
         folded_rows_per_s=workers * iterations / folding_s,
         longest_piece_ms=max(pauses) * 1000,
     )
+
+
+def write_reports(job: int, workers: int, iterations: int) -> list[float]:
+    """Write and fold the reports of a job of that size; how long each piece of the folding took, in seconds."""
+    for first in range(0, iterations, 200):
+        with transaction.atomic():
+            insert_rows(Report, REPORT_FIELDS, list(_rows(job, workers, first, min(iterations, first + 200))))
+    return list(_timed(fold(job)))
 
 
 def table(document: dict[str, Any]) -> str:

@@ -29,6 +29,7 @@ STANDALONE: Final = (
     "allreduce",
     "dataplane",
     "engine",
+    "pages",
     "prediction",
     "prediction-cost",
     "simulator",
