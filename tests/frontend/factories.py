@@ -10,6 +10,7 @@ from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.spec import parse_spec, spec_document
+from controlplane.runtime.models import Forecast
 from controlplane.telemetry.models import Cursor, Evaluation, LogLine, Report
 
 START = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
@@ -280,3 +281,24 @@ def demo_job(*, user: User | None = None, before: int = 10, after: int = 50) -> 
     job.loss, job.accuracy = 0.31, 0.912
     job.save()
     return job
+
+
+def played_job() -> Job:
+    """The demo's job, played otherwise a moment ago, with predictors that were scored twice."""
+    job = demo_job()
+    answer = {
+        "fit": {"predicted_s": 0.104, "recorded_s": 0.1},
+        "recorded": alternative("recorded", 0.0),
+        "alternatives": [alternative("without w3", 0.3), alternative("asp", 0.1, unfinished=2)],
+    }
+    Forecast.objects.create(job=job, answer=answer, took_s=7.2, made_at=START + timedelta(minutes=1))
+    for sequence, (iteration, ema, narx) in enumerate([(20, 0.09, 0.2), (40, 0.07, 0.03)], start=100):
+        scores = {"ema": {"relative": ema}, "narx": {"relative": narx}}
+        make_decision(job, sequence, "score-predictors", {"iteration": iteration, "acting": "ema", "scores": scores})
+    return job
+
+
+def alternative(name: str, saved: float, **more: Any) -> dict[str, Any]:
+    """One other way, as ``manage.py whatif --json`` has it."""
+    document = {"name": name, "iteration_s": 0.1 * (1 - saved), "waiting": 0.1, "saved": saved, "unfinished": 0}
+    return document | {"saved_low": saved - 0.05, "saved_high": saved + 0.05} | more

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_of_real_rows_is_plotly_json(name: str) -> None:
-    job = factories.demo_job()
+    job = factories.played_job()
     figure = go.Figure(json.loads(build_figure(name, job, {"theme": "dark"})))
     assert figure.layout.meta["empty"] == ""
     assert figure.layout.meta["caption"].endswith(".")

@@ -1,8 +1,6 @@
 """The tab of what else a job could do: what was played last, or why nothing was, and predictors side by side."""
 
 import json
-from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -21,26 +19,9 @@ from tests.frontend.test_pages import text_of
 pytestmark = pytest.mark.django_db
 
 
-def alternative(name: str, saved: float, **more: Any) -> dict[str, Any]:
-    document = {"name": name, "iteration_s": 0.1 * (1 - saved), "waiting": 0.1, "saved": saved, "unfinished": 0}
-    return document | {"saved_low": saved - 0.05, "saved_high": saved + 0.05} | more
-
-
 @pytest.fixture
 def played() -> Job:
-    """A job that was played a minute ago, and whose predictors were scored twice."""
-    job = factories.demo_job()
-    answer = {
-        "fit": {"predicted_s": 0.104, "recorded_s": 0.1},
-        "recorded": alternative("recorded", 0.0),
-        "alternatives": [alternative("without w3", 0.3), alternative("asp", 0.1, unfinished=2)],
-    }
-    Forecast.objects.create(job=job, answer=answer, took_s=7.2, made_at=timezone.now() - timedelta(minutes=1))
-    for sequence, (iteration, ema, narx) in enumerate([(20, 0.09, 0.2), (40, 0.07, 0.03)], start=100):
-        scores = {"ema": {"relative": ema}, "narx": {"relative": narx}}
-        payload = {"iteration": iteration, "acting": "ema", "scores": scores}
-        factories.make_decision(job, sequence, "score-predictors", payload)
-    return job
+    return factories.played_job()
 
 
 def test_the_best_way_comes_first_with_its_uncertainty(viewer: Client, played: Job) -> None:
