@@ -15,16 +15,20 @@ from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Cursor, Simulation
 from frontend.figures import COMPARISONS, FIGURES, MACHINES, SIMULATIONS, FigureKind
+from frontend.figures.marks import marked
 from frontend.figures.rows import View
 from frontend.figures.theme import THEMES
 from frontend.figures.timeline import chrome_trace
 from frontend.queries import comparison, heat, machine, placement, simulations, timeline, waiting, whatif
 from frontend.queries import figures as queries
+from frontend.queries.marks import marks
 
-EDITION = 1
+EDITION = 2
 """Raise it when figures are drawn differently, so that nobody keeps an old drawing."""
 
 KEPT_S = 600
+MAX_SMOOTH = 200
+"""Neighbouring values that may make one."""
 
 READERS: dict[str, Callable[[Job, View], Any]] = {
     "traces": queries.traces,
@@ -64,7 +68,12 @@ def build_figure(name: str, job: Job, query: Mapping[str, str]) -> bytes:
     """
     view = _view(FIGURES, name, query)
     kind = FIGURES[name]
-    return _kept(_tag(name, [job], view), lambda: kind.draw(READERS[kind.rows](job, view), view))
+    return _kept(_tag(name, [job], view), lambda: _drawn(kind, job, view))
+
+
+def _drawn(kind: FigureKind, job: Job, view: View) -> dict[str, Any]:
+    figure = kind.draw(READERS[kind.rows](job, view), view)
+    return marked(figure, marks(job), view) if kind.marked and view.marks == "on" else figure
 
 
 def build_comparison(name: str, query: Mapping[str, str]) -> bytes:
@@ -178,6 +187,9 @@ def _view(kinds: Mapping[str, FigureKind], name: str, query: Mapping[str, str]) 
         theme=_pick(query, "theme", tuple(THEMES)),
         x=_pick(query, "x", kind.x),
         ranks=_ranks(query.get("ranks", "")),
+        marks=_pick(query, "marks", ("on", "off")),
+        smooth=_whole(query, "smooth", 0, MAX_SMOOTH) or 0,
+        top=_whole(query, "top", 0, queries.MAX_WORKERS) or 0,
         **picked,
     )
 

@@ -1,8 +1,12 @@
 """Job specs to start from, and what the form of a job offers."""
 
-from typing import Any
+from typing import Any, get_args
+
+import msgspec
 
 from controlplane.policies import registry
+from controlplane.protocol.spec import JobSpec
+from controlplane.protocol.training import Aggregation, Division
 
 _DIGITS: dict[str, Any] = {
     "name": "digits",
@@ -53,6 +57,23 @@ def options() -> dict[str, list[str]]:
     usual = _DIGITS["synchronization"]["batching"]["predictor"]
     predictors = [entry.name for entry in entries if entry.question == "prediction"]
     return choices | {PREDICTOR: sorted(predictors, key=lambda name: (name != usual, name))}
+
+
+def details() -> dict[str, list[str]]:
+    """The words that other fields of a spec may have, but for the usual one."""
+    kinds = {info.name: info.type for info in msgspec.structs.fields(JobSpec)}
+    return {
+        "communication": [word for word in get_args(kinds["communication"]) if word != "servers"],
+        "server_mode": [word for word in get_args(kinds["server_mode"]) if word != "stateful"],
+        "aggregation": list(get_args(Aggregation)),
+        "partition": list(get_args(Division)),
+    }
+
+
+def questions() -> dict[str, list[str]]:
+    """The policies that answer each of the four questions."""
+    entries = registry.catalogue()
+    return {question: [entry.name for entry in entries if entry.question == question] for question in CHOICES}
 
 
 def predicting() -> list[str]:

@@ -33,7 +33,7 @@ _SYMBOL = re.compile(r'<symbol id="')
 
 def render_report(job: Job) -> str:
     """The document. Figures are drawn in the light theme, as for paper; times are absolute."""
-    drawn, flags = lanes(job), queries.flags(job)
+    drawn, flags = lanes(job), queries.flags(job, timezone.now())
     context = {
         "job": one_job(jobs().get(pk=job.pk), timezone.now()),
         "lanes": drawn,

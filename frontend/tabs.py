@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.jobs.models import Flag, Job
+from django.utils import timezone
+
+from controlplane.jobs.models import Job
 from controlplane.telemetry.selectors import LEVELS, process_of
 from frontend.figures.lanes import verdict
 from frontend.figures.rows import View
@@ -44,10 +46,10 @@ class Tab:
 
 
 def _flags(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
-    flags = queries.flags(job)
+    flags = queries.flags(job, timezone.now())
     return {
         "flags": flags,
-        "open_flags": [flag for flag in flags if flag.closed_at is None],
+        "open_flags": [flag for flag in flags if flag.closed_at is None and flag.note is None],
         "flagged_on": queries.machines_of(job, flags),
     }
 
@@ -60,10 +62,13 @@ def _overview(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
 def _map(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     """Where each row of the map runs, so that one can go on from it."""
     workers = [each for each in queries.processes(job) if each.role == "worker"]
-    return {"map_rows": workers, "flagged": {flag.rank for flag in queries.flags(job) if _is_open(flag)}}
+    return {
+        "map_rows": workers,
+        "flagged": {flag.rank for flag in queries.flags(job, timezone.now()) if _is_open(flag)},
+    }
 
 
-def _is_open(flag: Flag) -> bool:
+def _is_open(flag: queries.FlagLine) -> bool:
     return flag.closed_at is None and flag.subject == "worker"
 
 

@@ -11,10 +11,13 @@ from django.utils import timezone
 from controlplane.api.problems import Problem
 from controlplane.core.events import StopRequested
 from controlplane.core.states import JobState
+from controlplane.fleet.selectors import capacity
 from controlplane.jobs import services
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import LOST_AWAITS, end_lost_job
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.selectors import Waiting
+from controlplane.jobs.validation import validated_spec
+from controlplane.protocol.spec import JobSpec, parse_spec
 from controlplane.runtime.log import LogClosed, LogMissing, append_event, start_log
 
 NO_ANSWER = (redis.exceptions.RedisError, kombu.exceptions.OperationalError)
@@ -35,6 +38,17 @@ def submit_job(*, document: object, user: User, idempotency_key: str | None = No
     if submission.created:
         transaction.on_commit(lambda: _begin(submission.job))
     return submission.job
+
+
+def check_job(*, document: object) -> tuple[JobSpec, str]:
+    """What would be submitted, and what it would wait for; nothing is kept.
+
+    Raises:
+        SpecError: if the document is no spec that can run.
+    """
+    spec = validated_spec(document)
+    ahead = Job.objects.filter(state=JobState.SUBMITTED).count()
+    return spec, Waiting(spec=spec, capacity=capacity(spec.labels), ahead=ahead).sentence
 
 
 def stop_job(*, job: Job, user: User) -> None:

@@ -162,6 +162,13 @@ class FlagRow(serializers.ModelSerializer[Flag]):
         return None if note is None else msgspec.to_builtins(note)
 
 
+class CheckDocument(serializers.Serializer[Any]):
+    """What a spec would lead to."""
+
+    spec = serializers.DictField(help_text="With all defaults.")
+    finding = serializers.CharField(help_text="What it would wait for now.")
+
+
 class MuteRequest(serializers.Serializer[Any]):
     """For how long nobody is to be told."""
 

@@ -22,6 +22,7 @@ from controlplane.api.views import (
 V1 = [
     path("", index.IndexView.as_view(), name="index"),
     path("jobs", jobs.JobsView.as_view(), name="jobs"),
+    path("jobs/check", jobs.JobCheckView.as_view(), name="job-check"),
     path("jobs/<int:pk>", jobs.JobView.as_view(), name="job"),
     path("jobs/<int:pk>/actions/stop", jobs.JobStopView.as_view(), name="job-stop"),
     path("jobs/<int:pk>/actions/pause", steering.JobPauseView.as_view(), name="job-pause"),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note
+from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
 from frontend.figures.rows import Convergence, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
@@ -18,9 +18,18 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
     theme = THEMES[view.theme]
     x, scored_x = x_of(rows, view)
     drawn_x, drawn_y = extremes(x, rows.loss, budget(3))
+    raw = _line("Training loss", drawn_x, drawn_y, theme.category(0), "y", {"width": 1.5})
+    training = [raw]
+    if view.smooth > 1:
+        smooth_x, smooth_y = extremes(x, smoothed(rows.loss, view.smooth), budget(3))
+        name_of_mean = f"Training loss, mean of {view.smooth}"
+        training = [
+            raw | {"opacity": 0.3},
+            _line(name_of_mean, smooth_x, smooth_y, theme.category(0), "y", {"width": 2}),
+        ]
     return {
         "data": [
-            _line("Training loss", drawn_x, drawn_y, theme.category(0), "y", {"width": 1.5}),
+            *training,
             _line("Held-out loss", scored_x, rows.scored_loss, theme.category(1), "y", {"width": 2}, markers=True),
             _line("Accuracy", scored_x, rows.scored_accuracy, theme.category(2), "y2", {"width": 2}, markers=True),
         ],

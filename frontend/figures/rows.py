@@ -37,6 +37,8 @@ class Traces:
     """Iterations behind each entry; 1 where nothing was merged."""
     reports: int
     """Reports behind all entries."""
+    batch: int = 0
+    """Samples of an iteration over all workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +290,20 @@ class Simulated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that was decided, or happened, in the course of a job."""
+
+    elapsed_s: float
+    iteration: float
+    samples: float
+    words: str
+
+    def at(self, x: str) -> float:
+        """Where it stands on that axis."""
+        return {"time": self.elapsed_s, "samples": self.samples}.get(x, self.iteration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """How a reader asked to see a figure."""
 
@@ -302,3 +318,9 @@ class View:
     """Where a figure shows a window of iterations, its first one; None: the latest."""
     count: int = 0
     """Iterations in the window; 0: as many as the figure shows by itself."""
+    marks: str = "on"
+    """Whether decisions are marked: on or off."""
+    smooth: int = 0
+    """So many neighbouring values make one, where a figure can be smoothed; 0: none do."""
+    top: int = 0
+    """Only so many workers, those that pace the job; 0: as many as the figure shows by itself."""

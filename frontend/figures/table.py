@@ -48,6 +48,8 @@ class FigureKind:
     draw: Callable[[Any, View], dict[str, Any]]
     options: tuple[Option, ...] = ()
     """Besides the axis: ``metric`` and ``scale``."""
+    marked: bool = False
+    """Whether decisions are marked on its horizontal axis."""
     windowed: bool = False
     """Whether it shows a window of iterations, to be moved."""
 
@@ -59,16 +61,21 @@ class FigureKind:
 
 
 FIGURES: dict[str, FigureKind] = {
-    "batch-size": FigureKind(title="Batch size", rows="traces", x=("iteration", "time"), draw=batch_sizes),
-    "iteration-time": FigureKind(title="Iteration time", rows="traces", x=("iteration", "time"), draw=iteration_times),
+    "batch-size": FigureKind(
+        title="Batch size", rows="traces", x=("iteration", "time", "samples"), draw=batch_sizes, marked=True
+    ),
+    "iteration-time": FigureKind(
+        title="Iteration time", rows="traces", x=("iteration", "time", "samples"), draw=iteration_times, marked=True
+    ),
     "convergence": FigureKind(
-        title="Loss and accuracy", rows="convergence", x=("time", "iteration", "samples"), draw=convergence
+        title="Loss and accuracy", rows="convergence", x=("time", "iteration", "samples"), draw=convergence, marked=True
     ),
     "heat-map": FigureKind(
         title="Every worker, every iteration",
         rows="heat",
         x=("iteration",),
         draw=heat_map,
+        marked=True,
         options=(
             Option(name="metric", title="Metric", values=METRICS),
             Option(name="scale", title="Scale", values=SCALES),

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note
+from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
 from frontend.figures.rows import Traces, View, WorkerTrace
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
-X_TITLES = {"iteration": "Iteration", "time": "Time since start (s)"}
+X_TITLES = {"iteration": "Iteration", "time": "Time since start (s)", "samples": "Samples processed"}
 STRIP_PX = 84
 """Height of one worker's strip."""
 
@@ -24,7 +24,7 @@ def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
     if not traces.workers:
         return empty(name, "Batch sizes appear with the first iteration that a worker reports.")
     theme, limit = THEMES[view.theme], budget(len(traces.workers))
-    lines = [_steps(trace, traces.width, limit, view, theme) for trace in traces.workers]
+    lines = [_steps(trace, traces, limit, view) for trace in traces.workers]
     drawn = sum(len(x) for x, _ in lines)
     caption = f"Samples that each worker takes per iteration{_of_all(traces)}. Together they stay one global batch."
     return {
@@ -54,7 +54,7 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
     ) + (f" Lone spikes, of up to {highest:.0f} ms, go beyond the scale." if highest > top else "")
     return {
         "data": [
-            area for row, trace in enumerate(traces.workers) for area in _strip(trace, row, count, every, view, theme)
+            area for row, trace in enumerate(traces.workers) for area in _strip(trace, row, traces, every, view, theme)
         ],
         "layout": layout(
             theme,
@@ -67,9 +67,9 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
     }
 
 
-def _steps(trace: WorkerTrace, width: int, limit: int, view: View, theme: Theme) -> tuple[Numbers, Numbers]:
-    x = _x(trace, view)
-    if width > 1:
+def _steps(trace: WorkerTrace, traces: Traces, limit: int, view: View) -> tuple[Numbers, Numbers]:
+    x = _x(trace, traces, view)
+    if traces.width > 1:
         x = np.repeat(x, 2)
         y = np.stack([trace.lowest, trace.highest], axis=1).reshape(-1)
     else:
@@ -89,9 +89,10 @@ def _step_line(trace: WorkerTrace, x: Numbers, y: Numbers, theme: Theme) -> dict
     }
 
 
-def _strip(trace: WorkerTrace, row: int, count: int, every: int, view: View, theme: Theme) -> list[dict[str, Any]]:
-    x = _merge(_x(trace, view), every, np.min)
-    times = {phase: _merge(getattr(trace, f"{phase}_s"), every, np.mean) for phase in PHASES}
+def _strip(trace: WorkerTrace, row: int, traces: Traces, every: int, view: View, theme: Theme) -> list[dict[str, Any]]:
+    x = _merge(_x(trace, traces, view), every, np.min)
+    merged = {phase: _merge(getattr(trace, f"{phase}_s"), every, np.mean) for phase in PHASES}
+    times = {phase: smoothed(seconds, view.smooth) for phase, seconds in merged.items()}
     return [_area(trace, phase, x, seconds, row, theme) for phase, seconds in times.items()]
 
 
@@ -186,7 +187,10 @@ def _length(trace: WorkerTrace) -> Numbers:
     return trace.compute_s + trace.communication_s + trace.waiting_s + trace.coordination_s
 
 
-def _x(trace: WorkerTrace, view: View) -> Numbers:
+def _x(trace: WorkerTrace, traces: Traces, view: View) -> Numbers:
+    """Where its entries stand: samples are those of whole iterations before them."""
+    if view.x == "samples":
+        return trace.iteration * traces.batch
     return trace.elapsed_s if view.x == "time" else trace.iteration
 
 

@@ -44,13 +44,14 @@ RECENT = 20
 def traces(job: Job, view: View) -> Traces:
     """The workers' reports, iterations merged until they fit."""
     roster = parse_spec(job.spec).workers
-    ranks = view.ranks or slowest_and_fastest(job, roster)
+    ranks = view.ranks or (slowest(job, roster, view.top) if view.top else slowest_and_fastest(job, roster))
     width = width_of(job, len(ranks), MAX_WINDOWS)
     windows = read_windows(job.pk, width, ranks, TRACED)
     return Traces(
         workers=tuple(_worker(job, rank, windows[rank]) for rank in ranks if rank in windows),
         roster=roster,
         width=width,
+        batch=parse_spec(job.spec).global_batch,
         reports=sum(int(each.of("at_ms", "count").sum()) for each in windows.values()),
     )
 
@@ -109,6 +110,18 @@ def slowest_and_fastest(job: Job, roster: int) -> tuple[int, ...]:
     """All workers, or the slowest and fastest by time per sample over the last iterations."""
     if roster <= MAX_WORKERS:
         return tuple(range(roster))
+    order = _by_pace(job)
+    half = MAX_WORKERS // 2
+    return tuple(sorted({*order[:half], *order[-half:]})) or tuple(range(MAX_WORKERS))
+
+
+def slowest(job: Job, roster: int, count: int) -> tuple[int, ...]:
+    """So many workers, those that take longest for a sample."""
+    return tuple(sorted(_by_pace(job)[-count:])) or tuple(range(min(count, roster)))
+
+
+def _by_pace(job: Job) -> list[int]:
+    """Ranks by time per sample over the last iterations, the fastest first."""
     recent = Span(first=max(0, job.iteration - RECENT + 1))
     found = read_columns(job.pk, ("samples", *BUSY), recent)
     paces = {
@@ -116,9 +129,7 @@ def slowest_and_fastest(job: Job, roster: int) -> tuple[int, ...]:
         for rank, each in found.items()
         if each["samples"].sum()
     }
-    order = sorted(paces, key=lambda rank: (paces[rank], rank))
-    half = MAX_WORKERS // 2
-    return tuple(sorted({*order[:half], *order[-half:]})) or tuple(range(MAX_WORKERS))
+    return sorted(paces, key=lambda rank: (paces[rank], rank))
 
 
 def width_of(job: Job, workers: int, most: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from controlplane.core.states import PROCESS_OVER
+from controlplane.jobs.flag_notes import Note, notes_on
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.spec import parse_spec
 from frontend.queries.effects import Effect, effects
@@ -63,6 +64,24 @@ class DecisionLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlagLine:
+    """One finding, with who has acknowledged or muted it."""
+
+    id: int
+    key: str
+    subject: str
+    rank: int
+    title: str
+    kind: str
+    persistence: str
+    sentence: str
+    opened_at: datetime
+    closed_at: datetime | None
+    closing_reason: str
+    note: Note | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLine:
     """The latest life of one worker or server."""
 
@@ -81,6 +100,8 @@ class ProcessLine:
     """What the machine is made to be, where it is emulated."""
     lives: int
     over: bool
+    returns: bool
+    """Whether its next life is planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,20 +119,28 @@ class ServerLine:
     flagged: bool
 
 
-def flags(job: Job) -> list[Flag]:
-    """Findings about the job, its workers and servers, open ones first."""
-    rows = Flag.objects.filter(job=job).order_by("-opened_at", "-id")[:FLAGS]
-    return sorted(rows, key=lambda flag: flag.closed_at is not None)
+def flags(job: Job, now: datetime) -> list[FlagLine]:
+    """Findings about the job, its workers and servers, open ones first, with what people said about them."""
+    rows = list(Flag.objects.filter(job=job).order_by("-opened_at", "-id")[:FLAGS])
+    notes = notes_on(rows, now)
+    lines = [
+        FlagLine(
+            **{name: getattr(row, name) for name in FlagLine.__dataclass_fields__ if name != "note"},
+            note=notes.get(row.pk),
+        )
+        for row in rows
+    ]
+    return sorted(lines, key=lambda flag: flag.closed_at is not None)
 
 
-def machines_of(job: Job, found: Sequence[Flag]) -> dict[int, int]:
+def machines_of(job: Job, found: Sequence[FlagLine]) -> dict[int, int]:
     """By flag, the machine of the process that it is about, as that ran when the flag was opened."""
     rows = list(Process.objects.filter(job=job, agent__isnull=False).order_by("started_at", "id"))
     places: dict[int, int] = {}
     for flag in found:
         for row in rows:
             if (row.role, row.index) == (flag.subject, flag.rank) and row.started_at <= flag.opened_at:
-                places[flag.pk] = row.agent_id or 0
+                places[flag.id] = row.agent_id or 0
     return places
 
 
@@ -226,4 +255,5 @@ def _process_line(row: Process, lives: int) -> ProcessLine:
         emulated=emulation_told(row.emulate),
         lives=lives,
         over=row.state in PROCESS_OVER,
+        returns=row.restart is not None or row.wants_slot,
     )

@@ -30,6 +30,18 @@ FILTERS: dict[str, frozenset[JobState]] = {
 }
 
 
+COLUMNS: dict[str, str] = {
+    "state": "State",
+    "policy": "Policy",
+    "iteration": "Iteration",
+    "speed": "Samples/s",
+    "waiting": "Waiting",
+    "accuracy": "Accuracy",
+    "by": "Started by",
+}
+"""Those that a reader may hide."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
     """One job, as a row or a header shows it. Rates are None where nothing was measured."""

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils import timezone
 from redis.exceptions import RedisError
 
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.models import Agent
+from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Decision, Flag, Job
 from controlplane.runtime.redis import shared
 from controlplane.runtime.room import room
@@ -77,7 +79,7 @@ def tiles(machines: list[MachineCard], lines: list[JobLine]) -> Tiles:
         jobs_queued=Job.objects.filter(state=JobState.SUBMITTED).count(),
         samples_per_second=sum(line.samples_per_second or 0.0 for line in running),
         waiting_share=_waiting([line.id for line in running]),
-        flags=Flag.objects.filter(closed_at=None).exclude(job__state__in=JOB_OVER).count(),
+        flags=len(unnoted(Flag.objects.filter(closed_at=None).exclude(job__state__in=JOB_OVER), timezone.now())),
     )
 
 

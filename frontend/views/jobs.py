@@ -11,6 +11,7 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
 from frontend import presets
 from frontend.figures import FIGURES
+from frontend.queries import asked
 from frontend.queries import jobs as job_list
 from frontend.tabs import TABS, TabQueryError, tab_of
 from frontend.views.access import needs, rights
@@ -23,7 +24,15 @@ def jobs_page(request: HttpRequest) -> HttpResponse:
     if state and state not in job_list.FILTERS:
         return HttpResponseBadRequest(f"state: found {state[:40]!r}, expected one of {', '.join(job_list.FILTERS)}")
     page, lines = job_list.job_page(now=timezone.now(), search=search, state=state, number=request.GET.get("page", 1))
-    context = {"page": page, "jobs": lines, "search": search, "state": state, "filters": list(job_list.FILTERS)}
+    hidden = [name for name in request.GET.get("hide", "").split(",") if name in job_list.COLUMNS]
+    columns = {"columns": job_list.COLUMNS, "hidden_columns": hidden, "hidden": " ".join(hidden)}
+    context = columns | {
+        "page": page,
+        "jobs": lines,
+        "search": search,
+        "state": state,
+        "filters": list(job_list.FILTERS),
+    }
     template = "parts/jobs_table.html" if request.headers.get("HX-Request") else "pages/jobs.html"
     return render(request, template, rights(request) | context)
 
@@ -53,7 +62,11 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
         "tab": tab,
         "tab_name": name,
         "tabs": TABS,
+        "requests": asked.open_lines(job, timezone.now()),
+        "questions": presets.questions(),
         "figures": {figure: FIGURES[figure] for figure in tab.figures},
+        "charts_share_a_view": any(FIGURES[figure].marked for figure in tab.figures),
+        "tops": (4, 8, 16),
     }
     return render(request, template, rights(request) | page | context | more)
 
@@ -63,7 +76,7 @@ def submit_page(request: HttpRequest) -> HttpResponse:
     """The form; it posts to REST itself, so that what it shows as JSON and curl is what it does."""
     address = request.build_absolute_uri(API_JOBS)
     context: dict[str, Any] = {"presets": presets.PRESETS, "options": presets.options(), "jobs_url": address}
-    context["predicting"] = presets.predicting()
+    context |= {"predicting": presets.predicting(), "details": presets.details()}
     if copied := request.GET.get("copy", ""):
         context["copied"] = get_object_or_404(Job, pk=copied if copied.isdecimal() else 0).spec
     return render(request, "pages/submit.html", rights(request) | context | {"back": reverse("jobs")})

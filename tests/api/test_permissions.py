@@ -32,6 +32,7 @@ READS = (
     "jobs/{job}/model",
     "agents",
     "agents/{agent}",
+    "agents/{agent}/figures/batch-size",
     "workers",
     "servers",
     "policies",
@@ -40,9 +41,11 @@ READS = (
     "scenarios",
     "simulations",
     "simulations/{simulation}",
+    "simulations/{simulation}/figures/batch-size",
 )
 WRITES = {
     "POST jobs": Role.OPERATOR,
+    "POST jobs/check": Role.OPERATOR,
     "POST jobs/{job}/actions/stop": Role.OPERATOR,
     "POST jobs/{job}/actions/pause": Role.OPERATOR,
     "POST jobs/{job}/actions/resume": Role.OPERATOR,

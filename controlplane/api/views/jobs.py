@@ -18,13 +18,14 @@ from rest_framework.views import APIView
 from controlplane.api import actions
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import IDEMPOTENCY_KEY, job_spec_bodies, problem_responses
-from controlplane.api.serializers import JobDocument, JobRow, ProcessRow
+from controlplane.api.serializers import CheckDocument, JobDocument, JobRow, ProcessRow
 from controlplane.api.views.base import user_of
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent
 from controlplane.jobs import selectors
 from controlplane.jobs.models import Job, Process
 from controlplane.jobs.roles import Role
+from controlplane.protocol.spec import spec_document
 
 KEY = re.compile(r"[!-~]{1,200}")
 
@@ -65,6 +66,18 @@ class JobsView(ListAPIView[Job]):
             job = actions.submit_job(document=request.data, user=user_of(request), idempotency_key=key)
         location = reverse("api:job", args=[job.pk], request=request)
         return Response(JobDocument(_job(job.pk)).data, status=202, headers={"Location": location})
+
+
+class JobCheckView(APIView):
+    """A job that is not submitted yet."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=job_spec_bodies(), responses={200: CheckDocument, **problem_responses(422)})
+    def post(self, request: Request) -> Response:
+        """Check a spec without submitting it: with all its defaults, and what it would wait for now."""
+        spec, finding = actions.check_job(document=request.data)
+        return Response(CheckDocument({"spec": spec_document(spec), "finding": f"{spec.name} {finding}"}).data)
 
 
 class JobView(RetrieveAPIView[Job]):

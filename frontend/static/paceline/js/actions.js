@@ -2,18 +2,35 @@
 // What buttons do: open a dialog, copy a command, send a POST to REST and say what came of it.
 
 /** @returns {string} the token that Django wants with every POST of a session */
-function csrf() {
+export function csrf() {
   return document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1] ?? "";
 }
 
 /** @param {string} text @param {boolean} bad */
-function toast(text, bad = false) {
+export function toast(text, bad = false) {
   const place = document.getElementById("toasts");
   const note = document.createElement("p");
   note.className = bad ? "toast toast-bad" : "toast";
   note.textContent = text;
   place?.append(note);
   setTimeout(() => note.remove(), bad ? 12_000 : 6_000);
+}
+
+/** Ask once, naming the effect, before what a button does. @param {HTMLButtonElement} button */
+function ask(button) {
+  const dialog = document.getElementById("ask-dialog");
+  const confirm = document.getElementById("ask-confirm");
+  if (!(dialog instanceof HTMLDialogElement) || !(confirm instanceof HTMLButtonElement)) return;
+  for (const [id, text] of [["ask-title", button.dataset.ask], ["ask-effect", button.dataset.effect]]) {
+    const place = document.getElementById(id ?? "");
+    if (place) place.textContent = text ?? "";
+  }
+  confirm.textContent = button.dataset.word ?? "Do it";
+  for (const name of ["post", "body", "done"]) {
+    if (button.dataset[name] === undefined) delete confirm.dataset[name];
+    else confirm.dataset[name] = button.dataset[name];
+  }
+  dialog.showModal();
 }
 
 /** @param {HTMLButtonElement} button */
@@ -23,6 +40,7 @@ async function post(button) {
     const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json" };
     const response = await fetch(button.dataset.post ?? "", { method: "POST", headers, body: button.dataset.body ?? "{}", credentials: "same-origin" });
     const problem = response.ok ? null : await response.json().catch(() => null);
+    if (response.ok) document.dispatchEvent(new CustomEvent("paceline:asked"));
     toast(response.ok ? (button.dataset.done ?? "Done.") : (problem?.detail ?? `Refused (${response.status}).`), !response.ok);
   } catch {
     toast("The control plane cannot be reached; nothing was changed.", true);
@@ -56,7 +74,8 @@ document.addEventListener("click", (event) => {
     const dialog = document.getElementById(button.dataset.opens);
     if (dialog instanceof HTMLDialogElement) dialog.showModal();
   }
-  if (button?.dataset.post) void post(button);
+  if (button?.dataset.ask) ask(button);
+  else if (button?.dataset.post) void post(button);
   if (button?.dataset.copies) void copy(button);
 });
 

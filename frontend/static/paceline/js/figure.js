@@ -7,6 +7,7 @@ import { exportMenu } from "./exports.js";
 import { Mover } from "./mover.js";
 import { draw as drawTable, tabulate } from "./tables.js";
 import { Totals } from "./totals.js";
+import { follow, following, viewQuery } from "./view.js";
 
 const SEGMENTS = 3;
 /** @typedef {{name: string, title: string, values: Record<string, string>}} Switch */
@@ -42,6 +43,8 @@ class PlotlyFigure extends HTMLElement {
     this.mover = this.hasAttribute("windowed") ? new Mover(this.getAttribute("name") ?? "", () => this.refresh()) : null;
     this.build();
     document.addEventListener("paceline:theme", () => this.refresh());
+    document.addEventListener("paceline:view", () => this.refresh());
+    document.addEventListener("paceline:follow", () => this.letGo());
     new IntersectionObserver((entries) => this.seen(entries[entries.length - 1].isIntersecting), {
       rootMargin: "200px",
     }).observe(this);
@@ -132,7 +135,7 @@ class PlotlyFigure extends HTMLElement {
 
   async fetch() {
     const theme = document.documentElement.dataset.theme ?? "light";
-    const query = new URLSearchParams({ theme, ...this.choices, ...this.mover?.query() });
+    const query = new URLSearchParams({ theme, ...this.choices, ...viewQuery(), ...this.mover?.query() });
     const fixed = this.getAttribute("fixed");
     const url = `${this.getAttribute("src")}?${fixed ? `${fixed}&` : ""}${query}`;
     const known = this.figure && this.etag.startsWith(`${url} `) ? this.etag.slice(url.length + 1) : "";
@@ -175,18 +178,30 @@ class PlotlyFigure extends HTMLElement {
     const library = await this.library();
     // The figure's own height is the least it takes; the page may give it more.
     this.plot?.style.setProperty("min-height", layout.height ? `${layout.height}px` : "");
-    await library.react(this.plot, data, { ...layout, height: undefined, autosize: true }, { responsive: true, displayModeBar: false, displaylogo: false });
+    const still = this.drawn && !following() ? { xaxis: { ...layout.xaxis, range: /** @type {any} */ (this.plot)._fullLayout?.xaxis?.range?.slice(), autorange: false } } : {};
+    await library.react(this.plot, data, { ...layout, ...still, height: undefined, autosize: true }, { responsive: true, displayModeBar: false, displaylogo: false });
     if (!this.drawn) this.listen(this.plot);
     this.drawn = true;
   }
 
   /** Plotly forgets who listens whenever the figure is unmounted. @param {any} plot */
   listen(plot) {
-    plot.on("plotly_relayout", () => this.totals?.show(plot._fullLayout.xaxis?.range));
+    plot.on("plotly_relayout", (/** @type {any} */ event) => {
+      this.totals?.show(plot._fullLayout.xaxis?.range);
+      // Whoever looks closer at a stretch does not want to be taken away from it.
+      if ("xaxis.range[0]" in event) follow(false);
+      else if (event["xaxis.autorange"]) follow(true);
+    });
     plot.on("plotly_click", (/** @type {any} */ event) => {
       const follow = this.figure.layout.meta?.follow;
       if (follow) location.assign(follow.replace("{x}", String(event.points[0].x)));
     });
+  }
+
+  /** Follow again: the axis goes as far as the data. */
+  letGo() {
+    if (this.drawn) void /** @type {any} */ (window).Plotly.relayout(this.plot, { "xaxis.autorange": true });
+    this.refresh();
   }
 
   /** A figure out of view costs nothing; it is drawn again, from what it has, when it comes back. */

@@ -212,6 +212,7 @@ if (box) {
   // htmx takes charge of the parts at this event; a tick that came before would find nobody to fetch them.
   document.addEventListener("DOMContentLoaded", () => page.connect());
   document.getElementById("pause")?.addEventListener("click", () => page.togglePause());
+  document.addEventListener("paceline:asked", () => page.mark(ALL));
   document.addEventListener("paceline:pause", () => page.togglePause());
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) return;

@@ -2,9 +2,12 @@
 // The form of a job: its fields are paths of a spec, the preview is what will be sent, and the server's word on a field
 // lands on that field. One key per spec, so that a second click, or a retry after a lost answer, makes no second job.
 
+import { read, written } from "./settings.js";
+
 const form = /** @type {HTMLFormElement} */ (document.getElementById("submit-form"));
 const button = /** @type {HTMLButtonElement} */ (document.getElementById("submit-button"));
 const alertBox = /** @type {HTMLElement} */ (document.getElementById("submit-alert"));
+const finding = /** @type {HTMLElement} */ (document.getElementById("submit-finding"));
 const presets = JSON.parse(document.getElementById("presets")?.textContent ?? "{}");
 /** Batching policies that are given a predictor. @type {string[]} */
 const predicting = JSON.parse(document.getElementById("predicting")?.textContent ?? "[]");
@@ -39,6 +42,7 @@ function valueOf(field) {
   const text = field.value.trim();
   if (text === "") return undefined;
   if (field.dataset.kind === "labels") return Object.fromEntries(text.split(/[,\n]/).map((pair) => pair.split("=").map((part) => part.trim())));
+  if (field.dataset.kind === "settings") return read(text);
   const numeric = field.dataset.kind === "integer" || field.dataset.kind === "number";
   // What is not a number goes as it is: the server says what it expects.
   return numeric && Number.isFinite(Number(text)) ? Number(text) : text;
@@ -70,6 +74,7 @@ function fill(document_) {
   for (const field of fields()) {
     const value = at(document_, field.name);
     if (field.dataset.kind === "labels") field.value = Object.entries(value ?? {}).map((pair) => pair.join("=")).join(", ");
+    else if (field.dataset.kind === "settings") field.value = written(value ?? {});
     else if (value !== undefined && value !== null) field.value = typeof value === "object" ? value.name : String(value);
     else if (field instanceof HTMLSelectElement) field.selectedIndex = 0;
     else field.value = "";
@@ -93,6 +98,7 @@ function show(id, text) {
 }
 
 function clearErrors() {
+  finding.hidden = true;
   alertBox.hidden = true;
   for (const place of form.querySelectorAll(".field-error")) place.textContent = "";
   for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
@@ -131,12 +137,29 @@ function say(text) {
   alertBox.scrollIntoView({ block: "center" });
 }
 
+/** Ask what the spec would lead to; nothing is submitted. */
+async function check() {
+  clearErrors();
+  const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": csrf() };
+  const response = await fetch(form.dataset.checkUrl ?? "", { method: "POST", headers, body: JSON.stringify(spec()), credentials: "same-origin" }).catch(() => null);
+  const answer = await response?.json().catch(() => ({}));
+  if (!response) return say("The control plane cannot be reached.");
+  if (!response.ok) return showProblem(answer);
+  finding.textContent = `It can run. ${answer.finding}.`;
+  finding.hidden = false;
+  return undefined;
+}
+
+function csrf() {
+  return /** @type {HTMLInputElement} */ (form.elements.namedItem("csrfmiddlewaretoken")).value;
+}
+
 async function send() {
   const headers = {
     "Content-Type": "application/json",
     Accept: "application/json",
     "Idempotency-Key": key,
-    "X-CSRFToken": /** @type {HTMLInputElement} */ (form.elements.namedItem("csrfmiddlewaretoken")).value,
+    "X-CSRFToken": csrf(),
   };
   const response = await fetch(form.dataset.url ?? "", { method: "POST", headers, body: JSON.stringify(spec()), credentials: "same-origin" });
   const answer = await response.json().catch(() => ({}));
@@ -160,6 +183,8 @@ form.addEventListener("input", (event) => {
   key = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
   changed();
 });
+
+document.getElementById("check-button")?.addEventListener("click", () => void check());
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();

@@ -34,6 +34,7 @@ export function tabulate(figure, x) {
 
 /** A map has a column for each of its rows; boxes within boxes have one of sizes. @param {any} trace */
 function columnsOf(trace) {
+  if (trace.uid === "marks") return [];
   if (trace.type === "treemap") return [{ name: trace.meta, x: trace.labels, y: trace.values }];
   const x = plain(trace.x);
   if (trace.type !== "heatmap") return [{ name: trace.meta ?? trace.name, x, y: plain(trace.y) }];

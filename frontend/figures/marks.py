@@ -1,0 +1,68 @@
+"""What was decided, and what happened, as marks on the charts that share its axis: dotted lines, words on hover. Pure.
+
+Figures carry them beside their own traces, so that whoever takes a figure away takes them along.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from frontend.figures.points import numbers
+from frontend.figures.rows import Mark, View
+from frontend.figures.theme import THEMES
+
+MOST: Final = 80
+"""Marks on one chart; of more, the latest."""
+
+AXIS: Final = "yaxis99"
+UID: Final = "marks"
+"""How tables and exports tell this trace from the figure's own."""
+
+
+def marked(figure: dict[str, Any], marks: Sequence[Mark], view: View) -> dict[str, Any]:
+    """The figure with its marks; those at one place are one."""
+    if view.marks == "off" or not figure["data"] or not marks:
+        return figure
+    theme, places = THEMES[view.theme], _by_place(marks, view.x)
+    x = np.array(list(places), np.float64)
+    lines = [
+        {
+            "type": "line",
+            "xref": "x",
+            "yref": "paper",
+            "x0": at,
+            "x1": at,
+            "y0": 0,
+            "y1": 1,
+            "layer": "below",
+            "line": {"color": theme.muted, "width": 1, "dash": "dot"},
+        }
+        for at in places
+    ]
+    trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "uid": UID,
+        "name": "Decisions",
+        "x": numbers(x),
+        "y": [1] * len(places),
+        "yaxis": "y99",
+        "text": ["<br>".join(words) for words in places.values()],
+        "marker": {"symbol": "triangle-down", "size": 9, "color": theme.text},
+        "hovertemplate": "%{text}<extra></extra>",
+        "showlegend": False,
+        "cliponaxis": False,
+    }
+    layout = figure["layout"]
+    axis = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
+    shapes = [*layout.get("shapes", []), *lines]
+    return {"data": [*figure["data"], trace], "layout": {**layout, AXIS: axis, "shapes": shapes}}
+
+
+def _by_place(marks: Sequence[Mark], x: str) -> dict[float, list[str]]:
+    """The words at each place of the axis, in order."""
+    places: dict[float, list[str]] = {}
+    for mark in sorted(marks, key=lambda mark: mark.elapsed_s)[-MOST:]:
+        places.setdefault(mark.at(x), []).append(mark.words)
+    return places

@@ -1,0 +1,87 @@
+// @ts-check
+// The list of jobs: which columns are shown (the address keeps it), and what is done with several jobs at once.
+
+import { csrf, toast } from "./actions.js";
+
+const MOST_COMPARED = 6;
+
+/** Numbers of the jobs that are selected; the list may be fetched anew under them. @type {Map<string, boolean>} over or not */
+const picked = new Map();
+const bulk = document.getElementById("bulk");
+const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById("bulk-dialog"));
+
+/** @returns {HTMLInputElement[]} */
+function boxes() {
+  return [...document.querySelectorAll('#jobs-table input[name="job"]')].map((each) => /** @type {HTMLInputElement} */ (each));
+}
+
+function live() {
+  return [...picked].filter(([, over]) => !over).map(([job]) => job);
+}
+
+function show() {
+  for (const box of boxes()) {
+    box.checked = picked.has(box.value);
+    if (box.checked) picked.set(box.value, box.dataset.over === "yes");
+  }
+  const all = /** @type {HTMLInputElement | null} */ (document.getElementById("pick-all"));
+  if (all) all.checked = boxes().length > 0 && boxes().every((box) => box.checked);
+  if (!bulk) return;
+  bulk.hidden = picked.size === 0;
+  const count = document.getElementById("bulk-count");
+  if (count) count.textContent = picked.size === 1 ? "1 job" : `${picked.size} jobs`;
+  const compare = /** @type {HTMLAnchorElement | null} */ (document.getElementById("bulk-compare"));
+  if (compare) {
+    compare.hidden = picked.size < 2 || picked.size > MOST_COMPARED;
+    compare.search = `?jobs=${[...picked.keys()].join(",")}`;
+  }
+  const stop = /** @type {HTMLButtonElement | null} */ (document.getElementById("bulk-stop"));
+  if (stop) stop.hidden = live().length === 0;
+  const effect = document.getElementById("bulk-effect");
+  const named = live().map((job) => `#${job}`).join(", ");
+  if (effect) effect.textContent = `Jobs ${named}: their workers and servers end at once and their slots become free. They cannot be resumed; what they have measured stays.`;
+}
+
+async function stopAll() {
+  const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json" };
+  const asked = live().map(async (job) => {
+    const response = await fetch(`/api/v1/jobs/${job}/actions/stop`, { method: "POST", headers, body: "{}", credentials: "same-origin" }).catch(() => null);
+    const problem = response && !response.ok ? await response.json().catch(() => null) : null;
+    return response?.ok ? "" : (problem?.detail ?? `job ${job}: the control plane cannot be reached`);
+  });
+  const refused = (await Promise.all(asked)).filter(Boolean);
+  const done = asked.length - refused.length;
+  if (done) toast(done === 1 ? "1 job was asked to stop." : `${done} jobs were asked to stop.`);
+  for (const reason of refused) toast(reason, true);
+  picked.clear();
+  dialog?.close();
+  show();
+}
+
+/** @param {HTMLFieldSetElement} columns */
+function hide(columns) {
+  const hidden = [...columns.querySelectorAll("input:not(:checked)")].map((each) => /** @type {HTMLInputElement} */ (each).value);
+  const url = new URL(location.href);
+  if (hidden.length) url.searchParams.set("hide", hidden.join(","));
+  else url.searchParams.delete("hide");
+  history.replaceState(history.state, "", url);
+  document.getElementById("jobs-table")?.setAttribute("data-hide", hidden.join(" "));
+}
+
+document.addEventListener("change", (event) => {
+  const box = /** @type {HTMLInputElement} */ (event.target);
+  if (box.id === "pick-all") for (const each of boxes()) box.checked ? picked.set(each.value, each.dataset.over === "yes") : picked.delete(each.value);
+  else if (box.name === "job") box.checked ? picked.set(box.value, box.dataset.over === "yes") : picked.delete(box.value);
+  else if (box.closest("#columns")) return hide(/** @type {HTMLFieldSetElement} */ (box.closest("#columns")));
+  return show();
+});
+document.addEventListener("click", (event) => {
+  const button = /** @type {Element} */ (event.target).closest("button");
+  if (button?.id === "bulk-clear") {
+    picked.clear();
+    show();
+  }
+  if (button?.id === "bulk-confirm") void stopAll();
+});
+document.body.addEventListener("htmx:afterSettle", show);
+show();

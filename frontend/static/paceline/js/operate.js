@@ -1,0 +1,86 @@
+// @ts-check
+// Changing the four choices of a running job: what holds is read when the dialog opens, and only what differs is sent.
+
+import { csrf, toast } from "./actions.js";
+import { read, written } from "./settings.js";
+
+const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById("policy-dialog"));
+const form = /** @type {HTMLFormElement | null} */ (document.getElementById("policy-form"));
+const alertBox = document.getElementById("policy-alert");
+
+/** @type {Record<string, any>} */
+let now = {};
+let etag = "";
+
+/** A choice without its name. @param {Record<string, any>} choice */
+function settingsOf(choice) {
+  return written(Object.fromEntries(Object.entries(choice).filter(([name]) => name !== "name")));
+}
+
+/** @param {string} name */
+function field(name) {
+  return /** @type {HTMLInputElement} */ (form?.elements.namedItem(name));
+}
+
+function questions() {
+  return [...(form?.querySelectorAll("select") ?? [])].map((select) => select.name);
+}
+
+/** @param {string} text */
+function say(text) {
+  if (!alertBox) return;
+  alertBox.textContent = text;
+  alertBox.hidden = !text;
+}
+
+async function open() {
+  const response = await fetch(form?.dataset.url ?? "", { headers: { Accept: "application/json" }, cache: "no-store", credentials: "same-origin" });
+  if (!response.ok) return toast(`What holds now could not be read (${response.status}).`, true);
+  etag = response.headers.get("ETag") ?? "";
+  now = await response.json();
+  say(Object.keys(now.pending).length ? `A change is pending already: ${Object.entries(now.pending).map(([question, choice]) => `${question} becomes ${choice.name}`).join(", ")}.` : "");
+  for (const question of questions()) {
+    field(question).value = now[question].name;
+    field(`${question}-settings`).value = settingsOf(now[question]);
+  }
+  dialog?.showModal();
+}
+
+function wanted() {
+  const choices = questions().map((question) => [question, { name: field(question).value, ...read(field(`${question}-settings`).value) }]);
+  return Object.fromEntries(choices.filter(([question, choice]) => JSON.stringify(sorted(choice)) !== JSON.stringify(sorted(now[String(question)]))));
+}
+
+/** @param {any} choice */
+function sorted(choice) {
+  return Object.entries(choice).sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+async function send() {
+  const changes = wanted();
+  if (!Object.keys(changes).length) return say("Nothing differs from what holds now.");
+  const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json", "If-Match": etag };
+  const response = await fetch(form?.dataset.url ?? "", { method: "PATCH", headers, body: JSON.stringify(changes), credentials: "same-origin" }).catch(() => null);
+  if (!response?.ok) {
+    const problem = await response?.json().catch(() => null);
+    return say(problem?.detail ?? "The control plane cannot be reached; nothing was changed.");
+  }
+  document.dispatchEvent(new CustomEvent("paceline:asked"));
+  dialog?.close();
+  return toast("The change was asked for; it is pending until its generation starts.");
+}
+
+document.addEventListener("click", (event) => {
+  const button = /** @type {Element} */ (event.target).closest("button");
+  if (button?.id === "change-policy") void open();
+  if (button?.id === "policy-cancel") dialog?.close();
+});
+form?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  void send();
+});
+form?.addEventListener("change", (event) => {
+  // Settings belong to the policy that they were read with.
+  const select = /** @type {HTMLSelectElement} */ (event.target);
+  if (select.tagName === "SELECT") field(`${select.name}-settings`).value = select.value === now[select.name].name ? settingsOf(now[select.name]) : "";
+});
