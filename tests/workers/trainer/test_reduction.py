@@ -1,5 +1,6 @@
 """Jobs without servers, trained by real workers in threads: equal to one process, through losses and late arrivals."""
 
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -143,9 +144,9 @@ def test_the_slowest_is_waited_for_and_its_own_time_is_its_own() -> None:
     with ReducingCluster(reducing_spec(2), [[16, 16]] * 6, emulate=machines) as cluster:
         cluster.run()
     fast, slow = cluster.reports(0)[2:], cluster.reports(1)[2:]
-    assert min(report.waiting_s for report in fast) > 0.04
-    assert max(report.push_s for report in fast) < 0.04
-    assert max(report.waiting_s for report in slow) < 0.04
+    waits, own = median(report.waiting_s for report in fast), median(report.push_s for report in fast)
+    assert waits > 2 * own
+    assert waits > 2 * median(report.waiting_s for report in slow)
     assert min(report.compute_s for report in slow) >= 0.08
 
 
