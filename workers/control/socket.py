@@ -27,6 +27,9 @@ HEARTBEAT_S = 1.0
 PING_S = 2.0
 PING_TIMEOUT_S = 8.0
 """A peer that answers no ping for so long is gone, even if its address still takes bytes."""
+RETURN_S = 2.5
+"""The longest delay between two attempts: after a silence of its own the control plane misses nobody for 5 s."""
+
 RESEND_S = 1.0
 """Shortest time between two resends that the other side asked for."""
 
@@ -87,7 +90,7 @@ class ControlSocket(Generic[Said, Heard]):
     ) -> None:
         self._route, self._outbox, self._codec, self._ears = route, outbox, codec, ears
         self._heartbeat, self._asides = heartbeat, asides
-        self._backoff = backoff or Backoff()
+        self._backoff = backoff or Backoff(most_s=RETURN_S)
         self._closing = threading.Event()
         self._connection: ClientConnection | None = None
         self._resent_s = 0.0

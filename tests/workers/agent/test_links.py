@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.core.deadlines import GRACE_MS
 from controlplane.protocol.messages import Heartbeat, IterationReport, WorkerHello
 from controlplane.protocol.orders import Durable, Rejection, ServerOrders
 from tests.support.waiting import eventually
@@ -25,11 +26,16 @@ from tests.workers.agent.values import (
 from workers.addresses import control_plane
 from workers.backoff import Backoff
 from workers.control.links import ServerControl, WorkerControl
-from workers.control.socket import FAILED, JOB_OVER, REPLACED, UNAUTHORISED, Ending
+from workers.control.socket import FAILED, JOB_OVER, REPLACED, RETURN_S, UNAUTHORISED, Ending
 from workers.processes import route_of
 from workers.resources import Machine
 
 PATH = "/ws/worker/7/0"
+
+
+def test_nobody_who_lives_is_missed_after_a_long_silence_of_the_control_plane() -> None:
+    backoff = Backoff(most_s=RETURN_S)
+    assert 2 * max(backoff.next_s() for _ in range(1000)) <= GRACE_MS / 1000
 
 
 def quick() -> Backoff:
