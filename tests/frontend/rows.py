@@ -165,6 +165,11 @@ def waited() -> Waiting:
     return Waiting(workers=(fast, slow), again_s=0.0, again_whole_s=0.0, barrier="ssp", recent=40)
 
 
+def not_waited() -> Waiting:
+    """Nobody has reported yet."""
+    return Waiting(workers=(), again_s=0.0, again_whole_s=0.0, barrier="bsp", recent=0)
+
+
 def ways() -> Others:
     """One way that saves for sure, one that may, and one that did not end."""
 
@@ -183,10 +188,20 @@ def ways() -> Others:
     return Others(ways=found, now=way("recorded", 0.0, 0.0), doubt=0.04, reason="")
 
 
+def no_ways() -> Others:
+    """Nothing was played yet."""
+    return Others(ways=(), now=None, doubt=0.0, reason="Other ways are being played.")
+
+
 def predicting() -> PredictorErrors:
     """Two predictors, one of which was not scored at first."""
     errors = {"ema": np.array([0.10, 0.08, 0.05]), "narx": np.array([np.nan, 0.06, 0.02])}
     return PredictorErrors(iteration=np.array([10, 20, 30]), errors=errors, acting="ema")
+
+
+def not_predicting() -> PredictorErrors:
+    """Nothing was scored yet."""
+    return PredictorErrors(iteration=np.empty(0, np.int64), errors={}, acting="")
 
 
 def speeds() -> Speeds:

@@ -64,7 +64,7 @@ def test_an_unknown_figure_is_refused_with_those_there_are() -> None:
     ("query", "message"),
     [
         ({"theme": "neon"}, "theme: found 'neon', expected one of light, dark"),
-        ({"x": "samples"}, "x: found 'samples', expected one of iteration, time"),
+        ({"x": "parsecs"}, "x: found 'parsecs', expected one of iteration, time, samples"),
         ({"ranks": "1,two"}, "ranks: found '1,two', expected at most 16 ranks separated by commas, such as 0,3"),
         ({"ranks": ",".join(["1"] * 17)}, "ranks: found '1,1"),
     ],

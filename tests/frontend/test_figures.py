@@ -14,8 +14,11 @@ from frontend.figures.workers import batch_sizes, iteration_times
 from tests.frontend.rows import (
     heat_of,
     learning,
+    no_ways,
     no_window,
     no_workers,
+    not_predicting,
+    not_waited,
     nothing_learned,
     two_workers,
     unplaced,
@@ -28,6 +31,9 @@ EMPTY = {
     "heat": lambda: heat_of([]),
     "window": no_window,
     "placement": unplaced,
+    "waiting": not_waited,
+    "others": no_ways,
+    "predictors": not_predicting,
 }
 
 
