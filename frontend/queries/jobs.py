@@ -74,6 +74,8 @@ class JobLine:
     workers: int
     servers: int
     global_batch: int
+    simulation: int | None
+    """The simulation that it is a run of."""
 
     @property
     def progress(self) -> float | None:
@@ -141,6 +143,7 @@ def job_line(job: Job, now: datetime) -> JobLine:
         flags=getattr(job, "open_flags", 0),
         over=job.is_over,
         model_bytes=job.model_bytes if job.model_path else 0,
+        simulation=job.simulation_id,
         **_size(spec),
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
@@ -12,9 +13,20 @@ from controlplane.simulator.scenario import Scenario
 from controlplane.simulator.scenarios import find, scenarios
 from controlplane.simulator.tables import HEADS, against_paper, rows
 from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.simulations import simulation_runs
 from frontend.figures.rows import Simulated, SimulatedOutcome
+from frontend.queries.comparison import LEAST, MOST
 
 PER_PAGE = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One policy's row: its cells as text, and the number of the job that has its series."""
+
+    cells: tuple[str, ...]
+    job: int | None
+    """None where an earlier release kept no series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +34,15 @@ class Result:
     """What came of a simulation so far, as rows of text under ``heads``."""
 
     heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[Run, ...]
     paper: tuple[str, ...]
     """A sentence for each figure of the paper that the scenario is modelled after."""
+
+    @property
+    def compared(self) -> tuple[int, ...]:
+        """Jobs that can be laid side by side: the first few where there are many, none where there is only one."""
+        jobs = [run.job for run in self.rows if run.job is not None][:MOST]
+        return tuple(jobs) if len(jobs) >= LEAST else ()
 
 
 def simulations() -> QuerySet[Simulation]:
@@ -56,7 +74,9 @@ def result(row: Simulation) -> Result:
     if scenario is None:
         return Result(heads=HEADS, rows=(), paper=())
     paper = tuple(against_paper(scenario, found)) if found else ()
-    return Result(heads=HEADS, rows=tuple(rows(scenario, found)), paper=paper)
+    jobs = simulation_runs(row).values_list("id", flat=True)
+    runs = tuple(Run(cells=cells, job=job) for cells, job in zip_longest(rows(scenario, found), jobs))
+    return Result(heads=HEADS, rows=runs, paper=paper)
 
 
 def simulated(row: Simulation) -> Simulated:

@@ -3,27 +3,44 @@
 Not a test: pytest collects it only where it is named. The pictures lie under ``var/screenshots``.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from playwright.sync_api import Page
 
 from controlplane.core.states import JobState
+from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit
+from controlplane.protocol.spec import parse_spec
+from controlplane.runtime import log
+from controlplane.runtime.condition import sample
+from controlplane.runtime.models import Forecast
+from controlplane.runtime.redis import shared
+from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.tabs import TABS
 from tests.browser.conftest import NARROW, WIDE, Look
 from tests.frontend import factories
 
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.parametrize("width", [WIDE, NARROW]),
+    pytest.mark.parametrize("theme", ["light", "dark"]),
+]
 FOLDER = Path(__file__).parents[2] / "var" / "screenshots"
 HEIGHT = 900
 SETTLE_MS = 400
 """For fonts and the last frame of a chart."""
 
+Shoot = Callable[[str, str], None]
 
-def shoot(page: Page, width: int, path: str, name: str) -> None:
-    """One picture of the whole page, its charts drawn: those out of view are not, so the window is made as tall."""
+
+def open_whole(page: Page, width: int, path: str) -> None:
+    """The page with its charts drawn: those out of view are not, so the window is made as tall."""
     page.set_viewport_size({"width": width, "height": HEIGHT})
     page.goto(path)
     page.wait_for_load_state("networkidle")
@@ -33,32 +50,138 @@ def shoot(page: Page, width: int, path: str, name: str) -> None:
     page.set_viewport_size(
         {"width": width, "height": page.evaluate("document.querySelector('main').offsetHeight") + 120}
     )
+
+
+def keep(page: Page, name: str) -> None:
+    """One picture of what is shown."""
     page.wait_for_timeout(SETTLE_MS)
     FOLDER.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=FOLDER / f"{name}.png", full_page=True)
 
 
-@pytest.mark.browser
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_page(site: str, look: Look, ada: User, theme: str, width: int) -> None:
-    page = look(site, user=ada, theme=theme, width=width)
-    ending = f"{theme}-{width}"
-    for path, name in (("/", "overview"), ("/jobs/", "jobs"), ("/workers/", "machines")):
-        shoot(page, width, path, f"{name}-empty-{ending}")
-    waiting = Job.objects.create(name="waits", spec=factories.spec(workers=8), submitted_by=ada)
-    failed = factories.make_job(user=ada, state=JobState.FAILED, reason="w2 ended with status 1; no checkpoint")
-    factories.make_reports(failed, [factories.Pace(shares=factories.EVEN)] * 8)
-    full = factories.demo_job(user=ada)
-    for path, name in (("/", "overview"), ("/jobs/", "jobs"), ("/workers/", "machines"), ("/jobs/new/", "submit")):
-        shoot(page, width, path, f"{name}-{ending}")
+def shoot(page: Page, width: int, path: str, name: str) -> None:
+    """One picture of the whole page at ``path``."""
+    open_whole(page, width, path)
+    keep(page, name)
+
+
+def full_job(user: User) -> Job:
+    """The demo's job with everything on it: its log, two policies changed, played otherwise, predictors scored."""
+    job = factories.played_job(user=user)
+    log.start_log(job.pk, parse_spec(job.spec))
+    changed = {"choices": {"barrier": {"name": "ssp", "staleness": 2}}, "first_iteration": 30}
+    factories.make_decision(job, 50, "change-policies", changed, reason="asked for by ada", iteration=30)
+    return job
+
+
+@pytest.fixture
+def page(site: str, look: Look, ada: User, theme: str, width: int) -> Page:
+    return look(site, user=ada, theme=theme, width=width)
+
+
+@pytest.fixture
+def take(page: Page, theme: str, width: int) -> Shoot:
+    """Pictures the page at a path under a name."""
+    return lambda path, name: shoot(page, width, path, f"{name}-{theme}-{width}")
+
+
+def test_nothing_is_there_yet(take: Shoot) -> None:
+    names = {"": "overview", "jobs": "jobs", "workers": "machines", "simulations": "simulations", "waiting": "waiting"}
+    for path, name in names.items():
+        take(f"/{path}/".replace("//", "/"), f"{name}-empty")
+    take("/audit/", "audit-empty")
+    take("/system/", "system-failed")
+
+
+def test_every_page(take: Shoot, ada: User) -> None:
+    full = full_job(ada)
+    for path, name in (("/", "overview"), ("/jobs/", "jobs"), ("/workers/", "machines"), ("/waiting/", "waiting")):
+        take(path, name)
     even = factories.make_job(user=ada, name="even", spec=factories.spec(policy="uniform"))
     factories.make_reports(even, [factories.Pace(shares=factories.EVEN)] * 60)
     factories.make_scores(even, every=20, until=60, seconds=0.26)
     audit(actor="ada", action="job-submit", subject=f"job {full.pk}", detail={"name": "digits"})
-    shoot(page, width, "/audit/", f"audit-{ending}")
-    shoot(page, width, "/compare/", f"compare-pick-{ending}")
-    shoot(page, width, f"/compare/?jobs={even.pk},{full.pk}", f"compare-{ending}")
+    take("/audit/", "audit")
+    take("/jobs/new/", "submit")
+    take("/compare/", "compare-pick")
+    take(f"/compare/?jobs={even.pk},{full.pk}", "compare")
+    for _ in range(5):
+        sample(shared())
+    take("/system/", "system")
+
+
+def test_every_tab_of_a_job(take: Shoot, ada: User) -> None:
+    waiting = Job.objects.create(name="waits", spec=factories.spec(workers=8), submitted_by=ada)
+    failed = factories.make_job(user=ada, state=JobState.FAILED, reason="w2 ended with status 1; no checkpoint")
+    factories.make_reports(failed, [factories.Pace(shares=factories.EVEN)] * 8)
+    Forecast.objects.create(job=failed, reason="8 iterations are too few to learn from", made_at=timezone.now())
+    full = full_job(ada)
     for job, kind in ((waiting, "empty"), (failed, "failed"), (full, "full")):
         for tab in TABS:
-            shoot(page, width, f"/jobs/{job.pk}/?tab={tab}", f"job-{tab}-{kind}-{ending}")
+            take(f"/jobs/{job.pk}/?tab={tab}", f"job-{tab}-{kind}")
+    take(f"/jobs/{full.pk}/?ranks=0,3&smooth=5&x-batch-size=samples&follow=off", "job-charts-chosen")
+
+
+def test_machines(take: Shoot, ada: User) -> None:
+    factories.demo_job(user=ada)
+    busy, lost, *_ = Agent.objects.order_by("-name")
+    Agent.objects.filter(pk=lost.pk).update(state=Agent.State.OFFLINE)
+    idle = Agent.objects.create(name="machine-9", credential_digest="9" * 64, cpu_count=4, memory_bytes=8 << 30)
+    for agent, kind in ((busy, "full"), (lost, "failed"), (idle, "empty")):
+        take(f"/workers/{agent.pk}/", f"machine-{kind}")
+
+
+def test_simulations(take: Shoot, ada: User) -> None:
+    done = simulation_submit(scenario="demo", policies=[], seed=3, user=ada)
+    simulation_run(done.pk)
+    queued = simulation_submit(scenario="demo", policies=["bsp"], seed=4, user=ada)
+    failed = simulation_submit(scenario="demo", policies=["bsp"], seed=5, user=ada)
+    Simulation.objects.filter(pk=failed.pk).update(
+        state="failed", reason="a fault of the simulator", finished_at=timezone.now()
+    )
+    take("/simulations/", "simulations")
+    for row, kind in ((done, "full"), (queued, "empty"), (failed, "failed")):
+        take(f"/simulations/{row.pk}/", f"simulation-{kind}")
+    runs = ",".join(str(run) for run in row_ids(done))
+    take(f"/compare/?jobs={runs}", "simulation-compare")
+    take(f"/jobs/{runs.rpartition(',')[2]}/", "simulation-run")
+
+
+def row_ids(row: Simulation) -> list[int]:
+    return list(row.runs.order_by("id").values_list("id", flat=True))[:6]
+
+
+def test_controls(page: Page, ada: User, theme: str, width: int) -> None:
+    job = full_job(ada)
+    ending = f"{theme}-{width}"
+    path = f"/jobs/{job.pk}/"
+    asked = [
+        ("", "#job-pause"),
+        ("", "#change-policy"),
+        ("", "#stop"),
+        ("", "[id^=mute-]"),
+        ("?tab=processes", "#exclude-w3"),
+    ]
+    asked += [("?tab=processes", "#drain-s1"), ("?tab=processes", "#add-server"), ("?tab=whatif", "#promote-narx")]
+    for query, button in asked:
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        page.goto(path + query)
+        page.locator(button).first.click()
+        page.locator("dialog[open]").wait_for()
+        keep(page, f"dialog-{button.strip('#[]^=-').replace('id^=', '')}-{ending}")
+    page.goto(f"{path}?tab=processes")
+    page.locator("#exclude-w3").click()
+    page.get_by_role("button", name="Exclude w3", exact=True).click()
+    page.locator("#job-requests p").first.wait_for()
+    keep(page, f"requests-{ending}")
+    page.goto("/jobs/")
+    page.get_by_text("Columns", exact=True).click()
+    keep(page, f"jobs-columns-{ending}")
+    page.goto("/jobs/")
+    page.locator(".pick input").last.check()
+    page.locator("#bulk-stop").click()
+    keep(page, f"dialog-bulk-stop-{ending}")
+    page.goto("/jobs/new/")
+    page.get_by_role("button", name="Check only").click()
+    page.locator("#submit-finding").wait_for()
+    keep(page, f"submit-checked-{ending}")

@@ -8,7 +8,10 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Locator, Page, expect
 
+from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
+from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.tabs import TABS
 from tests.browser.conftest import NARROW, PASSWORD, Look, axe_findings
 from tests.frontend import factories
@@ -21,13 +24,22 @@ def job(ada: User) -> Job:
     """A job with everything on its page, beside one that waits and one that failed."""
     Job.objects.create(name="waits", spec=factories.spec(workers=8), submitted_by=ada)
     Job.objects.create(name="failed", spec=factories.spec(), submitted_by=ada, state="failed", reason="w2 ended")
-    return factories.demo_job(user=ada)
+    return factories.played_job(user=ada)
+
+
+@pytest.fixture
+def simulation(job: Job, ada: User) -> Simulation:
+    """One whose policies have both come to an end."""
+    row = simulation_submit(scenario="demo", policies=["bsp", "lb-bsp-linear"], seed=3, user=ada)
+    simulation_run(row.pk)
+    return row
 
 
 def paths(job: Job) -> list[str]:
     first = job.pk - 2
     tabs = [f"/jobs/{job.pk}/?tab={name}" for name in list(TABS)[1:]]
-    tabs += ["/audit/", "/compare/", f"/compare/?jobs={job.pk},{first}"]
+    tabs += ["/audit/", "/compare/", f"/compare/?jobs={job.pk},{first}", "/waiting/", "/system/", "/simulations/"]
+    tabs += [f"/workers/{Agent.objects.latest('pk').pk}/", f"/simulations/{Simulation.objects.latest('pk').pk}/"]
     return ["/", "/jobs/", "/workers/", "/jobs/new/", f"/jobs/{job.pk}/", *tabs, f"/jobs/{first}/"]
 
 
@@ -35,7 +47,7 @@ def visited(page: Page, job: Job) -> Iterator[str]:
     """Each page, once its charts are drawn."""
     for path in paths(job):
         page.goto(path)
-        if path.startswith(f"/jobs/{job.pk}/"):
+        if path.startswith((f"/jobs/{job.pk}/", "/workers/", "/simulations/")):
             draw_all(page)
         yield path
 
@@ -47,7 +59,9 @@ def draw_all(page: Page) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(site: str, look: Look, ada: User, job: Job, theme: str) -> None:
+def test_axe_finds_nothing_serious(
+    site: str, look: Look, ada: User, job: Job, simulation: Simulation, theme: str
+) -> None:
     page = look(site, user=ada, theme=theme)
     found = {path: findings for path in visited(page, job) if (findings := axe_findings(page))}
     signed_out = look(site, theme=theme)
@@ -55,13 +69,17 @@ def test_axe_finds_nothing_serious(site: str, look: Look, ada: User, job: Job, t
     assert found | {"/login/": axe_findings(signed_out)} == {"/login/": []}
 
 
-def test_nothing_is_wider_than_a_narrow_screen(site: str, look: Look, ada: User, job: Job) -> None:
+def test_nothing_is_wider_than_a_narrow_screen(
+    site: str, look: Look, ada: User, job: Job, simulation: Simulation
+) -> None:
     page = look(site, user=ada, width=NARROW)
     wide = {path: page.evaluate("document.documentElement.scrollWidth") for path in visited(page, job)}
     assert wide == dict.fromkeys(paths(job), NARROW)
 
 
-def test_a_long_name_without_spaces_is_broken(site: str, look: Look, ada: User, job: Job) -> None:
+def test_a_long_name_without_spaces_is_broken(
+    site: str, look: Look, ada: User, job: Job, simulation: Simulation
+) -> None:
     Job.objects.update(name="x" * 100)
     page = look(site, user=ada, width=NARROW)
     wide = {path: page.evaluate("document.documentElement.scrollWidth") for path in visited(page, job)}

@@ -283,9 +283,9 @@ def demo_job(*, user: User | None = None, before: int = 10, after: int = 50) -> 
     return job
 
 
-def played_job() -> Job:
+def played_job(*, user: User | None = None) -> Job:
     """The demo's job, played otherwise a moment ago, with predictors that were scored twice."""
-    job = demo_job()
+    job = demo_job(user=user)
     answer = {
         "fit": {"predicted_s": 0.104, "recorded_s": 0.1},
         "recorded": alternative("recorded", 0.0),

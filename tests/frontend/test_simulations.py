@@ -59,6 +59,27 @@ def test_outcomes_stand_side_by_side_and_move_the_figure(viewer: Client, row: Si
     assert viewer.get(f"/api/v1/simulations/{row.pk}/figures/nothing").status_code == 404
 
 
+def test_each_policy_leads_to_its_run_and_all_can_be_compared(viewer: Client, row: Simulation) -> None:
+    path = f"/simulations/{row.pk}/"
+    assert "/compare/?" not in viewer.get(path).content.decode()
+    simulation_run(row.pk)
+    runs = list(row.runs.order_by("id"))
+    page = viewer.get(path).content.decode()
+    assert [f'<a class="row-link" href="/jobs/{run.pk}/">{run.policy}</a>' in page for run in runs] == [True, True]
+    comparison = f"/compare/?jobs={runs[0].pk},{runs[1].pk}"
+    assert f'href="{comparison}">Compare all</a>' in page
+    assert f"#{runs[1].pk} demo lb-bsp-linear" in text_of(viewer, comparison)
+    assert f'<a href="{path}">#{row.pk}</a>' in viewer.get(f"/jobs/{runs[0].pk}/").content.decode()
+
+
+def test_rows_of_an_earlier_release_lead_nowhere(viewer: Client, row: Simulation) -> None:
+    simulation_run(row.pk)
+    row.runs.all().delete()
+    page = viewer.get(f"/simulations/{row.pk}/").content.decode()
+    assert '<th scope="row" data-label="Policy">bsp</th>' in page
+    assert "/compare/?" not in page
+
+
 def test_a_live_part_is_put_in_place(viewer: Client, row: Simulation) -> None:
     live = viewer.get(f"/simulations/{row.pk}/", headers={"HX-Request": "true"}).content.decode()
     assert live.strip().startswith('<section id="simulation"')

@@ -38,7 +38,9 @@ def test_predictors_stand_side_by_side_and_only_operators_may_promote(
     assert [(each.name, each.acting) for each in standing(played)] == [("narx", False), ("ema", True)]
     path = f"/jobs/{played.pk}/?tab=whatif"
     assert "Promote" not in text_of(viewer, path)
-    assert "Let narx decide?" in text_of(operator, path)
+    page = operator.get(path).content.decode()
+    assert f'data-ask="Let narx decide in job #{played.pk}?"' in page
+    assert "<dialog" not in operator.get(f"/jobs/{played.pk}/live/?tab=whatif").content.decode()
     assert "Let ema decide?" not in text_of(operator, path)
     found = predictors(played, View())
     assert (found.iteration.tolist(), found.errors["narx"].tolist(), found.acting) == ([20, 40], [0.2, 0.03], "ema")
