@@ -13,6 +13,12 @@ MOST_OVERHEAD = 0.1
 LEAST_S = 0.0005
 """Smaller pieces than this need not be: a stop order is longer on its way."""
 
+LEAST_EMULATED_S = 0.02
+"""Nor on an emulated machine those than this: the rest after each ends late, by up to what a scheduler gives others."""
+
+MOST_REAL = 0.25
+"""Of a piece's emulated time may its real work take, so that the rest of it makes up for what comes late."""
+
 REPEATS = 5
 """Of each measurement the shortest counts: whatever disturbs makes it longer."""
 
@@ -43,24 +49,31 @@ def choose(
             others have the processor. Processes of a job compute on one thread.
     """
 
-    def took_s(samples: int) -> float:
+    def worked_s(samples: int) -> float:
         times = []
         for _ in range(REPEATS):
             began = now()
             work(samples)
             times.append(now() - began)
-        return max(min(times), least_s(samples))
+        return min(times)
 
-    took_s(min(whole, 1))  # whatever is done on first use only
-    at_once_s = took_s(whole)
+    worked_s(min(whole, 1))  # whatever is done on first use only
+    at_once_s = max(worked_s(whole), least_s(whole))
     best = Size(samples=whole, whole=whole, overhead=0.0)
-    samples = 1 << (whole.bit_length() - 1)
+    samples = 1 << ((whole - 1).bit_length() - 1) if whole > 1 else 0
     while samples >= 1:
-        piece_s = took_s(samples)
+        real_s, emulated_s = worked_s(samples), least_s(samples)
+        piece_s = max(real_s, emulated_s)
         overhead = piece_s * (whole / samples) / at_once_s - 1.0 if at_once_s > 0 else 0.0
-        if samples < whole and (overhead > MOST_OVERHEAD or piece_s < LEAST_S):
+        if overhead > MOST_OVERHEAD or not _is_worth_its_time(real_s, emulated_s):
             break
-        if samples < whole:
-            best = Size(samples=samples, whole=whole, overhead=max(0.0, overhead))
+        best = Size(samples=samples, whole=whole, overhead=max(0.0, overhead))
         samples //= 2
     return best
+
+
+def _is_worth_its_time(real_s: float, emulated_s: float) -> bool:
+    """Whether a piece is long enough to end for, and its real work hidden in its emulated time, if it has one."""
+    if emulated_s <= 0.0:
+        return real_s >= LEAST_S
+    return emulated_s >= LEAST_EMULATED_S and real_s <= MOST_REAL * emulated_s

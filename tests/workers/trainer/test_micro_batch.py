@@ -31,10 +31,22 @@ def test_smallest_pieces_that_cost_at_most_a_tenth(fixed_s: float, samples: int)
     assert 0.0 <= size.overhead <= 0.1
 
 
-def test_on_an_emulated_machine_pieces_cost_what_they_cost_there() -> None:
-    machine = Machine(0.9, 0.1)
-    size = choose(machine.work, 64, least_s=lambda samples: float(samples), now=lambda: machine.now_s)
-    assert (size.samples, size.overhead) == (1, 0.0)
+@pytest.mark.parametrize(
+    ("speed", "fixed_s", "samples"),
+    [
+        pytest.param(400.0, 0.00024, 8, id="20 ms of 8, of which the work is 0.24"),
+        pytest.param(100.0, 0.00024, 2, id="20 ms of 2"),
+        pytest.param(10.0, 0.00024, 1, id="100 ms of 1"),
+        pytest.param(100.0, 0.03, 16, id="160 ms of 16 hold work of 30, 80 of 8 would be hidden by it"),
+        pytest.param(400.0, 0.1, 64, id="160 ms that hold 100 of work are no room for pieces"),
+    ],
+)
+def test_on_an_emulated_machine_the_real_work_on_a_piece_is_well_below_its_time(
+    speed: float, fixed_s: float, samples: int
+) -> None:
+    machine = Machine(fixed_s, 0.0)
+    size = choose(machine.work, 64, least_s=lambda count: count / speed, now=lambda: machine.now_s)
+    assert size == Size(samples=samples, whole=64, overhead=0.0)
 
 
 def test_share_of_one_is_one_piece() -> None:
