@@ -90,7 +90,7 @@ def advance(handling: Handling) -> None:
     refill.copies = {rank: copies for rank, copies in refill.copies.items() if rank in refill.asked}
     if set(refill.asked) - refill.copies.keys():
         return
-    if not all(moving.can_hold(job.servers[index]) for index in refill.servers):
+    if not all(moving.is_up(job.servers[index]) for index in refill.servers):
         return
     nowhere = [block for block in refill.lost if not _holders(refill, block)]
     if nowhere and not _is_untouched(job):

@@ -110,15 +110,16 @@ def test_a_drain_waits_for_the_change_that_is_under_way(running):
     assert [b.server for b in told.given(SetPlacement)[-1].blocks] == [0] * 8
 
 
-def test_a_drained_server_that_dies_first_begins_anew_and_is_drained_then(running):
-    told = running(servers=2, elastic={"from_scratch": True})
+def test_a_drained_server_that_dies_first_is_filled_and_drained_then(running):
+    told = running(servers=2)
     told.see(drain(1))
-    told.see(ProcessDied(role="server", index=1, instance="s1.0.1", status=-9))
-    told.tick(after_ms=1_000)
-    for index in range(2):
-        told.server_hello(index)
+    lost = [block for block, server in holders(told).items() if server == 1]
+    told.kill_server(1)
+    told.tick(after_ms=500)
+    told.server_hello(1)
     for rank in range(2):
-        told.hello(rank)
+        told.copies(rank, (0, 0, lost))
+    told.filled(1, lost)
     assert told.engine._job.servers[1].draining
     go_on(told, WARM)
     assert told.engine._job.change is not None

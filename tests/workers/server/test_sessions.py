@@ -244,7 +244,7 @@ def test_only_pushes_and_pulls_are_requests(server: Running) -> None:
     answer = channel.receive()
     assert (answer.op, channel.receive_bytes(answer)) == (
         Op.REFUSED,
-        b"WELCOME with 0 bytes is not a request; PUSH, PULL and PROBE are",
+        b"WELCOME with 0 bytes is not a request; PUSH, PULL, PROBE and FILL are",
     )
     channel.close()
 
