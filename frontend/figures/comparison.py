@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from frontend.figures.convergence import GAP, X_TITLES, x_of
+from frontend.figures.convergence import GAP, NOT_LEARNED, X_TITLES, accuracy_axis, has_learned, x_of
 from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note
 from frontend.figures.rows import Compared, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
@@ -18,6 +18,8 @@ def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
     name = "learning"
     if not any(len(job.learned.scored_iteration) or len(job.learned.iteration) for job in jobs):
         return empty(name, "Lines appear once one of the jobs has been evaluated.")
+    if not any(has_learned(job.learned) for job in jobs):
+        return empty(name, NOT_LEARNED)
     theme, points, drawn = THEMES[view.theme], 0, 0
     data: list[dict[str, Any]] = []
     for place, job in enumerate(jobs):
@@ -38,7 +40,7 @@ def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
             sampling=sampling_note(points, drawn),
             xaxis=axis(theme, X_TITLES[view.x or "time"], anchor="y2", rangemode="tozero"),
             yaxis=axis(theme, "Loss", domain=[0.5 + GAP / 2, 1], rangemode="tozero"),
-            yaxis2=axis(theme, "Accuracy", domain=[0, 0.5 - GAP / 2], tickformat=".0%"),
+            yaxis2=accuracy_axis(theme, scored=any(len(job.learned.scored_accuracy) for job in jobs)),
         ),
     }
 

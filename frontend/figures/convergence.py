@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import numpy as np
+
 from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
 from frontend.figures.rows import Convergence, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
 X_TITLES = {"time": "Time since start (s)", "iteration": "Iteration", "samples": "Samples processed"}
 GAP = 0.06
+NOT_LEARNED = "No loss was reported and nothing was scored: a simulation of timing alone learns nothing."
 
 
 def convergence(rows: Convergence, view: View) -> dict[str, Any]:
@@ -15,6 +18,8 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
     name = "convergence"
     if not len(rows.iteration) and not len(rows.scored_iteration):
         return empty(name, "Loss and accuracy appear with the first reported iteration and the first evaluation.")
+    if not has_learned(rows):
+        return empty(name, NOT_LEARNED)
     theme = THEMES[view.theme]
     x, scored_x = x_of(rows, view)
     drawn_x, drawn_y = extremes(x, rows.loss, budget(3))
@@ -40,10 +45,20 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
             sampling=sampling_note(len(x), len(drawn_x)),
             xaxis=axis(theme, X_TITLES[view.x], anchor="y2", rangemode="tozero"),
             yaxis=axis(theme, "Loss", domain=[0.5 + GAP / 2, 1], rangemode="tozero"),
-            yaxis2=axis(theme, "Accuracy", domain=[0, 0.5 - GAP / 2], tickformat=".0%"),
+            yaxis2=accuracy_axis(theme, scored=len(rows.scored_accuracy) > 0),
             **_target(rows.target, theme),
         ),
     }
+
+
+def has_learned(rows: Convergence) -> bool:
+    """Whether any loss or accuracy is known."""
+    return any(np.isfinite(values).any() for values in (rows.loss, rows.scored_loss, rows.scored_accuracy))
+
+
+def accuracy_axis(theme: Theme, *, scored: bool) -> dict[str, Any]:
+    """The lower axis; from 0 to 100 % while nothing was scored, for then the library would make up a range."""
+    return axis(theme, "Accuracy", domain=[0, 0.5 - GAP / 2], tickformat=".0%", **({} if scored else {"range": [0, 1]}))
 
 
 def _line(

@@ -90,7 +90,14 @@ def layout(
             "bordercolor": theme.grid,
             "font": {"family": FONT, "color": theme.text},
         },
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"color": theme.text}},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+            "font": {"color": theme.text},
+        },
         "uirevision": name,
         "meta": {"name": name, "caption": caption, "sampling": sampling, "empty": "", **(meta or {})},
     } | more

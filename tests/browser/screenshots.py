@@ -69,7 +69,7 @@ def full_job(user: User) -> Job:
     """The demo's job with everything on it: its log, two policies changed, played otherwise, predictors scored."""
     job = factories.played_job(user=user)
     log.start_log(job.pk, parse_spec(job.spec))
-    changed = {"choices": {"barrier": {"name": "ssp", "staleness": 2}}, "first_iteration": 30}
+    changed = {"choices": {"barrier": {"name": "ssp", "parameters": {"staleness": 2}}}, "first_iteration": 30}
     factories.make_decision(job, 50, "change-policies", changed, reason="asked for by ada", iteration=30)
     return job
 

@@ -1,14 +1,17 @@
 """What holds for figures whatever is in them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frontend.figures import FIGURES
+from frontend.figures.comparison import compared_learning
 from frontend.figures.convergence import convergence
 from frontend.figures.points import MAX_POINTS, budget, extremes, numbers, plain, sampling_note
-from frontend.figures.rows import Traces, View
+from frontend.figures.rows import Compared, Traces, View
 from frontend.figures.theme import DARK, LIGHT
 from frontend.figures.workers import batch_sizes, iteration_times
 from tests.frontend.rows import (
@@ -43,6 +46,29 @@ def test_without_data_there_is_a_sentence_and_no_picture(name: str) -> None:
     figure = kind.draw(EMPTY[kind.rows](), View(x=kind.x[0]))
     assert figure["data"] == []
     assert figure["layout"]["meta"]["empty"].endswith(".")
+
+
+def test_a_run_that_learns_nothing_has_no_blank_axes() -> None:
+    timing = replace(learning(), loss=np.full(3, np.nan), scored_loss=np.empty(0), scored_accuracy=np.empty(0))
+    for figure in (
+        convergence(timing, View(x="time")),
+        compared_learning([Compared(job=1, label="a", learned=timing, iteration_s=np.ones(3))], View(x="time")),
+    ):
+        assert figure["data"] == []
+        assert "learns nothing" in figure["layout"]["meta"]["empty"]
+
+
+def test_before_the_first_score_accuracy_has_the_axis_that_it_will_have() -> None:
+    none, whole = np.empty(0), np.empty(0, np.int64)
+    unscored = replace(
+        learning(),
+        scored_iteration=whole,
+        scored_elapsed_s=none,
+        scored_samples=whole,
+        scored_loss=none,
+        scored_accuracy=none,
+    )
+    assert convergence(unscored, View(x="time"))["layout"]["yaxis2"]["range"] == [0, 1]
 
 
 def test_a_worker_keeps_its_colour_whoever_else_is_shown() -> None:
