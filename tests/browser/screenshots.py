@@ -178,7 +178,7 @@ def test_controls(page: Page, ada: User, theme: str, width: int) -> None:
     page.get_by_text("Columns", exact=True).click()
     keep(page, f"jobs-columns-{ending}")
     page.goto("/jobs/")
-    page.locator(".pick input").last.check()
+    page.get_by_label(f"Select {job.name}").check()
     page.locator("#bulk-stop").click()
     keep(page, f"dialog-bulk-stop-{ending}")
     page.goto("/jobs/new/")
