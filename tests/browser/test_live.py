@@ -124,7 +124,7 @@ def test_a_figure_that_has_not_changed_is_not_sent_again(site: str, look: Look, 
     expect(page.locator("#figure-batch-size .main-svg").first).to_be_visible()
 
 
-def test_zoom_survives_new_data(site: str, look: Look, ada: User) -> None:
+def test_zoom_survives_new_data_and_stands_in_the_address(site: str, look: Look, ada: User) -> None:
     job = factories.make_job(user=ada)
     factories.make_reports(job, [Pace(shares=EVEN)] * 20)
     page = look(site, user=ada)
@@ -144,6 +144,12 @@ def test_zoom_survives_new_data(site: str, look: Look, ada: User) -> None:
     sockets.tick(1, job.pk)
     page.wait_for_function(f"{plot}._fullData[0].y.length === 40")
     assert page.evaluate(f"{plot}.layout.xaxis.range") == zoomed
+    page.reload()
+    page.wait_for_function(f"{plot}?._fullData")
+    assert page.evaluate(f"{plot}.layout.xaxis.range") == pytest.approx(zoomed, abs=1e-3)
+    page.get_by_label("Follow").check()
+    page.wait_for_function(f"{plot}.layout.xaxis.autorange === true")
+    assert page.url == f"{site}/jobs/{job.pk}/"
 
 
 def test_what_did_not_change_keeps_its_focus(site: str, look: Look, ada: User) -> None:
@@ -178,6 +184,10 @@ def test_a_figure_that_cannot_be_fetched_says_so_and_keeps_what_it_shows(
     expect(figure.locator(".main-svg").first).to_be_visible()
     assert {"503" in error for error in errors} == {True}
     errors.clear()
+    page.unroute("**/figures/batch-size*")
+    sockets.tick(2, job.pk)
+    expect(figure.locator(".figure-error")).to_be_hidden()
+    assert errors == []
 
 
 def test_a_finished_job_is_called_finished(site: str, look: Look, ada: User) -> None:

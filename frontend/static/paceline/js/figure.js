@@ -8,6 +8,7 @@ import { Mover } from "./mover.js";
 import { draw as drawTable, tabulate } from "./tables.js";
 import { Totals } from "./totals.js";
 import { follow, following, viewQuery } from "./view.js";
+import { keepZoom, zoomed } from "./zoom.js";
 
 const SEGMENTS = 3;
 /** @typedef {{name: string, title: string, values: Record<string, string>}} Switch */
@@ -144,6 +145,7 @@ class PlotlyFigure extends HTMLElement {
     if (known) headers["If-None-Match"] = known;
     const response = await fetch(url, { headers, cache: "no-store", credentials: "same-origin" });
     if (response.status === 304) {
+      this.error?.toggleAttribute("hidden", true);
       if (!this.drawn) await this.draw();
       return;
     }
@@ -178,10 +180,24 @@ class PlotlyFigure extends HTMLElement {
     const library = await this.library();
     // The figure's own height is the least it takes; the page may give it more.
     this.plot?.style.setProperty("min-height", layout.height ? `${layout.height}px` : "");
-    const still = this.drawn && !following() ? { xaxis: { ...layout.xaxis, range: /** @type {any} */ (this.plot)._fullLayout?.xaxis?.range?.slice(), autorange: false } } : {};
+    const range = this.stretch();
+    const still = range ? { xaxis: { ...layout.xaxis, range, autorange: false } } : {};
     await library.react(this.plot, data, { ...layout, ...still, height: undefined, autosize: true }, { responsive: true, displayModeBar: false, displaylogo: false });
     if (!this.drawn) this.listen(this.plot);
     this.drawn = true;
+    this.axis = this.choices?.x;
+  }
+
+  /** What of the horizontal axis is to be seen: as it is, or else what the address says; null where it follows the data. */
+  stretch() {
+    const kept = this.mover ? null : zoomed(this.getAttribute("name") ?? "", this.choices?.x ?? "");
+    if (!this.drawn || this.axis !== this.choices?.x) return kept;
+    return kept || !following() ? /** @type {any} */ (this.plot)._fullLayout?.xaxis?.range?.slice() : null;
+  }
+
+  /** @param {any[] | null} range null: all there is */
+  keep(range) {
+    if (!this.mover) keepZoom(this.getAttribute("name") ?? "", this.choices?.x ?? "", range);
   }
 
   /** Plotly forgets who listens whenever the figure is unmounted. @param {any} plot */
@@ -189,8 +205,13 @@ class PlotlyFigure extends HTMLElement {
     plot.on("plotly_relayout", (/** @type {any} */ event) => {
       this.totals?.show(plot._fullLayout.xaxis?.range);
       // Whoever looks closer at a stretch does not want to be taken away from it.
-      if ("xaxis.range[0]" in event) follow(false);
-      else if (event["xaxis.autorange"]) follow(true);
+      if ("xaxis.range[0]" in event) {
+        this.keep([event["xaxis.range[0]"], event["xaxis.range[1]"]]);
+        follow(false);
+      } else if (event["xaxis.autorange"]) {
+        this.keep(null);
+        follow(true);
+      }
     });
     plot.on("plotly_click", (/** @type {any} */ event) => {
       const follow = this.figure.layout.meta?.follow;
@@ -200,6 +221,7 @@ class PlotlyFigure extends HTMLElement {
 
   /** Follow again: the axis goes as far as the data. */
   letGo() {
+    this.keep(null);
     if (this.drawn) void /** @type {any} */ (window).Plotly.relayout(this.plot, { "xaxis.autorange": true });
     this.refresh();
   }
