@@ -94,7 +94,7 @@ def choose_start(handling: Handling) -> bool:
         found = f"the checkpoint is of iteration {newest.iteration}, and the job ends before {spec.stop.iterations}"
         ending.end(handling, JobState.FAILED, f"nothing is left to do: {found}")
         return False
-    rollback.restore(job, newest)
+    rollback.restore(handling, newest)
     return True
 
 

@@ -8,7 +8,7 @@ batch is cut anew by the shares of then, and in splits of their own workers go o
 from controlplane.core import ending, handout, pausing, revival
 from controlplane.core.commands import RollBack
 from controlplane.core.handling import Handling
-from controlplane.core.state import Checkpoint, Job, Revival, Worker
+from controlplane.core.state import Checkpoint, Revival, Worker
 from controlplane.core.states import JobState, ProcessState
 from controlplane.protocol.checkpoints import Restore
 
@@ -38,7 +38,7 @@ def go_back(handling: Handling, target: Checkpoint, lost: str) -> None:
     job.pauses["servers"] = reason
     if job.state is not JobState.PAUSED:
         handling.move_job(JobState.PAUSED, reason, awaited=pausing.awaited(job))
-    restore(job, target)
+    restore(handling, target)
     handout.go_back(handling, target)
     for process in job.live_processes:
         handling.move_process(process, ProcessState.STOPPED, "it begins anew from the checkpoint")
@@ -61,8 +61,9 @@ def _target(handling: Handling) -> Checkpoint | None:
     return None
 
 
-def restore(job: Job, target: Checkpoint) -> None:
+def restore(handling: Handling, target: Checkpoint) -> None:
     """The records as they were before ``target.iteration``; what policies have learned stays."""
+    job = handling.job
     job.restore = Restore(iteration=target.iteration, is_start=target.is_start) if target.iteration else None
     job.refill, job.refills = None, {}
     job.splits = {}
@@ -71,7 +72,8 @@ def restore(job: Job, target: Checkpoint) -> None:
     job.completed = target.iteration - 1
     job.origin_iteration, job.origin_position = target.iteration, target.position
     job.cursor, job.dropped = target.position, target.dropped
-    job.stop_at = target.stop_at
+    # Without lockstep a job ends when all samples are handed out: until then nobody is told where.
+    job.stop_at = target.stop_at if handling.chosen.gate is None else None
     job.roster, job.shares, job.offsets = [], {}, {}
     job.observed, job.processed, job.recent, job.round_reports = {}, {}, {}, 0
     job.transfers, job.recent_transfers, job.trial = {}, [], None

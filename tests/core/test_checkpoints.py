@@ -95,6 +95,21 @@ def test_job_goes_on_from_the_checkpoint_with_the_same_samples(story):
     assert told.engine._job.completed == 6
 
 
+def test_job_without_lockstep_that_begins_anew_lets_its_workers_go(story):
+    told = story(elastic={"from_scratch": True}, synchronization={"barrier": {"name": "asp"}}).running()
+    for rank in (0, 1, 2, 3):
+        told.report(rank, 0)
+    told.kill_server(1)
+    told.tick(after_ms=500)
+    told.server_hello(1)
+    for rank in range(4):
+        commands = told.copies(rank)
+    assert of(RollBack, commands)[0].to_iteration == 0, "nobody has a whole copy of what s1 held"
+    rebuilt(told)
+    assert {told.orders[rank].stop_at for rank in range(4)} == {None}
+    assert min(told.orders[rank].watermark for rank in range(4)) >= 0
+
+
 def test_checkpoint_that_cannot_be_read_is_left_out_for_the_one_before(story):
     told = with_checkpoint(story)
     told.iterate(5, speeds=ALL, start=7)
