@@ -30,6 +30,17 @@ def test_blocking_share_is_ordered_for_each_iteration_once_all_have_reported(sto
     assert [(c.rank, c.orders.share_until) for c in of(IssueOrders, commands)] == [(0, 1), (1, 1), (2, 1), (3, 1)]
 
 
+def test_non_blocking_shares_change_while_nobody_waits_for_a_decision(story):
+    told = story(synchronization={"batching": {"name": "lb-bsp-gpu"}}).running()
+    for iteration in range(20):
+        told.iterate(1, speeds=SPEEDS, start=iteration)
+        for orders in told.orders.values():
+            assert orders.share_until == orders.watermark > iteration + 1
+    changes = [shares for shares in told.given(SetShares) if shares.policy == "lb-bsp-gpu"][1:]
+    assert len(changes) > 5
+    assert told.orders[0].share > 64 > told.orders[3].share
+
+
 def test_uniform_job_gets_new_orders_only_when_half_of_its_lead_is_used(story):
     told = story().running()
     marks = [told.orders[0].watermark]
