@@ -52,11 +52,11 @@ def open_whole(page: Page, width: int, path: str) -> None:
     )
 
 
-def keep(page: Page, name: str) -> None:
-    """One picture of what is shown."""
+def keep(page: Page, name: str, *, whole: bool = True) -> None:
+    """One picture of the page, or only of what is in the window: a dialog stands in its middle."""
     page.wait_for_timeout(SETTLE_MS)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=FOLDER / f"{name}.png", full_page=True)
+    page.screenshot(path=FOLDER / f"{name}.png", full_page=whole)
 
 
 def shoot(page: Page, width: int, path: str, name: str) -> None:
@@ -168,20 +168,20 @@ def test_controls(page: Page, ada: User, theme: str, width: int) -> None:
         page.goto(path + query)
         page.locator(button).first.click()
         page.locator("dialog[open]").wait_for()
-        keep(page, f"dialog-{button.strip('#[]^=-').replace('id^=', '')}-{ending}")
+        keep(page, f"dialog-{button.strip('#[]^=-').replace('id^=', '')}-{ending}", whole=False)
     page.goto(f"{path}?tab=processes")
     page.locator("#exclude-w3").click()
     page.get_by_role("button", name="Exclude w3", exact=True).click()
     page.locator("#job-requests p").first.wait_for()
-    keep(page, f"requests-{ending}")
+    keep(page, f"requests-{ending}", whole=False)
     page.goto("/jobs/")
     page.get_by_text("Columns", exact=True).click()
-    keep(page, f"jobs-columns-{ending}")
+    keep(page, f"jobs-columns-{ending}", whole=False)
     page.goto("/jobs/")
     page.get_by_label(f"Select {job.name}").check()
     page.locator("#bulk-stop").click()
-    keep(page, f"dialog-bulk-stop-{ending}")
+    keep(page, f"dialog-bulk-stop-{ending}", whole=False)
     page.goto("/jobs/new/")
     page.get_by_role("button", name="Check only").click()
     page.locator("#submit-finding").wait_for()
-    keep(page, f"submit-checked-{ending}")
+    keep(page, f"submit-checked-{ending}", whole=False)

@@ -30,6 +30,7 @@ function ask(button) {
     if (button.dataset[name] === undefined) delete confirm.dataset[name];
     else confirm.dataset[name] = button.dataset[name];
   }
+  confirm.className = `button button-${button.classList.contains("button-danger") ? "danger" : "primary"}`;
   dialog.showModal();
 }
 
