@@ -9,12 +9,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controlplane.core.commands import IssuePlacement, StartProcess
-from controlplane.core.events import Assignment, JobSubmitted, ProcessDied, ServerHeard, SlotsAssigned
+from controlplane.core.commands import IssuePlacement, RequestSlot, RollBack, StartProcess, StopProcess
+from controlplane.core.events import Assignment, JobSubmitted, ProcessDied, SlotRefused, SlotsAssigned
 from controlplane.policies.registry import resolve
-from controlplane.protocol.messages import ServerHello
 from controlplane.protocol.orders import Orders, ServerOrders
 from controlplane.protocol.spec import JobSpec, Synchronization
+from controlplane.simulator.checkpoints import Checkpoints
 from controlplane.simulator.control import BEGIN_MS, Driver, Recorder
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.errors import Stuck
@@ -25,17 +25,14 @@ from controlplane.simulator.network import Network
 from controlplane.simulator.numerics.training import Training
 from controlplane.simulator.reassignment import Helpers, Reassignment
 from controlplane.simulator.scenario import Happening, Scenario
+from controlplane.simulator.server_lives import NOTICE_S, RESTART_S, ServerLives
 from controlplane.simulator.servers import Servers
 from controlplane.simulator.waiting import who_waits
 from controlplane.simulator.workers import SimulatedWorker
 
 EXCHANGES_APART = 1_000_003
 """Exchanges with servers waver by chance of their own."""
-NOTICE_S = 0.05
-"""How soon an agent sees that a process of its machine has ended."""
 AGENT_OF_SERVERS = 1
-RESTART_S = 2.0
-"""What a process takes from its start to its hello, most of it imports."""
 WATCH_EVENTS: Final = 100
 """So many events happen between two looks of whoever watches: well under a second, mathematics included."""
 PATIENCE_S = 120.0
@@ -64,7 +61,7 @@ class Cluster:
         self.driver.job = self
         self.parameter_count = sum(scenario.tensor_sizes)
         self.mathematics = Training(scenario.numerics, self, seed) if scenario.numerics is not None else None
-        self.sample_count = self.mathematics.sample_count if self.mathematics is not None else 1
+        self.sample_count = self.mathematics.sample_count if self.mathematics is not None else self._times_only_samples
         self.bytes = self.parameter_count * ELEMENT_BYTES
         self.sizes: dict[int, int] = {}
         """Bytes of parameters at each server, by the placement."""
@@ -75,11 +72,20 @@ class Cluster:
         self.began_s = 0.0
         """When the job began to run."""
         groups = self._groups = scenario.machines
-        servers = [scenario.odd_servers.get(index, scenario.servers) for index in range(self.spec.servers)]
+        most = self.spec.servers + scenario.spare_servers
+        servers = self._server_specs = [scenario.odd_servers.get(at, scenario.servers) for at in range(most)]
         exchanges = Disturbances(scenario.exchanges, workers=len(groups) * len(servers), seed=seed + EXCHANGES_APART)
         self.network = Network(self.kernel, [group.link for group in groups], servers, exchanges)
-        self.moves = HandOver(self.kernel, self.network, self.driver.tell)
-        self.servers = Servers(self.kernel, self.mathematics, self.moves.reach)
+        self.lives = ServerLives(self.kernel, self.driver.tell, scenario.tensor_sizes, initial=self.spec.servers)
+        self.moves = HandOver(self.kernel, self.network, self.lives)
+        self.checkpoints = Checkpoints(
+            self.kernel,
+            self.lives,
+            self.mathematics,
+            every=self.spec.checkpoint.every if self.spec.checkpoint is not None else None,
+            write_s=lambda index, size: servers[index].disk_s(size),
+        )
+        self.servers = Servers(self.kernel, self.mathematics, self._reach)
         wavering = Disturbances(scenario.wavering, workers=len(groups), seed=seed)
         self.workers = [
             SimulatedWorker(
@@ -89,6 +95,11 @@ class Cluster:
             )
             for rank, group in enumerate(groups)
         ]
+
+    @property
+    def _times_only_samples(self) -> int:
+        """What is processed does not matter, but splits must have samples: ten passes' worth of one iteration."""
+        return 1 if self.spec.synchronization.data.name == "shared" else 10 * self.spec.global_batch
 
     @property
     def now(self) -> float:
@@ -112,8 +123,10 @@ class Cluster:
             self.kernel.halt()
 
     def start_process(self, command: StartProcess) -> None:
-        """A worker's machine runs its process, unless that machine is gone; servers are there all the time."""
-        if command.role != "worker":
+        """A machine runs a process, unless that machine is gone."""
+        if command.role == "server":
+            read_s = self._server_specs[command.index].disk_s(self.sizes.get(command.index, 0))
+            self.lives.start(command, RESTART_S + read_s)
             return
         worker, group = self.workers[command.index], self._groups[command.index]
         if worker.instance == command.instance:
@@ -122,16 +135,38 @@ class Cluster:
             worker.begin_again(command.instance)
             self.kernel.after(RESTART_S, worker.hello)
 
+    def stop_process(self, command: StopProcess) -> None:
+        """A server ends; a worker is told only when nobody listens to it any more."""
+        if command.role == "server":
+            self.lives.stop(command)
+
+    def request_slot(self, command: RequestSlot) -> None:
+        """There are as many machines to spare as the scenario says."""
+        event: SlotsAssigned | SlotRefused
+        if command.role == "server" and command.index < len(self._server_specs):
+            place = Assignment(role="server", index=command.index, agent=AGENT_OF_SERVERS, slot=command.index)
+            event = SlotsAssigned(assignments=[place])
+        else:
+            event = SlotRefused(role=command.role, index=command.index, reason="the scenario has no machine to spare")
+        self.kernel.after(0.0, self.driver.tell, event)
+
+    def roll_back(self, command: RollBack) -> None:
+        """All servers begin anew from what they have on disk; new workers will say hello."""
+        self.servers.go_back(command.to_iteration)
+        self.moves.go_back()
+        self.checkpoints.go_back(command.to_iteration)
+
     def hear_orders(self, rank: int, instance: str, orders: Orders) -> None:
         """A worker gets its orders, unless they are for an earlier life of it."""
         if instance != self.workers[rank].instance:
             return
-        if not self.servers.closed_s and self.workers[rank].orders is None:
+        if not self.servers.updates and self.workers[rank].orders is None:
             self.began_s = self.now
         self.workers[rank].hear(orders)
 
     def hear_server_orders(self, index: int, orders: ServerOrders) -> None:
         """A server gets its orders."""
+        self.checkpoints.hear(index, orders)
         self.servers.hear(orders)
         self.moves.hear(index, orders, self.servers.version)
 
@@ -147,7 +182,7 @@ class Cluster:
     def signs_of_life(self) -> dict[str, int]:
         """Everybody's last, as heartbeats would have brought them."""
         now_ms = BEGIN_MS + int(self.now * 1000)
-        seen = {f"server:{index}:s{index}.0.1": now_ms for index in range(self.spec.servers)}
+        seen = self.lives.signs_of_life(BEGIN_MS)
         for worker in self.workers:
             silent_s = worker.silent_s
             at_ms = now_ms if silent_s is None else BEGIN_MS + int(silent_s * 1000)
@@ -166,25 +201,26 @@ class Cluster:
             Assignment(role="server", index=index, agent=AGENT_OF_SERVERS, slot=index) for index in range(spec.servers)
         ]
         driver.append(SlotsAssigned(assignments=here + servers))
-        for index in range(spec.servers):
-            hello = ServerHello(
-                number=1, host="127.0.0.1", port=7000 + index, tensor_sizes=list(self.scenario.tensor_sizes)
-            )
-            driver.tell(ServerHeard(index=index, instance=f"s{index}.0.1", message=hello))
+        self.lives.begin()
         for happening in self.scenario.happenings:
             self.kernel.at(happening.at_s, self._happen, happening)
 
+    def _reach(self, version: int) -> None:
+        """The values have that version now, by everybody's updates."""
+        self.checkpoints.reach(version)
+        self.moves.reach(version)
+
     def _happen(self, happening: Happening) -> None:
-        index, role = happening.index, happening.role
-        if role == "worker":
-            self._gone |= {index} if happening.kind == "leave" else set()
-            self.workers[index].die(silent=happening.kind == "vanish")
-        if happening.kind == "vanish":
+        index = happening.index
+        if happening.role == "server":
+            self.lives.die(index, happening.kind)
             return
-        instance = self.workers[index].instance if role == "worker" else f"s{index}.0.1"
-        status = 0 if happening.kind == "leave" else -9
-        died = ProcessDied(role=role, index=index, instance=instance, status=status)
-        self.kernel.after(NOTICE_S, self.driver.tell, died)
+        self._gone |= {index} if happening.kind == "leave" else set()
+        self.workers[index].die(silent=happening.kind == "vanish")
+        if happening.kind != "vanish":
+            status = 0 if happening.kind == "leave" else -9
+            died = ProcessDied(role="worker", index=index, instance=self.workers[index].instance, status=status)
+            self.kernel.after(NOTICE_S, self.driver.tell, died)
 
     def nothing_came_of_it(self, quiet_s: float) -> None:
         """A deadline came, and the engine had nothing to say; so it has been for ``quiet_s``.

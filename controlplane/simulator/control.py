@@ -18,7 +18,10 @@ from controlplane.core.commands import (
     IssuePlacement,
     IssueServerOrders,
     MoveJob,
+    RequestSlot,
+    RollBack,
     StartProcess,
+    StopProcess,
     TrainPredictor,
 )
 from controlplane.core.engine import Engine
@@ -51,6 +54,15 @@ class Job(Protocol):
 
     def start_process(self, command: StartProcess) -> None:
         """A machine is to run a process."""
+
+    def stop_process(self, command: StopProcess) -> None:
+        """A machine is to end a process."""
+
+    def request_slot(self, command: RequestSlot) -> None:
+        """A slot is wanted for one more process."""
+
+    def roll_back(self, command: RollBack) -> None:
+        """All parameters are lost but those of a checkpoint."""
 
     def hear_orders(self, rank: int, instance: str, orders: Orders) -> None:
         """A worker gets its orders."""
@@ -122,7 +134,10 @@ class Driver:
         self._free_s = 0.0
         self._tick_ms: int | None = None
         self._effects: dict[type[AnyCommand], Callable[..., None]] = {
-            StartProcess: self._start_process,
+            StartProcess: self._of_processes("start_process"),
+            StopProcess: self._of_processes("stop_process"),
+            RequestSlot: self._of_processes("request_slot"),
+            RollBack: self._of_processes("roll_back"),
             IssueOrders: self._issue_orders,
             IssueServerOrders: self._issue_server_orders,
             IssuePlacement: self._issue_placement,
@@ -192,9 +207,14 @@ class Driver:
 
     # -- what commands do
 
-    def _start_process(self, command: StartProcess) -> None:
-        if self.job is not None:
-            self.job.start_process(command)
+    def _of_processes(self, name: str) -> Callable[[AnyCommand], None]:
+        """What happens to processes, at once; without a job nobody plays them."""
+
+        def act(command: AnyCommand) -> None:
+            if self.job is not None:
+                getattr(self.job, name)(command)
+
+        return act
 
     def _issue_orders(self, command: IssueOrders) -> None:
         assert self.job is not None

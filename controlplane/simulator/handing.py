@@ -7,11 +7,11 @@ here, since a worker's update is one thing.
 
 from collections.abc import Callable
 
-from controlplane.core.events import ServerHeard
 from controlplane.protocol.messages import BlocksHanded
 from controlplane.protocol.orders import Block, ServerOrders
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.network import Network
+from controlplane.simulator.server_lives import ServerLives
 
 ELEMENT_BYTES = 4
 
@@ -22,15 +22,14 @@ def bytes_of(block: Block) -> int:
 
 
 class HandOver:
-    """All that is on its way. ``tell`` sends an event to the log."""
+    """All that is on its way between the servers that live."""
 
-    def __init__(self, kernel: Kernel, network: Network, tell: Callable[[ServerHeard], None]) -> None:
-        self._kernel, self._network, self._tell = kernel, network, tell
+    def __init__(self, kernel: Kernel, network: Network, lives: ServerLives) -> None:
+        self._kernel, self._network, self._lives = kernel, network, lives
         self._ordered: dict[int, ServerOrders] = {}
         """By server, what it waits to freeze."""
         self._sent: dict[int, int] = {}
         """By server, the placement for which it has begun to hand over."""
-        self._numbers: dict[int, int] = {}
         self._placement = 0
         """The change that is under way; 0: none."""
         self._frozen_from: int | None = None
@@ -57,6 +56,11 @@ class HandOver:
             self._ordered[index] = orders
             self.reach(version)
 
+    def go_back(self) -> None:
+        """All servers begin anew: nothing is on its way any more, and nobody waits for it."""
+        self._ordered, self._sent, self._waiting = {}, {}, []
+        self._placement, self._frozen_from = 0, None
+
     def reach(self, version: int) -> None:
         """The values have that version now: freeze what is to be."""
         for index, orders in list(self._ordered.items()):
@@ -73,11 +77,16 @@ class HandOver:
                 took_s += self._network.between_s(index, orders.sends[block.index], bytes_of(block))
                 total += bytes_of(block)
         self.moved_bytes += total
-        number = self._numbers[index] = self._numbers.get(index, 1) + 1
-        handed = BlocksHanded(
-            number=number, placement=orders.next_placement, blocks=sorted(orders.sends), bytes=total, seconds=took_s
+        self._kernel.after(took_s, self._sent_all, index, self._lives.instance(index), orders, total, took_s)
+
+    def _sent_all(self, index: int, instance: str, orders: ServerOrders, total: int, took_s: float) -> None:
+        self._lives.say(
+            index,
+            instance,
+            lambda number: BlocksHanded(
+                number=number, placement=orders.next_placement, blocks=sorted(orders.sends), bytes=total, seconds=took_s
+            ),
         )
-        self._kernel.after(took_s, self._tell, ServerHeard(index=index, instance=f"s{index}.0.1", message=handed))
 
     def _end(self) -> None:
         """The change is committed, or will not be."""

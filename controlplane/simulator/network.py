@@ -63,6 +63,12 @@ class ServerSpec(Part, frozen=True, kw_only=True):
     sums_bytes_per_s: BytesPerSecond | None = None
     """How fast its CPU sums up what is pushed, where that is slower than the network; for good."""
     changes: tuple[ServerChange, ...] = ()
+    disk_bytes_per_s: BytesPerSecond | None = None
+    """How fast checkpoints are written and read; None: in no time."""
+
+    def disk_s(self, size: int) -> float:
+        """Time to write or read so many bytes."""
+        return size / self.disk_bytes_per_s if self.disk_bytes_per_s is not None else 0.0
 
     def rate_at(self, at_s: float) -> float | None:
         """Bytes per second, then."""

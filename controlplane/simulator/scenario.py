@@ -24,12 +24,6 @@ from controlplane.simulator.reassignment import Reassignment
 DIGITS, DIGITS_CLASSES = 1797, 10
 DIGITS_FOR = ("softmax-regression", "mlp", "cnn")
 QUESTIONS = ("batching", "barrier", "placement", "data")
-SPLITS = "simulated workers have no splits of their own"
-NOT_PLAYED = {
-    "batching": {"deadline": "simulated workers do not cut iterations by time budgets"},
-    "data": {"rotation": SPLITS, "exchange": SPLITS},
-}
-"""Policies whose orders simulated workers do not carry out, with the reason."""
 
 
 class Group(Part, frozen=True, kw_only=True):
@@ -82,6 +76,8 @@ class Scenario(Part, frozen=True, kw_only=True):
     servers: ServerSpec = ServerSpec()
     """Each of the job's servers, but for those in ``odd_servers``."""
     odd_servers: dict[int, ServerSpec] = {}
+    spare_servers: Count = 0
+    """Machines on which more servers can be started, when the placement asks for them."""
     control: ControlPlane = ControlPlane()
     wavering: Wavering = Wavering()
     exchanges: Wavering = Wavering()
@@ -120,7 +116,7 @@ def check(scenario: Scenario) -> None:
     if not scenario.tensor_sizes:
         raise ScenarioError("tensor_sizes", (), "at least one tensor")
     for label, chosen in scenario.policies.items():
-        _check_policies(f"policies.{label}", chosen)
+        _check_policies(f"policies.{label}", chosen, scenario)
     for figure in scenario.paper:
         if figure.policy not in scenario.policies:
             raise ScenarioError("paper.policy", figure.policy, f"one of {', '.join(scenario.policies)}")
@@ -151,7 +147,7 @@ def chosen(scenario: Scenario, name: str) -> Synchronization:
             cure = f"one of {', '.join(scenario.policies)}, or registered policies joined by + ({known})"
             raise ScenarioError("policies", part, cure)
         found = replace(found, **{questions[0]: Choice(name=part)})
-    _check_played("policies", found)
+    _check_possible("policies", found, scenario)
     return found
 
 
@@ -213,18 +209,25 @@ def _check_digits(numerics: Numerics) -> None:
         raise ScenarioError("numerics.dataset", found, f"{DIGITS} together, for one of {', '.join(DIGITS_FOR)}")
 
 
-def _check_policies(field: str, chosen: Synchronization) -> None:
+def _check_policies(field: str, chosen: Synchronization, scenario: Scenario) -> None:
     try:
         registry.check(chosen)
     except SpecError as error:
         raise ScenarioError(f"{field}.{error.field}", error.found, error.expected) from None
-    _check_played(field, chosen)
+    _check_possible(field, chosen, scenario)
 
 
-def _check_played(field: str, chosen: Synchronization) -> None:
-    for question, names in NOT_PLAYED.items():
-        if (name := getattr(chosen, question).name) in names:
-            raise ScenarioError(field, name, f"another {question} policy: {names[name]}")
+def _check_possible(field: str, chosen: Synchronization, scenario: Scenario) -> None:
+    """Whether these machines and these data are such that the policies can be carried out."""
+    data, numerics = chosen.data.name, scenario.numerics
+    if chosen.batching.name == "deadline" and (gpus := [rank for rank, _ in _gpus(scenario)]):
+        cure = "machines whose work can be cut short between two samples, or another batching"
+        raise ScenarioError(f"{field}.batching", f"deadline with a GPU (w{gpus[0]})", cure)
+    if data != "shared" and numerics is not None and numerics.partition != "shared":
+        cure = "shared data, or numerics.partition of shared: that policy splits the data by itself"
+        raise ScenarioError(f"{field}.data", f"{data} with a {numerics.partition} partition", cure)
+    if data != "shared" and numerics is not None and numerics.federated is not None:
+        raise ScenarioError(f"{field}.data", data, "shared: clients of a federation have data of their own")
 
 
 def _check_processes(scenario: Scenario) -> None:
@@ -234,10 +237,9 @@ def _check_processes(scenario: Scenario) -> None:
         if happening.index >= count:
             found = f"{happening.role} {happening.index}"
             raise ScenarioError(f"happenings[{at}]", found, f"an index below {count}")
-        if happening.role == "server" and spec.elastic.restarts:
-            found = f"the end of a server, which would be started again {spec.elastic.restarts} times"
-            cure = "spec.elastic.restarts of 0: what a new server restores is not simulated"
-            raise ScenarioError(f"happenings[{at}]", found, cure)
+        if happening.role == "server" and happening.kind == "vanish" and spec.elastic.restarts:
+            cure = "crash or leave, or spec.elastic.restarts of 0: nobody looks for another machine here"
+            raise ScenarioError(f"happenings[{at}]", "a server that vanishes and is to be started again", cure)
     here = [group for group in scenario.machines if group.joins_s is None]
     if scenario.machines[: len(here)] != here:
         raise ScenarioError("groups", "machines that join before others that do not", "those that join as the last")
@@ -246,8 +248,8 @@ def _check_processes(scenario: Scenario) -> None:
         cure = f"spec.elastic.minimum_workers of at most {len(here)}" if here else "at least one from the beginning"
         raise ScenarioError("groups", f"{spec.workers - len(here)} machines that join later", cure)
     for index in scenario.odd_servers:
-        if index >= spec.servers:
-            raise ScenarioError("odd_servers", index, f"an index below {spec.servers}")
+        if index >= spec.servers + scenario.spare_servers:
+            raise ScenarioError("odd_servers", index, f"an index below {spec.servers + scenario.spare_servers}")
 
 
 def _check_memory(scenario: Scenario) -> None:

@@ -84,6 +84,12 @@ class Servers:
         self._close()
         self._let_go()
 
+    def go_back(self, iteration: int) -> None:
+        """All servers begin anew, with the values that they had before ``iteration``, and know no orders."""
+        self.orders, self.version = None, iteration
+        self.contributed, self._held, self._members = {}, {}, {}
+        self._latest_arrival = self._needed = 0
+
     def pull(self, puller: Puller, iteration: int) -> None:
         """Tell ``puller`` as soon as the version that ``iteration`` begins from is there."""
         if self.version >= iteration or self.is_free(iteration):

@@ -17,8 +17,9 @@ from controlplane.protocol.messages import (
     WorkerFinished,
     WorkerHello,
 )
-from controlplane.protocol.orders import Orders
+from controlplane.protocol.orders import Orders, Piece
 from controlplane.simulator.machines import Machine
+from controlplane.simulator.schedule import Schedule
 
 if TYPE_CHECKING:
     from controlplane.simulator.cluster import Cluster
@@ -50,15 +51,17 @@ class SimulatedWorker:
         "_compute_from_s",
         "_compute_to_s",
         "_generation",
-        "_heard",
         "_helps",
         "_moving_s",
+        "_probed",
+        "_probes",
         "_pull_took",
         "_pulled_updates",
         "_push_took",
         "_ready_s",
         "_released_s",
         "_said_held",
+        "_schedule",
         "_sizes",
         "_version_s",
         "attempt",
@@ -75,6 +78,7 @@ class SimulatedWorker:
         "number",
         "orders",
         "phase",
+        "pieces",
         "position",
         "rank",
         "reports",
@@ -99,7 +103,11 @@ class SimulatedWorker:
         """Since when it gives no sign of life."""
         self.reports = self.samples = 0
         self.compute_s = self.communication_s = self.waiting_s = self.coordination_s = self.total_s = 0.0
-        self._heard: list[Orders] = []
+        self.pieces: list[Piece] = []
+        """Of the iteration that it is in, where the data set is split."""
+        self._schedule = Schedule()
+        self._probed = 0
+        self._probes: list[Exchanged] = []
         self._said_held = -1
         self._helps = False
         self._pulled_updates = 0
@@ -137,7 +145,7 @@ class SimulatedWorker:
         elif orders.rank_in_time <= self.orders.rank_in_time:
             return
         self.orders = orders
-        self._heard.append(orders)
+        self._schedule.hear(orders)
         if orders.skip_to > self.iteration and self.phase is not Phase.FINISHED:
             self.attempt += 1
             self.iteration, self.phase = orders.skip_to, Phase.BOUNDARY
@@ -155,7 +163,8 @@ class SimulatedWorker:
         self.instance, self.phase = instance, Phase.STARTING
         self.orders, self.silent_s, self.number = None, None, 0
         self.attempt += 1
-        self._heard, self._said_held = [], -1
+        self._schedule.forget()
+        self._said_held, self._probed, self._probes = -1, 0, []
 
     def die(self, *, silent: bool) -> None:
         """Stop acting; ``silent``: nobody says so."""
@@ -181,6 +190,8 @@ class SimulatedWorker:
                 )
         elif orders.watermark >= k:
             self._released_s = self._cluster.now
+            if orders.probe_round > self._probed:
+                self._probe(orders)
             self.phase = Phase.PULL
             self._cluster.servers.pull(self, k)
 
@@ -232,13 +243,14 @@ class SimulatedWorker:
 
     def _compute(self, from_s: float) -> None:
         cluster, k = self._cluster, self.iteration
-        orders = self._speaking_of(k)
         newest = self.orders
         assert newest is not None
-        self._set_range(orders, k)
+        task = self._schedule.task(k)
+        self.position, self.pieces = task.position, task.pieces
         self._helps = False
         self.phase = Phase.COMPUTE
         self.attempt += 1
+        self.share = task.most if task.budget_s is None else self._within(task.budget_s, task.most, from_s)
         self._compute_from_s = from_s
         self._compute_to_s = end_s = self.machine.finish_s(self.share, from_s, k)
         if cluster.mathematics is not None:
@@ -254,25 +266,9 @@ class SimulatedWorker:
         if newest.cut is not None and newest.cut == k and self.share:
             self._cut()
 
-    def _speaking_of(self, iteration: int) -> Orders:
-        """The newest orders that name a share for it, or else the oldest."""
-        heard = self._heard
-        if len(heard) == 1:
-            return heard[0]
-        first = max((at for at, orders in enumerate(heard) if orders.share_from <= iteration), default=0)
-        if first:
-            del heard[:first]
-        return heard[0]
-
-    def _set_range(self, orders: Orders, k: int) -> None:
-        newest = self.orders
-        assert newest is not None
-        for lease in newest.ranges:
-            if lease.first <= k <= lease.last:
-                self.share, self.position = lease.share, lease.position + (k - lease.first) * lease.share
-                return
-        self.share = orders.share
-        self.position = orders.origin_position + (k - orders.origin_iteration) * orders.global_batch + orders.offset
+    def _within(self, budget_s: float, most: int, from_s: float) -> int:
+        """How many samples a time budget is enough for; the one that is under way at its end is finished."""
+        return min(most, self.machine.processed(most, from_s, from_s + budget_s, self.iteration) + 1)
 
     def _cut(self) -> None:
         """Stop where it is: what is processed is pushed."""
@@ -427,10 +423,34 @@ class SimulatedWorker:
         # Orders are carried out when they arrive, never in the middle of this: the boundary is still its own.
         self._go_on()
 
+    # -- exchanges with servers
+
+    def _probe(self, orders: Orders) -> None:
+        """Exchange a little with some servers, beside the training, for the sake of timing them."""
+        self._probed = orders.probe_round
+        if self._cluster.network.is_shared:
+            for server, size in sorted(orders.probes.items()):
+                one = {server: size}
+                began = (self.instance, one, self.now)
+                self._cluster.network.transfer(self.rank, one, self.iteration, 0, self._probe_is_there, *began)
+
+    def _probe_is_there(self, instance: str, one: dict[int, int], began_s: float) -> None:
+        began = (instance, one, began_s)
+        self._cluster.network.transfer(self.rank, one, self.iteration, 1, self._probe_is_back, *began)
+
+    def _probe_is_back(self, instance: str, one: dict[int, int], began_s: float) -> None:
+        if instance == self.instance:
+            took_s = self.now - began_s
+            self._probes += [
+                Exchanged(server=server, bytes=size, push_s=took_s, pull_s=0.0, is_probe=True)
+                for server, size in one.items()
+            ]
+
     def _exchanges(self) -> list[Exchanged]:
-        """Those with servers that it both pulled from and pushed to."""
+        """Those with servers that it both pulled from and pushed to, and probes that have come back."""
         pulled, pushed, sizes = self._pull_took, self._push_took, self._sizes
-        return [
+        probes, self._probes = self._probes, []
+        return probes + [
             Exchanged(server=server, bytes=sizes[server], push_s=pushed[server], pull_s=pulled[server])
             for server in sorted(sizes)
             if server in pulled and server in pushed

@@ -56,13 +56,20 @@ def test_an_unknown_policy_is_refused_before_anything_runs_with_those_that_there
         list(compare(world(), ["bsp", "uniform+fastest"]))
 
 
-@pytest.mark.parametrize(
-    ("policies", "why"),
-    [("deadline", "time budgets"), ("rotation", "no splits"), ("lb-bsp-cpu+exchange", "no splits")],
-)
-def test_policies_that_simulated_workers_do_not_carry_out_are_refused(policies: str, why: str) -> None:
-    with pytest.raises(ScenarioError, match=why):
-        list(compare(world(), [policies]))
+def test_work_that_cannot_be_cut_short_gets_no_time_budget() -> None:
+    gpus = alike(4, GpuMachine(launch_s=0.1, seconds_per_sample=0.1, memory_samples=64))
+    with pytest.raises(
+        ScenarioError, match=r"policies.batching: found 'deadline with a GPU \(w0\)', expected machines"
+    ):
+        list(compare(world(groups=gpus), ["deadline"]))
+
+
+def test_data_that_are_divided_already_are_not_divided_again() -> None:
+    sorted_labels = Numerics(problem="logistic-regression", partition="sorted")
+    with pytest.raises(
+        ScenarioError, match=r"policies.data: found 'rotation with a sorted partition', expected shared"
+    ):
+        list(compare(world(numerics=sorted_labels), ["rotation"]))
 
 
 def test_a_job_without_servers_is_refused() -> None:

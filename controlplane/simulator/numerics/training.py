@@ -4,11 +4,13 @@ A gradient is a function of the version that a worker pulled and of its samples;
 So it is computed when the first of several is needed, for all workers under way at once.
 """
 
+from copy import deepcopy
 from typing import Protocol
 
 import numpy as np
 
 from controlplane.protocol.messages import Evaluation
+from controlplane.protocol.orders import Piece
 from controlplane.protocol.spec import JobSpec
 from controlplane.simulator.numerics.data import build_problem, partition
 from controlplane.simulator.numerics.optimisers import build_optimiser
@@ -24,6 +26,7 @@ class Reporter(Protocol):
     iteration: int
     share: int
     position: int
+    pieces: list[Piece]
     number: int
 
     def say(self, message: Evaluation) -> None:
@@ -82,6 +85,20 @@ class Training:
         """When the target was first seen to be reached: virtual time and updates."""
         self._last_scored = -1
 
+    # -- checkpoints
+
+    def state(self) -> object:
+        """The parameters, what the optimiser remembers, and how far each part of the data was gone through."""
+        return self.parameters, deepcopy(self._optimiser), list(self._cursors)
+
+    def restore(self, state: object) -> None:
+        """As ``state`` gave it; whatever was under way is forgotten."""
+        assert isinstance(state, tuple)
+        self.parameters, optimiser, cursors = state
+        self._optimiser, self._cursors = deepcopy(optimiser), list(cursors)
+        self._pulled, self._planned, self._computed, self._kept = {}, {}, {}, {}
+        self._under_way, self._open, self._last_scored = set(), [], -1
+
     # -- what workers do
 
     def pulled(self, worker: Reporter, *, is_evaluator: bool) -> None:
@@ -92,7 +109,7 @@ class Training:
 
     def begin(self, worker: Reporter) -> None:
         """The worker knows its samples."""
-        self._planned[worker.rank] = self._samples(worker.rank, worker.position, worker.share)
+        self._planned[worker.rank] = self._samples(worker)
         self._under_way.add(worker.rank)
         self._computed.pop(worker.rank, None)
 
@@ -190,9 +207,13 @@ class Training:
     def _own_part(self, rank: int) -> Indices:
         return self._parts[rank] if self._parts is not None else np.arange(self.sample_count)
 
-    def _samples(self, rank: int, position: int, count: int) -> Indices:
+    def _samples(self, worker: Reporter) -> Indices:
+        rank, count = worker.rank, worker.share
+        if worker.pieces:
+            parts = [self._at_positions(piece.start, piece.stop - piece.start) for piece in worker.pieces]
+            return np.concatenate(parts)[:count]
         if self._parts is None:
-            return self._at_positions(position, count)
+            return self._at_positions(worker.position, count)
         part = self._parts[rank]
         first = self._cursors[rank] if self._settings.resumes else 0
         return part[(first + np.arange(count)) % len(part)]

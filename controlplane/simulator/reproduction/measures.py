@@ -78,6 +78,25 @@ def speed_after(between_s: tuple[float, float], before_s: tuple[float, float]) -
     return measure
 
 
+def slowness_between(from_s: float, until_s: float) -> Measure:
+    """Iterations per second in that time, the second run's over the first's: below 1 where the first is faster."""
+    faster = speed_between(from_s, until_s)
+    return lambda played: faster(played[1::-1])
+
+
+def suspended(played: Sequence[Played]) -> float | None:
+    """Time for which moves of blocks held the first run's workers up, over that of the second run's restart."""
+    spans = played[1].spans
+    if not spans:
+        return None
+    return played[0].outcome.moving_s / (max(spans) - statistics.median(spans))
+
+
+def held_up_s(played: Sequence[Played]) -> float:
+    """Time for which moves of blocks held workers up."""
+    return played[0].outcome.moving_s
+
+
 def missed_by_size(played: Sequence[Played]) -> float | None:
     """Updates missed, not normalised: the first run's (more nodes) over the second's."""
     more, less = (one.outcome.inconsistency * len(one.outcome.progress) for one in played[:2])

@@ -44,6 +44,7 @@ POLICIES: Final = {
         for name in ("memoryless", "ema", "arima", "rnn", "lstm", "narx", "regression")
     },
     "lb-bsp-linear": batching("lb-bsp-linear"),
+    "deadline": batching("deadline", predictor="ema"),
 }
 
 

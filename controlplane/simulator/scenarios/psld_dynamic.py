@@ -2,13 +2,22 @@
 
 from typing import Final
 
-from controlplane.protocol.spec import JobSpec, Stop, Workload
+from msgspec.structs import replace
+
+from controlplane.protocol.spec import Checkpointing, JobSpec, Stop, Synchronization, Workload
 from controlplane.simulator.network import GBIT, ServerChange, ServerSpec
-from controlplane.simulator.scenario import Scenario
+from controlplane.simulator.scenario import Happening, Scenario
 from controlplane.simulator.scenarios.psld import BATCH, USUAL, Model, job, placed, slowed
 
 APPEAR_S, RECOVER_S, END_S = 90.0, 360.0, 600.0
 """Fig. 18."""
+LARGE_S, LARGE_END_S = 120.0, 600.0
+"""When six of eight servers become slow (Fig. 17)."""
+SPARE: Final = 6
+"""Machines for more servers: the paper does not say how many its cluster had."""
+LOST_S: Final = 30.0
+DISK: Final = 1e9
+"""Bytes per second of a server's disk, for checkpoints; not in the paper."""
 
 
 def _transient(from_s: float, until_s: float | None) -> ServerSpec:
@@ -68,7 +77,66 @@ def _block_sizes() -> Scenario:
     )
 
 
+def _six_slow(name: str, title: str, policies: dict[str, Synchronization]) -> Scenario:
+    slow = _transient(LARGE_S, None)
+    return job(
+        name,
+        title,
+        "vgg16",
+        8,
+        dict.fromkeys(range(2, 8), slow),
+        spec=_timed(name, "vgg16", 8, LARGE_END_S),
+        policies=policies,
+        spare_servers=SPARE,
+        warm_up=0,
+    )
+
+
+SCALE_OUT: Final = {
+    "mxnet": placed("mxnet"),
+    "proportional": placed("proportional"),
+    "psld": placed("psld"),
+    "psld-no-scaling": placed("psld", scale_threshold=0.0),
+    "psld-literal": placed("psld", literal=True),
+    "psld-literal-no-scaling": placed("psld", literal=True, scale_threshold=0.0),
+    "psld-lpt": placed("psld-lpt"),
+}
+THRESHOLDS: Final = {
+    "mxnet": placed("mxnet"),
+    **{f"threshold-{part:g}": placed("psld", scale_threshold=part) for part in (0.25, 0.5, 0.75, 1.0)},
+}
+
+
+def _restarted(model: Model) -> Scenario:
+    """Two slow servers of eight; under MXNet's placement the job is begun again from its last checkpoint."""
+    name = f"psld-restart-{model}"
+    spec = JobSpec(
+        name=name,
+        workload=Workload(name=model),
+        workers=8,
+        servers=8,
+        batch_size=BATCH[model],
+        stop=Stop(iterations=40),
+        checkpoint=Checkpointing(every=1),
+    )
+    return job(
+        name,
+        f"{model} on eight servers, begun again from a checkpoint after {LOST_S:g} s",
+        model,
+        8,
+        {6: slowed(10), 7: slowed(10)},
+        spec=spec,
+        servers=replace(USUAL, disk_bytes_per_s=DISK),
+        policies={"mxnet": placed("mxnet")},
+        happenings=(Happening(kind="crash", at_s=LOST_S, index=0, role="server"),),
+        warm_up=0,
+    )
+
+
 SCENARIOS = (
+    _six_slow("psld-scale-out", "vgg16 on eight servers, six of which are slow from 120 s on", SCALE_OUT),
+    _six_slow("psld-sensitivity-threshold", "The same: psld with several thresholds for more servers", THRESHOLDS),
+    *(_restarted(model) for model in ("resnet50", "vgg16")),
     job(
         "psld-transient",
         "resnet50 on four servers, of which two are slow from 90 s to 360 s",

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import time
 from argparse import ArgumentParser
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -25,6 +25,8 @@ from controlplane.simulator.reproduction.runs import play_run
 REFUSED, INTERRUPTED = 2, 130
 LEAST_SEEDS = 8
 """For the document."""
+WORTH_A_PROCESS = 4
+"""Runs."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """One each: the runs themselves go side by side."""
 
@@ -87,19 +89,25 @@ class Command(BaseCommand):
             return played
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
         console = Console(file=cast(IO[str], self.stderr))
-        processes = min(os.cpu_count() or 1, len(keys))
-        for library in THREADS:
-            os.environ.setdefault(library, "1")
-        with (
-            Progress(*columns, TimeElapsedColumn(), console=console, disable=silent, transient=True) as bar,
-            multiprocessing.get_context("spawn").Pool(processes) as pool,
-        ):
+        with Progress(*columns, TimeElapsedColumn(), console=console, disable=silent, transient=True) as bar:
             task = bar.add_task("runs", total=len(every), completed=len(played))
-            for key, one in pool.imap_unordered(play_timed, keys, chunksize=1):
+            for key, one in _side_by_side(keys):
                 played[key] = one
                 _keep(keep, key, one)
                 bar.advance(task)
         return played
+
+
+def _side_by_side(keys: Sequence[Key]) -> Iterator[tuple[Key, Played]]:
+    """On as many processes as there are processors; a few runs are not worth one each, which takes seconds to start."""
+    processes = min(os.cpu_count() or 1, len(keys) // WORTH_A_PROCESS)
+    if processes < 2:
+        yield from map(play_timed, keys)
+        return
+    for library in THREADS:
+        os.environ.setdefault(library, "1")
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(play_timed, keys, chunksize=1)
 
 
 def play_timed(key: Key) -> tuple[Key, Played]:

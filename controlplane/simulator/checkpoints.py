@@ -1,0 +1,103 @@
+"""Checkpoints in virtual time: what servers keep, and say of it, as ``workers.server.checkpoints`` does.
+
+In lockstep every n-th version is kept; without it, what there is when the orders say that every worker stands. One
+server writes the manifest, by its orders. Files are written beside the training, as fast as the servers' disks are.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from controlplane.protocol.checkpoints import SavedBlock
+from controlplane.protocol.messages import CheckpointSaved
+from controlplane.protocol.orders import Block, ServerOrders
+from controlplane.simulator.handing import bytes_of
+from controlplane.simulator.kernel import Kernel
+from controlplane.simulator.server_lives import ServerLives
+
+MOST_KEPT: Final = 16
+"""Values of so many checkpoints are kept here: more than a job has on disk and under way."""
+
+
+class Values(Protocol):
+    """The parameters, where they are computed."""
+
+    def state(self) -> object:
+        """All that a checkpoint has."""
+
+    def restore(self, state: object) -> None:
+        """As it was."""
+
+
+class Checkpoints:
+    """Of one job: ``every`` versions, or none."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        lives: ServerLives,
+        values: Values | None,
+        *,
+        every: int | None,
+        write_s: Callable[[int, int], float],
+    ) -> None:
+        """``write_s``: how long a server takes to write so many bytes."""
+        self._kernel, self._lives, self._values, self._every, self._write_s = kernel, lives, values, every, write_s
+        self._start = values.state() if values is not None else None
+        self._kept: dict[int, object] = {}
+        self._blocks: dict[int, list[Block]] = {}
+        self._saved_at: dict[str, int] = {}
+        self._manifests: set[tuple[str, int]] = set()
+
+    def reach(self, version: int) -> None:
+        """The values have that version now, by everybody's updates."""
+        if self._every is not None and version % self._every == 0:
+            self._keep(version)
+            for index in sorted(self._blocks):
+                self._save(index, version)
+
+    def hear(self, index: int, orders: ServerOrders) -> None:
+        """Orders for one server."""
+        self._blocks[index] = orders.blocks
+        if self._every is None:
+            return
+        instance = self._lives.instance(index)
+        if orders.save_at is not None and orders.save_at > self._saved_at.get(instance, -1):
+            self._saved_at[instance] = orders.save_at
+            if orders.save_at not in self._kept:
+                self._keep(orders.save_at)
+            self._save(index, orders.save_at)
+        if orders.whole is not None and (instance, orders.whole.iteration) not in self._manifests:
+            self._manifests.add((instance, orders.whole.iteration))
+            self._say(index, orders.whole.iteration, [], is_whole=True)
+
+    def go_back(self, iteration: int) -> None:
+        """The values of that checkpoint; of the beginning, for 0."""
+        self._blocks = {}
+        if self._values is not None:
+            self._values.restore(self._kept[iteration] if iteration else self._start)
+
+    def _keep(self, iteration: int) -> None:
+        self._kept[iteration] = self._values.state() if self._values is not None else None
+        for old in sorted(self._kept)[:-MOST_KEPT]:
+            del self._kept[old]
+
+    def _save(self, index: int, iteration: int) -> None:
+        blocks = self._blocks[index]
+        if blocks:
+            pieces = [
+                SavedBlock(start=each.start, stop=each.stop, steps=iteration, bytes=bytes_of(each), checksum=0)
+                for each in blocks
+            ]
+            self._say(index, iteration, pieces, is_whole=False)
+
+    def _say(self, index: int, iteration: int, pieces: list[SavedBlock], *, is_whole: bool) -> None:
+        took_s = self._write_s(index, sum(piece.bytes for piece in pieces))
+        saved = (index, self._lives.instance(index), iteration, pieces, is_whole)
+        self._kernel.after(took_s, self._written, *saved)
+
+    def _written(self, index: int, instance: str, iteration: int, pieces: list[SavedBlock], is_whole: bool) -> None:
+        self._lives.say(
+            index,
+            instance,
+            lambda number: CheckpointSaved(number=number, iteration=iteration, pieces=pieces, is_whole=is_whole),
+        )

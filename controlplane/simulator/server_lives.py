@@ -1,0 +1,92 @@
+"""Server processes in virtual time: they start, say what they have to, end when told or by accident, and start again.
+
+What they hold together is in ``servers``; here is only who lives, under which name, and what each has said.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from controlplane.core.commands import StartProcess, StopProcess
+from controlplane.core.events import Event, ProcessDied, ServerHeard, ServerSaid
+from controlplane.protocol.messages import ServerHello
+from controlplane.simulator.kernel import Kernel
+
+NOTICE_S: Final = 0.05
+"""How soon an agent sees that a process of its machine has ended."""
+RESTART_S: Final = 2.0
+"""What a process takes from its start to its hello, most of it imports."""
+FIRST_PORT: Final = 7000
+
+
+class ServerLives:
+    """The servers of one job. ``tell`` sends an event to the log."""
+
+    def __init__(
+        self, kernel: Kernel, tell: Callable[[Event], None], tensor_sizes: tuple[int, ...], *, initial: int
+    ) -> None:
+        """``initial`` servers are there from the beginning, and say hello at once."""
+        self._kernel, self._tell, self._tensor_sizes, self._initial = kernel, tell, tensor_sizes, initial
+        self._instances: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._silent_s: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Those that are there from the beginning say hello."""
+        for index in range(self._initial):
+            self._hello(index, self._instances[index])
+
+    def start(self, command: StartProcess, after_s: float = RESTART_S) -> None:
+        """A life begins; but for the first ones, its hello comes ``after_s`` later."""
+        is_first = command.index < self._initial and command.index not in self._instances
+        self._instances[command.index] = command.instance
+        if not is_first:
+            self._kernel.after(after_s, self._hello, command.index, command.instance)
+
+    def stop(self, command: StopProcess) -> None:
+        """A server ends as it was told."""
+        self._end(command.index, command.instance, status=0)
+
+    def die(self, index: int, kind: str) -> None:
+        """A server crashes, is ended in order (leave), or falls silent with its machine (vanish)."""
+        instance = self._instances[index]
+        if kind == "vanish":
+            self._silent_s[instance] = self._kernel.now
+        else:
+            self._end(index, instance, status=0 if kind == "leave" else -9)
+
+    def say(self, index: int, instance: str, message: Callable[[int], ServerSaid]) -> None:
+        """Send a message with the server's next number, if that life is not over."""
+        if self._instances.get(index) == instance and instance not in self._silent_s:
+            number = self._numbers[instance] = self._numbers.get(instance, 0) + 1
+            self._tell(ServerHeard(index=index, instance=instance, message=message(number)))
+
+    def instance(self, index: int) -> str:
+        """The latest life of a server."""
+        return self._instances[index]
+
+    def signs_of_life(self, begin_ms: int) -> dict[str, int]:
+        """As ``TimePassed`` carries them, where virtual time 0 is ``begin_ms``."""
+        return {
+            f"server:{index}:{instance}": begin_ms + int(self._silent_s.get(instance, self._kernel.now) * 1000)
+            for index, instance in self._instances.items()
+        }
+
+    def _end(self, index: int, instance: str, *, status: int) -> None:
+        if self._instances.get(index) == instance and instance not in self._silent_s:
+            self._silent_s[instance] = self._kernel.now
+            died = ProcessDied(role="server", index=index, instance=instance, status=status)
+            self._kernel.after(NOTICE_S, self._noticed, index, died)
+
+    def _noticed(self, index: int, died: ProcessDied) -> None:
+        """Nobody asks after a life that another one has followed already."""
+        if self._instances[index] == died.instance:
+            self._tell(died)
+
+    def _hello(self, index: int, instance: str) -> None:
+        self.say(
+            index,
+            instance,
+            lambda number: ServerHello(
+                number=number, host="127.0.0.1", port=FIRST_PORT + index, tensor_sizes=list(self._tensor_sizes)
+            ),
+        )

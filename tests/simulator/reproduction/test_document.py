@@ -1,0 +1,59 @@
+"""The document that comes of it, and the command that writes it."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from controlplane.simulator.reproduction.claims import Finding, Played, Run, find, runs_of
+from controlplane.simulator.reproduction.document import CHOSEN, RULE, document
+from controlplane.simulator.reproduction.papers import PAPERS
+from tests.simulator.reproduction.support import claim_of, played
+
+
+def test_the_document_has_figure_spread_verdict_and_note_of_every_headline() -> None:
+    claims = [claim_of("psp", "ASP makes 200"), claim_of("psp", "pBSP makes about 85")]
+    findings: list[Finding] = [find(claim, 2, played) for claim in claims]
+    runs: dict[tuple[Run, int], Played] = {
+        (run, seed): played(run, seed) for run in runs_of(claims) for seed in range(2)
+    }
+    text = document({"psp": ("PSP", findings)}, seeds=2, played=runs)
+    assert "| 1 | Fig. 10a | ASP makes 200 updates of each worker, BSP 80 | 2.50 |" in text
+    assert "**reproduced**" in text
+    assert "pbsp-held" in text
+    assert "- 1-2: 2 s for an iteration of a usual worker" in text
+    assert "| `psp-32` | Progress of 32 workers in 400 s | " in text
+
+
+def test_the_stored_document_says_of_itself_what_a_new_one_would() -> None:
+    stored = (Path(__file__).parents[3] / "docs" / "reproduction.md").read_text()
+    assert RULE in stored
+    assert CHOSEN in stored
+
+
+def test_a_paper_that_is_none_is_refused() -> None:
+    with pytest.raises(CommandError, match="paper: found 'hogwild', expected one of lb-bsp, psld, a-bsp, psp, or all"):
+        call_command("reproduce", "hogwild", stdout=io.StringIO(), stderr=io.StringIO())
+
+
+def test_runs_that_are_kept_are_not_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = claim_of("psp", "ASP makes 200 updates")
+    monkeypatch.setitem(PAPERS, "psp", ("PSP", (claim,)))
+    kept = tmp_path / "runs"
+
+    def reproduce() -> dict[str, list[dict[str, object]]]:
+        out = io.StringIO()
+        call_command(
+            "reproduce", "psp", "--seeds", "1", "--keep", str(kept), "--json", stdout=out, stderr=io.StringIO()
+        )
+        found: dict[str, list[dict[str, object]]] = json.loads(out.getvalue())
+        return found
+
+    first = reproduce()
+    lines = kept.read_bytes()
+    assert len(lines.splitlines()) == 2
+    assert reproduce() == first
+    assert kept.read_bytes() == lines

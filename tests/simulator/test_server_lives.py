@@ -1,0 +1,113 @@
+"""Servers that crash, are started again, and are asked for while the job runs."""
+
+import pytest
+
+from controlplane.core.commands import KeepCheckpoint, RollBack
+from controlplane.core.events import WorkerHeard
+from controlplane.protocol.messages import IterationReport
+from controlplane.protocol.spec import Checkpointing, Choice, Elastic, Stop, Synchronization
+from controlplane.simulator.control import Recording
+from controlplane.simulator.errors import ScenarioError
+from controlplane.simulator.network import ServerSpec
+from controlplane.simulator.numerics.settings import Numerics
+from controlplane.simulator.outcome import Outcome
+from controlplane.simulator.running import play, simulate
+from controlplane.simulator.scenario import Happening, Scenario
+from tests.simulator.worlds import alike, machines, spec, world
+
+CRASH = (Happening(kind="crash", at_s=2.0, index=0, role="server"),)
+MEBI = 2**20
+
+
+def rollbacks(scenario: Scenario, policy: str) -> tuple[Outcome, list[int], list[int]]:
+    recording = Recording(keep=True)
+    outcome = simulate(scenario, policy, recording=recording)
+    back = [command.to_iteration for command in recording.commands if isinstance(command, RollBack)]
+    kept = [command.iteration for command in recording.commands if isinstance(command, KeepCheckpoint)]
+    return outcome, back, kept
+
+
+@pytest.mark.parametrize("policy", ["bsp", "lb-bsp", "aggressive"])
+def test_iterations_since_the_checkpoint_are_done_again_on_the_same_samples(policy: str) -> None:
+    job = spec(stop=Stop(iterations=40), checkpoint=Checkpointing(every=5))
+    calm = world(spec=job, numerics=Numerics(problem="logistic-regression"))
+    told, back, kept = rollbacks(world(spec=job, numerics=calm.numerics, happenings=CRASH), policy)
+    undisturbed = simulate(calm, policy)
+    assert told.state == "succeeded"
+    assert back == [max(iteration for iteration in kept if iteration <= back[0])]
+    assert told.loss == pytest.approx(undisturbed.loss, rel=1e-9)
+    assert told.seconds > undisturbed.seconds + 2.5, "processes take 2 s to start, after half a second's pause"
+
+
+@pytest.mark.parametrize("policy", ["asp", "ssp", "pssp"])
+def test_without_lockstep_too_a_job_begins_anew_where_it_may(policy: str) -> None:
+    job = spec(stop=Stop(iterations=40), elastic=Elastic(from_scratch=True))
+    outcome, back, _ = rollbacks(world(spec=job, happenings=CRASH), policy)
+    assert (outcome.state, back) == ("succeeded", [0])
+
+
+def test_without_lockstep_everybody_stands_for_a_checkpoint_and_goes_back_to_it() -> None:
+    job = spec(stop=Stop(iterations=60), checkpoint=Checkpointing(every=6))
+    outcome, back, kept = rollbacks(world(spec=job, happenings=CRASH), "ssp")
+    assert outcome.state == "succeeded"
+    assert len(back) == 1
+    assert back[0] in kept
+
+
+def test_a_slow_disk_makes_the_way_back_longer() -> None:
+    def seconds(disk: float | None) -> float:
+        job = spec(stop=Stop(iterations=40), checkpoint=Checkpointing(every=2))
+        server = ServerSpec(disk_bytes_per_s=disk)
+        scenario = world(spec=job, servers=server, tensor_sizes=(MEBI, 3 * MEBI), happenings=CRASH)
+        return simulate(scenario, "bsp").seconds
+
+    assert seconds(16 * MEBI) > seconds(None) + 0.45, "half a second to read what each server had written"
+
+
+def test_a_server_on_a_machine_that_is_lost_waits_for_one_that_nobody_looks_for() -> None:
+    vanish = (Happening(kind="vanish", at_s=1.0, index=0, role="server"),)
+    with pytest.raises(ScenarioError, match=r"happenings\[0\]: found 'a server that vanishes.*expected crash or leave"):
+        simulate(world(happenings=vanish), "bsp")
+
+
+def slow_servers(spare: int) -> Scenario:
+    """Two servers of three have a tenth of the bandwidth."""
+    placed = Synchronization(placement=Choice(name="psld", parameters={"every": 3, "block_bytes": MEBI}))
+    usual, slow = ServerSpec(bytes_per_s=40.0 * MEBI), ServerSpec(bytes_per_s=4.0 * MEBI)
+    return world(
+        spec=spec(workers=2, servers=3, stop=Stop(iterations=60)),
+        groups=machines(1000, 1000),
+        policies={"psld": placed},
+        baseline="psld",
+        servers=usual,
+        odd_servers={1: slow, 2: slow},
+        spare_servers=spare,
+        tensor_sizes=(4 * MEBI, 2 * MEBI),
+    )
+
+
+def test_a_server_that_is_asked_for_starts_and_takes_blocks() -> None:
+    cluster = play(slow_servers(spare=1), "psld")
+    assert cluster.sizes.get(3, 0) > 0
+    assert sum(cluster.sizes.values()) == 24 * MEBI
+    alone = play(slow_servers(spare=0), "psld")
+    assert alone.sizes.keys() <= {0, 1, 2}
+    assert cluster.now < alone.now
+
+
+def test_servers_with_little_are_probed_and_the_probes_are_told_apart() -> None:
+    recording = Recording(keep=True)
+    simulate(slow_servers(spare=0), "psld", recording=recording)
+    said = [entry.event.message for entry in recording.entries if isinstance(entry.event, WorkerHeard)]
+    exchanges = [each for message in said if isinstance(message, IterationReport) for each in message.exchanges]
+    probes = [each for each in exchanges if each.is_probe]
+    assert {each.server for each in probes} <= {1, 2}
+    assert probes
+    assert max(each.bytes for each in probes) <= 256 * 1024
+    # There and back, over a server of 4 MiB/s that may be busy with others.
+    assert min(each.push_s / each.bytes for each in probes) >= 2 / (4.0 * MEBI) * 0.999
+
+
+def test_machines_alike_have_nothing_to_ask_for() -> None:
+    scenario = world(groups=alike(4, machines(100)[0].machine), spare_servers=2)
+    assert play(scenario, "psld").lives.signs_of_life(0).keys() == {"server:0:s0.0.1", "server:1:s1.0.1"}
