@@ -24,6 +24,7 @@ from controlplane.simulator.machines import build_machine
 from controlplane.simulator.network import Network
 from controlplane.simulator.numerics.training import Training
 from controlplane.simulator.reassignment import Helpers, Reassignment
+from controlplane.simulator.refilling import Refills
 from controlplane.simulator.scenario import Happening, Scenario
 from controlplane.simulator.server_lives import NOTICE_S, RESTART_S, ServerLives
 from controlplane.simulator.servers import Servers
@@ -87,6 +88,9 @@ class Cluster:
         )
         self.servers = Servers(self.kernel, self.mathematics, self._reach)
         wavering = Disturbances(scenario.wavering, workers=len(groups), seed=seed)
+        self.refills = Refills(
+            self.kernel, self.network, self.lives, self.servers, self.mathematics, elements=self.parameter_count
+        )
         self.workers = [
             SimulatedWorker(
                 rank,
@@ -125,7 +129,8 @@ class Cluster:
     def start_process(self, command: StartProcess) -> None:
         """A machine runs a process, unless that machine is gone."""
         if command.role == "server":
-            read_s = self._server_specs[command.index].disk_s(self.sizes.get(command.index, 0))
+            reads = self.sizes.get(command.index, 0) if self.refills.is_whole else 0
+            read_s = self._server_specs[command.index].disk_s(reads)
             self.lives.start(command, RESTART_S + read_s)
             return
         worker, group = self.workers[command.index], self._groups[command.index]
@@ -153,6 +158,7 @@ class Cluster:
     def roll_back(self, command: RollBack) -> None:
         """All servers begin anew from what they have on disk; new workers will say hello."""
         self.servers.go_back(command.to_iteration)
+        self.refills.go_back()
         self.moves.go_back()
         self.checkpoints.go_back(command.to_iteration)
 
@@ -168,6 +174,7 @@ class Cluster:
         """A server gets its orders."""
         self.checkpoints.hear(index, orders)
         self.servers.hear(orders)
+        self.refills.hear(index, orders)
         self.moves.hear(index, orders, self.servers.version)
 
     def hear_placement(self, command: IssuePlacement) -> None:
@@ -175,6 +182,7 @@ class Cluster:
         if command.version <= self._placement:
             return
         self._placement = command.version
+        self.refills.place(command.blocks)
         self.sizes = {}
         for block in command.blocks:
             self.sizes[block.server] = self.sizes.get(block.server, 0) + bytes_of(block)
@@ -213,6 +221,7 @@ class Cluster:
     def _happen(self, happening: Happening) -> None:
         index = happening.index
         if happening.role == "server":
+            self.refills.lose(index)
             self.lives.die(index, happening.kind)
             return
         self._gone |= {index} if happening.kind == "leave" else set()

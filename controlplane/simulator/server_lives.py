@@ -64,6 +64,10 @@ class ServerLives:
         """The latest life of a server."""
         return self._instances[index]
 
+    def is_over(self, index: int) -> bool:
+        """Whether that life has ended, or is silent for good."""
+        return self._instances[index] in self._silent_s
+
     def signs_of_life(self, begin_ms: int) -> dict[str, int]:
         """As ``TimePassed`` carries them, where virtual time 0 is ``begin_ms``."""
         return {

@@ -64,6 +64,8 @@ class Servers:
         self._latest_arrival = 0
         self._needed = 0
         """So many contributions at least close an iteration."""
+        self._frozen = False
+        """Whether some blocks are on no server: no version comes to be, and none is sent."""
 
     def hear(self, orders: ServerOrders) -> None:
         """Newer orders replace older ones whole."""
@@ -89,10 +91,28 @@ class Servers:
         self.orders, self.version = None, iteration
         self.contributed, self._held, self._members = {}, {}, {}
         self._latest_arrival = self._needed = 0
+        self._frozen = False
+
+    def freeze(self) -> None:
+        """A server is lost: until ``thaw``, no version comes to be and none is sent."""
+        self._frozen = True
+
+    def thaw(self) -> None:
+        """Every block is on a server again."""
+        self._frozen = False
+        self._close()
+        self._let_go()
+
+    def contributors(self, *, beyond: int | None) -> list[int]:
+        """In lockstep, whose updates are lacking where there is no more than version ``beyond``; None: the newest."""
+        if self.is_free(self.version):
+            return []
+        is_older = beyond is not None and beyond < self.version
+        return sorted(self.contributed.get(self.version, {}).keys() | (self._members.keys() if is_older else set()))
 
     def pull(self, puller: Puller, iteration: int) -> None:
         """Tell ``puller`` as soon as the version that ``iteration`` begins from is there."""
-        if self.version >= iteration or self.is_free(iteration):
+        if not self._frozen and (self.version >= iteration or self.is_free(iteration)):
             puller.version_is_there()
         else:
             self._held.setdefault(iteration, []).append((puller, puller.attempt))
@@ -138,7 +158,7 @@ class Servers:
             self._mathematics.keep(rank, iteration, samples)
 
     def _close(self) -> None:
-        while not self.is_free(self.version) and self._is_complete():
+        while not self._frozen and not self.is_free(self.version) and self._is_complete():
             self.applied += len(self.contributed.pop(self.version, ()))
             if self._mathematics is not None:
                 self._mathematics.close()
@@ -164,7 +184,7 @@ class Servers:
 
     def _let_go(self) -> None:
         """Orders may have made versions that are held back unnecessary, or present."""
-        for iteration in sorted(self._held):
+        for iteration in sorted(self._held) if not self._frozen else ():
             if self.version >= iteration or self.is_free(iteration):
                 self._tell(self._held.pop(iteration))
 

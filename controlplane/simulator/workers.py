@@ -4,12 +4,16 @@ Boundary -> pull (held until the version is there) -> share (awaited for a while
 charged to the parts of an iteration by the live loop's definition.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from controlplane.core.events import WorkerHeard, WorkerSaid
 from controlplane.protocol.messages import (
     Computed,
+    Copies,
+    CopiesHeld,
     Exchanged,
     Held,
     IterationReport,
@@ -43,6 +47,14 @@ class Phase(IntEnum):
     DEAD = 8
 
 
+class Copy(NamedTuple):
+    """The parameters that a worker pulled last."""
+
+    version: int
+    steps: int
+    """Updates that they had taken in."""
+
+
 class SimulatedWorker:
     """One rank. Virtual time and everybody else are in ``cluster``."""
 
@@ -50,8 +62,11 @@ class SimulatedWorker:
         "_cluster",
         "_compute_from_s",
         "_compute_to_s",
+        "_copied",
         "_generation",
+        "_given",
         "_helps",
+        "_losses",
         "_moving_s",
         "_probed",
         "_probes",
@@ -59,6 +74,7 @@ class SimulatedWorker:
         "_pulled_updates",
         "_push_took",
         "_ready_s",
+        "_refill",
         "_released_s",
         "_said_held",
         "_schedule",
@@ -110,6 +126,13 @@ class SimulatedWorker:
         self._probes: list[Exchanged] = []
         self._said_held = -1
         self._helps = False
+        self._copied: Copy | None = None
+        self._refill = 0
+        """The last one that it was asked in for its copies."""
+        self._given: set[int] = set()
+        """The blocks that it gave in it."""
+        self._losses = 0
+        """So many servers had been lost when its exchange began."""
         self._pulled_updates = 0
         self._moving_s = 0.0
         self._sizes: dict[int, int] = {}
@@ -146,6 +169,8 @@ class SimulatedWorker:
             return
         self.orders = orders
         self._schedule.hear(orders)
+        if orders.refill:
+            self._help_to_refill(orders)
         if orders.skip_to > self.iteration and self.phase is not Phase.FINISHED:
             self.attempt += 1
             self.iteration, self.phase = orders.skip_to, Phase.BOUNDARY
@@ -165,6 +190,7 @@ class SimulatedWorker:
         self.attempt += 1
         self._schedule.forget()
         self._said_held, self._probed, self._probes = -1, 0, []
+        self._copied, self._refill = None, 0
 
     def die(self, *, silent: bool) -> None:
         """Stop acting; ``silent``: nobody says so."""
@@ -203,6 +229,7 @@ class SimulatedWorker:
         self._version_s = cluster.now
         self._pulled_updates = cluster.servers.applied
         self.attempt += 1
+        self._losses = cluster.refills.losses
         if cluster.network.is_shared:
             sizes = self._sizes = cluster.sizes
             self._pull_took = cluster.network.transfer(self.rank, sizes, self.iteration, 1, self._pulled, self.attempt)
@@ -210,12 +237,13 @@ class SimulatedWorker:
             self._have(cluster.now + cluster.network.direct_s(self.rank, cluster.bytes, self.iteration))
 
     def _pulled(self, attempt: int) -> None:
-        if attempt == self.attempt and self.is_alive:
+        if attempt == self.attempt and self.is_alive and self._is_whole(self._pulled, 1):
             self._have(self._cluster.now)
 
     def _have(self, at_s: float) -> None:
         """The parameters are here at ``at_s``, which may be soon."""
         self._ready_s = at_s
+        self._copied = Copy(self.iteration, self._pulled_updates)
         orders = self.orders
         assert orders is not None
         if self._cluster.mathematics is not None:
@@ -252,6 +280,7 @@ class SimulatedWorker:
         self.attempt += 1
         self.share = task.most if task.budget_s is None else self._within(task.budget_s, task.most, from_s)
         self._compute_from_s = from_s
+        self._losses = cluster.refills.losses
         self._compute_to_s = end_s = self.machine.finish_s(self.share, from_s, k)
         if cluster.mathematics is not None:
             cluster.mathematics.begin(self)
@@ -355,6 +384,7 @@ class SimulatedWorker:
 
     def _push(self) -> None:
         cluster = self._cluster
+        self._losses = cluster.refills.losses
         if cluster.network.is_shared:
             sizes = self._sizes = cluster.sizes
             self._push_took = cluster.network.transfer(self.rank, sizes, self.iteration, 0, self._pushed, self.attempt)
@@ -364,7 +394,7 @@ class SimulatedWorker:
             )
 
     def _pushed(self, attempt: int) -> None:
-        if attempt == self.attempt and self.is_alive:
+        if attempt == self.attempt and self.is_alive and self._is_whole(self._pushed, 0):
             self.attempt += 1
             self._push_again()
 
@@ -422,6 +452,36 @@ class SimulatedWorker:
         )
         # Orders are carried out when they arrive, never in the middle of this: the boundary is still its own.
         self._go_on()
+
+    # -- servers that are lost
+
+    def _help_to_refill(self, orders: Orders) -> None:
+        """Say which copies there are of lost blocks, and give those that are asked for, whatever else is under way."""
+        copied, number = self._copied, orders.refill
+        if number > self._refill:
+            self._refill, self._given = number, set()
+            copies = [Copies(version=copied.version, steps=copied.steps, blocks=orders.lost)] if copied else []
+            self.say(CopiesHeld(number=self.number + 1, refill=number, copies=copies))
+        elif copied is not None and (due := sorted(set(orders.fills) - self._given)):
+            self._given.update(due)
+            self._cluster.refills.give(self.rank, due, copied.version, partial(self._is_in_life, self.instance))
+
+    def _is_in_life(self, instance: str) -> bool:
+        return self.is_alive and self.instance == instance
+
+    def _is_whole(self, then: Callable[[int], None], direction: int) -> bool:
+        """Whether no server was lost during the exchange; where one was, it is made again with that one alone."""
+        refills = self._cluster.refills
+        if refills.is_whole and refills.losses == self._losses:
+            return True
+        refills.wait(self._exchange_again, self.attempt, then, direction)
+        return False
+
+    def _exchange_again(self, attempt: int, then: Callable[[int], None], direction: int) -> None:
+        if attempt == self.attempt and self.is_alive:
+            cluster = self._cluster
+            self._losses = cluster.refills.losses
+            cluster.network.transfer(self.rank, cluster.refills.sizes(), self.iteration, direction, then, attempt)
 
     # -- exchanges with servers
 

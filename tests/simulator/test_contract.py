@@ -45,7 +45,11 @@ def test_a_simulated_log_is_answered_alike_by_the_live_driver(policy: str) -> No
     scenario = world(
         wavering=Wavering(noise=0.2, spikes=0.05),
         control=ControlPlane(latency_s=0.003, decision_s=0.0002),
-        happenings=(Happening(kind="crash", at_s=2.0, index=2), Happening(kind="vanish", at_s=4.0, index=1)),
+        happenings=(
+            Happening(kind="crash", at_s=2.0, index=2),
+            Happening(kind="crash", at_s=3.0, index=1, role="server"),
+            Happening(kind="vanish", at_s=4.0, index=1),
+        ),
     )
     Cluster(scenario, chosen(scenario, policy), seed=5, recording=recording).run()
     assert len(recording.entries) > 100

@@ -1,15 +1,21 @@
 """Servers that crash, are started again, and are asked for while the job runs."""
 
-import pytest
+from typing import Any
 
-from controlplane.core.commands import KeepCheckpoint, RollBack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controlplane.core.commands import KeepCheckpoint, RefillBlocks, RollBack
 from controlplane.core.events import WorkerHeard
 from controlplane.protocol.messages import IterationReport
-from controlplane.protocol.spec import Checkpointing, Choice, Elastic, Stop, Synchronization
+from controlplane.protocol.spec import Checkpointing, Choice, Optimizer, Stop, Synchronization
+from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import Recording
 from controlplane.simulator.errors import ScenarioError
 from controlplane.simulator.network import ServerSpec
 from controlplane.simulator.numerics.settings import Numerics
+from controlplane.simulator.numerics.settings import Optimizer as Memory
 from controlplane.simulator.outcome import Outcome
 from controlplane.simulator.running import play, simulate
 from controlplane.simulator.scenario import Happening, Scenario
@@ -17,6 +23,8 @@ from tests.simulator.worlds import alike, machines, spec, world
 
 CRASH = (Happening(kind="crash", at_s=2.0, index=0, role="server"),)
 MEBI = 2**20
+MOMENTUM = Optimizer(name="sgd", momentum=0.9)
+"""Servers remember more than workers pull: a checkpoint is worth more than a copy."""
 
 
 def rollbacks(scenario: Scenario, policy: str) -> tuple[Outcome, list[int], list[int]]:
@@ -27,23 +35,79 @@ def rollbacks(scenario: Scenario, policy: str) -> tuple[Outcome, list[int], list
     return outcome, back, kept
 
 
+def lost_and_calm(policy: str, **changes: Any) -> tuple[Cluster, list[RefillBlocks], Cluster]:
+    """A run whose server 0 crashes, what it was filled with, and the same run undisturbed."""
+    recording = Recording(keep=True)
+    mathematics = Numerics(problem="logistic-regression")
+    told = play(world(numerics=mathematics, happenings=CRASH, **changes), policy, recording=recording)
+    refills = [command for command in recording.commands if isinstance(command, RefillBlocks)]
+    assert not any(isinstance(command, RollBack) for command in recording.commands)
+    return told, refills, play(world(numerics=mathematics, **changes), policy)
+
+
+@pytest.mark.parametrize("policy", ["bsp", "lb-bsp"])
+def test_a_lost_server_is_filled_with_a_workers_copy_and_nothing_is_done_again(policy: str) -> None:
+    told, (refill,), calm = lost_and_calm(policy)
+    assert (told.driver.state, refill.servers) == ("succeeded", [0])
+    assert refill.took_s == pytest.approx(2.5, abs=0.1), "half a second's pause, and 2 s to start"
+    assert told.servers.updates == calm.servers.updates
+    assert told.now > calm.now + 2.0, "what was computed meanwhile is not lost"
+    assert told.mathematics is not None
+    assert calm.mathematics is not None
+    assert told.mathematics.problem.score(told.mathematics.parameters) == pytest.approx(
+        calm.mathematics.problem.score(calm.mathematics.parameters), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("policy", ["asp", "ssp", "pssp"])
+def test_without_lockstep_the_lost_blocks_alone_go_back_to_what_a_worker_had(policy: str) -> None:
+    told, (refill,), _ = lost_and_calm(policy)
+    assert told.driver.state == "succeeded"
+    assert refill.reason.endswith("updates that no worker had pulled are lost")
+    assert told.now - told.began_s > 2.5
+
+
+def test_a_server_that_is_lost_while_it_is_filled_is_filled_anew() -> None:
+    again = (*CRASH, Happening(kind="crash", at_s=4.0, index=0, role="server"))
+    scenario = world(happenings=again)
+    recording = Recording(keep=True)
+    cluster = play(scenario, "bsp", recording=recording)
+    assert cluster.driver.state == "succeeded"
+    assert len([command for command in recording.commands if isinstance(command, RefillBlocks)]) == 1
+    assert cluster.servers.version == 40
+
+
+@given(
+    at_s=st.floats(0.0, 8.0),
+    policy=st.sampled_from(["bsp", "lb-bsp", "asp", "ssp", "aggressive"]),
+    bandwidth=st.sampled_from([None, 2e5]),
+    servers=st.sampled_from([(0,), (1, 0)]),
+)
+@settings(max_examples=20, deadline=None)
+def test_whenever_servers_crash_the_job_comes_to_its_end(
+    at_s: float, policy: str, bandwidth: float | None, servers: tuple[int, ...]
+) -> None:
+    crashes = tuple(
+        Happening(kind="crash", at_s=at_s + 0.1 * n, index=index, role="server") for n, index in enumerate(servers)
+    )
+    scenario = world(happenings=crashes, servers=ServerSpec(bytes_per_s=bandwidth))
+    cluster = play(scenario, policy)
+    assert cluster.driver.state == "succeeded", cluster.driver.why
+    assert cluster.servers.updates == 160
+    assert cluster.refills.is_whole
+
+
 @pytest.mark.parametrize("policy", ["bsp", "lb-bsp", "aggressive"])
 def test_iterations_since_the_checkpoint_are_done_again_on_the_same_samples(policy: str) -> None:
-    job = spec(stop=Stop(iterations=40), checkpoint=Checkpointing(every=5))
-    calm = world(spec=job, numerics=Numerics(problem="logistic-regression"))
+    job = spec(stop=Stop(iterations=40), checkpoint=Checkpointing(every=5), optimizer=MOMENTUM)
+    numerics = Numerics(problem="logistic-regression", optimizer=Memory(momentum=0.9))
+    calm = world(spec=job, numerics=numerics)
     told, back, kept = rollbacks(world(spec=job, numerics=calm.numerics, happenings=CRASH), policy)
     undisturbed = simulate(calm, policy)
     assert told.state == "succeeded"
     assert back == [max(iteration for iteration in kept if iteration <= back[0])]
     assert told.loss == pytest.approx(undisturbed.loss, rel=1e-9)
     assert told.seconds > undisturbed.seconds + 2.5, "processes take 2 s to start, after half a second's pause"
-
-
-@pytest.mark.parametrize("policy", ["asp", "ssp", "pssp"])
-def test_without_lockstep_too_a_job_begins_anew_where_it_may(policy: str) -> None:
-    job = spec(stop=Stop(iterations=40), elastic=Elastic(from_scratch=True))
-    outcome, back, _ = rollbacks(world(spec=job, happenings=CRASH), policy)
-    assert (outcome.state, back) == ("succeeded", [0])
 
 
 def test_without_lockstep_everybody_stands_for_a_checkpoint_and_goes_back_to_it() -> None:
@@ -56,7 +120,7 @@ def test_without_lockstep_everybody_stands_for_a_checkpoint_and_goes_back_to_it(
 
 def test_a_slow_disk_makes_the_way_back_longer() -> None:
     def seconds(disk: float | None) -> float:
-        job = spec(stop=Stop(iterations=40), checkpoint=Checkpointing(every=2))
+        job = spec(stop=Stop(iterations=40), checkpoint=Checkpointing(every=2), optimizer=MOMENTUM)
         server = ServerSpec(disk_bytes_per_s=disk)
         scenario = world(spec=job, servers=server, tensor_sizes=(MEBI, 3 * MEBI), happenings=CRASH)
         return simulate(scenario, "bsp").seconds

@@ -18,6 +18,9 @@ class Optimiser(Protocol):
     def mover(self, scale: float) -> Callable[[Array], Array]:
         """What turns a mean gradient into a step, ``scale`` times as long."""
 
+    def forget(self, part: slice) -> None:
+        """What is remembered of those parameters is lost."""
+
 
 class Sgd:
     """Steepest descent, with momentum if there is to be any."""
@@ -37,6 +40,12 @@ class Sgd:
             return step
 
         return move
+
+    def forget(self, part: slice) -> None:
+        """They stand still."""
+        velocity = self._velocity.copy()
+        velocity[part] = 0.0
+        self._velocity = velocity
 
 
 class Adam:
@@ -60,6 +69,11 @@ class Adam:
             return step
 
         return move
+
+    def forget(self, part: slice) -> None:
+        """Both moments; the count of steps is that of all parameters, and goes on."""
+        self._first, self._second = self._first.copy(), self._second.copy()
+        self._first[part] = self._second[part] = 0.0
 
 
 def build_optimiser(settings: Optimizer, size: int) -> Optimiser:

@@ -99,6 +99,23 @@ class Training:
         self._pulled, self._planned, self._computed, self._kept = {}, {}, {}, {}
         self._under_way, self._open, self._last_scored = set(), [], -1
 
+    def refill(self, rank: int, first: float, last: float, *, reverts: bool) -> None:
+        """From ``first`` to ``last`` of all, the parameters are on a new server that remembers nothing of them.
+
+        With ``reverts`` they are as that worker pulled them last, and updates that were kept for them are gone.
+        """
+        part = slice(round(first * self.problem.size), round(last * self.problem.size))
+        self._optimiser.forget(part)
+        if not reverts:
+            return
+        self.parameters = self.parameters.copy()
+        self.parameters[part] = self._pulled[rank][part]
+        for updates in self._kept.values():
+            for at, (iteration, samples, total) in enumerate(updates):
+                left = total.copy()
+                left[part] = 0.0
+                updates[at] = iteration, samples, left
+
     # -- what workers do
 
     def pulled(self, worker: Reporter, *, is_evaluator: bool) -> None:

@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controlplane.protocol.spec import Checkpointing, JobSpec, Stop, Synchronization, Workload
+from controlplane.protocol.spec import Checkpointing, JobSpec, Optimizer, Stop, Synchronization, Workload
 from controlplane.simulator.network import GBIT, ServerChange, ServerSpec
 from controlplane.simulator.scenario import Happening, Scenario
 from controlplane.simulator.scenarios.psld import BATCH, USUAL, Model, job, placed, slowed
@@ -118,6 +118,7 @@ def _restarted(model: Model) -> Scenario:
         batch_size=BATCH[model],
         stop=Stop(iterations=40),
         checkpoint=Checkpointing(every=1),
+        optimizer=Optimizer(momentum=0.9),  # which workers have no copy of: all go back to the checkpoint
     )
     return job(
         name,

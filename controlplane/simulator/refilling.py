@@ -1,0 +1,160 @@
+"""Lost servers in virtual time, whose blocks begin again with workers' copies, as ``workers.trainer.refilling`` has it.
+
+From the loss of a server until its blocks are filled, nobody gets a version and no update counts. An exchange that was
+under way is made again with the lost servers alone. In lockstep, whoever had pushed beyond the copy pushes again: that
+takes its time, and nothing is lost but what the optimiser remembered. Without lockstep the lost blocks are as the
+worker had pulled them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from controlplane.protocol.messages import BlocksFilled
+from controlplane.protocol.orders import Block, ServerOrders
+from controlplane.simulator.handing import bytes_of
+from controlplane.simulator.kernel import Kernel
+from controlplane.simulator.network import Network
+from controlplane.simulator.server_lives import ServerLives
+from controlplane.simulator.servers import Servers
+
+Act = tuple[Callable[..., None], tuple[object, ...]]
+
+
+class Values(Protocol):
+    """The parameters, where they are computed."""
+
+    def refill(self, rank: int, first: float, last: float, *, reverts: bool) -> None:
+        """A part of the parameters begins again; with ``reverts`` as the worker of that rank pulled it last.
+
+        ``first`` and ``last`` are where the part begins and ends, as parts of all parameters.
+        """
+
+
+class Refills:
+    """Which servers of one job are lost, and what waits for them."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        network: Network,
+        lives: ServerLives,
+        servers: Servers,
+        values: Values | None,
+        *,
+        elements: int,
+    ) -> None:
+        """``elements``: of all parameters."""
+        self._kernel, self._network, self._lives, self._servers = kernel, network, lives, servers
+        self._values, self._elements = values, elements
+        self.losses = 0
+        """So many servers were lost so far: an exchange that saw one was not whole."""
+        self._blocks: dict[int, Block] = {}
+        """By index; of all servers."""
+        self._lost: dict[int, set[int] | None] = {}
+        """By lost server, the blocks that its next life awaits; None: it has no orders yet."""
+        self._dead: dict[int, str] = {}
+        """By lost server, the life that ended."""
+        self._filled: set[int] = set()
+        self._copied: int | None = None
+        """The lowest version of the copies that were given."""
+        self._waiting: list[Act] = []
+        self._ending, self._left = 0, 0
+        """The loss that is made up for but for so many updates that are pushed again."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every block is on a server."""
+        return not self._lost
+
+    def sizes(self) -> dict[int, int]:
+        """Bytes at each server that is lost or was lost last, by the placement."""
+        found: dict[int, int] = {}
+        for block in self._blocks.values():
+            if block.server in self._dead:
+                found[block.server] = found.get(block.server, 0) + bytes_of(block)
+        return found
+
+    def wait(self, act: Callable[..., None], *arguments: object) -> None:
+        """Let that happen when all blocks are there again, which may be now."""
+        if self.is_whole:
+            self._kernel.after(0.0, act, *arguments)
+        else:
+            self._waiting.append((act, arguments))
+
+    def place(self, blocks: Sequence[Block]) -> None:
+        """A placement that holds."""
+        self._blocks = {block.index: block for block in blocks}
+        for index in sorted({block.server for block in blocks}):
+            if self._lives.is_over(index):
+                self.lose(index)
+
+    def lose(self, index: int) -> None:
+        """A server has ended, with what it held."""
+        held = {block.index for block in self._blocks.values() if block.server == index}
+        if not held or self._dead.get(index) == self._lives.instance(index):
+            return
+        if self.is_whole:
+            self._dead, self._filled, self._copied = {}, set(), None
+        self.losses += 1
+        self._lost[index], self._dead[index] = None, self._lives.instance(index)
+        self._filled -= held
+        self._servers.freeze()
+
+    def hear(self, index: int, orders: ServerOrders) -> None:
+        """Orders for one server: they say which of its blocks a worker will give it."""
+        if index in self._lost and self._lives.instance(index) != self._dead[index] and orders.blocks:
+            self._lost[index] = set(orders.awaits)
+            self._look()
+
+    def give(self, rank: int, blocks: Sequence[int], version: int, is_alive: Callable[[], bool]) -> None:
+        """A worker sends its copies, which are of that version, to the servers that await them."""
+        for server in sorted({self._blocks[index].server for index in blocks}):
+            there = [index for index in blocks if self._blocks[index].server == server]
+            size = sum(bytes_of(self._blocks[index]) for index in there)
+            arrival = (rank, there, version, is_alive, server, self._lives.instance(server))
+            self._network.transfer(rank, {server: size}, 0, 0, self._given, *arrival)
+
+    def go_back(self) -> None:
+        """All servers begin anew: nothing is lost any more, and nobody waits."""
+        self.losses += 1
+        self._lost, self._dead, self._waiting = {}, {}, []
+
+    def _given(
+        self, rank: int, blocks: list[int], version: int, is_alive: Callable[[], bool], server: int, instance: str
+    ) -> None:
+        if not is_alive() or self._lives.instance(server) != instance or server not in self._lost:
+            return
+        self._filled |= set(blocks)
+        self._copied = version if self._copied is None else min(self._copied, version)
+        reverts = self._servers.is_free(self._servers.version)
+        if self._values is not None:
+            for block in (self._blocks[index] for index in blocks):
+                part = block.start / self._elements, block.stop / self._elements
+                self._values.refill(rank, *part, reverts=reverts)
+        self._lives.say(server, instance, lambda number: BlocksFilled(number=number, blocks=blocks))
+        self._look()
+
+    def _look(self) -> None:
+        """Once nothing is awaited any more, updates that the copies lack are pushed again, and all goes on."""
+        if self._ending == self.losses or any(each is None or each - self._filled for each in self._lost.values()):
+            return
+        self._ending = self.losses
+        again = self._servers.contributors(beyond=self._copied)
+        sizes, self._left = self.sizes(), len(again)
+        for rank in again:
+            self._network.transfer(rank, sizes, self._servers.version, 0, self._pushed_again, self.losses)
+        if not again:
+            self._go_on()
+
+    def _pushed_again(self, losses: int) -> None:
+        if losses == self.losses:
+            self._left -= 1
+            if self._left == 0:
+                self._go_on()
+
+    def _go_on(self) -> None:
+        self._lost = {}
+        waiting, self._waiting = self._waiting, []
+        self._servers.thaw()
+        for act, arguments in waiting:
+            self._kernel.after(0.0, act, *arguments)
