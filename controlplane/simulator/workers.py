@@ -23,6 +23,7 @@ from controlplane.protocol.messages import (
 )
 from controlplane.protocol.orders import Orders, Piece
 from controlplane.simulator.machines import Machine
+from controlplane.simulator.probing import Probes
 from controlplane.simulator.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -68,7 +69,6 @@ class SimulatedWorker:
         "_helps",
         "_losses",
         "_moving_s",
-        "_probed",
         "_probes",
         "_pull_took",
         "_pulled_updates",
@@ -122,8 +122,7 @@ class SimulatedWorker:
         self.pieces: list[Piece] = []
         """Of the iteration that it is in, where the data set is split."""
         self._schedule = Schedule()
-        self._probed = 0
-        self._probes: list[Exchanged] = []
+        self._probes = self._no_probes()
         self._said_held = -1
         self._helps = False
         self._copied: Copy | None = None
@@ -189,7 +188,7 @@ class SimulatedWorker:
         self.orders, self.silent_s, self.number = None, None, 0
         self.attempt += 1
         self._schedule.forget()
-        self._said_held, self._probed, self._probes = -1, 0, []
+        self._said_held, self._probes = -1, self._no_probes()
         self._copied, self._refill = None, 0
 
     def die(self, *, silent: bool) -> None:
@@ -216,8 +215,7 @@ class SimulatedWorker:
                 )
         elif orders.watermark >= k:
             self._released_s = self._cluster.now
-            if orders.probe_round > self._probed:
-                self._probe(orders)
+            self._probes.send(orders, self.iteration)
             self.phase = Phase.PULL
             self._cluster.servers.pull(self, k)
 
@@ -485,32 +483,13 @@ class SimulatedWorker:
 
     # -- exchanges with servers
 
-    def _probe(self, orders: Orders) -> None:
-        """Exchange a little with some servers, beside the training, for the sake of timing them."""
-        self._probed = orders.probe_round
-        if self._cluster.network.is_shared:
-            for server, size in sorted(orders.probes.items()):
-                one = {server: size}
-                began = (self.instance, one, self.now)
-                self._cluster.network.transfer(self.rank, one, self.iteration, 0, self._probe_is_there, *began)
-
-    def _probe_is_there(self, instance: str, one: dict[int, int], began_s: float) -> None:
-        began = (instance, one, began_s)
-        self._cluster.network.transfer(self.rank, one, self.iteration, 1, self._probe_is_back, *began)
-
-    def _probe_is_back(self, instance: str, one: dict[int, int], began_s: float) -> None:
-        if instance == self.instance:
-            took_s = self.now - began_s
-            self._probes += [
-                Exchanged(server=server, bytes=size, push_s=took_s, pull_s=0.0, is_probe=True)
-                for server, size in one.items()
-            ]
+    def _no_probes(self) -> Probes:
+        return Probes(self.rank, self._cluster.network, lambda: self._cluster.now)
 
     def _exchanges(self) -> list[Exchanged]:
         """Those with servers that it both pulled from and pushed to, and probes that have come back."""
         pulled, pushed, sizes = self._pull_took, self._push_took, self._sizes
-        probes, self._probes = self._probes, []
-        return probes + [
+        return self._probes.taken() + [
             Exchanged(server=server, bytes=sizes[server], push_s=pushed[server], pull_s=pulled[server])
             for server in sorted(sizes)
             if server in pulled and server in pushed
