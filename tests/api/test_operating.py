@@ -186,6 +186,11 @@ def test_a_mute_holds_for_later_flags_of_that_kind_until_it_ends(operator: APICl
     assert AuditEntry.objects.latest("id").action == "flag-unmute"
 
 
+def test_a_flag_of_a_job_beyond_all_numbers_is_not_found(operator: APIClient) -> None:
+    for action in ("acknowledge", "mute"):
+        assert operator.post(f"/api/v1/jobs/{2**80}/flags/spec/actions/{action}", format="json").status_code == 404
+
+
 def test_a_mute_has_an_end(operator: APIClient, job: Job, flag: Flag) -> None:
     reply = operator.post(f"/api/v1/jobs/{job.pk}/flags/{flag.key}/actions/mute", {"minutes": 10**6}, format="json")
     assert (reply.status_code, refused(reply)["errors"][0]["field"]) == (400, "minutes")

@@ -93,7 +93,7 @@ class FlagAcknowledgeView(APIView):
     @extend_schema(request=None, responses=FlagRow)
     def post(self, request: Request, pk: int, key: str) -> Response:
         """Note that you have seen it."""
-        flag = get_object_or_404(Flag, job_id=pk, key=key)
+        flag = get_object_or_404(Flag, job=get_object_or_404(Job, pk=pk), key=key)
         operating.acknowledge_flag(flag=flag, user=user_of(request))
         return Response(FlagRow(flag).data)
 
@@ -106,7 +106,7 @@ class FlagMuteView(APIView):
     @extend_schema(request=MuteRequest, responses=FlagRow)
     def post(self, request: Request, pk: int, key: str) -> Response:
         """Mute it, and later ones of its kind on the same subject, for so many minutes; 0 ends a mute."""
-        flag = get_object_or_404(Flag, job_id=pk, key=key)
+        flag = get_object_or_404(Flag, job=get_object_or_404(Job, pk=pk), key=key)
         wanted = MuteRequest(data=request.data)
         wanted.is_valid(raise_exception=True)
         operating.mute_flag(flag=flag, minutes=wanted.validated_data["minutes"], user=user_of(request))
