@@ -75,8 +75,9 @@ def test_a_worker_goes_on_in_its_own_data_where_it_stopped(barrier: Choice) -> N
 
 
 def test_splits_move_to_faster_workers_and_are_told() -> None:
-    spec = spec_of(120, barrier=choice("aggressive"), data=choice("exchange", splits=8, gap=1))
-    with Plane(spec, emulate=UNEVEN) as plane:
+    spec = spec_of(30, barrier=choice("aggressive"), data=choice("exchange", splits=8, gap=1))
+    slow = {rank: Emulation(samples_per_second=speed) for rank, speed in enumerate([400.0, 400.0, 200.0, 100.0])}
+    with Plane(spec, emulate=slow) as plane:
         plane.run()
     moves = [move for command in plane.gave(MoveSplits) for move in command.moves]
     assert moves, "nothing was ever exchanged"
