@@ -13,10 +13,13 @@ from controlplane.protocol import SUBPROTOCOL
 
 WARM_UP_S = 1.0
 
+UNTIL_STARTED_S = 0.05
+"""Between an answer and the next report while nothing is measured yet: history is not to lag behind from then."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Timing:
-    """When measuring begins and ends, and what was measured; a pace at which every report follows at once."""
+    """When measuring begins and ends, and what was measured. Once it has begun, every report follows at once."""
 
     seconds: float
     begin: float = float("inf")
@@ -41,6 +44,8 @@ class Timing:
 
     async def before_report(self, job: int, rank: int, iteration: int) -> None:
         """See ``Pace``."""
+        if not self.started.is_set():
+            await asyncio.sleep(UNTIL_STARTED_S)
         self._sent[job, rank] = time.perf_counter()
 
     def answered(self, job: int, rank: int, iteration: int) -> None:

@@ -25,8 +25,8 @@ from controlplane.telemetry.models import Report
 MOST_SLOTS: Final = 50
 """Of one machine: an agent is told all that it runs with each change of it."""
 
-STARTED_S: Final = 180.0
-COPIED_S: Final = 60.0
+STARTED_S: Final = 300.0
+COPIED_S: Final = 300.0
 LOOK_S: Final = 0.1
 
 DEFAULT: Final = {"name": "lb-bsp-cpu"}

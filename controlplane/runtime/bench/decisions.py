@@ -31,7 +31,7 @@ BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "narx", "samples"
 """The default, but trained once, early, and before measuring. Iterations without any work come a thousand times as
 fast as real ones; to train after every 500 of them would measure torch."""
 
-TRAINED_S: Final = 60.0
+TRAINED_S: Final = 300.0
 
 Stretch = tuple[Timing, Mapping[str, float]]
 """Round trips, and the seconds of CPU of each process meanwhile."""
