@@ -6,6 +6,7 @@ import redis.exceptions
 from django.db import DatabaseError, connection
 from django.db.models import Count, Sum
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client import generate_latest as render
@@ -16,6 +17,7 @@ from prometheus_client.registry import Collector
 from controlplane.api.problems import plain_response
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
+from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
 from controlplane.runtime.lives import own_identity
 from controlplane.runtime.redis import shared
@@ -72,8 +74,8 @@ class ControlPlaneCollector(Collector):
         yield _gauge("paceline_slots_offered", "Slots of machines that are online, by role.", "role", offered)
         yield GaugeMetricFamily(
             "paceline_flags_open",
-            "Open straggler findings.",
-            value=Flag.objects.filter(closed_at=None, job__simulation=None).count(),
+            "Open straggler findings that nobody has acknowledged or muted.",
+            value=len(unnoted(Flag.objects.filter(closed_at=None, job__simulation=None), timezone.now())),
         )
         yield GaugeMetricFamily(
             "paceline_samples",

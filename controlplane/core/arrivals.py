@@ -133,7 +133,7 @@ def _turn_over(handling: Handling, ranks: list[int], leaving: list[int], first: 
         worker.done = first - 1
         worker.skip_to = first
         raise_to(worker, first - 1)
-        flags.close_flag(handling, rank, "dead", f"{worker.title} counts again from iteration {first} on")
+        flags.close_flag(handling, rank, "lost", f"{worker.title} counts again from iteration {first} on")
     job.all_stand = False
     told = [f"{_named(ranks)} {'counts' if len(ranks) == 1 else 'count'} from iteration {first} on"] if ranks else []
     for rank in leaving:

@@ -126,7 +126,7 @@ class RefillBlocks(Command, frozen=True, kw_only=True, tag="refill-blocks"):
     version: Count
     """The lowest of them."""
     took_s: float
-    """Since the first of the servers was found dead."""
+    """Since the first of the servers was found lost."""
 
 
 class SetShares(Command, frozen=True, kw_only=True, tag="set-shares"):
@@ -282,7 +282,7 @@ class RaiseFlag(Command, frozen=True, kw_only=True, tag="raise-flag"):
     rank: Count
     """Of a server its index; 0 where the whole job is meant."""
     kind: str
-    """compute, communication, dead."""
+    """compute, communication, lost."""
     persistence: str
     """transient or lasting."""
     evidence: dict[str, Any]

@@ -14,13 +14,13 @@ from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
 from controlplane.protocol.messages import ServerHello, WorkerHello
 
 SILENCE_MS = 4_000
-"""Without a sign of life for so long, a process is dead."""
+"""Without a sign of life for so long, a process is lost."""
 
 START_MS = 60_000
 """A process that was ordered has so long to say hello."""
 
 GRACE_MS = 5_000
-"""How long nobody is declared dead after the control plane itself was silent."""
+"""How long nobody is declared lost after the control plane itself was silent."""
 
 
 def next_deadline(job: Job) -> int | None:
@@ -58,7 +58,7 @@ def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | N
 
 
 def on_time_passed(handling: Handling, event: TimePassed) -> None:
-    """Declare the dead, end what is over its time, give back slots that were held for too long."""
+    """Declare the lost, end what is over its time, give back slots that were held for too long."""
     job = handling.job
     for process in job.live_processes:
         seen_ms = event.seen.get(f"{process.role}:{process.index}:{process.instance}", 0)

@@ -85,7 +85,7 @@ class ServerHeard(Value, frozen=True, kw_only=True, tag="server-heard"):
 
 
 class ConnectionLost(Value, frozen=True, kw_only=True, tag="connection-lost"):
-    """The control socket of a process ended: it is unreachable, which is not dead."""
+    """The control socket of a process ended: it is unreachable, which is not lost."""
 
     role: Role
     index: Count

@@ -103,7 +103,7 @@ def _check_takes_part(job: Job, worker: Worker, asked: str) -> None:
     if not worker.over or worker.title in job.revivals:
         return
     left = job.left_out.get(worker.index)
-    raise EventRefused(f"{asked}, but it {left.reason if left else 'is dead and not started again'} already")
+    raise EventRefused(f"{asked}, but it {left.reason if left else 'is lost and not started again'} already")
 
 
 def _check_enough(handling: Handling, worker: Worker, asked: str) -> None:

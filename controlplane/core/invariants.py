@@ -45,8 +45,8 @@ def _check_roster(job: Job) -> None:
     assert job.roster == sorted(set(job.roster)), _story(job, f"roster {job.roster} is not a sorted set")
     if job.state not in {JobState.RUNNING, JobState.PAUSED, JobState.FINISHING}:
         return
-    gone = [rank for rank in job.roster if job.workers[rank].state is ProcessState.DEAD]
-    assert not gone, _story(job, f"dead workers {gone} count")
+    gone = [rank for rank in job.roster if job.workers[rank].state is ProcessState.LOST]
+    assert not gone, _story(job, f"lost workers {gone} count")
     assert (job.state is JobState.PAUSED) == bool(job.pauses), _story(job, f"it is paused for {job.pauses}")
     if not job.roster:
         assert job.pauses, _story(job, "nobody counts, and it is not paused")

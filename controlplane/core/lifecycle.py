@@ -95,7 +95,7 @@ def on_process_died(handling: Handling, event: ProcessDied) -> None:
 
 
 def lose(handling: Handling, process: Process, why: str, *, failed: bool = False, is_lost: bool = False) -> None:
-    """A process of a live job is dead. ``why`` completes the sentence "w3 ...".
+    """A process of a live job is lost. ``why`` completes the sentence "w3 ...".
 
     It is started again as often as the spec allows; but one that ``failed`` by itself before the job had begun would
     only fail again. ``is_lost``: its agent is out of reach.
@@ -105,7 +105,7 @@ def lose(handling: Handling, process: Process, why: str, *, failed: bool = False
         return
     counted = isinstance(process, Worker) and job.counts(process.index)
     is_back = _may_return(job, process, failed=failed) and revival.plan(handling, process, is_lost=is_lost)
-    handling.move_process(process, ProcessState.DEAD, revival.told(handling, process, why))
+    handling.move_process(process, ProcessState.LOST, revival.told(handling, process, why))
     handling.stop_process(process, why)
     if isinstance(process, Worker):
         exclusion.give_slot_back(handling, process)

@@ -110,9 +110,9 @@ def on_handed(handling: Handling, server: Server, message: BlocksHanded) -> None
 
 
 def on_server_lost(handling: Handling, server: Server) -> None:
-    """A server is dead: what is under way is not carried through."""
+    """A server is lost: what is under way is not carried through."""
     if handling.job.change is not None:
-        abandon(handling, f"{server.title} is dead")
+        abandon(handling, f"{server.title} is lost")
 
 
 def abandon(handling: Handling, reason: str) -> None:

@@ -57,7 +57,8 @@ def told(handling: Handling, process: Process, why: str) -> str:
     allowed, revival = handling.spec.elastic.restarts, handling.job.revivals.get(process.title)
     if revival is None:
         used = handling.job.restarts.get(process.title, 0)
-        return f"{why}; it was started again {used} times, which is all that is allowed" if used else why
+        times = "once" if used == 1 else f"{used} times"
+        return f"{why}; it was started again {times}, which is all that is allowed" if used else why
     which = f"{why}; restart {revival.number} of {allowed}"
     if revival.wants_slot:
         return f"{which} waits for a free {process.role} slot: its machine is out of reach"
@@ -102,7 +103,7 @@ def await_slot(handling: Handling, rank: int) -> None:
         agent=0,
         slot=0,
         emulate=None,
-        state=ProcessState.DEAD,
+        state=ProcessState.LOST,
         since_ms=now_ms,
         seen_ms=now_ms,
     )

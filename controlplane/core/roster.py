@@ -101,7 +101,7 @@ def _enlist(handling: Handling, ranks: list[int], first: int) -> None:
         worker = handling.job.workers[rank]
         worker.done = first - 1
         leases.raise_to(worker, first - 1)
-        flags.close_flag(handling, rank, "dead", f"w{rank} counts again from iteration {first} on")
+        flags.close_flag(handling, rank, "lost", f"w{rank} counts again from iteration {first} on")
 
 
 def begin_generation(handling: Handling, ranks: list[int], *, first_iteration: int, reason: str) -> None:
@@ -179,8 +179,8 @@ def forget(handling: Handling, worker: Worker, why: str) -> None:
     """Nothing is expected of a worker any more that counted until now; a generation without it follows."""
     job = handling.job
     flags.close_all(handling, f"{worker.title} {why}", rank=worker.index)
-    if worker.state is ProcessState.DEAD:
-        flags.open_flag(handling, worker.index, "dead", "lasting", f"{worker.title} {why}", {"iteration": worker.done})
+    if worker.state is ProcessState.LOST:
+        flags.open_flag(handling, worker.index, "lost", "lasting", f"{worker.title} {why}", {"iteration": worker.done})
     for observed in (*job.observed.values(), job.recent):
         observed.pop(worker.index, None)
     leases.drop_after(job, worker, worker.done)

@@ -116,7 +116,7 @@ def let_go(handling: Handling, server: Server, why: str) -> bool:
         return False
     if job.change is not None and any(each.destination == server.index for each in job.change.moves.values()):
         moving.on_server_lost(handling, server)
-    handling.move_process(server, ProcessState.STOPPED if server.retiring else ProcessState.DEAD, why)
+    handling.move_process(server, ProcessState.STOPPED if server.retiring else ProcessState.LOST, why)
     if not server.retiring:
         handling.stop_process(server, why)
     handling.give(ReleaseSlot, f"{server.title} held nothing and {why}", role="server", index=server.index)

@@ -25,8 +25,14 @@ class ProcessState(StrEnum):
     READY = "ready"
     UNREACHABLE = "unreachable"
     FINISHED = "finished"
-    DEAD = "dead"
+    LOST = "lost"
+    """It has ended by itself, or gives no sign of life."""
     STOPPED = "stopped"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ProcessState | None":
+        """What logs and snapshots of earlier releases call lost."""
+        return cls.LOST if value == "dead" else None
 
 
 J, P = JobState, ProcessState
@@ -44,11 +50,11 @@ JOB_ARROWS: dict[JobState, frozenset[JobState]] = {
 }
 
 PROCESS_ARROWS: dict[ProcessState, frozenset[ProcessState]] = {
-    P.ORDERED: frozenset({P.READY, P.DEAD, P.STOPPED}),
-    P.READY: frozenset({P.UNREACHABLE, P.FINISHED, P.DEAD, P.STOPPED}),
-    P.UNREACHABLE: frozenset({P.READY, P.DEAD, P.STOPPED}),
-    P.FINISHED: frozenset({P.DEAD, P.STOPPED}),
-    P.DEAD: frozenset(),
+    P.ORDERED: frozenset({P.READY, P.LOST, P.STOPPED}),
+    P.READY: frozenset({P.UNREACHABLE, P.FINISHED, P.LOST, P.STOPPED}),
+    P.UNREACHABLE: frozenset({P.READY, P.LOST, P.STOPPED}),
+    P.FINISHED: frozenset({P.LOST, P.STOPPED}),
+    P.LOST: frozenset(),
     P.STOPPED: frozenset(),
 }
 

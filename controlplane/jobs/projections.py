@@ -297,9 +297,9 @@ def _time_servers(job_id: int, exchanges: dict[int, list[tuple[float, float]]]) 
 
 
 def _reached(job_id: int) -> int | None:
-    """The last iteration that every counting worker has reported; the dead do not count."""
+    """The last iteration that every counting worker has reported; the lost do not count."""
     workers = Process.objects.filter(job_id=job_id, role="worker", counts_from__isnull=False)
-    workers = workers.exclude(state=ProcessState.DEAD)
+    workers = workers.exclude(state=ProcessState.LOST)
     reached: int | None = workers.aggregate(reached=Min("iteration"))["reached"]
     return reached
 

@@ -179,7 +179,7 @@ class Holding:
         return True
 
     def _excuses_silence(self) -> bool:
-        """Where a gateway is missing, nobody is dead who is silent: say so before time decides, now and then.
+        """Where a gateway is missing, nobody is lost who is silent: say so before time decides, now and then.
 
         It is looked for before every decision: it may have gone since the last one.
         """

@@ -18,7 +18,7 @@ from controlplane.runtime.presence import HERE_MS, agents_now, gateway_missing
 from controlplane.runtime.redis import Client, shared
 
 GONE_MS: Final = 10_000
-"""Missing for longer than this, an agent's processes are dead."""
+"""Missing for longer than this, an agent's processes are lost."""
 
 BLIND_MS: Final = 3_000
 """If the last look is older than this, nobody has been watched: everybody counts afresh, as while a gateway is gone."""

@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from controlplane.core.states import PROCESS_OVER
+from controlplane.core.states import JOB_OVER, PROCESS_OVER, ProcessState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Flag, Process
 from controlplane.protocol.spec import parse_spec
@@ -15,6 +15,14 @@ from frontend.queries.wording import emulation_told
 MACHINES = 200
 SAMPLES = 30
 """Points of a card's sparkline: five minutes."""
+
+LOSSES, SHOWN_LOSSES = 200, 4
+"""That are looked at in all, and shown of one machine."""
+
+TOLD_FOR = timedelta(minutes=10)
+"""So long a card says that a process was lost which is back."""
+
+_LIFE = ("job_id", "role", "index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +37,18 @@ class Slot:
     part: float = 0.0
     """Its share as a part of its job's global batch."""
     flagged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A worker or server that was lost here, while its job runs."""
+
+    title: str
+    job: int
+    at: datetime | None
+    reason: str
+    back: bool
+    """Whether it has another life by now, here or elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +72,8 @@ class MachineCard:
     servers_taken: int
     part: float
     """The sum of its slots' parts."""
+    losses: list[Loss]
+    """The latest first: those that are not back, and for a while those that are."""
 
     @property
     def taken(self) -> int:
@@ -78,22 +100,23 @@ class _Held:
     reserved: dict[tuple[int, int], Reservation] = field(default_factory=dict)
     servers: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     flagged: set[tuple[int, int]] = field(default_factory=set)
+    losses: dict[int, list[Loss]] = field(default_factory=lambda: defaultdict(list))
 
 
-def machines() -> list[MachineCard]:
+def machines(now: datetime) -> list[MachineCard]:
     """Every machine, those online first, then in order of joining."""
     agents = sorted(Agent.objects.order_by("id")[:MACHINES], key=lambda agent: agent.state != Agent.State.ONLINE)
-    held, samples = _held(agents), _samples(agents)
+    held, samples = _held(agents, now), _samples(agents)
     return [_card(agent, held, samples.get(agent.pk, [])) for agent in agents]
 
 
-def machine(agent: Agent) -> MachineCard:
+def machine(agent: Agent, now: datetime) -> MachineCard:
     """One machine."""
-    return _card(agent, _held([agent]), _samples([agent]).get(agent.pk, []))
+    return _card(agent, _held([agent], now), _samples([agent]).get(agent.pk, []))
 
 
-def _held(agents: Sequence[Agent]) -> _Held:
-    held = _Held()
+def _held(agents: Sequence[Agent], now: datetime) -> _Held:
+    held = _Held(losses=_losses(agents, now))
     for row in Reservation.objects.filter(agent__in=agents):
         if row.role == "worker":
             held.reserved[row.agent_id, row.slot] = row
@@ -106,6 +129,22 @@ def _held(agents: Sequence[Agent]) -> _Held:
     flags = Flag.objects.filter(job__in=jobs, subject="worker", closed_at=None)
     held.flagged = set(flags.values_list("job_id", "rank"))
     return held
+
+
+def _losses(agents: Sequence[Agent], now: datetime) -> dict[int, list[Loss]]:
+    """By machine, what jobs that go on have lost there."""
+    lost = Process.objects.filter(agent__in=agents, state=ProcessState.LOST).exclude(job__state__in=JOB_OVER)
+    rows = list(lost.order_by("-ended_at", "-id")[:LOSSES])
+    lives = Process.objects.filter(job__in={row.job_id for row in rows})
+    latest = {life[:3]: life[3] for life in lives.order_by("started_at", "id").values_list(*_LIFE, "id")}
+    found: dict[int, list[Loss]] = defaultdict(list)
+    for row in rows:
+        back = latest[row.job_id, row.role, row.index] != row.pk
+        if not back or (row.ended_at is not None and now - row.ended_at < TOLD_FOR):
+            title = f"{row.role[:1]}{row.index}"
+            loss = Loss(title=title, job=row.job_id, at=row.ended_at, reason=row.reason, back=back)
+            found[row.agent_id or 0].append(loss)
+    return found
 
 
 def _samples(agents: Sequence[Agent]) -> dict[int, list[AgentSample]]:
@@ -137,6 +176,7 @@ def _card(agent: Agent, held: _Held, samples: list[AgentSample]) -> MachineCard:
         server_slots=agent.server_slots,
         servers_taken=held.servers.get(agent.pk, 0),
         part=sum(slot.part for slot in slots),
+        losses=held.losses.get(agent.pk, [])[:SHOWN_LOSSES],
     )
 
 

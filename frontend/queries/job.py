@@ -1,6 +1,7 @@
 """The parts of one job's page: flags, decisions, processes."""
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +9,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from controlplane.core.states import PROCESS_OVER
+from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.jobs.flag_notes import Note, notes_on
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.spec import parse_spec
@@ -99,6 +100,9 @@ class ProcessLine:
     emulated: str
     """What the machine is made to be, where it is emulated."""
     lives: int
+    earlier: str
+    """Why the life before this one was lost; empty where none was."""
+    earlier_at: datetime | None
     over: bool
     returns: bool
     """Whether its next life is planned."""
@@ -195,11 +199,10 @@ def _decision_line(row: Decision, earlier: dict[str, int], effect: Effect | None
 def processes(job: Job) -> list[ProcessLine]:
     """Workers, then servers: the latest life of each, with how many there were."""
     rows = Process.objects.filter(job=job).select_related("agent").order_by("-role", "index", "started_at", "id")
-    latest: dict[tuple[str, int], tuple[Process, int]] = {}
+    lives: dict[tuple[str, int], list[Process]] = defaultdict(list)
     for row in rows[:PROCESSES]:
-        lives = latest[row.role, row.index][1] if (row.role, row.index) in latest else 0
-        latest[row.role, row.index] = (row, lives + 1)
-    return [_process_line(row, lives) for row, lives in latest.values()]
+        lives[row.role, row.index].append(row)
+    return [_process_line(*each) for each in lives.values()]
 
 
 def ends_with_a_server(job: Job) -> bool:
@@ -239,7 +242,9 @@ def _last_servers(job: Job) -> QuerySet[Process]:
     return Process.objects.filter(job=job, role="server", blocks__gt=0)
 
 
-def _process_line(row: Process, lives: int) -> ProcessLine:
+def _process_line(*lives: Process) -> ProcessLine:
+    row = lives[-1]
+    lost = next((life for life in lives[-2::-1] if life.state == ProcessState.LOST), None)
     return ProcessLine(
         title=f"{row.role[:1]}{row.index}",
         role=row.role,
@@ -253,7 +258,9 @@ def _process_line(row: Process, lives: int) -> ProcessLine:
         share=row.share,
         iteration=row.iteration,
         emulated=emulation_told(row.emulate),
-        lives=lives,
+        lives=len(lives),
+        earlier=lost.reason if lost else "",
+        earlier_at=lost.ended_at if lost else None,
         over=row.state in PROCESS_OVER,
         returns=row.restart is not None or row.wants_slot,
     )

@@ -1,15 +1,17 @@
 """Jobs as lists and headers show them."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from controlplane.core.states import JOB_OVER, JobState
-from controlplane.jobs.models import Job
+from controlplane.jobs.flag_notes import unnoted
+from controlplane.jobs.models import Flag, Job
 from controlplane.jobs.selectors import job_synchronization, job_waiting_reason
 from controlplane.protocol.spec import JobSpec, parse_spec
 from controlplane.telemetry.history import Span, read_columns
@@ -69,6 +71,7 @@ class JobLine:
     loss: float | None
     accuracy: float | None
     flags: int
+    """Open findings that nobody has acknowledged or muted."""
     over: bool
     model_bytes: int
     workers: int
@@ -99,13 +102,14 @@ def job_page(
 
 def jobs() -> QuerySet[Job]:
     """All jobs, newest first, with what a line needs."""
-    open_flags = Count("flags", filter=Q(flags__closed_at=None))
-    return Job.objects.select_related("submitted_by").annotate(open_flags=open_flags).order_by("-id")
+    return Job.objects.select_related("submitted_by").order_by("-id")
 
 
 def lines(rows: Iterable[Job], now: datetime) -> list[JobLine]:
     """Jobs as lines."""
-    return [job_line(job, now) for job in rows]
+    found = list(rows)
+    asking = Counter(flag.job_id for flag in unnoted(Flag.objects.filter(job__in=found, closed_at=None), now))
+    return [job_line(job, now, flags=asking[job.pk]) for job in found]
 
 
 def one_job(job: Job, now: datetime) -> JobLine:
@@ -114,8 +118,8 @@ def one_job(job: Job, now: datetime) -> JobLine:
     return replace(job_line(job, now), policy=chosen.batching.name, barrier=chosen.barrier.name)
 
 
-def job_line(job: Job, now: datetime) -> JobLine:
-    """One job as a line; it comes from ``jobs()``."""
+def job_line(job: Job, now: datetime, *, flags: int = 0) -> JobLine:
+    """One job as a line, with so many findings that ask for attention; it comes from ``jobs()``."""
     spec = parse_spec(job.spec)
     measured = job.busy_s + job.waiting_s + job.coordination_s > 0
     return JobLine(
@@ -140,7 +144,7 @@ def job_line(job: Job, now: datetime) -> JobLine:
         waiting_share=job.waiting_share if measured else None,
         loss=job.loss,
         accuracy=job.accuracy,
-        flags=getattr(job, "open_flags", 0),
+        flags=flags,
         over=job.is_over,
         model_bytes=job.model_bytes if job.model_path else 0,
         simulation=job.simulation_id,

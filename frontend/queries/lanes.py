@@ -120,6 +120,12 @@ def machines(job: Job) -> dict[int, str]:
     return {rank: name or "" for rank, name in rows.values_list("index", "agent__name")[:MAX_ROWS]}
 
 
+def ranks(job: Job) -> list[tuple[int, str]]:
+    """Every rank that the job was asked to have, with its machine where it has one."""
+    where = machines(job)
+    return [(rank, where.get(rank, "")) for rank in range(parse_spec(job.spec).workers)]
+
+
 def _shown(rows: list[Lane]) -> tuple[Lane, ...]:
     if len(rows) <= MAX_LANES:
         return tuple(rows)

@@ -44,7 +44,7 @@ def _comes_or_goes(kind: str, payload: dict[str, Any]) -> bool:
     if kind != "move-process":
         return False
     again = not str(payload.get("instance", "")).endswith(".1")
-    return payload.get("state") == "dead" or (payload.get("state") == "ready" and again)
+    return payload.get("state") == "lost" or (payload.get("state") == "ready" and again)
 
 
 def _words(row: Decision) -> str:

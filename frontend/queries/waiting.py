@@ -6,9 +6,10 @@ those, and in no worker's history, so it stands in a row of its own.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import TypeVar
 
 import numpy as np
 from django.conf import settings
@@ -32,6 +33,8 @@ STALENESS_POINTS = 8_000
 MAX_RANKS = 512
 NOISE_S = 1e-6
 """Sums of the same numbers in another order differ by less."""
+
+T = TypeVar("T")
 
 DAYS = 30
 MAX_JOBS = 100
@@ -66,6 +69,8 @@ class JobSpent:
     batching: str
     barrier: str
     spent: Spent
+    staleness: float | None
+    """Iterations, mean over the workers of its last roster: what a relaxed barrier paid for less waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +134,19 @@ def ledger(today: date) -> Ledger:
     jobs: list[JobSpent] = []
     days: dict[date, Spent] = defaultdict(Spent)
     for job in ran[:MAX_JOBS]:
-        of_job = {day: spent for day, spent in _kept_days(job).items() if day >= since}
+        of_job = {day: spent for day, spent in _kept(job, "days", days_of).items() if day >= since}
         spent = sum(of_job.values(), Spent())
         if spent.whole_s:
             chosen = parse_spec(job.spec).synchronization
-            jobs.append(JobSpent(job=job, batching=chosen.batching.name, barrier=chosen.barrier.name, spent=spent))
+            jobs.append(
+                JobSpent(
+                    job=job,
+                    batching=chosen.batching.name,
+                    barrier=chosen.barrier.name,
+                    spent=spent,
+                    staleness=_kept(job, "staleness", mean_staleness),
+                )
+            )
         for day, each in of_job.items():
             days[day] += each
     return Ledger(
@@ -145,12 +158,22 @@ def ledger(today: date) -> Ledger:
     )
 
 
-def _kept_days(job: Job) -> dict[date, Spent]:
-    """``days_of``, kept while the job's history does not move."""
+def _kept(job: Job, name: str, read: Callable[[Job], T]) -> T:
+    """What ``read`` finds, kept while the job's history does not move."""
     position = Cursor.objects.filter(job=job, stream="events").values_list("incarnation", "position").first()
-    key = f"waiting-days-{job.pk}-{job.iteration}-{position}".replace(" ", "")
-    found: dict[date, Spent] = cache.get_or_set(key, lambda: days_of(job), 3600) or {}
-    return found
+    key = f"waiting-{name}-{job.pk}-{job.iteration}-{position}".replace(" ", "")
+    kept: tuple[T] | None = cache.get(key)
+    if kept is None:
+        kept = (read(job),)
+        cache.set(key, kept, 3600)
+    return kept[0]
+
+
+def mean_staleness(job: Job) -> float | None:
+    """Mean over the workers of the last roster, as the job's own page has it; None where nobody was measured."""
+    ahead, _ = staleness(job, range(min(parse_spec(job.spec).workers, MAX_RANKS)))
+    means = [float(each.mean()) for each in ahead.values() if len(each)]
+    return sum(means) / len(means) if means else None
 
 
 def staleness(job: Job, ranks: Sequence[int]) -> tuple[dict[int, NDArray[np.int64]], int]:

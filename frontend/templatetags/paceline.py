@@ -46,7 +46,7 @@ STATE_ICONS = {
     "ready": "play",
     "unreachable": "question",
     "finished": "check",
-    "dead": "cross",
+    "lost": "cross",
     "stopped": "slash",
     "online": "play",
     "offline": "slash",

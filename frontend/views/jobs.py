@@ -13,6 +13,8 @@ from frontend import presets
 from frontend.figures import FIGURES
 from frontend.queries import asked
 from frontend.queries import jobs as job_list
+from frontend.queries.figures import MAX_WORKERS
+from frontend.queries.lanes import ranks
 from frontend.tabs import TABS, TabQueryError, tab_of
 from frontend.views.access import needs, rights
 
@@ -57,7 +59,7 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
     except TabQueryError as error:
         return HttpResponseBadRequest(str(error))
     tab = TABS[name]
-    page = {
+    page: dict[str, Any] = {
         "job": job_list.one_job(job, timezone.now()),
         "tab": tab,
         "tab_name": name,
@@ -66,8 +68,9 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
         "questions": presets.questions(),
         "figures": {figure: FIGURES[figure] for figure in tab.figures},
         "charts_share_a_view": any(FIGURES[figure].marked for figure in tab.figures),
-        "tops": (4, 8, 16),
     }
+    if page["charts_share_a_view"] and "oob" not in more:
+        page |= {"tops": (4, 8, 16), "ranks": ranks(job), "most_ranks": MAX_WORKERS}
     return render(request, template, rights(request) | page | context | more)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -55,7 +56,7 @@ def enrolment(request: HttpRequest) -> HttpResponse:
 def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:
     agent = get_object_or_404(Agent, pk=agent_id)
     return rights(request) | {
-        "machine": fleet.machine(agent),
+        "machine": fleet.machine(agent, timezone.now()),
         "lives": machine.lives(agent),
         "flags": machine.flags(agent),
         "lines": machine.lines(agent),
@@ -63,4 +64,4 @@ def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:
 
 
 def _context(request: HttpRequest) -> dict[str, Any]:
-    return rights(request) | {"machines": fleet.machines()}
+    return rights(request) | {"machines": fleet.machines(timezone.now())}

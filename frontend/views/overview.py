@@ -24,7 +24,7 @@ def overview_live(request: HttpRequest) -> HttpResponse:
 
 
 def _context(request: HttpRequest) -> dict[str, Any]:
-    machines, lines = fleet.machines(), overview.overview_jobs(timezone.now())
+    machines, lines = fleet.machines(timezone.now()), overview.overview_jobs(timezone.now())
     return rights(request) | {
         "history_notice": overview.history_notice(),
         "tiles": overview.tiles(machines, lines),

@@ -27,7 +27,7 @@ def test_dead_worker_leaves_the_roster_and_the_batch_stays(story):
 def test_dead_worker_is_flagged_with_how_it_ended(story):
     told = story().running()
     (raised,) = of(RaiseFlag, told.kill(1, detail="connected"))
-    assert (raised.rank, raised.kind, raised.reason) == (1, "dead", "w1 was ended by signal 9")
+    assert (raised.rank, raised.kind, raised.reason) == (1, "lost", "w1 was ended by signal 9")
 
 
 def test_members_count_from_the_first_iteration_of_their_roster(story):

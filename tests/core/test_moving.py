@@ -157,7 +157,7 @@ def test_a_dead_server_ends_the_change_before_its_commit(running, index):
     told = running()
     until_moving(told)
     commands = told.see(ProcessDied(role="server", index=index, instance=f"s{index}.0.1", status=-9))
-    assert f"s{index} is dead" in of(AbandonMove, commands)[0].reason
+    assert f"s{index} is lost" in of(AbandonMove, commands)[0].reason
 
 
 def test_a_worker_that_leaves_does_not_end_the_change(running):

@@ -12,7 +12,7 @@ def started(commands):
 def test_dead_worker_is_said_to_be_started_again_and_when(story):
     told = story().running()
     (moved,) = of(MoveProcess, told.kill(1))
-    assert (moved.state, moved.reason) == ("dead", "was ended by signal 9; restart 1 of 3 in 0.5 s")
+    assert (moved.state, moved.reason) == ("lost", "was ended by signal 9; restart 1 of 3 in 0.5 s")
     assert moved.restart == Restart(number=1, allowed=3, at_ms=told.now_ms + 500)
 
 
@@ -36,6 +36,15 @@ def test_pauses_double_and_the_last_restart_is_the_last(story):
     assert pauses == [500, 1000, 2000]
     assert moved.reason == "was ended by signal 9; it was started again 3 times, which is all that is allowed"
     assert told.given(MoveJob)[-1].state == "running"
+
+
+def test_only_restart_is_told_as_such(story):
+    told = story(elastic={"restarts": 1}).running()
+    told.kill(1)
+    told.tick(after_ms=500)
+    told.hello(1)
+    (moved,) = of(MoveProcess, told.kill(1))
+    assert moved.reason == "was ended by signal 9; it was started again once, which is all that is allowed"
 
 
 def test_life_of_ten_minutes_counts_restarts_anew(story):

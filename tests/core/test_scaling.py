@@ -120,7 +120,7 @@ def test_a_new_server_that_dies_before_it_holds_anything_costs_nothing(running):
     commands = told.see(ProcessDied(role="server", index=4, instance="s4.0.1", status=1, detail="no memory"))
     assert [(each.role, each.index) for each in of(ReleaseSlot, commands)] == [("server", 4)]
     assert of(RollBack, commands) == []
-    assert [move.state for move in of(MoveProcess, commands)] == ["dead"]
+    assert [move.state for move in of(MoveProcess, commands)] == ["lost"]
     iterate(told, told.engine._job.completed + 1, told.engine._job.completed + 3, SLOW)
 
 

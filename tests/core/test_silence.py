@@ -74,7 +74,7 @@ class Watch:
 
     def see(self, event: ConnectionLost | ControlPlaneResumed | TimePassed, now_ms: int) -> None:
         for command in of(MoveProcess, self.story.see(event, after_ms=START_MS + now_ms - self.story.now_ms)):
-            if command.state is ProcessState.DEAD:
+            if command.state is ProcessState.LOST:
                 self.dead[f"{command.role[0]}{command.index}"] = now_ms
 
 

@@ -80,14 +80,14 @@ def test_what_operators_and_policies_change_and_who_comes_and_goes_is_marked(job
     decided(job, 3.1 * length_s, "move-job", "so", state="running", awaited="a boundary")
     decided(job, 4 * length_s, "set-shares", "speeds", iteration=4, shares={})
     decided(job, 4 * length_s, "leave-out", "w3 was excluded by ada", rank=3)
-    decided(job, 5 * length_s, "move-process", "ended by signal 9", role="worker", index=2, state="dead")
+    decided(job, 5 * length_s, "move-process", "ended by signal 9", role="worker", index=2, state="lost")
     decided(job, 6 * length_s, "move-process", "hello", role="worker", index=2, state="ready", instance="w2.0.2")
     found = marks(job)
     assert [(round(each.iteration), each.words.partition(":")[0]) for each in found] == [
         (1, "job is paused, awaits "[:13]),
         (2, "job is running"),
         (3, "w3 is left out"),
-        (4, "w2 is dead"),
+        (4, "w2 is lost"),
         (5, "w2 is ready"),
     ]
     assert b"w3 was excluded by ada" in build_figure("convergence", job, {})

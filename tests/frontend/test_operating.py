@@ -1,5 +1,7 @@
 """What an operator can do about a job stands on its page, and what was asked until it has an effect."""
 
+import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -37,7 +39,7 @@ def test_operators_are_offered_what_viewers_are_not(job: Job) -> None:
 
 def test_one_that_has_left_can_be_included_and_one_that_returns_by_itself_excluded(job: Job) -> None:
     Process.objects.filter(role="worker", index=3).update(state="stopped", ended_at=timezone.now())
-    Process.objects.filter(role="worker", index=2).update(state="dead", wants_slot=True, ended_at=timezone.now())
+    Process.objects.filter(role="worker", index=2).update(state="lost", wants_slot=True, ended_at=timezone.now())
     shown = page(job, tab="processes")
     assert ('id="include-w3"' in shown, 'id="exclude-w3"' in shown) == (True, False)
     assert ('id="include-w2"' in shown, 'id="exclude-w2"' in shown) == (False, True)
@@ -77,3 +79,34 @@ def test_a_finding_that_was_seen_or_muted_is_listed_and_not_announced(job: Job) 
     flag_mute(flag=flag, actor="bob", until=timezone.now() + timedelta(hours=1))
     shown = page(job)
     assert ("muted by bob until" in shown, 'id="unmute-' in shown) == (True, True)
+
+
+def test_a_muted_finding_marks_no_job_in_the_list(job: Job, viewer: Client) -> None:
+    mark = 'aria-label="Straggler flagged"'
+    assert mark in viewer.get("/jobs/").content.decode()
+    flag_mute(flag=Flag.objects.get(), actor="ada", until=timezone.now() + timedelta(hours=1))
+    assert mark not in viewer.get("/jobs/").content.decode()
+    factories.make_flag(job, key="w2:compute", rank=2)
+    assert mark in viewer.get("/jobs/").content.decode()
+
+
+def test_the_operator_chooses_how_long_a_finding_is_muted(job: Job) -> None:
+    choices = re.search(r"data-choices='([^']+)'", page(job))
+    assert choices is not None
+    minutes = [value for value, _ in json.loads(choices[1])]
+    assert (minutes[0], sorted(minutes)) == (60, [15, 60, 480, 1440, 10080])
+
+
+def test_updates_that_came_late_or_not_at_all_are_told(job: Job) -> None:
+    noted = {"late": {"3": 4, "1": 2}, "missing": [[58, 3]]}
+    factories.make_decision(job, 90, "note-updates", noted)
+    assert "Updates that came too late to count: w1 2, w3 4." in page(job, tab="placement")
+    told = "w3 left in iteration 58; 6 late updates dropped so far"
+    assert told in page(job, tab="decisions", decisions="barrier")
+
+
+def test_every_worker_can_be_picked_by_its_rank_or_machine(job: Job) -> None:
+    Process.objects.filter(role="worker", index=3).delete()
+    picker = page(job).partition('id="worker-picks"')[2].partition("</fieldset>")[0]
+    words = re.sub(r"<[^>]+>", " ", picker).split()
+    assert words[-7:] == ["w0", "machine-0", "w1", "machine-1", "w2", "machine-2", "w3"]

@@ -167,7 +167,7 @@ def test_the_key_decisions_leave_shares_out() -> None:
 
 def test_a_machine_shows_its_load_and_its_part_of_the_job() -> None:
     factories.demo_job()
-    cards = fleet.machines()
+    cards = fleet.machines(START)
     assert [round(card.part, 3) for card in cards] == [0.363, 0.363, 0.184, 0.09]
     assert [(card.cpu, len(card.history), card.taken, card.flagged) for card in cards] == [
         (pytest.approx(0.3), 6, 1, False),
@@ -200,7 +200,7 @@ def test_servers_show_what_they_hold_how_long_they_take_and_what_is_emulated() -
 
 def test_tiles_sum_up_what_runs() -> None:
     job = factories.demo_job()
-    machines, lines = fleet.machines(), overview.overview_jobs(START + timedelta(seconds=9))
+    machines, lines = fleet.machines(START), overview.overview_jobs(START + timedelta(seconds=9))
     tiles = overview.tiles(machines, lines)
     assert (tiles.machines_online, tiles.machines, tiles.slots_taken, tiles.slots) == (4, 4, 4, 4)
     assert (tiles.jobs_running, tiles.jobs_queued, tiles.flags) == (1, 0, 1)

@@ -108,3 +108,10 @@ def test_the_tab_sums_up_and_leads_to_all_jobs(viewer: Client, job: Job) -> None
     assert "Under BSP" not in page
     everything = text_of(viewer, "/waiting/")
     assert "No worker has worked in these days." in everything  # The job ran long ago.
+
+
+def test_the_page_of_all_jobs_has_what_relaxed_barriers_paid(viewer: Client, job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(started_at=factories.START)
+    (found,) = ledger(factories.START.date()).jobs
+    of_job = waiting(job, View())
+    assert (found.staleness, found.spent.lost_s) == (of_job.staleness, pytest.approx(of_job.lost_s))

@@ -36,7 +36,7 @@ def test_a_killed_worker_comes_back_and_the_others_go_on_meanwhile(stack: Stack)
     os.kill(process_of(job, "w1").pid, signal.SIGKILL)
     reached = stack.job(job)["iteration"]
     stack.await_iteration(job, reached + 20)
-    died = eventually(lambda: [row for row in lives(stack, job, "w1") if row["state"] == "dead"], what="its death")[0]
+    died = eventually(lambda: [row for row in lives(stack, job, "w1") if row["state"] == "lost"], what="its death")[0]
     assert died["reason"] == "was ended by signal 9; restart 1 of 3 in 0.5 s"
     back = eventually(lambda: lives(stack, job, "w1")[-1]["counts_from"], what="its return", seconds=60)
     done = stack.await_job(job, "succeeded", seconds=60)
@@ -53,7 +53,7 @@ def test_a_job_without_checkpoints_outlives_a_killed_server_and_a_worker_that_ha
     assert "was ended by signal 9; " in refill["reason"]
     stack.await_iteration(job, stack.job(job)["iteration"] + 5)
     os.kill(process_of(job, "w2").pid, signal.SIGSTOP)
-    silent = eventually(lambda: [r for r in lives(stack, job, "w2") if r["state"] == "dead"], what="its death")[0]
+    silent = eventually(lambda: [r for r in lives(stack, job, "w2") if r["state"] == "lost"], what="its death")[0]
     assert silent["reason"].startswith("gave no sign of life for ")
     assert stack.await_job(job, "succeeded")["iteration"] == 200
 
@@ -78,7 +78,7 @@ def test_a_killed_server_sends_the_job_back_and_the_result_is_the_same(stack: St
     job = stack.submit(**spec, emulate=[{"samples_per_second": 400}] * 4)["id"]
     stack.await_iteration(job, 45)
     os.kill(process_of(job, "s1").pid, signal.SIGKILL)
-    eventually(lambda: [row for row in lives(stack, job, "s1") if row["state"] == "dead"], what="its death")
+    eventually(lambda: [row for row in lives(stack, job, "s1") if row["state"] == "lost"], what="its death")
     stack.await_job(job, "succeeded", seconds=60)
     (back,) = stack.ask("GET", f"/api/v1/jobs/{job}/decisions?kind=roll-back")["results"]
     assert "are done again" in back["reason"] or "is done again" in back["reason"]

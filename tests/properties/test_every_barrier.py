@@ -166,7 +166,7 @@ def test_every_job_comes_to_its_end_whoever_dies(barrier, speeds, iterations, se
     told.engine.validate()
     begun = [(start.rank, start.iteration) for start in told.starts]
     assert len(begun) == len(set(begun)), "an iteration was released twice"
-    lost = [c for c in told.story.commands if isinstance(c, MoveProcess) and c.state == "dead"]
+    lost = [c for c in told.story.commands if isinstance(c, MoveProcess) and c.state == "lost"]
     assert {(c.role, c.index) for c in lost} == {("worker", rank) for rank in killed}
     for number, command in enumerate(told.story.commands):
         if isinstance(command, SetRoster):

@@ -68,7 +68,7 @@ def test_an_agent_says_at_once_what_silence_says_after_four_seconds() -> None:
     def noticed_s(kind: str) -> float:
         recording = Recording(keep=True)
         simulate(world(happenings=(Happening(kind=kind, at_s=1.0, index=0),)), "bsp", recording=recording)
-        dead = next(c for c in recording.commands if isinstance(c, MoveProcess) and c.state == "dead")
+        dead = next(c for c in recording.commands if isinstance(c, MoveProcess) and c.state == "lost")
         return (int(dead.cause.partition("-")[0]) - 1_000_000) / 1000 - 1.0
 
     assert noticed_s("crash") == pytest.approx(0.05, abs=0.002)

@@ -26,7 +26,7 @@ from workers.workloads.shape import Vector
 log = logging.getLogger(__name__)
 
 RECONNECT_S = 30.0
-"""How long a server may be away before the worker gives up; its agent reports a dead one much sooner."""
+"""How long a server may be away before the worker gives up; its agent reports a lost one much sooner."""
 PAUSE_S = 0.1
 WATCH_S = 0.2
 

@@ -97,7 +97,7 @@ class Migration(migrations.Migration):
                 ('instance', models.CharField(max_length=100)),
                 ('slot', models.PositiveIntegerField(default=0)),
                 ('emulate', models.JSONField(null=True)),
-                ('state', models.CharField(choices=[(controlplane.core.states.ProcessState['ORDERED'], controlplane.core.states.ProcessState['ORDERED']), (controlplane.core.states.ProcessState['READY'], controlplane.core.states.ProcessState['READY']), (controlplane.core.states.ProcessState['UNREACHABLE'], controlplane.core.states.ProcessState['UNREACHABLE']), (controlplane.core.states.ProcessState['FINISHED'], controlplane.core.states.ProcessState['FINISHED']), (controlplane.core.states.ProcessState['DEAD'], controlplane.core.states.ProcessState['DEAD']), (controlplane.core.states.ProcessState['STOPPED'], controlplane.core.states.ProcessState['STOPPED'])], max_length=12)),
+                ('state', models.CharField(choices=[('ordered', 'ordered'), ('ready', 'ready'), ('unreachable', 'unreachable'), ('finished', 'finished'), ('dead', 'dead'), ('stopped', 'stopped')], max_length=12)),
                 ('state_since', models.DateTimeField()),
                 ('reason', models.TextField(blank=True, default='')),
                 ('started_at', models.DateTimeField()),

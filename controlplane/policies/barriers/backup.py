@@ -1,7 +1,7 @@
 """Backup workers: all n + b compute every iteration, and the first n whose updates are ready make it.
 
 The engine names them, since servers that chose by themselves would disagree; servers commit exactly the named ones.
-The others drop the iteration and go on with the next. A dead worker takes the place of a backup.
+The others drop the iteration and go on with the next. A lost worker takes the place of a backup.
 """
 
 from dataclasses import dataclass

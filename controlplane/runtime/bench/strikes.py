@@ -14,7 +14,7 @@ from typing import Final
 import psutil
 
 BRIEF_S: Final = (0.5, 3.0)
-"""Shorter than the silence after which a process is dead."""
+"""Shorter than the silence after which a process is lost."""
 
 LONG_S: Final = (5.0, 8.0)
 """Longer than that."""

@@ -53,7 +53,7 @@ def judge(jobs: list[int], memory: Memory) -> Verdict:
     counted = Job.objects.filter(pk__in=jobs).aggregate(whole=Sum("samples"))["whole"] or 0
     said = sum(samples for key, samples in memory.reports.items() if key in found)
     verdict.doubled = sum(count - 1 for count in found.values()) + (counted != said)
-    for process in Process.objects.filter(job_id__in=jobs, state=ProcessState.DEAD):
+    for process in Process.objects.filter(job_id__in=jobs, state=ProcessState.LOST):
         verdict.evicted.append(f"job {process.job_id}: {process.instance} {process.reason}, but it lived")
     for job in Job.objects.filter(pk__in=jobs).order_by("pk"):
         _replay(job, verdict)

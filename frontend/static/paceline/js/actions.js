@@ -30,8 +30,28 @@ function ask(button) {
     if (button.dataset[name] === undefined) delete confirm.dataset[name];
     else confirm.dataset[name] = button.dataset[name];
   }
+  choices(button, confirm);
   confirm.className = `button button-${button.classList.contains("button-danger") ? "danger" : "primary"}`;
   dialog.showModal();
+}
+
+/**
+ * What is to be chosen besides: ``data-choices`` has values and their words, the first is the usual one, and what is chosen is
+ * sent under the name ``data-choice``. @param {HTMLButtonElement} button @param {HTMLButtonElement} confirm
+ */
+function choices(button, confirm) {
+  const place = document.getElementById("ask-choice");
+  const [label, select] = place?.children ?? [];
+  if (!place || !(select instanceof HTMLSelectElement)) return;
+  place.hidden = !button.dataset.choices;
+  if (place.hidden) return;
+  label.textContent = button.dataset.label ?? "";
+  select.replaceChildren(...JSON.parse(button.dataset.choices ?? "[]").map((/** @type {[number, string]} */ [value, word]) => new Option(word, String(value))));
+  select.onchange = () => {
+    confirm.dataset.body = JSON.stringify({ [button.dataset.choice ?? "value"]: Number(select.value) });
+    confirm.dataset.done = button.dataset.done?.replace("{choice}", select.selectedOptions[0].text);
+  };
+  select.onchange(new Event("change"));
 }
 
 /** @param {HTMLButtonElement} button */

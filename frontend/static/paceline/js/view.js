@@ -2,9 +2,12 @@
 // How all charts of a page are looked at: which workers, how smooth, with or without decisions, following or not. The
 // address holds it all, so that a link shows the same.
 
+import { toast } from "./actions.js";
 import { keysAreOn } from "./preferences.js";
 
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById("chart-view"));
+const picker = document.getElementById("worker-menu");
+const search = /** @type {HTMLInputElement | null} */ (document.getElementById("worker-search"));
 const RANKS = /^\d+(,\d+)*$/;
 
 function address() {
@@ -54,7 +57,43 @@ function show() {
   if (!form) return;
   const found = address();
   for (const name of ["ranks", "top", "smooth"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).value = found.get(name) ?? "";
+  const ranks = (found.get("ranks") ?? "").split(",");
+  for (const box of picks()) box.checked = ranks.includes(box.value);
   for (const name of ["marks", "follow"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).checked = found.get(name) !== "off";
+}
+
+/** @returns {HTMLInputElement[]} */
+function picks() {
+  return [...(picker?.querySelectorAll("#worker-picks input") ?? [])].map((each) => /** @type {HTMLInputElement} */ (each));
+}
+
+/** Only those whose rank or machine has what is searched for. */
+function narrow() {
+  const wanted = (search?.value ?? "").trim().toLowerCase();
+  for (const box of picks()) {
+    const label = box.closest("label");
+    if (label) label.hidden = !(label.textContent ?? "").toLowerCase().includes(wanted);
+  }
+  document.getElementById("worker-none")?.toggleAttribute("hidden", picks().some((box) => !box.closest("label")?.hidden));
+}
+
+/** @param {HTMLInputElement} box that was ticked or not */
+function pick(box) {
+  const chosen = picks().filter((each) => each.checked);
+  const most = Number(form?.dataset.most ?? chosen.length);
+  if (chosen.length > most) {
+    box.checked = false;
+    return toast(`At most ${most} workers fit a chart; untick another one first.`, true);
+  }
+  return look(chosen.map((each) => each.value).join(","));
+}
+
+/** @param {string} ranks nothing: all of them */
+function look(ranks) {
+  put("ranks", ranks);
+  put("top", "");
+  show();
+  moved();
 }
 
 /** The next worker, or the one before, by itself. @param {number} step */
@@ -62,15 +101,14 @@ function next(step) {
   const roster = Number(form?.dataset.roster ?? 0);
   const now = address().get("ranks") ?? "";
   const rank = /^\d+$/.test(now) ? (Number(now) + step + roster) % roster : step > 0 ? 0 : roster - 1;
-  put("ranks", String(rank));
-  put("top", "");
-  show();
-  moved();
+  look(String(rank));
 }
 
 form?.addEventListener("submit", (event) => event.preventDefault());
 form?.addEventListener("change", (event) => {
   const input = /** @type {HTMLInputElement} */ (event.target);
+  if (input === search) return undefined;
+  if (input.closest("#worker-picks")) return pick(input);
   if (input.name === "follow") return follow(input.checked);
   if (input.type === "checkbox") put(input.name, input.checked ? "" : "off");
   else put(input.name, input.value.replaceAll(/[\sw]/g, ""));
@@ -80,6 +118,8 @@ form?.addEventListener("change", (event) => {
   show();
   return moved();
 });
+search?.addEventListener("input", narrow);
+document.getElementById("worker-clear")?.addEventListener("click", () => look(""));
 document.addEventListener("keydown", (event) => {
   const typing = /** @type {Element} */ (event.target)?.closest?.("input, select, textarea, dialog, [contenteditable]");
   if (!form || typing || event.ctrlKey || event.metaKey || event.altKey || !keysAreOn()) return;
