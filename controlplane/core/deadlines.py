@@ -5,6 +5,7 @@
 """
 
 import itertools
+from collections.abc import Sequence
 
 from controlplane.core import asynchrony, ending, lifecycle, releases, revival, roster
 from controlplane.core.events import ControlPlaneResumed, ServerHeard, TimePassed, WorkerHeard
@@ -59,10 +60,12 @@ def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | N
 
 def on_time_passed(handling: Handling, event: TimePassed) -> None:
     """Declare the lost, end what is over its time, give back slots that were held for too long."""
-    job = handling.job
-    for process in job.live_processes:
-        seen_ms = event.seen.get(f"{process.role}:{process.index}:{process.instance}", 0)
-        process.seen_ms = max(process.seen_ms, min(seen_ms, handling.now_ms))
+    job, now_ms = handling.job, handling.now_ms
+    live = job.live_processes
+    for process in live:
+        seen_ms = min(event.seen.get(f"{process.role}:{process.index}:{process.instance}", 0), now_ms)
+        if seen_ms > process.seen_ms:
+            process.seen_ms = seen_ms
     if job.state in JOB_OVER:
         if handling.now_ms >= job.since_ms + ending.SLOTS_RETURN_MS:
             ending.return_slots(handling, late=True)
@@ -70,7 +73,7 @@ def on_time_passed(handling: Handling, event: TimePassed) -> None:
     # Machines too are given time to come back where the silence was ours.
     was_ours = handling.now_ms < job.resumed_ms + GRACE_MS
     job.looked_ms, job.away = handling.now_ms, [] if was_ours else sorted(event.away)
-    _declare_dead(handling)
+    _declare_dead(handling, live)
     if job.state not in JOB_OVER:
         revival.start_due(handling)
         _begin_with_fewer(handling)
@@ -85,10 +88,10 @@ def on_resumed(handling: Handling, event: ControlPlaneResumed) -> None:
     handling.job.away = []
 
 
-def _declare_dead(handling: Handling) -> None:
+def _declare_dead(handling: Handling, live: Sequence[Process]) -> None:
     """Those on one machine die together, before anything is started again."""
     job = handling.job
-    for process in job.live_processes:
+    for process in live:
         if job.state in JOB_OVER:
             return
         # Losing a server ends every life, also those of this list.
@@ -123,4 +126,5 @@ def _end_after_seconds(handling: Handling) -> None:
 
 def _dead_at(job: Job, process: Process) -> int:
     starts = process.state is ProcessState.ORDERED and process.agent not in job.away
-    return max(process.seen_ms + (START_MS if starts else SILENCE_MS), job.resumed_ms + GRACE_MS)
+    silent_ms, graced_ms = process.seen_ms + (START_MS if starts else SILENCE_MS), job.resumed_ms + GRACE_MS
+    return silent_ms if silent_ms > graced_ms else graced_ms

@@ -8,13 +8,19 @@ from typing import Final
 
 _MASK: Final = (1 << 64) - 1
 _STEP: Final = 0x9E3779B97F4A7C15
+_FIRST: Final = 0xBF58476D1CE4E5B9
+_SECOND: Final = 0x94D049BB133111EB
 
 
 def key(*numbers: int) -> int:
     """64 bits that stand for ``numbers``, in their order."""
     mixed = 0
     for number in numbers:
-        mixed = _mix(mixed ^ (number & _MASK))
+        # The finaliser, as in ``draw``: written out, since a call would cost more than it does.
+        mixed = ((mixed ^ (number & _MASK)) + _STEP) & _MASK
+        mixed = ((mixed ^ (mixed >> 30)) * _FIRST) & _MASK
+        mixed = ((mixed ^ (mixed >> 27)) * _SECOND) & _MASK
+        mixed ^= mixed >> 31
     return mixed
 
 
@@ -25,15 +31,11 @@ def draw(key: int, size: int, count: int) -> list[int]:
     """
     chosen: set[int] = set()
     for top in range(size - min(count, size), size):
-        key = _mix(key)
+        key = (key + _STEP) & _MASK
+        key = ((key ^ (key >> 30)) * _FIRST) & _MASK
+        key = ((key ^ (key >> 27)) * _SECOND) & _MASK
+        key ^= key >> 31
         # Multiply and shift instead of modulo: its bias is below size / 2**64.
         number = (key * (top + 1)) >> 64
         chosen.add(top if number in chosen else number)
     return sorted(chosen)
-
-
-def _mix(number: int) -> int:
-    number = (number + _STEP) & _MASK
-    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _MASK
-    return number ^ (number >> 31)

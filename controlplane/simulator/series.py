@@ -2,7 +2,8 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate
+
+import numpy as np
 
 from controlplane.simulator.errors import ScenarioError, SeriesEnded
 
@@ -21,12 +22,13 @@ class Series:
             raise ScenarioError(name, [], "at least one value")
         if step_s <= 0:
             raise ScenarioError(f"{name}.step_s", step_s, "more than 0 seconds per value")
-        wrong = next((at for at, value in enumerate(values) if not value >= 0), None)
-        if wrong is not None:
-            raise ScenarioError(f"{name}[{wrong}]", values[wrong], "0 or more")
-        self._values = [float(value) for value in values]
+        array = np.asarray(values, dtype=np.float64)
+        wrong = np.flatnonzero(~(array >= 0))
+        if wrong.size:
+            raise ScenarioError(f"{name}[{wrong[0]}]", values[wrong[0]], "0 or more")
+        self._values: list[float] = array.tolist()
         self._step_s, self._name, self._repeats = step_s, name, repeats
-        self._area = [0.0, *accumulate(value * step_s for value in self._values)]
+        self._area: list[float] = [0.0, *np.cumsum(array * step_s).tolist()]
 
     @property
     def end_s(self) -> float:

@@ -22,7 +22,7 @@ def loads_of(blocks: Iterable[Block], servers: Iterable[int]) -> dict[int, int]:
     """Bytes that each server holds; servers with nothing are there too."""
     loads = dict.fromkeys(sorted(servers), 0)
     for block in blocks:
-        loads[block.server] = loads.get(block.server, 0) + bytes_of(block)
+        loads[block.server] = loads.get(block.server, 0) + (block.stop - block.start) * ELEMENT_BYTES
     return loads
 
 
