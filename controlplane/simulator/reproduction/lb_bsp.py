@@ -39,8 +39,10 @@ def _gpu(scenario: str, says: str, where: str, figure: float, note: str) -> Clai
 
 def _table_3(predictor: str, figure: float) -> Claim:
     return Claim(
-        where="Table 3",
-        says=f"LB-BSP with {predictor}: iteration time over BSP's",
+        where="Table 3, Fig. 10" if predictor == "narx" else "Table 3",
+        says="ResNet-32 in Cluster-B: LB-BSP with narx is 58 % faster than BSP"
+        if predictor == "narx"
+        else f"the same with {predictor}: iteration time over BSP's",
         figure=figure,
         runs=(Run(B, predictor), Run(B, "bsp")),
         measure=TIME,
@@ -68,7 +70,7 @@ def _level(name: str, scenario: str) -> Claim:
         measure=PER_UPDATE,
         beside=against(scenario, ["regression"], "asp"),
         note="Levels of competing processes are ours; the paper states the slowest machine's speed "
-        "alone. LB-BSP by EMA.",
+        "alone. LB-BSP by EMA. Times only where no target is asked for (L3 alone has one), and 150 iterations.",
     )
 
 
@@ -184,14 +186,16 @@ CLAIMS: Final = (
         beside=(("lb-bsp-linear", (Run("lb-bsp-oscillating", "lb-bsp-linear"),)),),
         note="Settled parts of both states.",
     ),
-    Claim(
-        where="Fig. 10",
-        says="ResNet-32 in Cluster-B: 58 % faster than BSP",
-        figure=0.42,
-        runs=(Run(B, "narx"), Run(B, "bsp")),
-        measure=TIME,
-        beside=against(B, OURS, "bsp"),
-        note=TRACE,
+    *(
+        _table_3(predictor, figure)
+        for predictor, figure in (
+            ("narx", 0.42),
+            ("memoryless", 0.58),
+            ("ema", 0.48),
+            ("arima", 0.52),
+            ("rnn", 0.49),
+            ("lstm", 0.51),
+        )
     ),
     Claim(
         where="Fig. 10",
@@ -199,7 +203,7 @@ CLAIMS: Final = (
         figure=0.38,
         runs=(Run(f"{B}-svm", "narx"), Run(f"{B}-svm", "bsp")),
         measure=TIME,
-        beside=against(f"{B}-svm", ["regression", "deadline"], "bsp"),
+        beside=against(f"{B}-svm", ["regression"], "bsp"),
         note=TRACE + "The SVM is modelled as batches of 256 instead of 128; the paper's are a tenth of the data.",
     ),
     Claim(
@@ -214,17 +218,6 @@ CLAIMS: Final = (
         "handed samples 1.25 times as slow, none of it from the paper. It moves work within the "
         "iteration, and so needs no "
         "prediction: with costs this low that is worth more than any forecast.",
-    ),
-    *(
-        _table_3(predictor, figure)
-        for predictor, figure in (
-            ("memoryless", 0.58),
-            ("ema", 0.48),
-            ("arima", 0.52),
-            ("rnn", 0.49),
-            ("lstm", 0.51),
-            ("narx", 0.42),
-        )
     ),
     _level("homogeneous", "lb-bsp-homogeneous"),
     _level("Hetero-L2", "lb-bsp-hetero-l2"),

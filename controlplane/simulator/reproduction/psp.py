@@ -85,7 +85,6 @@ CLAIMS: Final = (
         )
         for more, less in ((4, 0), (24, 4))
     ),
-    _updates("psp-32-sample-sizes", "pbsp-0", "bsp", "Fig. 10b", "a sample of 0 is ASP: its updates over BSP's", 2.5),
     Claim(
         where="Fig. 8",
         says="pBSP reaches a better accuracy than BSP in the same time",

@@ -133,7 +133,7 @@ def job(
         wavering=Wavering(noise=0.05),
         control=ControlPlane(latency_s=0.005),
         numerics=numerics,
-        horizon_s=20_000.0,
+        horizon_s=6_000.0,
         warm_up=5,
         paper=(_figure(*figure),) if figure is not None else (),
         **fields,

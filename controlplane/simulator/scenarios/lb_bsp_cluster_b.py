@@ -74,7 +74,7 @@ def cluster(name: str, title: str, model: str, batch: int, paper: tuple[PaperFig
         tensor_sizes=(464_000,),
         wavering=Wavering(noise=0.05, spikes=0.03, spike_times=(1.2, 2.5)),
         control=ControlPlane(latency_s=0.001, decision_s=0.0001, fit_s=2.0),
-        horizon_s=30_000.0 * batch / 128,
+        horizon_s=20_000.0 * batch / 128,
         warm_up=520,
         paper=paper,
     )

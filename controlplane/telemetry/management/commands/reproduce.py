@@ -1,5 +1,6 @@
 """``manage.py reproduce [PAPER|all]``: every headline of the papers, simulated; ``all`` writes docs/reproduction.md."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -51,6 +52,9 @@ class Command(BaseCommand):
             default=None,
             help="a file of runs that are done: read at the start, added to, gone on with",
         )
+        parser.add_argument(
+            "--processes", type=int, default=os.cpu_count() or 1, help="runs side by side (default: %(default)s)"
+        )
         parser.add_argument("--json", action="store_true", help="one JSON document, and no other")
 
     def handle(
@@ -60,9 +64,11 @@ class Command(BaseCommand):
         try:
             if seeds < 1:
                 raise SimulationError(f"seeds: found {seeds}, expected 1 or more; {LEAST_SEEDS} for the document")
+            if options["processes"] < 1:
+                raise SimulationError(f"processes: found {options['processes']}, expected 1 or more")
             papers = chosen_papers(paper)
             runs = runs_of([claim for _, claims in papers.values() for claim in claims])
-            played = self._play(runs, seeds, keep, silent=as_json)
+            played = self._play(runs, seeds, keep, processes=options["processes"], silent=as_json)
         except SimulationError as error:
             raise CommandError(str(error), returncode=REFUSED) from None
         except KeyboardInterrupt:
@@ -79,8 +85,10 @@ class Command(BaseCommand):
         else:
             self.stdout.write(text)
 
-    def _play(self, runs: Sequence[Run], seeds: int, keep: Path | None, *, silent: bool) -> dict[Key, Played]:
-        """All of them, seed by seed, on as many processes as there are processors."""
+    def _play(
+        self, runs: Sequence[Run], seeds: int, keep: Path | None, *, processes: int, silent: bool
+    ) -> dict[Key, Played]:
+        """All of them, seed by seed."""
         every = [(run, seed) for seed in range(seeds) for run in runs]
         known = _kept(keep)
         played = {key: known[key] for key in every if key in known}
@@ -91,22 +99,22 @@ class Command(BaseCommand):
         console = Console(file=cast(IO[str], self.stderr))
         with Progress(*columns, TimeElapsedColumn(), console=console, disable=silent, transient=True) as bar:
             task = bar.add_task("runs", total=len(every), completed=len(played))
-            for key, one in _side_by_side(keys):
+            for key, one in _side_by_side(keys, processes):
                 played[key] = one
                 _keep(keep, key, one)
                 bar.advance(task)
         return played
 
 
-def _side_by_side(keys: Sequence[Key]) -> Iterator[tuple[Key, Played]]:
-    """On as many processes as there are processors; a few runs are not worth one each, which takes seconds to start."""
-    processes = min(os.cpu_count() or 1, len(keys) // WORTH_A_PROCESS)
+def _side_by_side(keys: Sequence[Key], most: int) -> Iterator[tuple[Key, Played]]:
+    """On as many processes; a few runs are not worth one each, which takes seconds to start."""
+    processes = min(most, len(keys) // WORTH_A_PROCESS)
     if processes < 2:
         yield from map(play_timed, keys)
         return
     for library in THREADS:
         os.environ.setdefault(library, "1")
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, initializer=gc.freeze) as pool:
         yield from pool.imap_unordered(play_timed, keys, chunksize=1)
 
 
