@@ -119,6 +119,7 @@ CELERY_BEAT_SCHEDULE = {
     "bury processes of lost agents": _every(1.0, "reap_offline_agents"),
     "sample machines": _every(10.0, "sample_presence"),
     "play what else jobs could do": _every(10.0, "forecast"),
+    "go on with simulations": _every(10.0, "rescue_simulations"),
     "take away what is old": _every(3600.0, "prune"),
 }
 

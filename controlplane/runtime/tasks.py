@@ -33,7 +33,7 @@ from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.pulse import start_pulse
 from controlplane.runtime.redis import Client, connect, refresh, shared
 from controlplane.runtime.scripts import RENEW, RESCUE, SEIZE
-from controlplane.telemetry.simulations import simulation_run
+from controlplane.telemetry.simulations import simulation_run, simulations_rescue
 
 SIMULATE: Final = "controlplane.runtime.tasks.run_simulation"
 
@@ -82,7 +82,14 @@ def train_predictor(job: int, lesson: str) -> None:
 @shared_task(name=SIMULATE)
 def run_simulation(simulation: int) -> None:
     """Simulate what somebody asked for over REST."""
-    simulation_run(simulation)
+    simulation_run(simulation, stopping.is_set)
+
+
+@shared_task(name="controlplane.runtime.tasks.rescue_simulations")
+def rescue_simulations() -> None:
+    """Give simulations whose process has died to another."""
+    for simulation in simulations_rescue(timezone.now()):
+        run_simulation.delay(simulation)
 
 
 @shared_task(name=scaling.RESERVE)

@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.utils import timezone
 
 
 class Cursor(models.Model):
@@ -162,6 +163,10 @@ class Simulation(models.Model):
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED, db_index=True)
     reason = models.TextField(default="", blank=True)
+    attempt = models.PositiveIntegerField(default=0)
+    """How many tasks have begun to run it; what an earlier one still says counts no more."""
+    seen_at = models.DateTimeField(default=timezone.now)
+    """The last sign of life of the task that runs it, or when it was given to one."""
     done = models.PositiveIntegerField(default=0)
     """How many policies have an outcome."""
     outcomes = models.JSONField(default=list)

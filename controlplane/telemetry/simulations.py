@@ -1,16 +1,19 @@
 """Simulations that somebody asked for over REST: their rows, from the request to the outcomes and series.
 
 A row is written by whoever asks and by the one task that runs it; each step is a conditional update, so a task that
-runs twice, or runs on after a cancel, changes nothing.
+runs twice, or runs on after a cancel, changes nothing. A task says again and again that it lives: the row of one that
+has been silent for ``SILENCE`` is given to another, which goes on after the policies that have an outcome.
 """
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from controlplane.jobs.models import Job
@@ -27,11 +30,21 @@ from controlplane.telemetry.simulated import Series, run_store
 S: Final = Simulation.State
 MOST_POLICIES: Final = 50
 LOOK_S: Final = 0.5
-"""How often a run that is under way looks whether it was cancelled."""
+"""How often a run that is under way looks whether it was cancelled, and says that it lives."""
+SILENCE: Final = timedelta(seconds=60)
+"""After so long without a sign of life a task is dead: far longer than any step between two looks."""
+FORGOTTEN: Final = timedelta(minutes=10)
+"""A simulation that waits is given to a task anew after so long: the queue may have lost the first one."""
+MOST_ATTEMPTS: Final = 3
+"""A simulation that so many tasks have died of is not tried again."""
 
 
 class Cancelled(Exception):
-    """Somebody wants the simulation no more."""
+    """Somebody wants the simulation no more, or another task has it."""
+
+
+class Stopping(Exception):
+    """The process that runs it is about to end."""
 
 
 def simulation_submit(*, scenario: str, policies: Sequence[str], seed: int, user: User) -> Simulation:
@@ -63,24 +76,45 @@ def simulation_cancel(*, pk: int, user: User) -> bool:
     return bool(done)
 
 
-def simulation_run(pk: int) -> None:
-    """All its policies, one after another; outcome and series of each are stored when they are there."""
-    claimed = Simulation.objects.filter(pk=pk, state=S.QUEUED).update(state=S.RUNNING, started_at=timezone.now())
-    if not claimed:
+def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False) -> None:
+    """All its policies, one after another; outcome and series of each are stored when they are there.
+
+    When ``is_stopping`` says so, the run that is under way breaks off, and the simulation waits for another task.
+    """
+    row = _claim(pk)
+    if row is None:
         return
-    row = Simulation.objects.get(pk=pk)
     try:
-        for policy in row.policies:
-            _run(row, policy)
+        for policy in row.policies[row.done :]:
+            _run(row, policy, is_stopping)
     except Cancelled:
         return
+    except Stopping:
+        _mine(row).update(state=S.QUEUED, attempt=F("attempt") - 1, seen_at=timezone.now() - FORGOTTEN)
     except SimulationError as error:
-        _end(pk, S.FAILED, str(error))
+        _end(row, S.FAILED, str(error))
     except Exception as error:
-        _end(pk, S.FAILED, f"a fault of the simulator: {type(error).__name__}: {error}")
+        _end(row, S.FAILED, f"a fault of the simulator: {type(error).__name__}: {error}")
         raise
     else:
-        _end(pk, S.SUCCEEDED, "")
+        _end(row, S.SUCCEEDED, "")
+
+
+def simulations_rescue(now: datetime) -> list[int]:
+    """Simulations that want a task: theirs has died, or they have waited for one for too long.
+
+    One that its tasks have died of again and again is ended instead.
+    """
+    dead = Simulation.objects.filter(state=S.RUNNING, seen_at__lt=now - SILENCE)
+    reason = f"each of the {MOST_ATTEMPTS} processes that ran it died: see their logs, and how much memory they had"
+    dead.filter(attempt__gte=MOST_ATTEMPTS).update(state=S.FAILED, reason=reason, finished_at=now)
+    dead.update(state=S.QUEUED, seen_at=now - FORGOTTEN)
+    waiting = Simulation.objects.filter(state=S.QUEUED, seen_at__lte=now - FORGOTTEN).order_by("id")
+    found = []
+    for pk in waiting.values_list("pk", flat=True):
+        if Simulation.objects.filter(pk=pk, state=S.QUEUED, seen_at__lte=now - FORGOTTEN).update(seen_at=now):
+            found.append(pk)
+    return found
 
 
 def simulation_runs(row: Simulation) -> QuerySet[Job]:
@@ -105,37 +139,56 @@ def simulation_figures(row: Simulation) -> list[dict[str, object]]:
     ]
 
 
-def _run(row: Simulation, policy: str) -> None:
+def _claim(pk: int) -> Simulation | None:
+    """The row, if it waits for a task; what an earlier one had begun to store is taken away."""
+    now = timezone.now()
+    claim = {"state": S.RUNNING, "attempt": F("attempt") + 1, "started_at": Coalesce("started_at", now), "seen_at": now}
+    if not Simulation.objects.filter(pk=pk, state=S.QUEUED).update(**claim):
+        return None
+    row = Simulation.objects.get(pk=pk)
+    for job in row.runs.order_by("id")[row.done :]:
+        job.delete()
+    return row
+
+
+def _mine(row: Simulation) -> QuerySet[Simulation]:
+    """The row, as long as it is for this task to write."""
+    return Simulation.objects.filter(pk=row.pk, state=S.RUNNING, attempt=row.attempt)
+
+
+def _run(row: Simulation, policy: str, is_stopping: Callable[[], bool]) -> None:
     """One policy: its outcome in the row, and a job that is over with its series.
 
     Raises:
         Cancelled: if somebody cancelled it meanwhile; nothing of this run stays.
+        Stopping: if the process is about to end; likewise.
     """
     scenario = find(row.scenario)
     series = Series(has_losses=scenario.numerics is not None)
-    cluster = play(scenario, policy, seed=row.seed, recording=series, watch=_cancel_watch(row.pk))
+    cluster = play(scenario, policy, seed=row.seed, recording=series, watch=_watch(row, is_stopping))
     job = run_store(row, policy, cluster.spec, series, timezone.now())
     row.outcomes = [*row.outcomes, outcome_of(cluster, policy, row.seed, None).document()]
-    live = Simulation.objects.filter(pk=row.pk, state=S.RUNNING)
-    if not live.update(outcomes=row.outcomes, done=len(row.outcomes)):
+    if not _mine(row).update(outcomes=row.outcomes, done=len(row.outcomes), seen_at=timezone.now()):
         job.delete()
         raise Cancelled
 
 
-def _cancel_watch(pk: int) -> Callable[[], None]:
-    """Looks into the row now and then."""
-    due = time.monotonic() + LOOK_S
+def _watch(row: Simulation, is_stopping: Callable[[], bool]) -> Callable[[], None]:
+    """Says now and then in the row that the run goes on, and sees there whether it is to."""
+    due = time.monotonic()
 
     def look() -> None:
         nonlocal due
         if time.monotonic() < due:
             return
         due = time.monotonic() + LOOK_S
-        if not Simulation.objects.filter(pk=pk, state=S.RUNNING).exists():
+        if is_stopping():
+            raise Stopping
+        if not _mine(row).update(seen_at=timezone.now()):
             raise Cancelled
 
     return look
 
 
-def _end(pk: int, state: str, reason: str) -> None:
-    Simulation.objects.filter(pk=pk, state=S.RUNNING).update(state=state, reason=reason, finished_at=timezone.now())
+def _end(row: Simulation, state: str, reason: str) -> None:
+    _mine(row).update(state=state, reason=reason, finished_at=timezone.now())

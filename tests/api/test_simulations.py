@@ -1,8 +1,10 @@
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from controlplane.jobs.models import AuditEntry, Job
@@ -10,7 +12,7 @@ from controlplane.runtime import tasks
 from controlplane.simulator.running import play, simulate
 from controlplane.simulator.scenarios import find
 from controlplane.telemetry.models import Simulation
-from controlplane.telemetry.simulations import simulation_run
+from controlplane.telemetry.simulations import FORGOTTEN, MOST_ATTEMPTS, SILENCE, simulation_run, simulations_rescue
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -128,3 +130,98 @@ def test_each_policy_is_a_job_whose_series_are_read_like_any_other(client: APICl
     assert client.get("/api/v1/workers").json()["results"] == []
     Simulation.objects.all().delete()
     assert not Job.objects.exists()
+
+
+class Killed(BaseException):
+    """Ends a task as SIGKILL does: nothing is tidied up."""
+
+
+@pytest.fixture
+def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """Has the task die when it has stored the run of a policy, and not yet said so; gives the policies played."""
+    from controlplane.telemetry import simulations
+
+    def arrange(fatal: str) -> list[str]:
+        played: list[str] = []
+        store = simulations.run_store
+
+        def store_and_die(row: Simulation, policy: str, *rest: Any) -> Job:
+            played.append(policy)
+            job = store(row, policy, *rest)
+            if policy == fatal and played.count(policy) == 1:
+                raise Killed
+            return job
+
+        monkeypatch.setattr(simulations, "run_store", store_and_die)
+        return played
+
+    return arrange
+
+
+def test_a_simulation_whose_process_was_killed_goes_on_in_another(
+    client: APIClient, queued: list[Any], killed_at: Callable[[str], list[str]]
+) -> None:
+    pk = ask(client, policies=["bsp", "lb-bsp-linear"]).json()["id"]
+    played = killed_at("lb-bsp-linear")
+    with pytest.raises(Killed):
+        simulation_run(pk)
+    now = timezone.now()
+    assert simulations_rescue(now) == [], "it may still live"
+    assert simulations_rescue(now + SILENCE) == [pk]
+    assert simulations_rescue(now + SILENCE) == [], "it was given to one"
+    simulation_run(pk)
+    found = client.get(f"/api/v1/simulations/{pk}").json()
+    assert (found["state"], found["done"]) == ("succeeded", 2)
+    assert played == ["bsp", "lb-bsp-linear", "lb-bsp-linear"], "what had an outcome is not played again"
+    assert list(Job.objects.order_by("id").values_list("policy", flat=True)) == ["bsp", "lb-bsp-linear"]
+
+
+def test_a_task_that_was_given_up_and_lives_changes_nothing(
+    client: APIClient, queued: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pk = ask(client, policies=["bsp"]).json()["id"]
+    others = []
+
+    def play_while_another_does(*arguments: Any, **rest: Any) -> Any:
+        if not others:
+            others.append(pk)
+            assert simulations_rescue(timezone.now() + SILENCE) == [pk]
+            simulation_run(pk)
+        return play(*arguments, **rest)
+
+    monkeypatch.setattr("controlplane.telemetry.simulations.play", play_while_another_does)
+    simulation_run(pk)
+    row = Simulation.objects.get(pk=pk)
+    assert (row.state, row.done, row.attempt, row.runs.count()) == ("succeeded", 1, 2, 1)
+
+
+def test_a_simulation_that_every_process_dies_of_is_ended(
+    client: APIClient, queued: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any, **__: Any) -> Any:
+        raise Killed
+
+    pk = ask(client, policies=["bsp"]).json()["id"]
+    monkeypatch.setattr("controlplane.telemetry.simulations.play", die)
+    for attempt in range(MOST_ATTEMPTS):
+        with pytest.raises(Killed):
+            simulation_run(pk)
+        assert simulations_rescue(timezone.now() + SILENCE) == ([pk] if attempt < MOST_ATTEMPTS - 1 else [])
+    row = Simulation.objects.get(pk=pk)
+    assert row.state == "failed"
+    assert row.reason == "each of the 3 processes that ran it died: see their logs, and how much memory they had"
+
+
+def test_a_process_that_shuts_down_gives_its_simulation_back(client: APIClient, queued: list[Any]) -> None:
+    pk = ask(client, policies=["bsp", "lb-bsp-linear"]).json()["id"]
+    simulation_run(pk, is_stopping=lambda: True)
+    row = Simulation.objects.get(pk=pk)
+    assert (row.state, row.done, row.attempt, row.runs.count()) == ("queued", 0, 0, 0)
+    assert simulations_rescue(timezone.now()) == [pk]
+
+
+def test_a_simulation_whose_task_was_lost_is_given_to_one_anew(client: APIClient, queued: list[Any]) -> None:
+    pk = ask(client, policies=["bsp"]).json()["id"]
+    now = timezone.now()
+    assert simulations_rescue(now + FORGOTTEN - timedelta(minutes=1)) == []
+    assert simulations_rescue(now + FORGOTTEN) == [pk]
