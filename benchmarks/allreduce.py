@@ -54,10 +54,12 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
 
     from controlplane.protocol.orders import PeerAddress, Placement
     from controlplane.protocol.spec import JobSpec, Optimizer, Stop, Workload
+    from workers.trainer.held import Held
     from workers.trainer.reduction import Reduction
     from workers.transport.frames import Header, Op
     from workers.workloads.catalogue import load_workload
     from workers.workloads.network import Network
+    from workers.workloads.shape import tensor_sizes
 
     torch.set_num_threads(1)
     spec = JobSpec(
@@ -74,7 +76,8 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
     assert isinstance(workload, Network)
     data, replica = workload.dataset.split.train, workload.replica()
     everything = np.random.default_rng([7, rank]).integers(workload.sample_count, size=(STEPS, BATCH))
-    reduction = Reduction(rank, Link(), workload, spec, host=HOST)  # type: ignore[arg-type]
+    held, sizes = Held(workload, spec), tensor_sizes(workload)
+    reduction = Reduction(rank, Link(), held, spec, sizes=sizes, host=HOST)  # type: ignore[arg-type]
     os.environ.update(MASTER_ADDR=HOST, MASTER_PORT=str(port))
     replica.tell_progress(reduction.offer)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)

@@ -79,11 +79,17 @@ def reconsider(handling: Handling) -> None:
 def can_recover(handling: Handling, *, without: int = 0) -> bool:
     """Whether enough workers are here, or may be again, when so many of the roster are gone.
 
-    Without servers it takes one who counts: the parameters are nowhere else.
+    Where workers hold the parameters it takes one who counts, until all begin anew.
     """
     job = handling.job
-    if handling.spec.reduces and job.generation and len(job.roster) <= without:
+    if handling.spec.workers_hold and job.generation and not job.is_rebuilding and len(job.roster) <= without:
         return False
+    return may_be_enough(handling, without=without)
+
+
+def may_be_enough(handling: Handling, *, without: int) -> bool:
+    """Whether enough workers are here or about to come, whatever they know, when so many of the roster are gone."""
+    job = handling.job
     coming = {title for title in (*job.starting, *job.revivals) if title[0] == "w"}
     coming |= {job.workers[rank].title for rank in newcomers(job)}
     return len(job.roster) - without + len(coming) >= (handling.spec.elastic.minimum_workers or 1)

@@ -2,43 +2,46 @@
 
 In lockstep the servers keep every n-th version by themselves. Without lockstep every worker is held at a boundary, the
 servers keep what they have, and all go on. Once every block is on disk one server writes the manifest; only then does
-the checkpoint count. Where the data are split among the workers, how far each had come in them is kept with it, for
+the checkpoint count. Where the workers hold the parameters, the first of them keeps every n-th version, and writes the
+manifest too. Where the data are split among the workers, how far each had come in them is kept with it, for
 this job alone. What policies have learned is not in it: a rollback keeps it, and another job learns anew.
 """
+
+from collections.abc import Mapping, Sequence
 
 from controlplane.core import ending, handout, pausing, releases, rollback, standing
 from controlplane.core.commands import KeepCheckpoint, SkipCheckpoint
 from controlplane.core.handling import Handling
-from controlplane.core.state import Checkpoint, Job, Server
+from controlplane.core.state import Checkpoint, Job, Process
 from controlplane.core.states import JobState
-from controlplane.protocol.checkpoints import WholeCheckpoint
+from controlplane.protocol.checkpoints import SavedBlock, WholeCheckpoint
 from controlplane.protocol.messages import CheckpointSaved, RestoreFailed
 
 
-def on_saved(handling: Handling, server: Server, message: CheckpointSaved) -> None:
-    """A server has written something of a checkpoint, or could not."""
+def on_saved(handling: Handling, keeper: Process, message: CheckpointSaved) -> None:
+    """Something of a checkpoint was written, or could not be."""
     job = handling.job
     if job.is_rebuilding or (job.checkpoints and message.iteration <= job.checkpoints[-1].iteration):
         return
     if message.failure:
-        _give_up(handling, message.iteration, f"{server.title}: {message.failure}")
+        _give_up(handling, message.iteration, f"{keeper.title}: {message.failure}")
     elif message.is_whole:
         _note_whole(handling, message.iteration)
     else:
         pieces = job.saving.setdefault(message.iteration, {})
         pieces |= {piece.start: piece for piece in message.pieces}
-        if {block.start for block in job.blocks} <= pieces.keys():
+        if _reaches(pieces) == max(worker.parameters for worker in job.workers.values()):
             _order_manifest(handling, message.iteration)
 
 
-def on_restore_failed(handling: Handling, server: Server, message: RestoreFailed) -> None:
-    """A server cannot begin with the checkpoint that it was told: the next older one is tried."""
+def on_restore_failed(handling: Handling, keeper: Process, message: RestoreFailed) -> None:
+    """Somebody cannot begin with the checkpoint that it was told: the next older one is tried."""
     job = handling.job
     bad = [each for each in job.checkpoints if each.iteration == message.iteration]
     if not bad:
         return
     job.checkpoints = [each for each in job.checkpoints if each.iteration != message.iteration]
-    reason = f"{server.title} cannot use the checkpoint of iteration {message.iteration}: {message.reason}"
+    reason = f"{keeper.title} cannot use the checkpoint of iteration {message.iteration}: {message.reason}"
     handling.give(SkipCheckpoint, reason, iteration=message.iteration)
     rollback.begin(handling, reason)
 
@@ -67,26 +70,29 @@ def cut(handling: Handling) -> None:
     job.saving_stage = "save"
     job.save_at = max((standing.stand(job.workers[rank]) for rank in job.roster), default=job.completed) + 1
     handout.remember(handling, job.save_at)
-    _tell_servers(handling, f"every worker stands: keep all blocks as the checkpoint of iteration {job.save_at}")
+    _tell_keepers(handling, f"every worker stands: keep all blocks as the checkpoint of iteration {job.save_at}")
 
 
-def choose_start(handling: Handling) -> bool:
-    """Begin with the newest checkpoint that every server can use, where one is asked for; False if there is none."""
+def choose_start(handling: Handling, ready: Sequence[int]) -> bool:
+    """Begin with the newest checkpoint that everybody can use who holds parameters, where one is asked for.
+
+    False if there is none. ``ready``: ranks of the workers that the job begins with.
+    """
     job, spec = handling.job, handling.spec
     if spec.start_from is None:
         return True
-    servers = job.live_servers
-    common = set.intersection(*({found.iteration for found in server.found} for server in servers))
-    skipped = sorted({reason for server in servers for reason in server.skipped})
+    holders: list[Process] = [job.workers[rank] for rank in ready] if spec.workers_hold else [*job.live_servers]
+    common = set.intersection(*({found.iteration for found in each.found} for each in holders))
+    skipped = sorted({reason for each in holders for reason in each.skipped})
     for reason in skipped:
         handling.give(SkipCheckpoint, reason, iteration=0)
-    positions = {found.iteration: found.position for found in servers[0].found}
+    positions = {found.iteration: found.position for found in holders[0].found}
     job.checkpoints = [
         Checkpoint(iteration=each, position=positions[each], stop_at=spec.stop.iterations, is_start=True)
         for each in sorted(common)
     ]
     if not job.checkpoints:
-        why = "; ".join(skipped) or "the servers found different ones"
+        why = "; ".join(skipped) or f"{'workers' if spec.workers_hold else 'servers'} found different ones"
         ending.end(handling, JobState.FAILED, f"no checkpoint that it could start from: {why}")
         return False
     newest = job.checkpoints[-1]
@@ -130,7 +136,7 @@ def _order_manifest(handling: Handling, iteration: int) -> None:
     else:
         position = job.cursor
     job.whole = WholeCheckpoint(iteration=iteration, position=position, pieces=pieces)
-    _tell_servers(handling, f"every block of iteration {iteration} is on disk: its manifest is to be written")
+    _tell_keepers(handling, f"every block of iteration {iteration} is on disk: its manifest is to be written")
     _go_on(handling, f"every block of iteration {iteration} is kept")
 
 
@@ -157,7 +163,19 @@ def _unused(job: Job, rank: int) -> int:
     return sum(max(0, each.last - max(each.first - 1, worker.done)) * each.share for each in worker.leases)
 
 
-def _tell_servers(handling: Handling, reason: str) -> None:
-    handling.job.sequence += 1
-    for server in handling.job.live_servers:
+def _reaches(pieces: Mapping[int, SavedBlock]) -> int:
+    """Up to which parameter there is no gap between the pieces."""
+    end = 0
+    while (piece := pieces.get(end)) is not None:
+        end = piece.stop
+    return end
+
+
+def _tell_keepers(handling: Handling, reason: str) -> None:
+    job = handling.job
+    if handling.spec.workers_hold:
+        releases.issue(handling, job.workers[job.roster[0]], reason)
+        return
+    job.sequence += 1
+    for server in job.live_servers:
         releases.issue_server_orders(handling, server, reason)

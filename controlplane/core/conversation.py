@@ -44,10 +44,13 @@ from controlplane.protocol.orders import Rejection, Role
 Code = Literal["stale", "unexpected", "out-of-order"]
 
 
+KeepersWord = CheckpointSaved | FolderApart | RestoreFailed
+
+
 ServerWord = ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed
 
 
-WorkerWord = ProgressReport | Computed | MicroBatch | Held | CopiesHeld
+WorkerWord = ProgressReport | Computed | MicroBatch | Held | CopiesHeld | CheckpointSaved | FolderApart | RestoreFailed
 
 
 def on_worker_heard(handling: Handling, event: WorkerHeard) -> None:
@@ -87,16 +90,22 @@ def _take_server_word(handling: Handling, server: Server, message: ServerWord) -
         moving.on_handed(handling, server, message)
     elif isinstance(message, BlocksFilled):
         refill.on_filled(handling, message)
-    elif isinstance(message, CheckpointSaved):
-        checkpoints.on_saved(handling, server, message)
-    elif isinstance(message, RestoreFailed):
-        checkpoints.on_restore_failed(handling, server, message)
-    elif isinstance(message, FolderApart):
-        ending.end(handling, JobState.FAILED, f"{server.title}: {message.reason}")
-    else:
+    elif isinstance(message, ServerReport):
         server.generation, server.highest = message.generation, message.highest
         if message.late or message.missing:
             partial.note_updates(handling, message)
+    else:
+        _take_keepers_word(handling, server, message)
+
+
+def _take_keepers_word(handling: Handling, process: Process, message: KeepersWord) -> None:
+    """What whoever holds the parameters says of the checkpoints of the job."""
+    if isinstance(message, CheckpointSaved):
+        checkpoints.on_saved(handling, process, message)
+    elif isinstance(message, RestoreFailed):
+        checkpoints.on_restore_failed(handling, process, message)
+    else:
+        ending.end(handling, JobState.FAILED, f"{process.title}: {message.reason}")
 
 
 def on_connection_lost(handling: Handling, event: ConnectionLost) -> None:
@@ -117,6 +126,7 @@ def _greet_worker(handling: Handling, worker: Worker, hello: WorkerHello) -> Non
         ending.end(handling, JobState.FAILED, f"{found}: they run different workloads")
         return
     worker.parameters, worker.host, worker.port = hello.parameter_count, hello.host, hello.port
+    worker.found, worker.skipped = hello.found, hello.skipped
     job.sample_count = min(job.sample_count or hello.sample_count, hello.sample_count)
     _is_here(handling, worker)
     if job.state is JobState.STARTING or job.is_rebuilding:
@@ -205,6 +215,8 @@ def _take_word(handling: Handling, worker: Worker, message: WorkerWord) -> None:
         changes.on_held(handling, worker, message)
     elif isinstance(message, CopiesHeld):
         refill.on_copies(handling, worker, message)
+    elif isinstance(message, KeepersWord):
+        _take_keepers_word(handling, worker, message)
     elif isinstance(message, MicroBatch):
         partial.on_micro_batch(handling, worker, message)
     elif not job.counts(worker.index) or not _has_leave(job, worker, message.iteration):

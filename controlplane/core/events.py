@@ -34,6 +34,9 @@ WorkerSaid = (
     | CopiesHeld
     | Evaluation
     | WorkerFinished
+    | CheckpointSaved
+    | FolderApart
+    | RestoreFailed
 )
 ServerSaid = ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed
 

@@ -15,7 +15,7 @@ from controlplane.core import (
 from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.events import Assignment, EngineFailed, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
 from controlplane.core.handling import EventRefused, Handling
-from controlplane.core.state import Job, Process, Server, Worker
+from controlplane.core.state import Process, Server, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
 
 
@@ -104,13 +104,15 @@ def lose(handling: Handling, process: Process, why: str, *, failed: bool = False
     if isinstance(process, Server) and scaling.let_go(handling, process, why):
         return
     counted = isinstance(process, Worker) and job.counts(process.index)
-    is_back = _may_return(job, process, failed=failed) and revival.plan(handling, process, is_lost=is_lost)
+    is_back = _may_return(handling, process, failed=failed) and revival.plan(handling, process, is_lost=is_lost)
     handling.move_process(process, ProcessState.LOST, revival.told(handling, process, why))
     handling.stop_process(process, why)
     if isinstance(process, Worker):
         exclusion.give_slot_back(handling, process)
     if isinstance(process, Server):
         _lose_server(handling, process, why, is_back=is_back)
+    elif _holds_the_last(handling, counted=counted) and _can_begin_anew(handling):
+        rollback.begin(handling, f"{process.title} {why}, the last that had the parameters")
     elif not _can_go_on(handling, process, counted=counted):
         before = " before the job had begun" if job.state is JobState.STARTING else f"; {_who_is_left(handling)}"
         ending.end(handling, JobState.FAILED, f"{process.title} {why}{before}")
@@ -129,9 +131,24 @@ def _who_is_left(handling: Handling) -> str:
     return f"{left} worker{'s are' if left > 1 else ' is'} left, {least} are needed"
 
 
-def _may_return(job: Job, process: Process, *, failed: bool) -> bool:
-    if isinstance(process, Worker) and process.index in job.left_out:
-        return False
+def _holds_the_last(handling: Handling, *, counted: bool) -> bool:
+    """Whether nobody but a worker that counts has the parameters."""
+    job = handling.job
+    return handling.spec.workers_hold and counted and len(job.roster) == 1 and job.state is not JobState.FINISHING
+
+
+def _can_begin_anew(handling: Handling) -> bool:
+    """Whether there is a checkpoint to go back to, and there are workers to do so, when the only one is gone."""
+    begun = handling.job.state in (JobState.RUNNING, JobState.PAUSED) and not handling.job.is_rebuilding
+    return begun and rollback.target_of(handling) is not None and arrivals.may_be_enough(handling, without=1)
+
+
+def _may_return(handling: Handling, process: Process, *, failed: bool) -> bool:
+    job = handling.job
+    if isinstance(process, Worker):
+        alone = job.is_rebuilding or not job.generation or _holds_the_last(handling, counted=job.counts(process.index))
+        if process.index in job.left_out or (handling.spec.server_mode == "aggregating" and not alone):
+            return False
     if job.state is JobState.FINISHING:
         return isinstance(process, Server)
     return not (failed and job.state is JobState.STARTING)

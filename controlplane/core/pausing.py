@@ -71,6 +71,11 @@ def awaited(job: Job) -> str:
     return "; ".join(dict.fromkeys(parts))
 
 
+def rebuilding_cause(handling: Handling) -> Cause:
+    """Whom a job waits for whose processes all begin anew."""
+    return "workers" if handling.spec.reduces else "servers"
+
+
 def hold(handling: Handling, reason: str) -> None:
     """Let every worker stand at its next boundary."""
     job = handling.job

@@ -150,6 +150,7 @@ def issue(handling: Handling, worker: Worker, reason: str) -> None:
         **(_pieces(worker) if handling.chosen.partitioned is not None else {}),
         final=not free or not _others_at_work(job, worker),
         **_refill(job, worker),
+        **(_kept(handling, worker) if handling.spec.workers_hold else {}),
         probes=job.probes if worker.index == job.prober else {},
         probe_round=job.probe_round,
     )
@@ -168,6 +169,17 @@ def _refill(job: Job, worker: Worker) -> dict[str, Any]:
         return {}
     fills = [block for block, rank in sorted(refill.fills.items()) if rank == worker.index and block in refill.lost]
     return {"refill": refill.number, "lost": refill.lost, "fills": fills}
+
+
+def _kept(handling: Handling, worker: Worker) -> dict[str, Any]:
+    """What concerns checkpoints where workers hold the parameters: who joins later gets them from the others."""
+    job, keeper = handling.job, handling.job.workers[handling.job.roster[0]]
+    begins = job.restore is not None and worker.from_iteration == job.restore.iteration
+    return {
+        "restore": job.restore if begins else None,
+        "keeper": keeper.instance if handling.spec.checkpoint is not None else None,
+        "whole": job.whole if worker is keeper else None,
+    }
 
 
 def _others_at_work(job: Job, worker: Worker) -> bool:

@@ -1,4 +1,4 @@
-"""A server is lost with the parameters that it held: the whole job goes back to what is still known of them.
+"""The parameters are lost with whoever held them: the whole job goes back to what is still known of them.
 
 Every process begins a new life, so that nothing of what was under way can count: partial sums end with the servers,
 and updates of the old lives are stale. Iterations after the checkpoint are done again, on the same samples: a common
@@ -15,7 +15,7 @@ from controlplane.protocol.checkpoints import Restore
 
 def begin(handling: Handling, lost: str) -> None:
     """Go back to the latest checkpoint, or end the job if there is none."""
-    target = _target(handling)
+    target = target_of(handling)
     if target is None:
         none = "there is no checkpoint, and the spec does not let the job begin anew"
         cure = "another time set checkpoint: {every: N}, or elastic: {from_scratch: true}"
@@ -35,7 +35,7 @@ def go_back(handling: Handling, target: Checkpoint, lost: str) -> None:
     handling.give(RollBack, reason, to_iteration=target.iteration, completed=job.completed)
     job.is_rebuilding = True
     job.rebuild_ms = handling.now_ms
-    job.pauses["servers"] = reason
+    job.pauses[pausing.rebuilding_cause(handling)] = reason
     if job.state is not JobState.PAUSED:
         handling.move_job(JobState.PAUSED, reason, awaited=pausing.awaited(job))
     restore(handling, target)
@@ -52,7 +52,8 @@ def go_back(handling: Handling, target: Checkpoint, lost: str) -> None:
             revival.start(handling, revival.slot_of(process))
 
 
-def _target(handling: Handling) -> Checkpoint | None:
+def target_of(handling: Handling) -> Checkpoint | None:
+    """Where the job would go back to; None where it would have to fail."""
     job = handling.job
     if job.checkpoints:
         return job.checkpoints[-1]

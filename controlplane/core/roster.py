@@ -44,7 +44,7 @@ def begin_when_ready(handling: Handling) -> None:
     if job.is_rebuilding:
         _begin_again(handling, ready)
         return
-    if not checkpoints.choose_start(handling):
+    if not checkpoints.choose_start(handling, ready):
         return
     placing.place_first(handling)
     missed = f" of {spec.workers}" if len(ready) < spec.workers else ""
@@ -83,9 +83,10 @@ def _begin_again(handling: Handling, ready: list[int]) -> None:
     job.is_rebuilding = False
     job.plans += 1
     job.placement_version = job.plans
-    del job.pauses["servers"]
+    del job.pauses[pausing.rebuilding_cause(handling)]
     first = job.completed + 1
-    reason = f"{len(ready)} workers and {len(job.live_servers)} servers go on with iteration {first}"
+    servers = "" if handling.spec.reduces else f" and {len(job.live_servers)} servers"
+    reason = f"{len(ready)} workers{servers} go on with iteration {first}"
     if job.pauses:
         job.hold_sequence = job.sequence + 1
     else:

@@ -37,6 +37,9 @@ class Process(msgspec.Struct, kw_only=True):
     ordered_ms: int = 0
     heard: int = 0
     """The last of its message numbers that was taken in."""
+    found: list[FoundCheckpoint] = []
+    skipped: list[str] = []
+    """Checkpoints that the job could start from, by whoever holds the parameters, and why not from others."""
 
     @property
     def title(self) -> str:
@@ -99,9 +102,6 @@ class Server(Process, kw_only=True):
     """It gets no blocks any more, hands over those that it has, and is then to end."""
     generation: int = -1
     """The one that it follows, by its last report."""
-    found: list[FoundCheckpoint] = []
-    skipped: list[str] = []
-    """Checkpoints that the job could start from, and why not from others."""
     highest: int = 0
     """The highest version of its blocks, by its last report."""
 

@@ -26,6 +26,10 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     """Where an all-reduce job's worker lets the others find each other; 0: nowhere."""
     release: str = ""
     """Of the worker's software; empty: not known."""
+    found: list[FoundCheckpoint] = []
+    """Checkpoints that a job which is to start from one can start from, where its workers hold the parameters."""
+    skipped: list[str] = []
+    """Why others cannot be used."""
 
 
 class Exchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -247,7 +251,7 @@ class BlocksFilled(Value, frozen=True, kw_only=True, tag="blocks-filled"):
 
 
 class CheckpointSaved(Value, frozen=True, kw_only=True, tag="checkpoint-saved"):
-    """A server has written blocks of a checkpoint, or its manifest, or could not."""
+    """A server has written blocks of a checkpoint, or its manifest, or could not; or whoever holds the parameters."""
 
     number: Positive
     iteration: Count
@@ -258,14 +262,14 @@ class CheckpointSaved(Value, frozen=True, kw_only=True, tag="checkpoint-saved"):
 
 
 class FolderApart(Value, frozen=True, kw_only=True, tag="folder-apart"):
-    """The server's folder for checkpoints cannot be used, or is not the one of the job's other servers."""
+    """The sender's folder for checkpoints cannot be used, or is not the one of the others who need it."""
 
     number: Positive
     reason: str
 
 
 class RestoreFailed(Value, frozen=True, kw_only=True, tag="restore-failed"):
-    """A server cannot begin with the checkpoint that its orders name."""
+    """The sender cannot begin with the checkpoint that its orders name."""
 
     number: Positive
     iteration: Count
@@ -367,6 +371,9 @@ WorkerMessage = (
     | CopiesHeld
     | Evaluation
     | WorkerFinished
+    | CheckpointSaved
+    | FolderApart
+    | RestoreFailed
     | Heartbeat
 )
 ServerMessage = (

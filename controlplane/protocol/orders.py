@@ -99,6 +99,13 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """Their blocks that are not filled again."""
     fills: list[Count] = []
     """Those of them to be given to their new server, as this worker pulled them last."""
+    restore: Restore | None = None
+    """Where the workers hold the parameters: the checkpoint that this life begins with; None: the first version, or
+    what the others have."""
+    keeper: Name | None = None
+    """Likewise, where checkpoints are kept: the worker that writes them, to a folder that everybody must share."""
+    whole: WholeCheckpoint | None = None
+    """To that worker: write the manifest of this checkpoint."""
 
     @property
     def rank_in_time(self) -> tuple[int, int, int]:

@@ -144,6 +144,11 @@ class JobSpec(Part, frozen=True, kw_only=True):
         return self.communication == "all-reduce"
 
     @property
+    def workers_hold(self) -> bool:
+        """Whether every worker holds all parameters and makes each step, so that nobody else could keep them."""
+        return self.reduces or self.server_mode == "aggregating"
+
+    @property
     def weighing(self) -> Aggregation:
         """What each contribution weighs."""
         return self.aggregation or ("fedavg" if self.federated else "sample-weighted")
@@ -249,13 +254,13 @@ def _check_server_mode(spec: JobSpec) -> None:
         raise SpecError("server_mode", spec.server_mode, "stateful with communication all-reduce, which has no servers")
     if (barrier := spec.synchronization.barrier.name) not in REDUCING:
         raise SpecError("synchronization.barrier.name", barrier, f"one of {', '.join(REDUCING)} {why}")
-    if spec.elastic.restarts:
-        raise SpecError("elastic.restarts", spec.elastic.restarts, f"0 {why}")
+    if spec.elastic.restarts and spec.checkpoint is None and not spec.elastic.from_scratch:
+        cure = f"0 {why}, or checkpoint: {{every: N}}, or elastic: {{from_scratch: true}}"
+        raise SpecError("elastic.restarts", spec.elastic.restarts, cure)
     if spec.elastic.minimum_workers is not None:
         raise SpecError("elastic.minimum_workers", spec.elastic.minimum_workers, f"none {why}")
-    for name in ("checkpoint", "start_from", "federated"):
-        if getattr(spec, name) is not None:
-            raise SpecError(name, msgspec.to_builtins(getattr(spec, name)), f"none {why}")
+    if spec.federated is not None:
+        raise SpecError("federated", msgspec.to_builtins(spec.federated), f"none {why}")
 
 
 def _check_communication(spec: JobSpec) -> None:
@@ -265,9 +270,6 @@ def _check_communication(spec: JobSpec) -> None:
         return
     if spec.servers:
         raise SpecError("servers", spec.servers, "0 with communication all-reduce, where workers hold the parameters")
-    for field, asked in (("checkpoint", spec.checkpoint), ("start_from", spec.start_from)):
-        if asked is not None:
-            raise SpecError(field, msgspec.to_builtins(asked), "none with communication all-reduce: servers keep them")
     if (barrier := spec.synchronization.barrier.name) not in REDUCING:
         expected = f"one of {', '.join(REDUCING)} with communication all-reduce: {barrier} needs servers that take each"
         raise SpecError("synchronization.barrier.name", barrier, f"{expected} worker's update by itself")

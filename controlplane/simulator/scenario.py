@@ -122,6 +122,8 @@ def check(scenario: Scenario) -> None:
             raise ScenarioError("paper.policy", figure.policy, f"one of {', '.join(scenario.policies)}")
     if scenario.spec.reduces:
         raise ScenarioError("spec.communication", "all-reduce", "servers: sums among workers are not simulated")
+    if scenario.spec.workers_hold and scenario.spec.checkpoint is not None:
+        raise ScenarioError("spec.checkpoint", scenario.spec.checkpoint, "none: what workers keep is not simulated")
     _check_reassigning(scenario)
     _check_processes(scenario)
     _check_memory(scenario)

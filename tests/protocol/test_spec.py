@@ -116,7 +116,7 @@ def test_any_value_in_any_field_is_a_spec_or_a_spec_error(field, value):
     [
         ({}, "elastic.restarts"),
         ({"synchronization": {"barrier": "asp"}}, "synchronization.barrier.name"),
-        ({"elastic": {"restarts": 0}, "checkpoint": {"every": 5}}, "checkpoint"),
+        ({"checkpoint": {"every": 5}, "federated": {"local_steps": 2}}, "federated"),
         ({"elastic": {"restarts": 0, "minimum_workers": 1}}, "elastic.minimum_workers"),
     ],
 )

@@ -42,11 +42,12 @@ from controlplane.core.states import JOB_OVER, JobState
 from controlplane.policies.registry import check, resolve
 from controlplane.protocol import keys
 from controlplane.protocol.messages import Evaluation, IterationReport, ServerReport
-from controlplane.protocol.orders import Placement, ProcessOrder, ServerAddress, ServerOrders
+from controlplane.protocol.orders import CheckpointFolders, Placement, ProcessOrder, ServerAddress, ServerOrders
 from controlplane.protocol.spec import Emulation, JobSpec
 from tests.workers.driver import DEADLINE_S, JOB_KEY, MemoryServerLink, MemoryWorkerLink, Process, Vector
 from workers.server.main import serve
 from workers.trainer.loop import train
+from workers.workloads.local import Local
 
 
 class Plane(AbstractContextManager["Plane"]):
@@ -58,11 +59,14 @@ class Plane(AbstractContextManager["Plane"]):
         *,
         emulate: Mapping[int, Emulation] | None = None,
         checkpoint_dirs: Mapping[int, Path] | None = None,
+        number: int = 1,
     ) -> None:
         check(spec.synchronization)
+        self.number = number
+        self.start_folder = f"job-{spec.start_from.job}" if spec.start_from is not None else ""
         self.spec, self.emulate = spec, emulate or {}
         self.checkpoint_dirs = checkpoint_dirs or {}
-        self.engine = Engine(job=1, resolve=resolve)
+        self.engine = Engine(job=number, resolve=resolve)
         self.commands: list[AnyCommand] = []
         self.refused: list[str] = []
         self.broken: BaseException | None = None
@@ -202,7 +206,7 @@ class Plane(AbstractContextManager["Plane"]):
     def _start(self, command: StartProcess) -> None:
         role, index, instance = command.role, command.index, command.instance
         order = ProcessOrder(
-            job=1,
+            job=self.number,
             role=role,
             index=index,
             instance=instance,
@@ -210,16 +214,17 @@ class Plane(AbstractContextManager["Plane"]):
             key=keys.process_key(JOB_KEY, role, index, instance).hex(),
             spec=self.spec,
             emulate=self.emulate.get(index) if role == "worker" else None,
+            checkpoints=CheckpointFolders(own=f"job-{self.number}", start=self.start_folder),
         )
         link: Any = _telling(MemoryWorkerLink if role == "worker" else MemoryServerLink)(
             lambda message: self.tell(_heard(order, message))
         )
 
         def run() -> None:
+            folder = self.checkpoint_dirs.get(index)
             if role == "worker":
-                train(order, link, self._save)
+                train(order, link, self._save, Local(checkpoint_dir=folder))
             else:
-                folder = self.checkpoint_dirs.get(index)
                 serve(order, link, host="127.0.0.1", report_s=0.05, checkpoint_dir=folder)
 
         def live() -> None:
@@ -261,6 +266,8 @@ class Plane(AbstractContextManager["Plane"]):
             version=command.version,
             blocks=command.blocks,
             servers=addresses,
+            generation=command.generation,
+            peers=command.peers,
             refills=command.refills,
             again=command.again,
         )

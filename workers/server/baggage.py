@@ -13,11 +13,12 @@ import msgspec
 import torch
 
 from controlplane.protocol.base import Count, Value
+from workers.checkpoints.files import STATE, VALUES
 from workers.server.contribution import Contribution, Sum
 from workers.transport.errors import BadHeader
 from workers.transport.handshake import Peer
 
-VALUES, TOTAL, STATE, KEPT = "values", "total", "state.", "kept."
+TOTAL, KEPT = "total", "kept."
 TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
 """What may travel; values, sums and contributions are float32, an optimiser counts its steps in others."""
 

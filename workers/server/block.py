@@ -11,8 +11,9 @@ from typing import Protocol
 
 import torch
 
+from workers.checkpoints.files import STATE, VALUES
 from workers.server.arrivals import Arrivals
-from workers.server.baggage import STATE, VALUES, Baggage
+from workers.server.baggage import Baggage
 from workers.server.contribution import Contribution, weighed
 from workers.server.lockstep import Lockstep, Note
 from workers.server.quorum import NOBODY, Roster, Verdict

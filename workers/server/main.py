@@ -19,11 +19,11 @@ from controlplane.protocol.messages import (
     ServerReport,
 )
 from controlplane.protocol.orders import ProcessOrder, ServerOrders
+from workers.checkpoints.files import CheckpointError
+from workers.checkpoints.writer import Saved
 from workers.link import ServerLink
-from workers.server.checkpoint_files import CheckpointError
-from workers.server.checkpoint_writer import Saved
-from workers.server.checkpoints import Checkpoints
 from workers.server.handover import Handed, Handover
+from workers.server.keeping import Checkpoints
 from workers.server.listener import Listener
 from workers.server.meter import Meter
 from workers.server.store import Store

@@ -10,8 +10,8 @@ from controlplane.protocol.orders import Block as Cut
 from controlplane.protocol.orders import ServerOrders
 from workers.server.baggage import Baggage
 from workers.server.block import Block
-from workers.server.checkpoints import Checkpoints
 from workers.server.handover import Handover
+from workers.server.keeping import Checkpoints
 from workers.server.quorum import NOBODY, Roster, roster_of
 from workers.transport.errors import Refused, Stopped
 from workers.transport.handshake import Peer

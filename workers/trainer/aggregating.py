@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from controlplane.protocol.spec import JobSpec, SpecError
 from workers.trainer.exchange import Exchange
+from workers.trainer.held import Held
 from workers.trainer.round import Round
 from workers.transport.frames import Header
 from workers.transport.handshake import Peer
 from workers.workloads.rules import SumRule
-from workers.workloads.shape import Vector, Workload
+from workers.workloads.shape import Vector
 
 
 class AggregatingExchange(Exchange):
@@ -27,24 +28,21 @@ class AggregatingExchange(Exchange):
         SpecError: if the workload's updates are no gradients: their mean says nothing to a worker.
     """
 
-    def __init__(self, peer: Peer, stopping: threading.Event, workload: Workload, spec: JobSpec) -> None:
-        super().__init__(peer, stopping)
-        self._values = torch.from_numpy(workload.init(spec.seed))
-        self._rule = workload.rule(self._values, spec.applied)
-        if isinstance(self._rule, SumRule):
+    def __init__(self, peer: Peer, stopping: threading.Event, held: Held, spec: JobSpec) -> None:
+        if isinstance(held.rule, SumRule):
             expected = f"stateful with workload {spec.workload.name}, whose updates are no gradients"
             raise SpecError("server_mode", spec.server_mode, expected)
-        self._mean: Vector = np.empty(self._values.numel(), dtype=np.float32)
-        self._version = 0
+        super().__init__(peer, stopping)
+        self._held = held
+        self._mean: Vector = np.empty(held.values.numel(), dtype=np.float32)
 
     def pull(self, parameters: Vector, stamp: Header) -> Round:
         """The parameters before the iteration of ``stamp``; raises as ``Exchange.pull``."""
         outcome = Round(held_s=0.0)
-        while self._version < stamp.iteration:
-            outcome = super().pull(self._mean, replace(stamp, iteration=self._version + 1))
+        while self._held.version < stamp.iteration:
+            outcome = super().pull(self._mean, replace(stamp, iteration=self._held.version + 1))
             if outcome.moved or outcome.stale:
                 return outcome
-            self._rule.apply(torch.from_numpy(self._mean), 1)
-            self._version += 1
-        np.copyto(parameters, self._values.numpy())
+            self._held.step(torch.from_numpy(self._mean), 1)
+        np.copyto(parameters, self._held.values.numpy())
         return outcome

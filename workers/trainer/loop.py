@@ -23,6 +23,7 @@ from workers.trainer.computing import Computing, Skipped
 from workers.trainer.copies import Copies
 from workers.trainer.evaluation import Evaluator
 from workers.trainer.exchange import Exchange
+from workers.trainer.keeper import Keeper
 from workers.trainer.local_steps import make_replica
 from workers.trainer.reduction import Reduction
 from workers.trainer.refilling import Refiller
@@ -49,17 +50,18 @@ def train(order: ProcessOrder, link: WorkerLink, save_model: SaveModel, local: L
         TransportError: if a server stays away, or refuses this worker.
     """
     workload = load_workload(order.spec.workload, local)
-    with suppress(Stopped), _parameters(order, link, workload, local) as servers:
-        Trainer(order, link, workload, servers, save_model, gauge_of(local.device)).run()
+    keeper = Keeper(order, link, workload, local) if order.spec.workers_hold else None
+    with suppress(Stopped), keeper or nullcontext(), _parameters(order, link, keeper, local) as servers:
+        Trainer(order, link, workload, servers, save_model, gauge_of(local.device), keeper).run()
 
 
-def _parameters(order: ProcessOrder, link: WorkerLink, workload: Workload, local: Local) -> Exchange | Reduction:
+def _parameters(order: ProcessOrder, link: WorkerLink, own: Keeper | None, local: Local) -> Exchange | Reduction:
     """Where the parameters are: at servers, or at the workers themselves."""
-    if order.spec.reduces:
-        return Reduction(order.index, link, workload, order.spec, host=local.host, device=local.device)
-    peer = Peer(order.index, order.instance)
-    if order.spec.server_mode == "aggregating":
-        return AggregatingExchange(peer, link.stopping, workload, order.spec)
+    peer, spec = Peer(order.index, order.instance), order.spec
+    if own is not None and spec.reduces:
+        return Reduction(order.index, link, own.held, spec, sizes=own.sizes, host=local.host, device=local.device)
+    if own is not None:
+        return AggregatingExchange(peer, link.stopping, own.held, spec)
     guards = order.spec.elastic.restarts > 0
     copies = Copies(lambda block: guards and block % order.spec.workers == order.index)
     return Exchange(peer, link.stopping, link.placement, copies)
@@ -76,8 +78,10 @@ class Trainer:
         servers: Exchange | Reduction,
         save_model: SaveModel,
         gauge: Gauge,
+        keeper: Keeper | None = None,
     ) -> None:
-        self.gauge = gauge
+        self.gauge, self._keeper = gauge, keeper
+        self._found, self._skipped = keeper.found if keeper is not None else ([], [])
         self.spec, self.link, self.servers, self.save_model = order.spec, link, servers, save_model
         self.workload = workload
         self.replica = make_replica(self.workload, order.spec)
@@ -100,6 +104,7 @@ class Trainer:
         """Iterate from the first orders to the last, then finish."""
         self.link.say(self._hello)
         first = self._await(lambda orders: True)
+        self._restore(first)
         iteration = first.share_from
         self.clock = IterationClock()
         self._watch_for_lost_servers()
@@ -111,6 +116,16 @@ class Trainer:
                     self._last = None
                 iteration = begun + 1
             self._finish(iteration, evaluator)
+
+    def _restore(self, orders: Orders) -> None:
+        """Begin with the checkpoint that the orders name, if any.
+
+        Raises:
+            Stopped: if it cannot be used: everybody begins anew then, with another.
+        """
+        if self._keeper is not None and orders.restore is not None and not self._keeper.begin(orders.restore):
+            self.link.stopping.wait()
+            raise Stopped("asked to end")
 
     def _watch_for_lost_servers(self) -> None:
         if isinstance(self.servers, Exchange) and self.servers.copies is not None:
@@ -155,6 +170,8 @@ class Trainer:
             number=number,
             parameter_count=self.replica.parameters.size,
             sample_count=self.workload.sample_count,
+            found=self._found,
+            skipped=self._skipped,
         )
 
     def _released(self, iteration: int) -> int | None:
@@ -303,6 +320,8 @@ class Trainer:
         if orders is None:
             raise Stopped("asked to end")
         self.schedule.hear(orders)
+        if self._keeper is not None:
+            self._keeper.follow(orders)
         return orders
 
     def _newest(self) -> Orders:

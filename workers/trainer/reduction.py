@@ -12,10 +12,10 @@ the group where it was begun.
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import numpy as np
 import torch
 
 from controlplane.protocol.orders import Orders, PeerAddress, Placement
@@ -26,11 +26,12 @@ from workers.collective.meeting import Host, Meeting
 from workers.collective.packing import copy_state
 from workers.collective.stretches import Sums, stretches
 from workers.link import WorkerLink
+from workers.trainer.held import Held
 from workers.trainer.ledger import Ledger
 from workers.trainer.round import Round
 from workers.transport.errors import Stopped
 from workers.transport.frames import Header
-from workers.workloads.shape import Vector, Workload, tensor_sizes
+from workers.workloads.shape import Vector
 
 SHORTEST_S, LONGEST_S = 2.0, 30.0
 PATIENCE = 3.0
@@ -61,23 +62,29 @@ class Reduction:
 
     Args:
         rank: of this worker.
+        sizes: of the tensors that the parameters consist of, in elements.
         host: the address at which the others reach this process.
         device: where groups work: see ``Group``.
     """
 
     def __init__(
-        self, rank: int, link: WorkerLink, workload: Workload, spec: JobSpec, *, host: str, device: str = "cpu"
+        self,
+        rank: int,
+        link: WorkerLink,
+        held: Held,
+        spec: JobSpec,
+        *,
+        sizes: Sequence[int],
+        host: str,
+        device: str = "cpu",
     ) -> None:
         self._rank, self._link, self._device = rank, link, device
         self._host = Host(host)
         self._equally = spec.weighing in EQUAL
-        self._values = torch.from_numpy(workload.init(spec.seed))
-        self._rule = workload.rule(self._values, spec.applied)
+        self._held, self._sizes = held, sizes
         self._shared: Vector | None = None
         self._vector = torch.zeros(0)
-        self._sizes = tensor_sizes(workload)
         self._begun: Begun | None = None
-        self._version = 0
         self._term = (-1, -1)
         self._peers: list[PeerAddress] = []
         self._meeting: Meeting | None = None
@@ -127,8 +134,8 @@ class Reduction:
         """
         outcome = self._reach(stamp.iteration, None, stamp)
         if parameters is not self._shared:
-            np.copyto(parameters, self._values.numpy())
-            self._values.data, self._shared = torch.from_numpy(parameters), parameters
+            self._held.live_in(parameters)
+            self._shared = parameters
         return outcome
 
     def push(self, gradient: Vector, pending: set[int], stamp: Header) -> Round:
@@ -138,14 +145,14 @@ class Reduction:
             Stopped: as ``pull``.
         """
         outcome = self._reach(stamp.iteration + 1, gradient, stamp)
-        if self._version > stamp.iteration:
+        if self._held.version > stamp.iteration:
             pending.clear()
             self._time_iteration()
         return outcome
 
     def begin(self, iteration: int, gradient: Vector, samples: int) -> None:
         """The update of ``iteration`` over ``samples`` is about to be computed into ``gradient``; see ``offer``."""
-        if self._group is not None and self._version == iteration and samples:
+        if self._group is not None and self._held.version == iteration and samples:
             self._begun = Begun(gradient=gradient, samples=samples, sums=self._sums(self._group))
 
     def offer(self, final_from: int) -> None:
@@ -166,15 +173,15 @@ class Reduction:
         held_s = 0.0
         if self._begun is not None:
             held_s += self._add_up(self._begun)
-        while self._version < version:
+        while self._held.version < version:
             if self._term < (stamp.incarnation, stamp.generation):
                 return Round(held_s=held_s, moved=True)
             if not self._join():
                 return Round(held_s=held_s, stale=True)
-            if self._version >= version:
+            if self._held.version >= version:
                 break
             assert self._group is not None
-            own = gradient if self._version == version - 1 and stamp.samples else None
+            own = gradient if self._held.version == version - 1 and stamp.samples else None
             sums = self._sums(self._group)
             samples = 0 if own is None else stamp.samples
             held_s += self._add_up(Begun(gradient=own, samples=samples, sums=sums))
@@ -196,9 +203,7 @@ class Reduction:
         high, low, holding, *seconds = self._vector[:front].tolist()
         self.may_stand = round(holding) == len(self._peers)
         count = round(high) * COUNT_BASE + round(low)
-        if count:
-            self._rule.apply(self._vector[front:], count)
-        self._version += 1
+        self._held.step(self._vector[front:], count)
         return self._held_s(seconds)
 
     @property
@@ -208,7 +213,7 @@ class Reduction:
 
     def _sums(self, group: Group) -> Sums:
         """Those of one vector, none of them begun."""
-        front, size = self._front, len(self._values)
+        front, size = self._front, len(self._held.values)
         if len(self._vector) != front + size:
             self._vector = torch.zeros(front + size)
         return Sums(group, self._vector, stretches([front, *self._sizes]), timeout_s=self._patience_s())
@@ -260,19 +265,17 @@ class Reduction:
         assert self._meeting is not None
         rank, patience_s = self._meeting.place.rank, LONGEST_S
         versions = torch.zeros(group.size, dtype=torch.int64)
-        versions[rank] = self._version
+        versions[rank] = self._held.version
         group.sum(versions, timeout_s=patience_s)
         reached = versions.tolist()
         if min(reached) == max(reached):
             return
         root = reached.index(max(reached))
-        values, is_root = self._values.clone(), rank == root
+        values, is_root = self._held.values.clone(), rank == root
         group.copy(values, root=root, timeout_s=patience_s)
-        state = copy_state(group, self._rule.state(), root=root, is_root=is_root, timeout_s=patience_s)
+        state = copy_state(group, self._held.rule.state(), root=root, is_root=is_root, timeout_s=patience_s)
         if not is_root:
-            self._values.copy_(values)
-            self._rule.restore(state)
-        self._version = max(reached)
+            self._held.adopt(values, state, max(reached))
 
     def _is_over(self, wait_s: float) -> bool:
         """Whether a newer generation is ordered, after waiting a little.

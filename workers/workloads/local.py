@@ -14,6 +14,8 @@ class Local:
 
     data_dir: Path | None = None
     """Files of data sets lie below it; None: there are none here."""
+    checkpoint_dir: Path | None = None
+    """Where workers keep checkpoints of parameters that they hold themselves; None: nowhere."""
     host: str = "127.0.0.1"
     """The address at which other machines reach this one."""
     device: str = "cpu"
@@ -31,8 +33,13 @@ def local_of(setup: Setup) -> Local:
     Raises:
         ValueError: if the device asked for cannot be used here.
     """
-    folder = None if setup.data_dir is None else Path(setup.data_dir)
-    return Local(data_dir=folder, host=setup.host, device=pick_device(setup.device), allow_code=setup.allow_code)
+    return Local(
+        data_dir=None if setup.data_dir is None else Path(setup.data_dir),
+        checkpoint_dir=None if setup.checkpoint_dir is None else Path(setup.checkpoint_dir),
+        host=setup.host,
+        device=pick_device(setup.device),
+        allow_code=setup.allow_code,
+    )
 
 
 def pick_device(asked: str) -> str:

@@ -11,7 +11,7 @@ import structlog
 import torch
 
 from controlplane.protocol.checkpoints import SavedBlock, WholeCheckpoint
-from workers.server import checkpoint_files as files
+from workers.checkpoints import files
 
 log = structlog.get_logger("checkpoint")
 TOGETHER: Final = 500

@@ -29,7 +29,8 @@ MAX_HEADER_BYTES: Final = 65_536
 
 TYPES: Final = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
 Tensors = Mapping[str, torch.Tensor]
-VALUES: Final = "values"
+VALUES, STATE = "values", "state."
+"""Names of a block's tensors: its values, and each of those that its rule remembers, by what it calls it."""
 
 
 class CheckpointError(ValueError):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.workers.driver import DEADLINE_S
-from workers.server import common_folder
-from workers.server.common_folder import CommonFolder
+from workers.checkpoints import common_folder
+from workers.checkpoints.common_folder import CommonFolder
 
 
 def test_server_whose_folder_is_another_says_which_and_what_to_do(

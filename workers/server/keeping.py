@@ -6,33 +6,18 @@ when the orders say that every worker stands.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import torch
 
-from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, WholeCheckpoint
+from controlplane.protocol.checkpoints import FoundCheckpoint, Restore
 from controlplane.protocol.orders import Block as Cut
 from controlplane.protocol.orders import ProcessOrder, ServerOrders
-from workers.server import checkpoint_files as files
-from workers.server.baggage import STATE, VALUES
+from workers.checkpoints.common_folder import CommonFolder
+from workers.checkpoints.place import Beginning, Place
+from workers.checkpoints.writer import Copy, Saved, Writer
 from workers.server.block import Block, Keep
-from workers.server.checkpoint_writer import Copy, Saved, Writer
-from workers.server.common_folder import CommonFolder
 from workers.workloads.shape import Vector
-
-NO_FOLDER = "its agent has no folder for checkpoints: see --checkpoint-dir"
-
-
-@dataclass(slots=True, kw_only=True)
-class Beginning:
-    """What a block begins with."""
-
-    values: Vector
-    iteration: int = 0
-    steps: int = 0
-    state: Mapping[str, torch.Tensor] | None = None
 
 
 class Checkpoints:
@@ -56,35 +41,33 @@ class Checkpoints:
         say: Callable[[Saved], None],
         say_apart: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        self._order, self._root, self._elements, self._init = order, root, elements, init
-        self._asked = order.spec.checkpoint
+        self._place, self._init = Place(order, root, elements=elements), init
+        self._only_adds = order.spec.workers_hold
+        self._asked = None if self._only_adds else order.spec.checkpoint
         self._saved_at = -1
         self._writer: Writer | None = None
         if self._asked is not None:
-            self._writer = Writer(self._own, keep=self._asked.keep, manifest=self._manifest, say=say)
-            self._common = CommonFolder(self._own, order.instance, say_apart)
+            own = self._place.own
+            self._writer = Writer(own, keep=self._asked.keep, manifest=self._place.manifest, say=say)
+            self._common = CommonFolder(own, order.instance, say_apart)
 
     @property
     def found(self) -> tuple[list[FoundCheckpoint], list[str]]:
         """What a job that is to start from a checkpoint can start from here, and why not from others."""
-        folders = self._order.checkpoints
-        if self._order.spec.start_from is None or folders is None:
-            return [], []
-        if self._root is None:
-            return [], [NO_FOLDER]
-        return files.find(self._root / folders.start, self._elements)
+        return ([], []) if self._only_adds else self._place.found
 
     def beginnings(self, cuts: Iterable[Cut], restore: Restore | None) -> dict[int, Beginning]:
-        """What each of these blocks begins with.
+        """What each of these blocks begins with; where servers only add up, nobody pulls that.
 
         Raises:
             CheckpointError: if the checkpoint cannot be used.
         """
-        if restore is None:
-            initial = self._init()
-            return {cut.index: Beginning(values=initial[cut.start : cut.stop].copy()) for cut in cuts}
-        folder = files.folder_of(self._start if restore.is_start else self._own, restore.iteration)
-        return {cut.index: _beginning(folder, cut, restore.iteration) for cut in cuts}
+        if restore is None or self._only_adds:
+            initial, iteration = self._init(), 0 if restore is None else restore.iteration
+            return {
+                cut.index: Beginning(values=initial[cut.start : cut.stop].copy(), iteration=iteration) for cut in cuts
+            }
+        return {cut.index: self._place.read(restore, cut.start, cut.stop) for cut in cuts}
 
     def keep(self, cut: Cut) -> Keep | None:
         """What keeps that block at the versions that checkpoints are made of."""
@@ -113,34 +96,6 @@ class Checkpoints:
         if self._writer is not None:
             self._writer.close()
 
-    @property
-    def _own(self) -> Path:
-        name = self._order.checkpoints.own if self._order.checkpoints else f"job-{self._order.job}"
-        return self._below(name)
-
-    @property
-    def _start(self) -> Path:
-        return self._below(self._order.checkpoints.start if self._order.checkpoints else "")
-
-    def _below(self, name: str) -> Path:
-        if self._root is None:
-            raise files.CheckpointError(NO_FOLDER)
-        return self._root / name
-
-    def _manifest(self, whole: WholeCheckpoint) -> files.Manifest:
-        spec = self._order.spec
-        return files.Manifest(
-            job=self._order.job,
-            name=spec.name,
-            iteration=whole.iteration,
-            position=whole.position,
-            seed=spec.seed,
-            workload=msgspec.to_builtins(spec.workload),
-            optimizer=msgspec.to_builtins(spec.optimizer),
-            elements=self._elements,
-            pieces=sorted(whole.pieces, key=lambda piece: piece.start),
-        )
-
 
 class _Keeping:
     """One block's."""
@@ -156,9 +111,3 @@ class _Keeping:
         """On its way to the disk."""
         cut = self._cut
         self._writer.take(Copy(iteration=version, start=cut.start, stop=cut.stop, steps=steps, tensors=tensors))
-
-
-def _beginning(folder: Path, cut: Cut, iteration: int) -> Beginning:
-    tensors, steps = files.read_block(folder, cut.start, cut.stop)
-    state = {name.removeprefix(STATE): tensor for name, tensor in tensors.items() if name != VALUES}
-    return Beginning(values=tensors[VALUES].numpy(), iteration=iteration, steps=steps, state=state)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from controlplane.protocol.checkpoints import FoundCheckpoint
-from workers.server import checkpoint_files as files
+from workers.checkpoints import files
 
 ELEMENTS = 10
 

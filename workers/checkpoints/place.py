@@ -1,0 +1,94 @@
+"""Where the checkpoints of one job lie below the folder of its agent, and what their manifests say of the job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import torch
+
+from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, WholeCheckpoint
+from controlplane.protocol.orders import ProcessOrder
+from workers.checkpoints import files
+from workers.workloads.shape import Vector
+
+NO_FOLDER = "its agent has no folder for checkpoints: see --checkpoint-dir"
+
+
+@dataclass(slots=True, kw_only=True)
+class Beginning:
+    """What parameters begin with."""
+
+    values: Vector
+    iteration: int = 0
+    steps: int = 0
+    state: Mapping[str, torch.Tensor] | None = None
+
+
+class Place:
+    """As one process of the job sees it.
+
+    Args:
+        root: the folder of this machine's agent; None: it has none.
+        elements: of the flattened parameters.
+    """
+
+    def __init__(self, order: ProcessOrder, root: Path | None, *, elements: int) -> None:
+        self._order, self._root, self._elements = order, root, elements
+
+    @property
+    def own(self) -> Path:
+        """Where those of this job are written.
+
+        Raises:
+            CheckpointError: if the agent has no folder.
+        """
+        folders = self._order.checkpoints
+        return self._below(folders.own if folders else f"job-{self._order.job}")
+
+    @property
+    def found(self) -> tuple[list[FoundCheckpoint], list[str]]:
+        """What a job that is to start from a checkpoint can start from here, and why not from others."""
+        folders = self._order.checkpoints
+        if self._order.spec.start_from is None or folders is None:
+            return [], []
+        if self._root is None:
+            return [], [NO_FOLDER]
+        return files.find(self._root / folders.start, self._elements)
+
+    def read(self, restore: Restore, start: int, stop: int) -> Beginning:
+        """The parameters ``start`` to ``stop`` of the checkpoint that a life begins with.
+
+        Raises:
+            CheckpointError: if it cannot be used.
+        """
+        tensors, steps = files.read_block(self._folder_of(restore), start, stop)
+        state = {name.removeprefix(files.STATE): each for name, each in tensors.items() if name != files.VALUES}
+        values = tensors[files.VALUES].numpy()
+        return Beginning(values=values, iteration=restore.iteration, steps=steps, state=state)
+
+    def manifest(self, whole: WholeCheckpoint) -> files.Manifest:
+        """What is said of a checkpoint all of whose pieces are written."""
+        spec = self._order.spec
+        return files.Manifest(
+            job=self._order.job,
+            name=spec.name,
+            iteration=whole.iteration,
+            position=whole.position,
+            seed=spec.seed,
+            workload=msgspec.to_builtins(spec.workload),
+            optimizer=msgspec.to_builtins(spec.optimizer),
+            elements=self._elements,
+            pieces=sorted(whole.pieces, key=lambda piece: piece.start),
+        )
+
+    def _folder_of(self, restore: Restore) -> Path:
+        if not restore.is_start:
+            return files.folder_of(self.own, restore.iteration)
+        folders = self._order.checkpoints
+        return files.folder_of(self._below(folders.start if folders else ""), restore.iteration)
+
+    def _below(self, name: str) -> Path:
+        if self._root is None:
+            raise files.CheckpointError(NO_FOLDER)
+        return self._root / name

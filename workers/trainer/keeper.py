@@ -1,0 +1,107 @@
+"""What one worker does for the checkpoints of a job whose workers hold the parameters.
+
+All of them are the same after each step, so one writes, whom the orders name: every n-th version, cut as servers'
+blocks are, so that a job with servers can begin with it too. Everybody begins with what it wrote, from its own folder;
+so each looks for the writer's mark there when the job begins.
+"""
+
+from controlplane.protocol.checkpoints import FoundCheckpoint, Restore
+from controlplane.protocol.messages import CheckpointSaved, FolderApart, RestoreFailed
+from controlplane.protocol.orders import Orders, ProcessOrder
+from workers.checkpoints.common_folder import CommonFolder
+from workers.checkpoints.files import STATE, VALUES, CheckpointError
+from workers.checkpoints.place import Place
+from workers.checkpoints.writer import Copy, Saved, Writer
+from workers.link import WorkerLink
+from workers.trainer.held import Held
+from workers.workloads.local import Local
+from workers.workloads.shape import Workload, tensor_sizes
+
+PIECE_ELEMENTS = 1 << 20
+"""4 MiB of float32."""
+
+
+class Keeper:
+    """One worker's part in them, and the parameters that it holds.
+
+    Raises:
+        CheckpointError: if the job keeps checkpoints, and this machine has no folder for them.
+    """
+
+    def __init__(self, order: ProcessOrder, link: WorkerLink, workload: Workload, local: Local) -> None:
+        self._instance, self._link = order.instance, link
+        self.sizes = tensor_sizes(workload)
+        """Of the tensors that the parameters consist of, in elements."""
+        self.held = Held(workload, order.spec, self._consider)
+        self._elements = sum(self.sizes)
+        self._place = Place(order, local.checkpoint_dir, elements=self._elements)
+        self._asked = order.spec.checkpoint
+        self._writer: Writer | None = None
+        if self._asked is not None:
+            own = self._place.own
+            self._writer = Writer(own, keep=self._asked.keep, manifest=self._place.manifest, say=self._say_saved)
+            self._common = CommonFolder(own, order.instance, self._say_apart)
+
+    def __enter__(self) -> "Keeper":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Write what is still to be written."""
+        if self._writer is not None:
+            self._writer.close()
+
+    @property
+    def found(self) -> tuple[list[FoundCheckpoint], list[str]]:
+        """What a job that is to start from a checkpoint can start from here, and why not from others."""
+        return self._place.found
+
+    def follow(self, orders: Orders) -> None:
+        """Look for the writer's mark, or write a manifest, where the orders say so for the first time."""
+        if self._writer is None:
+            return
+        if orders.keeper is not None:
+            self._common.compare([orders.keeper])
+        if orders.whole is not None:
+            self._writer.finish(orders.whole)
+
+    def begin(self, restore: Restore) -> bool:
+        """Whether the parameters could be brought to where that checkpoint is; if not, that was said."""
+        try:
+            beginning = self._place.read(restore, 0, self._elements)
+            self.held.adopt(beginning.values, beginning.state or {}, beginning.iteration)
+        except CheckpointError as error:
+            reason = str(error)
+            self._link.say(lambda number: RestoreFailed(number=number, iteration=restore.iteration, reason=reason))
+            return False
+        return True
+
+    def _consider(self, held: Held) -> None:
+        """A step was made: keep what it led to, if that is this worker's to do."""
+        orders = self._link.orders()
+        if self._writer is None or self._asked is None or held.version % self._asked.every:
+            return
+        if orders is not None and orders.keeper == self._instance:
+            for start in range(0, self._elements, PIECE_ELEMENTS):
+                self._writer.take(_copy(held, start, min(start + PIECE_ELEMENTS, self._elements)))
+
+    def _say_saved(self, saved: Saved) -> None:
+        self._link.say(
+            lambda number: CheckpointSaved(
+                number=number,
+                iteration=saved.iteration,
+                pieces=saved.pieces,
+                is_whole=saved.is_whole,
+                failure=saved.failure,
+            )
+        )
+
+    def _say_apart(self, reason: str) -> None:
+        self._link.say(lambda number: FolderApart(number=number, reason=reason))
+
+
+def _copy(held: Held, start: int, stop: int) -> Copy:
+    """One piece, with what the rule remembers of it; what is no entry for each parameter holds for all pieces."""
+    everything = {VALUES: held.values} | {f"{STATE}{name}": each for name, each in held.rule.state().items()}
+    whole = held.values.shape
+    tensors = {name: (t[start:stop] if t.shape == whole else t).clone() for name, t in everything.items()}
+    return Copy(iteration=held.version, start=start, stop=stop, steps=held.version, tensors=tensors)
