@@ -66,19 +66,17 @@ class ProcessSocket(Generic[Said]):
             return closing.MALFORMED
         if not await authenticated_peer(scope, self.peer):
             return closing.UNAUTHORISED
-        over = await (await get_hub()).client.hget(names.engine(self.peer.job), "over")
-        if over == b"0":
+        hub = await get_hub()
+        await hub.caller.open()
+        over, life = await hub.client.hmget(names.engine(self.peer.job), ["over", "life"])
+        if over == b"0" and life == hub.caller.life.encode():
             return None
-        gone = over is not None or await is_over(self.peer.job)
+        gone = over == b"1" or (over is None and await is_over(self.peer.job))
         return closing.JOB_OVER if gone else closing.TRY_AGAIN
 
     async def _stay(self, hub: Hub, room: Room, socket: Socket) -> None:
         peer, connection = self.peer, token_hex(8)
         open_connections = names.connections(peer.job)
-        await presence.connected(hub.client, open_connections, peer.name, connection)
-        room.enter(peer, socket)
-        if number := await durable_number(hub.client, peer.job, peer.instance):
-            socket.put(encode(Durable(number=number)), "durable")
         inbox: Inbox[Said] = Inbox(socket, self.codec)
         heard_from, name = names.presence(peer.job), peer.name
 
@@ -91,7 +89,11 @@ class ProcessSocket(Generic[Said]):
                 room.appender.append(self.event(said))
                 await room.appender.room()
 
+        room.enter(peer, socket)  # first: whoever is known to be connected is reached
         try:
+            await presence.connected(hub.client, open_connections, peer.name, connection)
+            if number := await durable_number(hub.client, peer.job, peer.instance):
+                socket.put(encode(Durable(number=number)), "durable")
             await socket.run(take)
         finally:
             is_mine = room.leave(peer, socket)

@@ -17,6 +17,7 @@ from controlplane.runtime.wire import Caller
 
 NO_LOG: Final = -1
 OVER: Final = -2
+ANY_LIFE: Final = ""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
@@ -27,7 +28,7 @@ class LogClosed(RuntimeError):
 
 
 class LogMissing(LogClosed):
-    """The job has no log here: it was never started, is long over, or Redis lost it and it is yet to be recovered."""
+    """The job has no log here to go on with: it was never started, is long over, or is yet to be recovered."""
 
 
 def encode_event(event: Event) -> bytes:
@@ -52,20 +53,21 @@ def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None) ->
 
 
 def append_event(job: int, event: Event, *, client: redis.Client | None = None) -> str:
-    """Append and wake; the entry's id.
+    """Append and wake; the entry's id. A log that is yet to be recovered takes it, too: it is answered afterwards.
 
     Raises:
         LogClosed: if the job is over or was never started.
     """
-    reply = APPEND.run(client or redis.shared(), _append_keys(job), names.QUEUED_MS, encode_event(event))
+    reply = APPEND.run(client or redis.shared(), _append_keys(job), names.QUEUED_MS, ANY_LIFE, encode_event(event))
     if flipped(job, reply):
         queue.enqueue(job)
     return str(reply[1].decode())
 
 
 async def aappend_event(caller: Caller, job: int, event: Event) -> None:
-    """As ``append_event``, without blocking the loop."""
-    reply = await APPEND.acall(caller, _append_keys(job), names.QUEUED_MS, encode_event(event))
+    """As ``append_event``, without blocking the loop, and only to a log that is whole, as ``begin_append``."""
+    await caller.open()
+    reply = await APPEND.acall(caller, _append_keys(job), names.QUEUED_MS, caller.life, encode_event(event))
     if flipped(job, reply):
         await aenqueue(job)
 
@@ -73,8 +75,13 @@ async def aappend_event(caller: Caller, job: int, event: Event) -> None:
 def begin_append(
     caller: Caller, job: int, payloads: list[bytes], *, with_source: bool = False
 ) -> asyncio.Future[list[Any]]:
-    """Send encoded events on their way, in order; whoever gets the reply looks at it with ``flipped``."""
-    return APPEND.begin(caller, _append_keys(job), names.QUEUED_MS, *payloads, with_source=with_source)
+    """Send encoded events on their way, in order; whoever gets the reply looks at it with ``flipped``.
+
+    A log that Redis may have lost the end of takes none before it is recovered. What processes say may follow from
+    orders that were lost: the engine would refuse it as more than it allowed, and take no resend for news.
+    """
+    fixed = (names.QUEUED_MS, caller.life)
+    return APPEND.begin(caller, _append_keys(job), *fixed, *payloads, with_source=with_source)
 
 
 def flipped(job: int, reply: list[Any]) -> bool:
@@ -84,7 +91,7 @@ def flipped(job: int, reply: list[Any]) -> bool:
         LogClosed: if the job is over; ``LogMissing`` if there is no log here.
     """
     if reply[0] == NO_LOG:
-        raise LogMissing(f"job {job}: has no log; it begins when the job is submitted")
+        raise LogMissing(f"job {job}: has no log to go on with; it was never submitted, or is yet to be recovered")
     if reply[0] == OVER:
         raise LogClosed(f"job {job}: is over, nothing can happen to it any more")
     return bool(reply[0])

@@ -6,6 +6,7 @@ its caller is told.
 """
 
 import asyncio
+import re
 import ssl
 import time
 from collections import deque
@@ -17,7 +18,7 @@ import hiredis
 from redis.connection import SSLConnection, parse_url
 from redis.exceptions import ConnectionError, NoScriptError, RedisError, ResponseError
 
-from controlplane.runtime.redis import SOCKET_TIMEOUT_S, Part, pack, redis_url
+from controlplane.runtime.redis import SOCKET_TIMEOUT_S, Part, pack, redis_url, told_life
 
 CONNECT_S: Final = 3.0
 
@@ -73,6 +74,8 @@ class Caller:
         self._waiting: deque[tuple[float, asyncio.Future[Reply]]] = deque()
         self._opening = asyncio.Lock()
         self._reopening: asyncio.Future[None] | None = None
+        self.life = ""
+        """That of the Redis at the other end, as scripts tell it; empty before there is a connection."""
 
     async def call(self, *parts: Part) -> Reply:
         """The reply to a command.
@@ -105,6 +108,7 @@ class Caller:
                 try:
                     for greeting in greetings():
                         await self._ask(wire, *greeting)
+                    self.life = await asyncio.to_thread(told_life) or _life_in(await self._ask(wire, "INFO", "server"))
                 except BaseException:
                     wire.abort()
                     raise
@@ -177,6 +181,13 @@ def greetings() -> list[tuple[Part, ...]]:
     if database := options.get("db"):
         said.append(("SELECT", database))
     return said
+
+
+def _life_in(info: Reply) -> str:
+    """The present life of a Redis that says this of itself."""
+    found = re.search(rb"run_id:(\w+)", cast(bytes, info))
+    assert found is not None, "Redis says of itself what its run id is"
+    return found[1].decode()
 
 
 def _error(text: str) -> RedisError:

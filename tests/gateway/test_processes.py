@@ -9,6 +9,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from controlplane.core.events import ConnectionLost, Entry, JobSubmitted, ServerHeard, WorkerHeard
+from controlplane.gateway import closing
 from controlplane.jobs.models import Job
 from controlplane.protocol.codec import MAX_FRAME_BYTES, encode, to_server, to_worker
 from controlplane.protocol.keys import process_key
@@ -237,3 +238,18 @@ async def test_a_job_whose_log_is_lost_asks_its_processes_to_come_again(gateway:
         assert await close_code(socket) == 1013
     async with knock(gateway, job.pk) as socket:
         assert await close_code(socket) == 1013
+
+
+async def test_a_log_that_may_have_lost_its_end_takes_no_words_before_it_is_recovered(
+    gateway: str, client: Client, job: Job
+) -> None:
+    async with knock(gateway, job.pk) as socket:
+        await socket.send(encode(HELLO))
+        await eventually(lambda: heard(client, job.pk))
+        client.hset(names.engine(job.pk), "life", "an earlier one")
+        await socket.send(encode(report(2).message))
+        assert await close_code(socket) == closing.TRY_AGAIN
+    async with knock(gateway, job.pk) as socket:
+        assert await close_code(socket) == closing.TRY_AGAIN
+    said = [event for event in heard(client, job.pk) if isinstance(event, WorkerHeard)]
+    assert said == [WorkerHeard(rank=0, instance="w0.0.1", message=HELLO)]

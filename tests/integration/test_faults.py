@@ -12,12 +12,11 @@ from tests.support.commands import running
 pytestmark = pytest.mark.integration
 
 KINDS = ["redis loses its end", "cut every link", "die at coordinator.handled"]
-END_S = 150.0
+END_S = 330.0
+"""About ten times what it takes on a quiet machine."""
 
 
-@pytest.mark.skip(
-    reason="does not end within its 150 s any more, and why is not known: run manage.py bench faults instead"
-)
+@pytest.mark.timeout(END_S + 30.0)
 def test_nothing_is_lost_doubled_or_evicted_under_fire(tmp_path: Path) -> None:
     if redis_binary() is None:
         pytest.skip(INSTALL_REDIS)

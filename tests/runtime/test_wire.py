@@ -54,6 +54,13 @@ async def test_a_call_whose_reply_was_lost_fails_and_the_next_one_goes_through(c
     caller.close()
 
 
+async def test_a_connection_knows_in_which_life_of_redis_it_is(client: Client) -> None:
+    caller = Caller()
+    await caller.open()
+    assert caller.life == client.info("server")["run_id"]
+    caller.close()
+
+
 async def test_a_connection_that_is_refused_is_given_back(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[wire.Wire] = []
     connect = wire.connect
