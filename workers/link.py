@@ -13,6 +13,10 @@ class WorkerLink(Protocol):
 
     stopping: Event
 
+    @property
+    def in_reach(self) -> bool:
+        """Whether the control plane can be heard now: it would tell of a server that is gone for good."""
+
     def say(self, build: Callable[[int], WorkerMessage]) -> None:
         """Send ``build(number)``, now or after the next reconnect; it is kept until it is durable."""
 

@@ -51,6 +51,11 @@ class ProcessLink(Generic[Said, Heard]):
         ears = Ears(hear=self._hear, opened=lambda: log.info("connected to the control plane"), ended=self._ended)
         self._socket = ControlSocket(route, self._outbox, codec, ears, heartbeat=self._heartbeat, backoff=backoff)
 
+    @property
+    def in_reach(self) -> bool:
+        """Whether there is a connection now."""
+        return self._socket.connected
+
     def start(self) -> None:
         """Begin to connect."""
         self._socket.start()

@@ -6,6 +6,7 @@ latest mean.
 """
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -28,11 +29,13 @@ class AggregatingExchange(Exchange):
         SpecError: if the workload's updates are no gradients: their mean says nothing to a worker.
     """
 
-    def __init__(self, peer: Peer, stopping: threading.Event, held: Held, spec: JobSpec) -> None:
+    def __init__(
+        self, peer: Peer, stopping: threading.Event, held: Held, spec: JobSpec, in_reach: Callable[[], bool]
+    ) -> None:
         if isinstance(held.rule, SumRule):
             expected = f"stateful with workload {spec.workload.name}, whose updates are no gradients"
             raise SpecError("server_mode", spec.server_mode, expected)
-        super().__init__(peer, stopping)
+        super().__init__(peer, stopping, in_reach=in_reach)
         self._held = held
         self._mean: Vector = np.empty(held.values.numel(), dtype=np.float32)
 

@@ -26,7 +26,8 @@ from workers.workloads.shape import Vector
 log = logging.getLogger(__name__)
 
 RECONNECT_S = 30.0
-"""How long a server may be away before the worker gives up; its agent reports a lost one much sooner."""
+"""How long a server may be away before the worker gives up. Its agent reports a lost one much sooner, and the control
+plane tells; while that is away too, nobody could, and the worker goes on waiting."""
 PAUSE_S = 0.1
 WATCH_S = 0.2
 
@@ -58,11 +59,12 @@ class Server:
         peer: Peer,
         stopping: threading.Event,
         is_replaced: Callable[[ServerAddress], bool] = lambda address: False,
+        in_reach: Callable[[], bool] = lambda: True,
     ) -> None:
         self.address = address
         self.blocks: list[Block] = []
         self.is_forsaken = False
-        self._peer, self._stopping, self._is_replaced = peer, stopping, is_replaced
+        self._peer, self._stopping, self._is_replaced, self._in_reach = peer, stopping, is_replaced, in_reach
         self._connection: ServerConnection | None = None
 
     @property
@@ -76,10 +78,10 @@ class Server:
         Where a placement is here without this server, its blocks have moved.
 
         Raises:
-            ServerLost: if the server stays away.
+            ServerLost: if the server stays away, while the control plane is in reach and says nothing of it.
             Stopped: if the process is asked to end meanwhile.
         """
-        give_up = time.monotonic() + RECONNECT_S
+        away_since = time.monotonic()
         while not self._is_replaced(self.address):
             try:
                 connection = self._connected()
@@ -89,7 +91,12 @@ class Server:
                 return Answered(at=ended, took_s=ended - began, outcome=outcome)
             except Interrupted as error:
                 self.close()
-                self._pause(error, give_up)
+                now = time.monotonic()
+                if self.is_forsaken or not self._in_reach():
+                    away_since = now
+                elif now - away_since > RECONNECT_S:
+                    raise self._lost(error) from error
+                self._pause(error)
         return Answered(at=time.monotonic(), took_s=0.0, outcome=Outcome(moved=True))
 
     def forsake(self) -> None:
@@ -117,9 +124,10 @@ class Server:
             raise Stopped("asked to end")
         return self._connection
 
-    def _pause(self, error: Interrupted, give_up: float) -> None:
-        if time.monotonic() > give_up and not self.is_forsaken:
-            raise ServerLost(f"server {self.address.index} was away for {RECONNECT_S:g} s: {error}") from error
+    def _lost(self, error: Interrupted) -> ServerLost:
+        return ServerLost(f"server {self.address.index} was away for {RECONNECT_S:g} s: {error}")
+
+    def _pause(self, error: Interrupted) -> None:
         if not self.is_forsaken:
             log.info("server %d: %s; connecting again", self.address.index, error)
         if self._stopping.wait(PAUSE_S):
@@ -131,6 +139,7 @@ class Exchange:
 
     Args:
         newest: the newest placement, adopted or not.
+        in_reach: whether the control plane is.
         copies: takes note of what was pulled, in case a server is lost.
     """
 
@@ -145,8 +154,9 @@ class Exchange:
         stopping: threading.Event,
         newest: Callable[[], Placement | None] = lambda: None,
         copies: Copies | None = None,
+        in_reach: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._peer, self._stopping, self._newest = peer, stopping, newest
+        self._peer, self._stopping, self._newest, self._in_reach = peer, stopping, newest, in_reach
         self.copies = copies
         self._refills: Mapping[int, int] = {}
         self._forsaken: dict[int, int] = {}
@@ -181,10 +191,7 @@ class Exchange:
         self._addresses = {address.index: address for address in placement.servers}
         held = {a.index: [block for block in placement.blocks if block.server == a.index] for a in placement.servers}
         holders = [address for address in placement.servers if held[address.index]]
-        self._servers = [
-            known.pop(address) if address in known else Server(address, self._peer, self._stopping, self._is_replaced)
-            for address in holders
-        ]
+        self._servers = [known.pop(address) if address in known else self._server(address) for address in holders]
         for server in self._servers:
             server.blocks = held[server.address.index]
         for server in known.values():
@@ -197,6 +204,9 @@ class Exchange:
         self._trust()
         begun = {block for block, times in placement.refills.items() if times > before.get(block, 0)}
         return begun if placement.again else set()
+
+    def _server(self, address: ServerAddress) -> Server:
+        return Server(address, self._peer, self._stopping, self._is_replaced, self._in_reach)
 
     def forsake(self, blocks: Iterable[int]) -> None:
         """The servers of these blocks were lost: get nothing from them any more; from any thread."""

@@ -61,10 +61,10 @@ def _parameters(order: ProcessOrder, link: WorkerLink, own: Keeper | None, local
     if own is not None and spec.reduces:
         return Reduction(order.index, link, own.held, spec, sizes=own.sizes, host=local.host, device=local.device)
     if own is not None:
-        return AggregatingExchange(peer, link.stopping, own.held, spec)
-    guards = order.spec.elastic.restarts > 0
-    copies = Copies(lambda block: guards and block % order.spec.workers == order.index)
-    return Exchange(peer, link.stopping, link.placement, copies)
+        return AggregatingExchange(peer, link.stopping, own.held, spec, lambda: link.in_reach)
+    guards = spec.elastic.restarts > 0
+    copies = Copies(lambda block: guards and block % spec.workers == order.index)
+    return Exchange(peer, link.stopping, link.placement, copies, lambda: link.in_reach)
 
 
 class Trainer:
