@@ -59,14 +59,20 @@ def control_plane(url: str, *, insecure: bool = False) -> ControlPlane:
     return ControlPlane(authority=parts.netloc.lower() + parts.path.rstrip("/"), secure=secure, loopback=loopback)
 
 
-def check_bind(host: str, *, insecure: bool = False) -> None:
-    """Refuse a ``host`` for parameter servers that others cannot reach, or could read along on.
+EVERYWHERE = frozenset({"", "0.0.0.0", "::", "*"})
+
+
+def check_bind(host: str, announced: str | None = None, *, insecure: bool = False) -> None:
+    """Refuse a ``host`` for parameter servers that others could read along on, or an address that they cannot reach.
 
     Raises:
         AddressError: with the cure.
     """
-    if host in {"", "0.0.0.0", "::", "*"}:
-        raise AddressError(f"--host {host!r} is no address that workers can connect to: give this machine's own")
+    if announced in EVERYWHERE:
+        raise AddressError(f"--announce {announced!r} is no address that workers can connect to")
+    if host in EVERYWHERE and announced is None:
+        cure = "give this machine's own, or name it with --announce"
+        raise AddressError(f"--host {host!r} is no address that workers can connect to: {cure}")
     if not (is_loopback(host) or insecure):
         raise AddressError(
             f"--host {host}: parameters would cross the network unencrypted; keep to --host 127.0.0.1, "

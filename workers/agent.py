@@ -243,7 +243,7 @@ class Agent:
             number=number,
             name=offer.name,
             version=RELEASE,
-            host=offer.setup.host,
+            host=offer.setup.reached_at,
             slots=offer.slots,
             server_slots=offer.server_slots,
             labels=offer.labels,

@@ -63,7 +63,11 @@ def join(
         str | None,
         typer.Option(help="BEGINS,ENDS,TAKES[,SEED]: a process that comes and goes by chance each second, emulated."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address at which servers on this machine are reached.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address at which processes on this machine listen.")] = "127.0.0.1",
+    announce: Annotated[
+        str | None,
+        typer.Option(help="Address at which others reach its servers. Default: --host.", show_default=False),
+    ] = None,
     state_dir: Annotated[
         Path | None, typer.Option(envvar="PACELINE_STATE_DIR", help="Where the credential is kept.")
     ] = None,
@@ -93,7 +97,7 @@ def join(
     logs.configure(json=json_output)
     try:
         plane = control_plane(url, insecure=insecure)
-        check_bind(host, insecure=insecure)
+        check_bind(host, announce, insecure=insecure)
         launched = Launched.by(os.environ)
         machines = machines_of(emulate, competitor, slots)
         offer = Offer(
@@ -104,6 +108,7 @@ def join(
             setup=Setup(
                 url=plane.url,
                 host=host,
+                announced=announce,
                 insecure=insecure,
                 data_dir=parse_folder(data_dir),
                 checkpoint_dir=str((checkpoint_dir or (state_dir or default_root()) / "checkpoints").absolute()),

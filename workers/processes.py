@@ -53,7 +53,11 @@ def run_server(order: ProcessOrder, plane: ControlPlane, setup: Setup) -> int:
 
     folder = None if setup.checkpoint_dir is None else Path(setup.checkpoint_dir)
     link = ServerControl(route_of(order, plane), machine=Machine())
-    return attend(link, lambda: serve(order, link, host=setup.host, local=local_of(setup), checkpoint_dir=folder))
+
+    def work() -> None:
+        serve(order, link, host=setup.host, announced=setup.announced, local=local_of(setup), checkpoint_dir=folder)
+
+    return attend(link, work)
 
 
 def attend(link: Link, work: Callable[[], None]) -> int:

@@ -9,6 +9,8 @@ class Setup(Value, frozen=True, kw_only=True):
     url: str
     host: str = "127.0.0.1"
     """The address at which servers listen."""
+    announced: str | None = None
+    """The one at which they are reached; None: the same."""
     threads: Positive = 1
     """Of torch, within one process."""
     insecure: bool = False
@@ -22,3 +24,8 @@ class Setup(Value, frozen=True, kw_only=True):
     """What workers compute on: ``auto``, ``cpu``, ``cuda``, ``cuda:1``."""
     allow_code: bool = False
     """Whether jobs may name workloads of their own, and so run code of theirs on this machine."""
+
+    @property
+    def reached_at(self) -> str:
+        """The address that others are told."""
+        return self.announced or self.host

@@ -16,11 +16,19 @@ pytestmark = pytest.mark.integration
 
 
 def process_of(job: int, title: str) -> psutil.Process:
-    """The newest process of that worker or server on this machine."""
+    """The newest process of that worker or server below this one."""
     name = f"pl {title} job {job}"[:15]
-    found = [process for process in psutil.process_iter(["name", "create_time"]) if process.info["name"] == name]
+    found = [process for process in psutil.Process().children(recursive=True) if _name_of(process) == name]
     assert found, f"no process is called {name}"
-    return max(found, key=lambda process: process.info["create_time"])
+    return max(found, key=lambda process: process.create_time())
+
+
+def _name_of(process: psutil.Process) -> str:
+    """What it is called now; "" if it has just ended."""
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def lives(stack: Stack, job: int, title: str) -> list[dict[str, Any]]:

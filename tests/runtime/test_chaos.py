@@ -104,3 +104,30 @@ def test_growing_memory_is_named_with_its_slope() -> None:
     assert slope == pytest.approx(10.0)
     found = leak.Result(iterations=20_000, seconds=60.0, state="succeeded", memory_mb={}, slopes_mb={"server": slope})
     assert found.failures == ["server grows by 10.0 MB in 10,000 iterations"]
+
+
+def test_data_wires_lead_from_the_announced_address_to_a_server_and_can_be_cut() -> None:
+    code = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True);"
+    code += "c, _ = s.accept(); c.sendall(b'values'); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        with contextlib.closing(strikes.DataWires(lambda: [psutil.Process(server.pid)])) as wires:
+            near = eventually(lambda: _connected((strikes.ANNOUNCED, port)), what="the wire")
+            with near:
+                assert near.recv(10) == b"values"
+                said = strikes.cut_data(wires, random.Random(1), (0.1, 0.1))()
+                assert said == f"server at {port}, 0.1 s"
+                assert near.recv(10) == b""
+        server.kill()
+
+
+def _connected(address: tuple[str, int]) -> socket.socket | None:
+    try:
+        return socket.create_connection(address)
+    except ConnectionRefusedError:
+        return None
+
+
+def test_processes_of_a_job_elsewhere_on_the_machine_are_left_alone() -> None:
+    assert strikes.processes_of(1, "ws") == []

@@ -44,12 +44,15 @@ def serve(
     link: ServerLink,
     *,
     host: str,
+    announced: str | None = None,
     report_s: float = REPORT_S,
     local: Local = NOWHERE,
     checkpoint_dir: Path | None = None,
     reach: Callable[[str], None] = lambda point: None,
 ) -> None:
-    """Serve blocks on a free port of ``host`` until ``link.stopping``. ``reach`` is told each point of a handover.
+    """Serve blocks on a free port of ``host`` until ``link.stopping``; others reach it at ``announced``, if given.
+
+    ``reach`` is told each point of a handover.
 
     Raises:
         SpecError: if the job names a workload or optimiser that does not exist here.
@@ -83,7 +86,7 @@ def serve(
         link.say(
             lambda number: ServerHello(
                 number=number,
-                host=host,
+                host=announced or host,
                 port=listener.port,
                 tensor_sizes=sizes,
                 found=found,

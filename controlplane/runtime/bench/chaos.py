@@ -1,9 +1,9 @@
 """Kills, stops and partitions at random while a job trains, and what came of it.
 
-The faults strike workers, servers, an agent with all that it runs, the links of machines to the control plane, and the
-control plane's own services. They are chosen by a seed; when exactly one strikes is up to the machine, so a run is not
-repeatable to the letter. Afterwards the log must hold every report once, its replay must give the stored decisions, and
-the model must be as good as one that was trained in peace.
+The faults strike workers, servers, an agent with all that it runs, the links of machines to the control plane, those of
+workers to servers, and the control plane's own services. They are chosen by a seed; when exactly one strikes is up to
+the machine, so a run is not repeatable to the letter. Afterwards the log must hold every report once, its replay must
+give the stored decisions, and the model must be as good as one that was trained in peace.
 """
 
 import json
@@ -33,6 +33,7 @@ DISTURBED: Final = "disturbed"
 QUIET: Final = "quiet"
 BEGUN: Final = 5
 
+FIRST_JOB: Final = 1
 BATCH: Final = 16
 WORKERS: Final = 4
 ITERATION_S: Final = BATCH / SPEED
@@ -106,18 +107,21 @@ def run(bench: Bench, *, seconds: float, seed: int) -> dict[str, Any]:
     access = let_in("chaos", role="admin", environment=bench.environment)
     headers = {"Authorization": f"Bearer {access.token}"}
     wire = strikes.Wire(("127.0.0.1", bench.plane.port))
+    data = strikes.DataWires(partial(strikes.processes_of, FIRST_JOB, "s"))
     try:
         with httpx.Client(base_url=bench.plane.url, headers=headers, timeout=10.0, trust_env=False) as client:
             crew = Crew(bench, client)
-            crew.join("steady", room=DISTURBED, workers=3, servers=2, speed=SPEED)
+            join = partial(crew.join, room=DISTURBED, workers=3, speed=SPEED, announced=strikes.ANNOUNCED)
+            join("steady", servers=2)
             behind = f"http://127.0.0.1:{wire.port}"
-            shaky = crew.join("shaky", room=DISTURBED, workers=3, servers=1, speed=SPEED, url=behind)
+            shaky = join("shaky", servers=1, url=behind)
             trial = Trial(crew, seconds=seconds, seed=seed)
-            struck = trial.disturb(shaky, wire)
+            struck = trial.disturb(shaky, wire, data)
             job = trial.await_end()
             undisturbed = trial.undisturbed()
     finally:
         wire.close()
+        data.close()
     counted = _count(bench, trial.job)
     result = Result(
         seed=seed,
@@ -156,15 +160,17 @@ class Trial:
         }
         self.job = crew.submit(self._spec, room=DISTURBED)
 
-    def disturb(self, shaky: Service, wire: strikes.Wire) -> list[Struck]:
+    def disturb(self, shaky: Service, wire: strikes.Wire, data: strikes.DataWires) -> list[Struck]:
         """One fault after the other for ``seconds``; each waits until the job has gone on after the one before."""
         self._crew.wait(self.job, lambda job: job["iteration"] >= BEGUN, seconds=GOES_ON_S)
-        began, struck, chosen = strikes.now(), [], self._faults(shaky, wire)
+        began, struck, chosen = strikes.now(), [], self._faults(shaky, wire, data)
         while strikes.now() < began + self._seconds and not self._crew.look(self.job).get("is_over"):
             self._bench.supervisor.interruption.pause(self._chance.uniform(*PAUSE_S))
             self._bench.supervisor.check()
             fault = strikes.choose(chosen, self._chance)
-            at, whom = strikes.now(), fault.strike()
+            before = strikes.now()
+            whom = fault.strike()
+            at = strikes.now() if fault.waits else before
             if whom is not None:
                 seconds = self._went_on(at)
                 struck.append(Struck(at_s=at - began, kind=fault.kind, whom=whom, seconds=seconds))
@@ -181,7 +187,7 @@ class Trial:
         done = self._crew.wait(job, lambda job: bool(job["is_over"]), seconds=END_S)
         return float(done.get("accuracy") or 0.0)
 
-    def _faults(self, shaky: Service, wire: strikes.Wire) -> list[strikes.Fault]:
+    def _faults(self, shaky: Service, wire: strikes.Wire, data: strikes.DataWires) -> list[strikes.Fault]:
         chance = self._chance
         workers, servers = (partial(strikes.processes_of, self.job, role) for role in "ws")
         both = partial(strikes.processes_of, self.job, "ws")
@@ -198,6 +204,10 @@ class Trial:
             strikes.Fault(kind="kill agent", strike=strikes.kill_one(agent, chance)),
             strikes.Fault(kind="cut link briefly", strike=strikes.cut(wire, chance, strikes.BRIEF_S)),
             strikes.Fault(kind="cut link for long", strike=strikes.cut(wire, chance, strikes.LONG_S)),
+            *(
+                strikes.Fault(kind=f"cut data {told}", strike=strikes.cut_data(data, chance, span), waits=True)
+                for told, span in (("briefly", strikes.BRIEF_S), ("for long", strikes.LONG_S))
+            ),
             *(
                 strikes.Fault(kind=f"kill {name}", strike=strikes.kill_one(partial(self._service, name), chance))
                 for name in SERVICES

@@ -25,7 +25,15 @@ class Crew:
         self.bench, self._client = bench, client
 
     def join(
-        self, name: str, *, room: str, workers: int, servers: int, speed: float, url: str | None = None
+        self,
+        name: str,
+        *,
+        room: str,
+        workers: int,
+        servers: int,
+        speed: float,
+        url: str | None = None,
+        announced: str | None = None,
     ) -> Service:
         """Start a machine of so many samples per second and slot, and start its agent again whenever it ends."""
         reply = self._client.post("/api/v1/agents/enrolment-tokens", json={"labels": {ROOM: room}})
@@ -39,6 +47,7 @@ class Crew:
             speeds=[speed] * workers,
             server_slots=servers,
             log=self.bench.plane.logs / f"{name}.log",
+            announced=announced,
         )
         agent = start()
         self.bench.supervisor.add(agent)

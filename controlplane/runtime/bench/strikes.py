@@ -19,6 +19,11 @@ BRIEF_S: Final = (0.5, 3.0)
 LONG_S: Final = (5.0, 8.0)
 """Longer than that."""
 
+ANNOUNCED: Final = "127.0.0.2"
+"""Where servers are said to be: the same ports, of which wires lead to where they are."""
+
+FOLLOW_S: Final = 0.1
+
 Strike = Callable[[], str | None]
 """Does something to somebody: to whom, or None where nobody was there."""
 
@@ -30,17 +35,19 @@ class Fault:
     kind: str
     strike: Strike
     weight: int = 1
+    waits: bool = False
+    """Its strike takes as long as the fault lasts; nobody can do anything before."""
 
 
 class Wire:
-    """A TCP proxy in front of the control plane, whose connections can be cut, and cannot be made while it is."""
+    """A TCP proxy in front of ``target``, whose connections can be cut, and cannot be made while it is."""
 
-    def __init__(self, target: tuple[str, int]) -> None:
+    def __init__(self, target: tuple[str, int], at: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._target = target
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._cut = threading.Event()
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._listening = socket.create_server(at, backlog=64)
         self.port: int = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, name="wire", daemon=True).start()
 
@@ -92,15 +99,62 @@ class Wire:
         source.close()  # the other direction closes the other one
 
 
+class DataWires:
+    """Wires in front of the servers of a job, which announce ``ANNOUNCED``: there, at the ports that they listen at.
+
+    Args:
+        servers: their processes as they are now.
+    """
+
+    def __init__(self, servers: Callable[[], Sequence[psutil.Process]]) -> None:
+        self._servers = servers
+        self._wires: dict[int, Wire] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="data-wires", daemon=True)
+        self._thread.start()
+
+    def cut_one(self, chance: random.Random, span: tuple[float, float]) -> str | None:
+        """Cut all links of one server that lives, and wait until they are back."""
+        ports = sorted({port for process in self._servers() for port in _listening_at(process)} & self._wires.keys())
+        if not ports:
+            return None
+        port, seconds = chance.choice(ports), chance.uniform(*span)
+        self._wires[port].cut(seconds)
+        self._closing.wait(seconds)
+        return f"server at {port}, {seconds:.1f} s"
+
+    def close(self) -> None:
+        """No longer follow the servers, and end every wire."""
+        self._closing.set()
+        self._thread.join()
+        for wire in self._wires.values():
+            wire.close()
+
+    def _follow(self) -> None:
+        while not self._closing.wait(FOLLOW_S):
+            for process in self._servers():
+                for port in _listening_at(process) - self._wires.keys():
+                    self._wires[port] = Wire(("127.0.0.1", port), (ANNOUNCED, port))
+
+
+def _listening_at(process: psutil.Process) -> set[int]:
+    try:
+        found = process.net_connections(kind="tcp4")
+    except psutil.Error:
+        return set()
+    return {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN and each.laddr.ip != ANNOUNCED}
+
+
 def processes_of(job: int, roles: str) -> list[psutil.Process]:
-    """The live processes of that job on this machine, of these roles (``w``, ``s``)."""
+    """The live processes of that job below this one, of these roles (``w``, ``s``)."""
     found = []
-    for process in psutil.process_iter(["name", "status"]):
-        name = process.info["name"] or ""
-        mine = name.startswith("pl ") and name[3:4] in roles and name.endswith(f" job {job}")
-        if mine and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return sorted(found, key=lambda process: process.info["name"])
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            name = process.name()
+            mine = name.startswith("pl ") and name[3:4] in roles and name.endswith(f" job {job}")
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
+                found.append((name, process))
+    return [process for _, process in sorted(found, key=lambda each: each[0])]
 
 
 def kill_one(candidates: Callable[[], Sequence[psutil.Process]], chance: random.Random) -> Strike:
@@ -132,6 +186,11 @@ def cut(wire: Wire, chance: random.Random, span: tuple[float, float]) -> Strike:
         return f"{seconds:.1f} s"
 
     return strike
+
+
+def cut_data(wires: DataWires, chance: random.Random, span: tuple[float, float]) -> Strike:
+    """Cut the links of one server to everybody, and wait until they are back."""
+    return lambda: wires.cut_one(chance, span)
 
 
 def choose(faults: Sequence[Fault], chance: random.Random) -> Fault:

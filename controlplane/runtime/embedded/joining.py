@@ -32,13 +32,22 @@ def let_in(name: str, *, role: str, environment: Mapping[str, str], password: st
 
 
 def start_agent(
-    url: str, token: str, *, name: str, folder: Path, speeds: Sequence[float | Path], server_slots: int, log: Path
+    url: str,
+    token: str,
+    *,
+    name: str,
+    folder: Path,
+    speeds: Sequence[float | Path],
+    server_slots: int,
+    log: Path,
+    announced: str | None = None,
 ) -> Service:
     """Start an agent that offers one emulated machine per speed, in samples per second or as a file with a trace."""
     command = [
         *(sys.executable, "-m", "workers", "join", url, "-", "--name", name, "--host", "127.0.0.1"),
         *("--slots", str(len(speeds)), "--emulate", ",".join(map(_machine, speeds))),
         *("--server-slots", str(server_slots), "--state-dir", str(folder)),
+        *(("--announce", announced) if announced else ()),
     ]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch")}  # else it leaves one in /tmp
     return start_service(

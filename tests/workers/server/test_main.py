@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from controlplane.protocol.messages import IterationReport, ServerHello, ServerReport
-from controlplane.protocol.orders import Block, Member, ServerOrders
-from tests.workers.driver import Cluster, job_spec
+from controlplane.protocol.orders import Block, Member, ProcessOrder, ServerOrders
+from tests.workers.driver import Cluster, MemoryServerLink, Process, job_spec
+from workers.server.main import serve
 from workers.workloads.rules import GradientRule
 
 
@@ -15,6 +16,18 @@ def test_the_hello_says_where_it_listens_and_what_it_could_hold() -> None:
     with Cluster(job_spec(workers=1), [[16]]) as cluster:
         hello = cluster.servers[0].link.await_said(ServerHello)[0]
         assert (hello.number, hello.host, hello.tensor_sizes) == (1, "127.0.0.1", [640, 10])
+
+
+def test_the_hello_names_the_announced_address_where_there_is_one() -> None:
+    link = MemoryServerLink()
+    order = ProcessOrder(
+        job=1, role="server", index=0, instance="s0", slot=0, key="00", spec=job_spec(workers=1), emulate=None
+    )
+    server = Process(order, link, lambda: serve(order, link, host="127.0.0.1", announced="gate.example"))
+    hello = link.await_said(ServerHello)[0]
+    link.stop()
+    server.join()
+    assert hello.host == "gate.example"
 
 
 def test_a_server_without_orders_reports_that_it_did_nothing() -> None:
