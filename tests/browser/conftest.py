@@ -46,7 +46,7 @@ def _orm_beside_playwright(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def site(_orm_beside_playwright: None, transactional_db: None, redis_url: str) -> Iterator[str]:
+def site(_orm_beside_playwright: None, transactional_db: None, redis_url: str, static_files: None) -> Iterator[str]:
     """The web process, over the test's database and Redis; its address."""
     from controlplane.config.asgi import application
     from controlplane.gateway.hub import close_hub

@@ -44,7 +44,7 @@ def test_every_beat_entry_is_a_task_of_the_runtime() -> None:
     assert wanted <= set(current_app.tasks)
 
 
-async def test_static_files_are_served_by_the_web_process(async_client: AsyncClient) -> None:
+async def test_static_files_are_served_by_the_web_process(async_client: AsyncClient, static_files: None) -> None:
     reply = await async_client.get("/static/vendor/plotly.min.js")
     first = b"".join([chunk async for chunk in reply]) if reply.streaming else reply.content
     assert (reply.status_code, reply["Content-Type"], len(first) > 1_000_000) == (

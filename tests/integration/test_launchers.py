@@ -19,8 +19,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-MACHINES, EACH = 2, 2
-RANKS = range(MACHINES * EACH)
+MACHINES = 2
+RANKS = range(MACHINES)
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def launched(stack: Stack, folder: Path) -> Iterator[None]:
         for machine in range(MACHINES):
             command = [
                 *(sys.executable, "-m", "torch.distributed.run", "--nnodes", str(MACHINES)),
-                *("--node-rank", str(machine), "--nproc-per-node", str(EACH)),
+                *("--node-rank", str(machine), "--nproc-per-node", "1"),
                 *("--master-addr", "127.0.0.1", "--master-port", str(port), "--no-python", *join),
             ]
             log = folder / f"torchrun-{machine}.log"
@@ -63,10 +63,9 @@ def test_workers_that_torchrun_started_on_two_machines_add_up_together(stack: St
     with launched(stack, tmp_path):
         eventually(lambda: len(agents(stack)) == len(RANKS), what="the launched agents", seconds=180, every=0.2)
         assert set(agents(stack)) == {f"launched-{rank}" for rank in RANKS}
-        job = stack.submit(communication="all-reduce", servers=0, labels={"launched": "yes"}, stop={"iterations": 20})[
-            "id"
-        ]
+        there = {"workers": MACHINES, "labels": {"launched": "yes"}}
+        job = stack.submit(communication="all-reduce", servers=0, stop={"iterations": 20}, **there)["id"]
         done = stack.await_job(job, "succeeded", seconds=180)
-        assert (done["iteration"], done["samples"]) == (20, 20 * 64)
+        assert (done["iteration"], done["samples"]) == (20, 20 * 16 * MACHINES)
         processes = stack.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]
         assert {process["agent"] for process in processes} == {f"launched-{rank}" for rank in RANKS}

@@ -31,22 +31,26 @@ SPEC = {
 }
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_asked_to_end(tmp_path: Path, number: signal.Signals) -> None:
+def test_it_serves_alone_in_its_folder_until_it_is_asked_to_end(tmp_path: Path) -> None:
     port = free_port()
     with running(tmp_path, "up", "--port", str(port)) as command:
         command.await_word(f"Paceline runs at http://127.0.0.1:{port}")
         assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
         assert len(command.family()) == 6
         assert (tmp_path / "var" / "address").read_text() == f"http://127.0.0.1:{port}\n"
-        assert command.interrupt(number) == 0
+        assert run(tmp_path, "up", "--port", str(free_port())) == (
+            1,
+            f"The data folder {tmp_path / 'var'} is in use by a control plane that runs already "
+            f"(process {command.process.pid}): stop that one, or name another folder with PACELINE_DATA_DIR.\n",
+        )
+        assert command.interrupt() == 0
         assert command.said().endswith("Stopped. Nothing is left running.\n")
         command.assert_gone(port)
     assert not (tmp_path / "var" / "redis").exists()
     assert not (tmp_path / "var" / "address").exists()
 
 
-def test_a_job_goes_on_when_the_celery_worker_is_killed(tmp_path: Path) -> None:
+def test_a_job_goes_on_when_the_celery_worker_is_killed_and_sigterm_ends_all(tmp_path: Path) -> None:
     settings = {"PACELINE_DATA_DIR": str(tmp_path / "var")}
     with running(tmp_path, "up", "--port", "0") as command, ExitStack() as stack:
         command.await_word("To sign in")
@@ -67,6 +71,8 @@ def test_a_job_goes_on_when_the_celery_worker_is_killed(tmp_path: Path) -> None:
         eventually(lambda: client.job(job)["is_over"], what="the job's end", seconds=90, every=0.2)
         done = client.job(job)
         assert (done["state"], done["iteration"], done["samples"]) == ("succeeded", 100, 100 * 2 * 16)
+        assert command.interrupt(signal.SIGTERM) == 0
+        assert command.said().endswith("Stopped. Nothing is left running.\n")
 
 
 def test_killing_it_takes_everything_with_it(tmp_path: Path) -> None:
@@ -75,18 +81,6 @@ def test_killing_it_takes_everything_with_it(tmp_path: Path) -> None:
         command.await_word("Paceline runs at")
         command.interrupt(signal.SIGKILL)
         command.assert_gone(port)
-
-
-def test_a_second_one_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    with running(tmp_path, "up", "--port", str(free_port())) as first:
-        first.await_word("Paceline runs at")
-        code, said = run(tmp_path, "up", "--port", str(free_port()))
-        assert first.process.poll() is None
-    assert code == 1
-    assert said == (
-        f"The data folder {tmp_path / 'var'} is in use by a control plane that runs already "
-        f"(process {first.process.pid}): stop that one, or name another folder with PACELINE_DATA_DIR.\n"
-    )
 
 
 def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
