@@ -22,7 +22,7 @@ FOLDERS = [
     "tests/runtime/test_troubles.py",
     "tests/frontend",
 ]
-LEFT_OUT = ["--ignore=tests/api/test_contract.py", "--ignore=tests/api/demo"]
+LEFT_OUT = [f"--ignore=tests/{path}" for path in ("api/test_contract.py", "api/demo", "api/test_permissions.py")]
 """Slow, and of no interest here."""
 
 FAST = "not integration and not browser"

@@ -124,7 +124,7 @@ def test_a_lease_of_a_process_that_never_said_that_it_lives_is_waited_for(client
 def test_an_append_that_races_with_going_idle_is_never_stranded(client: Client, driver: Driver) -> None:
     """Thousands of interleavings: each append comes while the holder of the last one is about to go idle."""
     submit(client)
-    appends = 3_000
+    appends = 1_500
 
     def coordinate_whenever_enqueued() -> int:
         driver.client, ran = connect(), 0
@@ -183,7 +183,7 @@ def test_an_empty_redis_is_told_again_where_messages_go(client: Client, monkeypa
 
 def test_a_queue_out_of_reach_is_told_as_a_redis_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = Celery(broker="redis://127.0.0.1:1/0", set_as_current=False)
-    nowhere.conf.task_publish_retry = False
+    nowhere.conf.update(task_publish_retry=False, broker_transport_options={"max_retries": 1, "interval_start": 0})
     monkeypatch.setattr(queue, "current_app", nowhere)
     for call in (lambda: queue.enqueue(JOB), queue.request_schedule):
         with pytest.raises(RedisError, match="Celery's queue is out of reach"):
