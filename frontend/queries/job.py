@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.jobs.flag_notes import Note, notes_on
@@ -45,6 +45,16 @@ KINDS: dict[str, tuple[str, ...]] = {
     "all": (),
 }
 """What the decision log can be narrowed to; everything where nothing is named."""
+
+
+LOSS = Q(kind="move-process", payload__state=ProcessState.LOST)
+"""Of what happens to processes, what an operator must know."""
+
+
+def of_kinds(name: str) -> Q:
+    """The decisions that one of ``KINDS`` stands for; the key ones include losses."""
+    kinds = Q(kind__in=KINDS[name]) if KINDS[name] else Q()
+    return kinds | LOSS if name == "key" else kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +161,7 @@ def machines_of(job: Job, found: Sequence[FlagLine]) -> dict[int, int]:
 def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: int = DECISIONS) -> list[DecisionLine]:
     """The latest decisions of some kinds, newest first; each share decision says what it changed."""
     rows = Decision.objects.filter(job=job).order_by("-incarnation", "-sequence")
-    if KINDS.get(kinds):
-        rows = rows.filter(kind__in=KINDS[kinds])
+    rows = rows.filter(of_kinds(kinds))
     if before is not None:
         rows = rows.filter(sequence__lt=before)
     found = list(rows[: most + 1])

@@ -14,7 +14,7 @@ from controlplane.runtime.redis import shared
 from controlplane.runtime.room import room
 from controlplane.runtime.troubles import history
 from frontend.queries.fleet import MachineCard
-from frontend.queries.job import KINDS, news
+from frontend.queries.job import news, of_kinds
 from frontend.queries.jobs import JobLine, jobs, lines
 from frontend.queries.wording import counted, describe
 
@@ -117,9 +117,10 @@ def _lost() -> list[EventLine]:
 
 
 def _decided() -> list[EventLine]:
-    """The last decisions of all jobs; those about shares are left to their jobs' pages."""
+    """The last decisions of all jobs; those about shares are left to their jobs' pages. A loss is told once."""
     rows = (
-        Decision.objects.filter(kind__in=KINDS["key"], job__simulation=None)
+        Decision.objects.filter(of_kinds("key"), job__simulation=None)
+        .exclude(kind="raise-flag", payload__kind="lost")
         .select_related("job")
         .order_by("-id")[: 3 * EVENTS]
     )

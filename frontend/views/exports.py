@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404
 
 from controlplane.jobs.models import Decision, Job
 from controlplane.jobs.roles import Role
-from frontend.queries.job import KINDS
+from frontend.queries.job import KINDS, of_kinds
 from frontend.queries.wording import describe
 from frontend.views.access import needs
 
@@ -24,9 +24,7 @@ def decisions_export(request: HttpRequest, job_id: int, form: str) -> HttpRespon
     job, kinds = get_object_or_404(Job, pk=job_id), request.GET.get("decisions", "all")
     if kinds not in KINDS:
         return HttpResponseBadRequest(f"decisions: found {kinds[:40]!r}, expected one of {', '.join(KINDS)}")
-    rows = Decision.objects.filter(job=job).order_by("incarnation", "sequence")
-    if KINDS[kinds]:
-        rows = rows.filter(kind__in=KINDS[kinds])
+    rows = Decision.objects.filter(of_kinds(kinds), job=job).order_by("incarnation", "sequence")
     lines = map(_line, rows.iterator(chunk_size=500))
     parts = _as_csv(lines) if form == "csv" else _as_json(lines)
     reply = StreamingHttpResponse(parts, content_type=CONTENT_TYPES[form])

@@ -8,7 +8,8 @@ from django.test import Client
 from controlplane.core.states import ProcessState
 from controlplane.jobs.models import Job, Process
 from frontend.queries.fleet import TOLD_FOR, Loss, machines
-from frontend.queries.job import processes
+from frontend.queries.job import decisions, processes
+from frontend.queries.overview import events
 from tests.frontend import factories
 from tests.frontend.factories import START
 from tests.frontend.test_pages import text_of
@@ -61,6 +62,16 @@ def test_its_line_keeps_the_reason_of_the_life_before(job: Job, viewer: Client) 
     assert lines["w0"][2:] == (1, "")
     shown = text_of(viewer, f"/jobs/{job.pk}/?tab=processes")
     assert WHY in shown
+
+
+def test_the_feed_tells_each_loss_once_and_why(job: Job) -> None:
+    moved = {"role": "worker", "index": 1, "state": "lost"}
+    factories.make_decision(job, 90, "move-process", moved, reason=WHY)
+    factories.make_decision(job, 91, "raise-flag", {"subject": "worker", "rank": 1, "kind": "lost"}, reason=WHY)
+    factories.make_decision(job, 92, "move-process", moved | {"state": "ready"}, reason="it said hello")
+    told = [(event.what, event.reason) for event in events() if event.reason == WHY]
+    assert told == [("w1 is lost", WHY)]
+    assert [line.what for line in decisions(job)][:2] == ["w1 is flagged: lost", "w1 is lost"]
 
 
 def test_the_overview_names_it(job: Job, viewer: Client) -> None:
