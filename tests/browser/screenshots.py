@@ -4,6 +4,7 @@ Not a test: pytest collects it only where it is named. The pictures lie under ``
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ from tests.frontend import factories
 
 pytestmark = [
     pytest.mark.browser,
+    # A request that a page breaks off when it is left takes its body's file with it, whenever that is collected.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.parametrize("width", [WIDE, NARROW]),
     pytest.mark.parametrize("theme", ["light", "dark"]),
 ]
@@ -70,8 +73,16 @@ def full_job(user: User) -> Job:
     job = factories.played_job(user=user)
     log.start_log(job.pk, parse_spec(job.spec))
     changed = {"choices": {"barrier": {"name": "ssp", "parameters": {"staleness": 2}}}, "first_iteration": 30}
-    factories.make_decision(job, 50, "change-policies", changed, reason="asked for by ada", iteration=30)
+    row = factories.make_decision(job, 50, "change-policies", changed, reason="asked for by ada", iteration=30)
+    row.at = factories.START + timedelta(seconds=5)
+    row.save()
     return job
+
+
+@pytest.fixture(autouse=True)
+def _lately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs began a moment ago."""
+    monkeypatch.setattr(factories, "START", timezone.now() - timedelta(seconds=30))
 
 
 @pytest.fixture
@@ -120,6 +131,21 @@ def test_every_tab_of_a_job(take: Shoot, ada: User) -> None:
         for tab in TABS:
             take(f"/jobs/{job.pk}/?tab={tab}", f"job-{tab}-{kind}")
     take(f"/jobs/{full.pk}/?ranks=0,3&smooth=5&x-batch-size=samples&follow=off", "job-charts-chosen")
+
+
+def test_a_job_whose_figures_are_awaited_or_cannot_be_had(
+    page: Page, ada: User, theme: str, width: int, errors: list[str]
+) -> None:
+    job = full_job(ada)
+    for kind, answer in (("loading", None), ("unreachable", 503)):
+        page.route("**/figures/*", lambda route, answer=answer: route.fulfill(status=answer) if answer else None)
+        for tab in ("overview", "heatmap"):
+            page.set_viewport_size({"width": width, "height": 3 * HEIGHT})
+            page.goto(f"/jobs/{job.pk}/?tab={tab}")
+            page.locator(".plot-waiting" if answer is None else ".figure-error:not([hidden])").first.wait_for()
+            keep(page, f"job-{tab}-{kind}-{theme}-{width}")
+        page.unroute("**/figures/*")
+    errors.clear()
 
 
 def test_machines(take: Shoot, ada: User) -> None:
