@@ -1,19 +1,15 @@
 """Pages move by themselves: ticks, gaps, lost connections, pausing. Where its faults matter, the test is the socket."""
 
 import json
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, Route, WebSocketRoute, expect
 
 from controlplane.jobs.models import Job
-from controlplane.runtime import ticks
-from controlplane.runtime.redis import connect
 from controlplane.telemetry.models import Cursor
 from tests.browser.conftest import Look
 from tests.frontend import factories
-from tests.frontend.factories import BALANCED, EVEN, Pace
 
 pytestmark = pytest.mark.browser
 
@@ -47,19 +43,6 @@ def advance(job: Job) -> None:
     Job.objects.filter(pk=job.pk).update(iteration=job.iteration + 1)
     Cursor.objects.filter(job=job).update(position=f"{job.iteration + 1}-1")
     job.refresh_from_db()
-
-
-def test_a_number_moves_without_a_reload(site: str, look: Look, ada: User) -> None:
-    job = factories.demo_job(user=ada)
-    page = look(site, user=ada)
-    page.goto(f"/jobs/{job.pk}/")
-    expect(page.locator("#freshness-chip")).to_have_text("Live")
-    expect(page.locator(ITERATION)).to_have_text("60 of 400")
-    advance(job)
-    client = connect()
-    ticks.publish(client, jobs={job.pk: "running"})
-    client.close()
-    expect(page.locator(ITERATION)).to_have_text("61 of 400")
 
 
 def test_a_paused_page_stands_still_and_catches_up(site: str, look: Look, ada: User) -> None:
@@ -97,21 +80,6 @@ def test_other_jobs_do_not_move_this_page_but_a_gap_does(site: str, look: Look, 
     assert len(asked) == 1
 
 
-def test_a_lost_connection_is_said_and_comes_back(site: str, look: Look, ada: User) -> None:
-    job = factories.demo_job(user=ada)
-    page = look(site, user=ada)
-    sockets = Sockets(page)
-    page.goto(f"/jobs/{job.pk}/")
-    expect(page.locator("#freshness-chip")).to_have_text("Live")
-    advance(job)
-    sockets.opened[-1].close()
-    expect(page.locator("#freshness")).to_have_attribute("data-state", "reconnecting")
-    expect(page.locator("#freshness-chip")).to_have_text("Live")
-    expect(page.locator(ITERATION)).to_have_text("61 of 400")
-    expect(page.locator("#freshness-said")).to_have_text("Updates: Live")
-    assert len(sockets.opened) == 2
-
-
 def test_a_figure_that_has_not_changed_is_not_sent_again(site: str, look: Look, ada: User) -> None:
     job = factories.demo_job(user=ada)
     page = look(site, user=ada)
@@ -122,34 +90,6 @@ def test_a_figure_that_has_not_changed_is_not_sent_again(site: str, look: Look, 
     with page.expect_response(lambda response: "/figures/batch-size" in response.url and response.status == 304):
         sockets.tick(2, job.pk)
     expect(page.locator("#figure-batch-size .main-svg").first).to_be_visible()
-
-
-def test_zoom_survives_new_data_and_stands_in_the_address(site: str, look: Look, ada: User) -> None:
-    job = factories.make_job(user=ada)
-    factories.make_reports(job, [Pace(shares=EVEN)] * 20)
-    page = look(site, user=ada)
-    sockets = Sockets(page)
-    page.goto(f"/jobs/{job.pk}/")
-    page.wait_for_function("document.querySelector('#figure-batch-size .main-svg')")
-    box = page.locator("#figure-batch-size .nsewdrag").first.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 40, box["y"] + 30)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 140, box["y"] + 32, steps=4)
-    page.mouse.up()
-    plot = "document.querySelector('#figure-batch-size .plot')"
-    page.wait_for_function(f"{plot}.layout.xaxis.autorange !== true")
-    zoomed: list[Any] = page.evaluate(f"{plot}.layout.xaxis.range")
-    factories.make_reports(job, [Pace(shares=BALANCED)] * 20, first=20)
-    sockets.tick(1, job.pk)
-    page.wait_for_function(f"{plot}._fullData[0].y.length === 40")
-    assert page.evaluate(f"{plot}.layout.xaxis.range") == zoomed
-    page.reload()
-    page.wait_for_function(f"{plot}?._fullData")
-    assert page.evaluate(f"{plot}.layout.xaxis.range") == pytest.approx(zoomed, abs=1e-3)
-    page.get_by_label("Follow").check()
-    page.wait_for_function(f"{plot}.layout.xaxis.autorange === true")
-    assert page.url == f"{site}/jobs/{job.pk}/"
 
 
 def test_what_did_not_change_keeps_its_focus(site: str, look: Look, ada: User) -> None:

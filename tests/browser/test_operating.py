@@ -7,12 +7,10 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
-from controlplane.core.events import ExclusionRequested
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
-from controlplane.runtime.redis import connect
-from tests.browser.conftest import NARROW, Look, axe_findings
+from tests.browser.conftest import Look, axe_findings
 from tests.frontend import factories
 
 pytestmark = pytest.mark.browser
@@ -23,29 +21,6 @@ def job(ada: User, redis_url: str) -> Job:
     job = factories.demo_job(user=ada)
     log.start_log(job.pk, parse_spec(job.spec))
     return job
-
-
-def test_a_worker_is_excluded_after_one_question_and_the_request_is_pending(
-    site: str, look: Look, ada: User, job: Job
-) -> None:
-    page = look(site, user=ada, width=NARROW)
-    page.goto(f"/jobs/{job.pk}/?tab=processes")
-    page.locator("#exclude-w3").click()
-    dialog = page.locator("#ask-dialog")
-    expect(dialog).to_contain_text(f"Exclude w3 from job #{job.pk}?")
-    expect(dialog).to_contain_text("Its process ends at once and is not started again")
-    assert axe_findings(page) == []
-    page.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    assert AuditEntry.objects.count() == 0
-    page.locator("#exclude-w3").click()
-    page.get_by_role("button", name="Exclude w3", exact=True).click()
-    expect(page.locator("#toasts")).to_have_text("w3 is to be excluded.")
-    expect(page.locator("#job-requests")).to_contain_text("Pending: w3 is excluded asked for by ada")
-    client = connect()
-    (*_, asked) = log.read_entries(client, job.pk, after="0-0", count=10, block_s=0)
-    client.close()
-    assert asked.event == ExclusionRequested(actor="ada", rank=3)
 
 
 def test_policies_are_changed_from_what_holds_now(site: str, look: Look, ada: User, job: Job) -> None:

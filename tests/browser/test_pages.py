@@ -13,7 +13,7 @@ from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.tabs import TABS
-from tests.browser.conftest import NARROW, PASSWORD, Look, axe_findings
+from tests.browser.conftest import NARROW, Look, axe_findings
 from tests.frontend import factories
 
 pytestmark = pytest.mark.browser
@@ -78,18 +78,6 @@ def test_nothing_is_wider_than_a_narrow_screen_not_even_a_name_without_spaces(
     assert wide == dict.fromkeys(paths(job), NARROW)
 
 
-def test_signing_in_by_the_form(site: str, look: Look, ada: User) -> None:
-    page = look(site)
-    page.goto("/jobs/")
-    page.get_by_label("User name").fill("ada")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page).to_have_url(f"{site}/jobs/")
-    page.get_by_label("Settings and account").click()
-    page.get_by_role("button", name="Sign out").click()
-    expect(page).to_have_url(f"{site}/login/")
-
-
 def test_the_theme_is_kept_and_the_charts_follow_it(site: str, look: Look, ada: User, job: Job) -> None:
     page = look(site, user=ada)
     page.goto(f"/jobs/{job.pk}/")
@@ -142,23 +130,6 @@ def test_a_chart_is_also_a_table_and_its_axis_is_in_the_address(site: str, look:
     figure.get_by_role("button", name="View as table").click()
     expect(figure.locator("thead")).to_have_text("iterationw0w1w2w3")
     expect(figure.locator("tbody tr").first).to_have_text("5993934723")
-
-
-def test_a_figure_can_be_taken_away(site: str, look: Look, ada: User, job: Job) -> None:
-    page = look(site, user=ada)
-    page.goto(f"/jobs/{job.pk}/")
-    figure = page.locator("#figure-batch-size")
-    figure.scroll_into_view_if_needed()
-    taken = {word: exported(page, figure, word) for word in ("CSV, as shown", "PNG", "SVG")}
-    rows = taken["CSV, as shown"].decode().splitlines()
-    assert (rows[0], rows[1], rows[-1], len(rows)) == (
-        '"iteration","w0","w1","w2","w3"',
-        "0,64,64,64,64",
-        "59,93,93,47,23",
-        61,
-    )
-    assert taken["PNG"].startswith(b"\x89PNG\r\n")
-    assert f"Batch size \N{MIDDLE DOT} digits #{job.pk}" in taken["SVG"].decode()
 
 
 def test_the_timeline_moves_and_can_be_opened_in_perfetto(site: str, look: Look, ada: User, job: Job) -> None:

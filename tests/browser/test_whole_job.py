@@ -50,6 +50,10 @@ def test_a_job_from_the_form_to_its_stop(stack: Stack, look: Look) -> None:
     expect(page.locator("#job-header")).to_contain_text(f"stopped by {stack.user}")
     expect(page.locator("#freshness-chip")).to_have_text("Finished")
 
+    page.get_by_label("Settings and account").click()
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url(re.compile("/login/$"))
+
 
 def watch_numbers_move(page: Page) -> None:
     """The iteration rises by itself, and throughput is measured."""

@@ -1,0 +1,285 @@
+"""An operator's day with one live job of real processes: losses, a restarted service, controls, views, what is kept."""
+
+import base64
+import csv
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import Look
+from tests.support.stack import Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.integration]
+
+SLOW_MS = 60_000
+SPEEDS = (80, 80, 80, 50)
+"""Samples/s: a chart shows every iteration of this job for ten minutes."""
+RESTARTS = 1
+
+PLOT = "document.querySelector('#figure-batch-size .plot')"
+TRACE = f"(name => {PLOT}?._fullData?.find(each => each.name === name))"
+PNG_PX = (2_400, 1_080)
+
+READ_PICTURE = """async source => {
+  const picture = new Image();
+  picture.src = source;
+  await picture.decode();
+  const canvas = Object.assign(document.createElement('canvas'), {width: picture.width, height: picture.height});
+  const context = canvas.getContext('2d');
+  context.drawImage(picture, 0, 0);
+  const pixels = new Uint32Array(context.getImageData(0, 0, picture.width, picture.height).data.buffer);
+  return {size: [picture.width, picture.height], colours: new Set(pixels).size};
+}"""
+
+Watch = Callable[[str], Page]
+
+
+@pytest.fixture(scope="module")
+def job(stack: Stack) -> Iterator[int]:
+    """A job of four workers and two servers that runs until its tests are over."""
+    number: int = stack.submit(
+        name="live",
+        stop={"iterations": 100_000},
+        elastic={"restarts": RESTARTS},
+        emulate=[{"samples_per_second": speed} for speed in SPEEDS],
+    )["id"]
+    stack.await_iteration(number, 5)
+    yield number
+    if not stack.job(number)["is_over"]:
+        stack.ask("POST", f"/api/v1/jobs/{number}/actions/stop")
+        stack.await_job(number, "cancelled")
+
+
+@pytest.fixture(scope="module")
+def cookies(browser: Browser, stack: Stack) -> list[Any]:
+    """What the browser has once somebody has signed in."""
+    with browser.new_context(base_url=stack.url) as context:
+        page = context.new_page()
+        page.goto("/login/")
+        page.get_by_label("User name").fill(stack.user)
+        page.get_by_label("Password").fill(stack.password)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.locator("#machine-cards")).to_be_visible()
+        return list(context.cookies())
+
+
+@pytest.fixture
+def watch(stack: Stack, look: Look, cookies: list[Any]) -> Watch:
+    """Opens an address, signed in, and waits until the page is live."""
+    page = look(stack.url)
+    page.context.add_cookies(cookies)
+    page.context.set_default_timeout(SLOW_MS)
+
+    def opened(address: str) -> Page:
+        page.goto(address)
+        expect(page.locator("#freshness-chip")).to_have_text("Live", timeout=SLOW_MS)
+        return page
+
+    return opened
+
+
+def process_of(job: int, title: str) -> psutil.Process:
+    """The newest process of that worker among those that this test run has started: others may have a job 1 too."""
+    name = f"pl {title} job {job}"[:15]
+    mine = [each for each in psutil.Process().children(recursive=True) if each.is_running() and each.name() == name]
+    return max(mine, key=lambda process: process.create_time())
+
+
+def row(page: Page, title: str) -> Any:
+    """The line of that process."""
+    return page.locator("#job-processes tbody tr").filter(has=page.locator(f"#drain-{title}, #include-{title}"))
+
+
+def confirm(page: Page, button: str, *, naming: str) -> None:
+    """Press a button, read what it asks, and agree."""
+    page.locator(button).click()
+    expect(page.locator("#ask-dialog")).to_contain_text(naming)
+    page.locator("#ask-confirm").click()
+    expect(page.locator("#ask-dialog")).to_be_hidden()
+
+
+def await_points(page: Page, beyond: int) -> list[int]:
+    """The iterations at which w0 has points, once the chart goes beyond that one without a gap."""
+    page.wait_for_function(
+        f"least => {{ const x = {TRACE}('w0')?.x; return x && x.length > least && x[x.length - 1] === x.length - 1; }}",
+        arg=beyond,
+        timeout=SLOW_MS,
+    )
+    return [int(x) for x in page.evaluate(f"Array.from({TRACE}('w0').x)")]
+
+
+def await_mark(page: Page, words: str) -> None:
+    """A mark on the chart says so."""
+    page.wait_for_function(
+        f"words => {TRACE}('Decisions')?.text.some(each => each.includes(words))", arg=words, timeout=SLOW_MS
+    )
+
+
+@contextmanager
+def held(stack: Stack, name: str) -> Iterator[None]:
+    """That service stands still, so that nothing is answered meanwhile."""
+    parent = psutil.Process(stack.service(name).process.pid)
+    family = [parent, *parent.children(recursive=True)]
+    for process in family:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in family:
+            process.resume()
+
+
+def test_a_killed_worker_comes_back_and_one_that_is_lost_says_why(job: int, watch: Watch) -> None:
+    page = watch(f"/jobs/{job}/?tab=processes")
+    os.kill(process_of(job, "w1").pid, signal.SIGKILL)
+    expect(row(page, "w1")).to_contain_text("life 2", timeout=SLOW_MS)
+    expect(row(page, "w1").locator(".state-ready")).to_be_visible(timeout=SLOW_MS)
+    expect(row(page, "w1")).to_contain_text("was ended by signal 9; restart 1 of 1")
+    os.kill(process_of(job, "w1").pid, signal.SIGKILL)
+    expect(row(page, "w1").locator(".state-lost")).to_be_visible(timeout=SLOW_MS)
+    expect(row(page, "w1")).to_contain_text("was ended by signal 9; it was started again once")
+    watch("/")
+    card = page.locator("#machine-cards .loss").filter(has_text=f"w1 of job {job}")
+    expect(card.first.locator(".state-lost")).to_have_text("lost")
+    expect(card.first).to_contain_text("was ended by signal 9; it was started again once")
+    expect(page.locator("#events")).to_contain_text("w1 is lost")
+    watch(f"/jobs/{job}/?tab=processes")
+    confirm(page, "#include-w1", naming=f"Include w1 in job #{job} again?")
+    expect(row(page, "w1").locator(".state-ready")).to_be_visible(timeout=SLOW_MS)
+    expect(row(page, "w1")).to_contain_text("life 3")
+    watch(f"/jobs/{job}/")
+    await_mark(page, "w1 is lost: was ended by signal 9; restart 1 of 1")
+    await_mark(page, "w1 is ready")
+
+
+def test_a_restart_of_the_service_leaves_no_gap_and_no_double_point(
+    job: int, stack: Stack, watch: Watch, errors: list[str]
+) -> None:
+    page = watch(f"/jobs/{job}/")
+    before = await_points(page, 5)
+    stack.kill("web")
+    expect(page.locator("#freshness")).to_have_attribute("data-state", "reconnecting", timeout=SLOW_MS)
+    stack.restart("web")
+    expect(page.locator("#freshness-chip")).to_have_text("Live", timeout=SLOW_MS)
+    after = await_points(page, before[-1] + 5)
+    assert after == list(range(len(after)))
+    expect(page.locator("#figure-batch-size .figure-error")).to_be_hidden()
+    # A cut connection is all that the browser has to complain of.
+    assert [each for each in errors if not is_of_a_cut_connection(each)] == []
+    errors.clear()
+
+
+def is_of_a_cut_connection(complaint: str) -> bool:
+    """The socket's, a request's that was under way, or htmx's own about that request."""
+    return (
+        re.match(r"WebSocket |Failed to load resource: net::ERR_|htmx:(afterRequest|sendError)", complaint) is not None
+    )
+
+
+def test_a_pause_is_pending_until_it_is_acknowledged_and_the_audit_names_who(
+    job: int, stack: Stack, watch: Watch
+) -> None:
+    page = watch(f"/jobs/{job}/")
+    with held(stack, "decisions"):
+        confirm(page, "#job-pause", naming=f"Pause job #{job}, live?")
+        expect(page.locator("#job-requests [data-stage=pending]")).to_contain_text(
+            f"Pending: a pause asked for by {stack.user}", timeout=SLOW_MS
+        )
+        expect(page.locator("h1 .state")).to_have_text("running")
+    expect(page.locator("h1 .state")).to_have_text("paused", timeout=SLOW_MS)
+    expect(page.locator("#job-requests .notice")).to_have_count(0, timeout=SLOW_MS)
+    confirm(page, "#job-resume", naming=f"Resume job #{job}, live?")
+    expect(page.locator("h1 .state")).to_have_text("running", timeout=SLOW_MS)
+    page.goto("/audit/?action=job-pause")
+    expect(page.locator("tbody tr").filter(has_text=f"job {job}")).to_contain_text(stack.user)
+
+
+def test_an_excluded_worker_is_gone_until_it_is_taken_back(job: int, stack: Stack, watch: Watch) -> None:
+    page = watch(f"/jobs/{job}/?tab=processes")
+    pending = page.locator("#job-requests .notice")
+    with held(stack, "decisions"):
+        confirm(page, "#exclude-w2", naming="Its process ends at once and is not started again")
+        expect(pending).to_contain_text("Pending: w2 is excluded", timeout=SLOW_MS)
+    expect(page.locator("#include-w2")).to_be_visible(timeout=SLOW_MS)
+    expect(pending).to_have_count(0, timeout=SLOW_MS)
+    confirm(page, "#include-w2", naming="takes part from the next iteration")
+    expect(row(page, "w2").locator(".state-ready")).to_be_visible(timeout=SLOW_MS)
+    expect(pending).to_have_count(0, timeout=SLOW_MS)
+
+
+def test_a_zoom_outlives_new_data_and_an_address_shows_it_again(job: int, watch: Watch) -> None:
+    page = watch(f"/jobs/{job}/?ranks=0,3&marks=off")
+    seen = await_points(page, 5)
+    box = page.locator("#figure-batch-size .nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 32, steps=4)
+    page.mouse.up()
+    expect(page.get_by_label("Follow")).not_to_be_checked()
+    zoomed = page.evaluate(f"{PLOT}.layout.xaxis.range")
+    await_points(page, seen[-1] + 5)
+    assert page.evaluate(f"{PLOT}.layout.xaxis.range") == zoomed
+    address = page.url
+    page.get_by_role("link", name="Processes").click()
+    expect(page.locator("#job-processes")).to_be_visible()
+    page.go_back()
+    assert shown(page, seen[-1]) == (pytest.approx(zoomed, abs=1e-3), ["w0", "w3"])
+    assert page.url == address
+    other = page.context.new_page()
+    page.close()
+    other.goto(address)
+    assert shown(other, seen[-1]) == (pytest.approx(zoomed, abs=1e-3), ["w0", "w3"])
+    expect(other.get_by_label("Follow")).not_to_be_checked()
+    other.get_by_label("Follow").check()
+    other.wait_for_function(f"{PLOT}.layout.xaxis.autorange === true")
+    assert "range-" not in other.url
+
+
+def shown(page: Page, beyond: int) -> tuple[list[float], list[str]]:
+    """Which stretch, and which lines."""
+    await_points(page, beyond)
+    return page.evaluate(f"{PLOT}.layout.xaxis.range"), page.evaluate(f"{PLOT}._fullData.map(each => each.name)")
+
+
+def test_what_is_exported_is_what_was_measured(job: int, stack: Stack, watch: Watch) -> None:
+    page = watch(f"/jobs/{job}/")
+    stack.ask("POST", f"/api/v1/jobs/{job}/actions/stop")
+    expect(page.locator("#freshness-chip")).to_have_text("Finished", timeout=SLOW_MS)
+    await_points(page, 5)
+    heads, *rows = csv.reader(exported(page, "CSV, as shown").decode().splitlines())
+    assert heads == ["iteration", "w0", "w1", "w2", "w3"]
+    assert len(rows) > 20
+    # Of the last iterations the chart may have some workers' reports and not yet the others'.
+    assert rows[:-2] == measured(stack, job)[: len(rows) - 2]
+    assert f"Batch size \N{MIDDLE DOT} live #{job}" in exported(page, "SVG").decode()
+    picture = exported(page, "PNG")
+    read = page.evaluate(READ_PICTURE, f"data:image/png;base64,{base64.b64encode(picture).decode()}")
+    assert tuple(read["size"]) == PNG_PX
+    assert read["colours"] > len(SPEEDS)
+
+
+def measured(stack: Stack, job: int) -> list[list[str]]:
+    """The samples of each worker by iteration, as the API gives them, in the form of a CSV file."""
+    series = stack.ask("GET", f"/api/v1/jobs/{job}/metrics?metric=samples&points=10000")["series"]
+    assert [each["worker"] for each in series] == list(range(len(SPEEDS)))
+    assert not any(each["thinned"] for each in series)
+    columns = [dict(zip(each["iterations"], each["values"], strict=True)) for each in series]
+    iterations = sorted(set().union(*columns))
+    return [[str(k), *(f"{column[k]:g}" if k in column else "" for column in columns)] for k in iterations]
+
+
+def exported(page: Page, form: str) -> bytes:
+    """The file that the chart's menu gives."""
+    figure = page.locator("#figure-batch-size")
+    figure.get_by_text("Export", exact=True).click()
+    with page.expect_download() as download:
+        figure.get_by_role("button", name=form, exact=True).click()
+    return download.value.path().read_bytes()
