@@ -76,7 +76,7 @@ class Job(models.Model):
 class Process(models.Model):
     """One life of one worker (``index`` is its rank) or server of a job."""
 
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="processes")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="processes", db_index=False)
     role = models.CharField(max_length=6)
     index = models.PositiveIntegerField()
     instance = models.CharField(max_length=100)
@@ -115,7 +115,7 @@ class Process(models.Model):
 class Decision(models.Model):
     """A command that the engine gave, but for the orders that merely carry one."""
 
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="decisions")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="decisions", db_index=False)
     incarnation = models.PositiveIntegerField()
     sequence = models.BigIntegerField()
     """Rises by one over the job's commands; a new incarnation goes on behind all numbers that were ever given."""
@@ -135,7 +135,7 @@ class Decision(models.Model):
 class Flag(models.Model):
     """A finding that a worker or server straggles; open while ``closed_at`` is null."""
 
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="flags")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="flags", db_index=False)
     key = models.CharField(max_length=100)
     subject = models.CharField(max_length=6, default="worker")
     """worker, server, or job."""
@@ -164,7 +164,7 @@ class FlagNote(models.Model):
     The finding itself stays as the engine has it; a mute also holds for a later flag of that kind on the same subject.
     """
 
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="flag_notes")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="flag_notes", db_index=False)
     key = models.CharField(max_length=100)
     subject = models.CharField(max_length=6)
     rank = models.PositiveIntegerField()
