@@ -40,8 +40,10 @@ def stored_so_far(job: int) -> Stored:
 
 def stored_entries(job: int, *, after: str, kind: str = "") -> Iterator[Entry]:
     """The job's entries in the order of its log, from behind ``after`` on; of one kind only, where it is named."""
-    rows = RawEvent.objects.filter(job_id=job, **({"kind": kind} if kind else {})).order_by("pk")
-    if (known := rows.filter(stream_id=after).last()) is not None:
-        rows = rows.filter(pk__gt=known.pk)
+    rows = RawEvent.objects.filter(job_id=job).order_by("pk")
+    if (known := rows.filter(stream_id=after).values_list("pk", flat=True).last()) is not None:
+        rows = rows.filter(pk__gt=known)
+    if kind:
+        rows = rows.filter(kind=kind)
     for stream_id, payload in rows.values_list("stream_id", "payload").iterator(chunk_size=CHUNK):
         yield Entry(id=stream_id, event=log.decode_event(bytes(payload)))

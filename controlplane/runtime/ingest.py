@@ -19,7 +19,7 @@ from controlplane.core.events import Entry
 from controlplane.core.states import JOB_OVER
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Answer, apply_answers, apply_progress
-from controlplane.runtime import log, names, ticks
+from controlplane.runtime import log, names, stored_snapshots, ticks
 from controlplane.runtime.durable import publish_numbers
 from controlplane.runtime.executor import decode_commands
 from controlplane.runtime.faults import reach
@@ -69,6 +69,7 @@ class Copied:
     unpublished: dict[str, int] = field(default_factory=dict)
     moved: bool = False
     fleet: bool = False
+    snapshots: stored_snapshots.Transfer = field(default_factory=stored_snapshots.Transfer)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,6 +125,7 @@ class Ingest:
             if over and retire(self._client, job, copied.position):
                 del self._jobs[job]
                 self._folds.forget(job)
+                stored_snapshots.forget(job)
             else:
                 trim(self._client, job, copied.position)
         reach("ingest.trimmed")
@@ -180,6 +182,7 @@ class Ingest:
         if len(commands) >= BATCH:
             events = []  # reports may rely on rows that commands not yet read will make
         copied = self._jobs[job]
+        copied.snapshots.look(self._client, job)
         try:
             reports = write_batch(job, copied, commands, events)
         except StaleCursor as stale:
@@ -294,8 +297,12 @@ def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
             reports = progress.reports
             record_numbers(job, risen)
         state = Job.objects.values_list("state", flat=True).get(pk=job)
+        if (snapshot := copied.snapshots.due(after)) is not None:
+            stored_snapshots.store(job, snapshot)
         reach("ingest.written")
     copied.position, copied.incarnation, copied.state, copied.moved = after, incarnation, state, True
+    if snapshot is not None:
+        copied.snapshots.note_stored(snapshot)
     copied.fleet |= released
     copied.numbers |= risen
     copied.unpublished |= risen

@@ -155,7 +155,7 @@ class Lease:
         """
         head = (self._value, names.HELD_MS, told_life(), self.job, beginning.incarnation, beginning.cursor)
         stored = (beginning.stored_events, beginning.stored_commands)
-        begun = (beginning.snapshot, beginning.event, beginning.sequence)
+        begun = (beginning.snapshot, beginning.event, beginning.sequence, version)
         missing = [
             part
             for answer in beginning.unstored

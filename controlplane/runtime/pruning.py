@@ -20,7 +20,7 @@ from controlplane.core.states import JOB_OVER
 from controlplane.fleet.models import AgentSample, EnrolmentToken
 from controlplane.jobs.models import Job
 from controlplane.telemetry.folding import fold
-from controlplane.telemetry.models import Chunk, LogLine, RawEvent, Report, Spoken
+from controlplane.telemetry.models import Chunk, EngineSnapshot, LogLine, RawEvent, Report, Spoken
 
 OLDER_THAN: Final = timedelta(days=30)
 KEEP_JOBS: Final = 20
@@ -28,6 +28,7 @@ ROWS: Final = 1_000
 """Per transaction."""
 
 DETAIL: Final[tuple[tuple[str, type[models.Model]], ...]] = (
+    ("engine snapshots", EngineSnapshot),
     ("events", RawEvent),
     ("reports", Report),
     ("chunks", Chunk),

@@ -1,6 +1,7 @@
 """Lets a job go on whose log is not what it was: Redis lost its end or all of it, or a replay decides otherwise.
 
-The engine is rebuilt from what the database has, and behind that from what the stream still has. Then a new
+The engine is rebuilt from the last snapshot, what the database has behind it, and behind that from what the stream
+still has. Then a new
 incarnation begins: senders say again what is not durable, and orders begin anew. Answers of entries that survived, but
 that neither Redis nor the database has, are written again, so that the decision log has no hole. A job that cannot be
 rebuilt pauses, with the reason, and is tried again.
@@ -18,7 +19,7 @@ from controlplane.core.events import Entry, IncarnationBegan
 from controlplane.core.states import JOB_OVER
 from controlplane.jobs.models import Job
 from controlplane.protocol.orders import Orders
-from controlplane.runtime import log, stranding
+from controlplane.runtime import log, stored_snapshots, stranding
 from controlplane.runtime.engines import Engines, Running
 from controlplane.runtime.executor import effects_of
 from controlplane.runtime.faults import reach
@@ -82,9 +83,12 @@ def recover(client: Client, lease: Lease, engines: Engines, stored: Stored, why:
         LeaseLost: if somebody else holds the job by now.
     """
     known = known_in_redis(client, lease.job)
-    running, unreadable = engines.restored(lease.job, known.snapshot if known else None, lease.incarnation)
+    start = known or _known_in_database(lease.job)
+    running, unreadable = engines.restored(lease.job, start.snapshot if start else None, lease.incarnation)
+    if known is None and running.engine.cursor == START:
+        start = None
     aim = stored.events if known is None or after(stored.events, known.cursor) else known.cursor
-    numbers = _replay(client, lease, running, known, stored, aim)
+    numbers = _replay(client, lease, running, start, stored, aim)
     reach("recovery.replayed")
     incarnation = max(lease.incarnation, stored.incarnation) + 1
     reason = _reason(why, known, aim, unreadable)
@@ -114,10 +118,24 @@ def recover(client: Client, lease: Lease, engines: Engines, stored: Stored, why:
     return running
 
 
+def _known_in_database(job: int) -> Known | None:
+    """Where a recovery begins, and not at the log's beginning, when Redis has nothing."""
+    kept = stored_snapshots.usable(job)
+    if kept is None:
+        return None
+    return Known(
+        cursor=kept.cursor,
+        sequence=kept.sequence,
+        incarnation=kept.incarnation,
+        snapshot=bytes(kept.data),
+        version=kept.version,
+    )
+
+
 def _replay(
     client: Client, lease: Lease, running: Running, known: Known | None, stored: Stored, aim: str
 ) -> "_Numbers":
-    """Bring the engine to ``aim``; the numbers of the commands on the way."""
+    """Bring the engine to ``aim``; the numbers of the commands on the way, from what is ``known`` of the start."""
     base = running.engine.cursor
     numbers = _Numbers(running, stored, known, _boundaries(client, lease, base, aim))
     for entry in checked(base, _entries(client, lease, base, stored, aim)):
@@ -140,8 +158,8 @@ def _entries(client: Client, lease: Lease, base: str, stored: Stored, aim: str) 
 
 
 def _boundaries(client: Client, lease: Lease, base: str, aim: str) -> list[IncarnationBegan]:
-    """The beginning of each incarnation so far."""
-    stored = stored_entries(lease.job, after=START, kind="incarnation-began")
+    """The beginning of each incarnation behind ``base``."""
+    stored = stored_entries(lease.job, after=base, kind="incarnation-began")
     begun = [*stored, *stream_entries(client, lease, behind=base, upto=aim)]
     return [entry.event for entry in begun if isinstance(entry.event, IncarnationBegan)]
 

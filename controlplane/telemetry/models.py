@@ -29,6 +29,24 @@ class Spoken(models.Model):
         constraints = [models.UniqueConstraint(fields=["job", "instance"], name="one_number_per_instance")]
 
 
+class EngineSnapshot(models.Model):
+    """The engine of a job as it was lately: where a recovery begins whose Redis has nothing of the job any more.
+
+    Everything up to it is in the database: it is written in the transaction that moves the cursors past it.
+    """
+
+    job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="engine_snapshot", primary_key=True)
+    cursor = models.CharField(max_length=40)
+    """The last entry that it has handled."""
+    sequence = models.BigIntegerField()
+    """The number of the last command that it had given,"""
+    incarnation = models.PositiveIntegerField()
+    """in this incarnation."""
+    version = models.CharField(max_length=20)
+    """Of the engine: one of another version would have decided otherwise."""
+    data = models.BinaryField()
+
+
 class RawEvent(models.Model):
     """An entry of a job's log, byte for byte."""
 

@@ -15,6 +15,7 @@ FOLDERS = [
     "tests/jobs",
     "tests/telemetry",
     "tests/api",
+    "tests/runtime/recovery/test_snapshots.py",
     "tests/runtime/test_ingest.py",
     "tests/runtime/test_ingest_killed.py",
     "tests/runtime/test_loglines.py",

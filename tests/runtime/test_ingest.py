@@ -36,7 +36,7 @@ from controlplane.runtime.redis import Client
 from controlplane.runtime.streams import trim
 from controlplane.telemetry.folding import unfolded
 from controlplane.telemetry.history import read_columns
-from controlplane.telemetry.models import Cursor, Evaluation, RawEvent, Report
+from controlplane.telemetry.models import Cursor, EngineSnapshot, Evaluation, RawEvent, Report
 from tests.runtime.support import SPEC, CountingEngine, Died, Driver, State, die, facts, report, submit
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -245,6 +245,7 @@ def test_streams_are_trimmed_to_the_lower_of_database_and_snapshot(client: Clien
 
 
 def test_a_job_that_is_over_is_forgotten_once_it_is_copied(client: Client, driver: Driver, job: int) -> None:
+    EngineSnapshot.objects.create(job_id=job, cursor="1-0", sequence=0, incarnation=0, version="1", data=b"")
     log.append_event(job, StopRequested(actor="ann"), client=client)
     coordinate(job, driver.around())
     command_over = MoveJob(cause="1700000000000-0", reason="stopped", state=JobState.CANCELLED)
@@ -253,7 +254,7 @@ def test_a_job_that_is_over_is_forgotten_once_it_is_copied(client: Client, drive
     assert client.scard(names.LIVE_JOBS) == 1, "it is copied, and forgotten at the next look"
     copy_all(client)
     assert sorted(client.keys(f"job:{job}:*")) == [names.engine(job).encode()]
-    assert client.scard(names.LIVE_JOBS) == 0
+    assert (client.scard(names.LIVE_JOBS), EngineSnapshot.objects.count()) == (0, 0)
     with pytest.raises(log.LogClosed, match="is over"):
         log.append_event(job, report(2), client=client)
 

@@ -12,14 +12,22 @@ from typing import Final
 
 import msgspec
 
-from controlplane.runtime.embedded.control_plane import CHECKOUT, MIGRATE, ControlPlane, is_ready, parts, start_part
+from controlplane.runtime.embedded.control_plane import (
+    CHECKOUT,
+    MIGRATE,
+    MIGRATE_S,
+    ControlPlane,
+    is_ready,
+    parts,
+    start_part,
+)
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.ground import free_port
 from controlplane.runtime.embedded.processes import Service, run_command, start_service, stop_services
 from controlplane.runtime.embedded.redis_server import answers, redis_binary
 
 REDIS: Final = "redis"
-READY_S: Final = 90.0
+READY_S: Final = 300.0
 STOP_S: Final = 10.0
 
 CONFIG: Final = """\
@@ -81,7 +89,7 @@ class Parts:
         self.plane.logs.mkdir(mode=0o700, exist_ok=True)
         self.start(REDIS)
         self.await_redis()
-        run_command("migrate", MIGRATE, environment=self.environment, folder=CHECKOUT)
+        run_command("migrate", MIGRATE, environment=self.environment, folder=CHECKOUT, seconds=MIGRATE_S)
         for name in parts(self.plane):
             self.start(name)
         deadline = time.monotonic() + READY_S

@@ -19,7 +19,8 @@ end
 if ARGV[11] ~= '' then
   local last = redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)
   redis.call('HSET', KEYS[2], 'snapshot', ARGV[11], 'snapshot_cursor', ARGV[3],
-    'snapshot_commands', last[1] and last[1][1] or '0-0')
+    'snapshot_commands', last[1] and last[1][1] or '0-0', 'snapshot_version', ARGV[9],
+    'snapshot_incarnation', ARGV[14], 'snapshot_sequence', redis.call('HGET', KEYS[2], 'sequence'))
 end
 local moved = {}
 for i = 4, #KEYS do
