@@ -9,8 +9,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controlplane.core.commands import IssuePlacement, RequestSlot, RollBack, StartProcess, StopProcess
-from controlplane.core.events import Assignment, JobSubmitted, ProcessDied, SlotRefused, SlotsAssigned
+from controlplane.core.commands import IssuePlacement, MoveProcess, RequestSlot, RollBack, StartProcess, StopProcess
+from controlplane.core.events import (
+    Assignment,
+    DrainRequested,
+    ExclusionRequested,
+    InclusionRequested,
+    JobSubmitted,
+    ProcessDied,
+    SlotRefused,
+    SlotsAssigned,
+)
 from controlplane.policies.registry import resolve
 from controlplane.protocol.orders import Orders, ServerOrders
 from controlplane.protocol.spec import JobSpec, Synchronization
@@ -34,6 +43,10 @@ from controlplane.simulator.workers import SimulatedWorker
 EXCHANGES_APART = 1_000_003
 """Exchanges with servers waver by chance of their own."""
 AGENT_OF_SERVERS = 1
+OPERATOR: Final = "the scenario"
+"""Who asks for what operators ask for."""
+SCHEDULED_S: Final = 1.0
+"""How soon the scheduler sees that somebody waits for a slot."""
 WATCH_EVENTS: Final = 100
 """So many events happen between two looks of whoever watches: well under a second, mathematics included."""
 PATIENCE_S = 120.0
@@ -141,9 +154,17 @@ class Cluster:
             self.kernel.after(RESTART_S, worker.hello)
 
     def stop_process(self, command: StopProcess) -> None:
-        """A server ends; a worker is told only when nobody listens to it any more."""
+        """A process ends as it was told, unless another life of it follows already."""
         if command.role == "server":
             self.lives.stop(command)
+        elif self.workers[command.index].instance == command.instance and self.workers[command.index].is_alive:
+            self._end_worker(command.index, status=0)
+
+    def move_process(self, command: MoveProcess) -> None:
+        """The scheduler finds that the machine of a worker that is to take part again is free."""
+        waits = command.role == "worker" and command.restart is not None and command.restart.wants_slot
+        if waits and command.index not in self._gone:
+            self.kernel.after(SCHEDULED_S, self._give_slot, command.index, command.instance)
 
     def request_slot(self, command: RequestSlot) -> None:
         """There are as many machines to spare as the scenario says."""
@@ -200,7 +221,7 @@ class Cluster:
     def _start(self) -> None:
         driver, spec = self.driver, self.spec
         driver.append(JobSubmitted(spec=spec))
-        workers = [Assignment(role="worker", index=rank, agent=rank + 2, slot=0) for rank in range(spec.workers)]
+        workers = [_place_of(rank) for rank in range(spec.workers)]
         groups = self._groups
         here = [place for place in workers if groups[place.index].joins_s is None]
         for place in workers[len(here) :]:
@@ -220,16 +241,35 @@ class Cluster:
 
     def _happen(self, happening: Happening) -> None:
         index = happening.index
-        if happening.role == "server":
+        if happening.kind == "drain":
+            self.driver.append(DrainRequested(actor=OPERATOR, role=happening.role, index=index))
+        elif happening.kind == "exclude":
+            self.driver.append(ExclusionRequested(actor=OPERATOR, rank=index))
+        elif happening.kind == "include":
+            self.driver.append(InclusionRequested(actor=OPERATOR, rank=index))
+        elif happening.role == "server":
             self.refills.lose(index)
             self.lives.die(index, happening.kind)
-            return
-        self._gone |= {index} if happening.kind == "leave" else set()
-        self.workers[index].die(silent=happening.kind == "vanish")
-        if happening.kind != "vanish":
-            status = 0 if happening.kind == "leave" else -9
-            died = ProcessDied(role="worker", index=index, instance=self.workers[index].instance, status=status)
-            self.kernel.after(NOTICE_S, self.driver.tell, died)
+        elif happening.kind == "vanish":
+            self.workers[index].die(silent=True)
+        else:
+            self._gone |= {index} if happening.kind == "leave" else set()
+            self._end_worker(index, status=0 if happening.kind == "leave" else -9)
+
+    def _end_worker(self, rank: int, *, status: int) -> None:
+        """Its process ends, and its agent sees that soon."""
+        self.workers[rank].die(silent=False)
+        died = ProcessDied(role="worker", index=rank, instance=self.workers[rank].instance, status=status)
+        self.kernel.after(NOTICE_S, self._noticed, died)
+
+    def _give_slot(self, rank: int, instance: str) -> None:
+        if self.workers[rank].instance == instance:
+            self.driver.tell(SlotsAssigned(assignments=[_place_of(rank)]))
+
+    def _noticed(self, died: ProcessDied) -> None:
+        """Nobody asks after a life that another one has followed already."""
+        if self.workers[died.index].instance == died.instance:
+            self.driver.tell(died)
 
     def nothing_came_of_it(self, quiet_s: float) -> None:
         """A deadline came, and the engine had nothing to say; so it has been for ``quiet_s``.
@@ -243,3 +283,8 @@ class Cluster:
                 f"{self.scenario.name}: nothing can happen any more at {self.now:.3f} s, and the job is "
                 f"{self.driver.state}: {who_waits(self.workers, self.servers)}"
             )
+
+
+def _place_of(rank: int) -> Assignment:
+    """Each worker has a machine of its own, with one slot."""
+    return Assignment(role="worker", index=rank, agent=rank + 2, slot=0)

@@ -18,6 +18,7 @@ from controlplane.core.commands import (
     IssuePlacement,
     IssueServerOrders,
     MoveJob,
+    MoveProcess,
     RequestSlot,
     RollBack,
     StartProcess,
@@ -57,6 +58,9 @@ class Job(Protocol):
 
     def stop_process(self, command: StopProcess) -> None:
         """A machine is to end a process."""
+
+    def move_process(self, command: MoveProcess) -> None:
+        """A process is in a new state."""
 
     def request_slot(self, command: RequestSlot) -> None:
         """A slot is wanted for one more process."""
@@ -136,6 +140,7 @@ class Driver:
         self._effects: dict[type[AnyCommand], Callable[..., None]] = {
             StartProcess: self._of_processes("start_process"),
             StopProcess: self._of_processes("stop_process"),
+            MoveProcess: self._of_processes("move_process"),
             RequestSlot: self._of_processes("request_slot"),
             RollBack: self._of_processes("roll_back"),
             IssueOrders: self._issue_orders,

@@ -39,9 +39,13 @@ class Group(Part, frozen=True, kw_only=True):
 
 
 class Happening(Part, frozen=True, kw_only=True):
-    """A process ends: its agent says so soon (crash, leave), or its whole machine falls silent (vanish)."""
+    """A process ends: its agent says so soon (crash, leave), or its whole machine falls silent (vanish).
 
-    kind: Literal["crash", "leave", "vanish"]
+    Or an operator asks for something: that a worker is left out at once (exclude) or takes part again (include), that a
+    worker or server leaves in order (drain).
+    """
+
+    kind: Literal["crash", "leave", "vanish", "exclude", "include", "drain"]
     at_s: Seconds
     index: Count
     role: Literal["worker", "server"] = "worker"
@@ -239,6 +243,9 @@ def _check_processes(scenario: Scenario) -> None:
         if happening.index >= count:
             found = f"{happening.role} {happening.index}"
             raise ScenarioError(f"happenings[{at}]", found, f"an index below {count}")
+        if happening.role == "server" and happening.kind in ("exclude", "include"):
+            cure = "drain: a server leaves only when its blocks are elsewhere"
+            raise ScenarioError(f"happenings[{at}]", f"a server to {happening.kind}", cure)
         if happening.role == "server" and happening.kind == "vanish" and spec.elastic.restarts:
             cure = "crash or leave, or spec.elastic.restarts of 0: nobody looks for another machine here"
             raise ScenarioError(f"happenings[{at}]", "a server that vanishes and is to be started again", cure)

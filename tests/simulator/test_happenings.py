@@ -1,10 +1,14 @@
 """Processes that end in the middle of a job."""
 
+from typing import Literal
+
 import pytest
 
-from controlplane.core.commands import MoveProcess, SetRoster
+from controlplane.core.commands import IssuePlacement, MoveProcess, SetRoster
+from controlplane.core.events import WorkerHeard
+from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.spec import Elastic, Stop
-from controlplane.simulator.control import Recording
+from controlplane.simulator.control import BEGIN_MS, Recording
 from controlplane.simulator.errors import ScenarioError, Stuck
 from controlplane.simulator.machines import CpuMachine
 from controlplane.simulator.running import simulate
@@ -14,6 +18,15 @@ from tests.simulator.worlds import machines, spec, world
 
 def rosters(recording: Recording) -> list[list[int]]:
     return [command.ranks for command in recording.commands if isinstance(command, SetRoster)]
+
+
+def reported(recording: Recording) -> list[tuple[int, float]]:
+    """Who ended an iteration when."""
+    return [
+        (entry.event.rank, (entry.at_ms - BEGIN_MS) / 1000)
+        for entry in recording.entries
+        if isinstance(entry.event, WorkerHeard) and isinstance(entry.event.message, IterationReport)
+    ]
 
 
 @pytest.mark.parametrize("policy", ["bsp", "lb-bsp", "asp", "ssp", "pssp", "aggressive", "backup"])
@@ -54,6 +67,39 @@ def test_a_machine_that_joins_a_running_job_takes_its_part(policy: str) -> None:
     assert outcome.state == "succeeded"
     assert rosters(recording) == [[0, 1], [0, 1, 2]]
     assert outcome.progress[2] > 0
+
+
+@pytest.mark.parametrize("policy", ["bsp", "asp", "aggressive"])
+@pytest.mark.parametrize("kind", ["exclude", "drain"])
+def test_a_worker_that_is_left_out_does_nothing_until_it_is_included(
+    policy: str, kind: Literal["exclude", "drain"]
+) -> None:
+    asked = (Happening(kind=kind, at_s=4.0, index=3), Happening(kind="include", at_s=16.0, index=3))
+    for happenings, expected in ((asked[:1], 2), (asked, 3)):
+        recording = Recording(keep=True)
+        outcome = simulate(world(stop=Stop(seconds=32.0), happenings=happenings), policy, recording=recording)
+        assert outcome.state == "succeeded"
+        assert rosters(recording) == [[0, 1, 2, 3], [0, 1, 2], [0, 1, 2, 3]][:expected]
+        reports = [at_s for rank, at_s in reported(recording) if rank == 3]
+        assert not [at_s for at_s in reports if 14.0 < at_s < 17.0], "its process has ended"
+        assert (max(reports) > 17.0) == (len(happenings) == 2)
+
+
+def test_a_server_that_is_drained_hands_its_blocks_over_and_ends() -> None:
+    recording = Recording(keep=True)
+    drained = (Happening(kind="drain", at_s=4.0, index=1, role="server"),)
+    outcome = simulate(world(happenings=drained), "bsp", recording=recording)
+    assert (outcome.state, outcome.iterations) == ("succeeded", 40)
+    placed = [command for command in recording.commands if isinstance(command, IssuePlacement) and command.rank == 0]
+    assert {block.server for block in placed[-1].blocks} == {0}
+
+
+def test_what_operators_cannot_ask_for_is_refused() -> None:
+    shut_out = (Happening(kind="exclude", at_s=1.0, index=0, role="server"),)
+    with pytest.raises(
+        ScenarioError, match=r"happenings\[0\]: found 'a server to exclude', expected drain: a server le"
+    ):
+        simulate(world(happenings=shut_out), "bsp")
 
 
 def test_machines_that_join_come_last_and_enough_are_there_from_the_beginning() -> None:
