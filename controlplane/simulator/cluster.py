@@ -21,6 +21,7 @@ from controlplane.core.events import (
     SlotsAssigned,
 )
 from controlplane.policies.registry import resolve
+from controlplane.protocol.messages import ServerReport
 from controlplane.protocol.orders import Orders, ServerOrders
 from controlplane.protocol.spec import JobSpec, Synchronization
 from controlplane.simulator.checkpoints import Checkpoints
@@ -45,6 +46,8 @@ EXCHANGES_APART = 1_000_003
 AGENT_OF_SERVERS = 1
 OPERATOR: Final = "the scenario"
 """Who asks for what operators ask for."""
+REPORT_S: Final = 1.0
+"""How often servers report."""
 SCHEDULED_S: Final = 1.0
 """How soon the scheduler sees that somebody waits for a slot."""
 WATCH_EVENTS: Final = 100
@@ -83,6 +86,8 @@ class Cluster:
         self.helpers = Helpers(reassignment) if reassignment is not None else None
         self._gone: set[int] = set()
         """Workers whose machines run nothing of this job any more."""
+        self._has_counted = False
+        """Whether any worker ever was a member of the roster."""
         self.began_s = 0.0
         """When the job began to run."""
         groups = self._groups = scenario.machines
@@ -195,6 +200,10 @@ class Cluster:
         """A server gets its orders."""
         self.checkpoints.hear(index, orders)
         self.servers.hear(orders)
+        self._has_counted |= bool(orders.members)
+        if self._has_counted and not orders.members:
+            life = index, self.lives.instance(index), orders.generation
+            self.kernel.after(REPORT_S, self._say_how_far, *life)
         self.refills.hear(index, orders)
         self.moves.hear(index, orders, self.servers.version)
 
@@ -261,6 +270,23 @@ class Cluster:
         self.workers[rank].die(silent=False)
         died = ProcessDied(role="worker", index=rank, instance=self.workers[rank].instance, status=status)
         self.kernel.after(NOTICE_S, self._noticed, died)
+
+    def _say_how_far(self, index: int, instance: str, generation: int) -> None:
+        """What servers report every second matters where nobody counts: newcomers begin from there."""
+        version = self.servers.version
+        self.lives.say(
+            index,
+            instance,
+            lambda number: ServerReport(
+                number=number,
+                iteration=version,
+                highest=version,
+                generation=generation,
+                bytes_in=0,
+                bytes_out=0,
+                busy_s=0.0,
+            ),
+        )
 
     def _give_slot(self, rank: int, instance: str) -> None:
         if self.workers[rank].instance == instance:

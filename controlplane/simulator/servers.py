@@ -61,6 +61,8 @@ class Servers:
         """Of open iterations: samples by rank."""
         self._held: dict[int, list[tuple[Puller, int]]] = {}
         self._members: dict[int, int] = {}
+        self._instances: dict[int, str] = {}
+        """Of members, by rank: the life that counts; also of those that were members."""
         self._latest_arrival = 0
         self._needed = 0
         """So many contributions at least close an iteration."""
@@ -73,6 +75,7 @@ class Servers:
             return
         was_free = self.orders is not None and self.orders.apply != "quorum"
         self.orders = orders
+        self._owe_anew({member.rank: member.instance for member in orders.members})
         self._members = {member.rank: member.from_iteration for member in orders.members}
         self._latest_arrival = max(self._members.values(), default=0)
         is_plain = orders.named_from is None and not orders.quorums
@@ -181,6 +184,14 @@ class Servers:
             return bool(self._members) and here.keys() >= self._members.keys()
         counting = {rank for rank, first in self._members.items() if first <= k}
         return bool(counting) and here.keys() >= counting
+
+    def _owe_anew(self, instances: dict[int, str]) -> None:
+        """What a worker contributed in an earlier life stays in the sum, and does not stand for what it owes now."""
+        for rank, instance in instances.items():
+            if self._instances.get(rank, instance) != instance:
+                for here in self.contributed.values():
+                    here.pop(rank, None)
+        self._instances |= instances
 
     def _let_go(self) -> None:
         """Orders may have made versions that are held back unnecessary, or present."""

@@ -51,6 +51,16 @@ def test_a_worker_that_crashed_is_started_again_and_counts_again(policy: str) ->
     assert sum(outcome.shares) == 256 or policy in ("asp", "ssp")
 
 
+@pytest.mark.parametrize("policy", ["bsp", "asp", "backup"])
+@pytest.mark.parametrize("kind", ["crash", "vanish"])
+def test_a_job_outlives_the_end_of_all_its_workers_at_once(policy: str, kind: Literal["crash", "vanish"]) -> None:
+    recording = Recording(keep=True)
+    ends = tuple(Happening(kind=kind, at_s=1.0, index=rank) for rank in range(4))
+    outcome = simulate(world(stop=Stop(iterations=120), happenings=ends), policy, recording=recording)
+    assert outcome.state == "succeeded"
+    assert rosters(recording)[-1] == [0, 1, 2, 3]
+
+
 def test_who_leaves_does_not_come_back() -> None:
     recording = Recording(keep=True)
     happenings = (Happening(kind="leave", at_s=1.0, index=2),)
