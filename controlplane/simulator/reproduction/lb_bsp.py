@@ -16,7 +16,9 @@ TIME, UPDATES, PER_UPDATE = ratio_of("iteration_s"), ratio_of("updates_to_target
 A, B = "lb-bsp-cluster-a", "lb-bsp-cluster-b"
 OURS: Final = ("regression", "lb-bsp-linear", "deadline")
 GPUS: Final = "GPU curves are set by the paper's own words on Inception-V3, so the size of its gain is put in. "
-RESNET: Final = "ResNet-32's curves follow from Inception-V3's by its work per sample and launches: not calibrated. "
+RESNET: Final = (
+    "ResNet-32's curves follow from Inception-V3's by its work per sample and launches: not calibrated; times only. "
+)
 STAND_IN: Final = "A softmax regression on generated data stands in for the network. "
 TRACE: Final = (
     "Machines as in Table 2, load of others generated: arrivals, stays and sizes are ours and were "

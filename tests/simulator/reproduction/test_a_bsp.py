@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.simulator.reproduction.support import verdict
+from tests.simulator.reproduction.support import verdicts
 
 
 @pytest.mark.parametrize(
-    ("headline", "verdicts"),
+    ("headline", "expected"),
     [
         ("physical, lr: A-BSP is 1.82 times", {"reproduced", "partly"}),
     ],
 )
-def test_verdicts_that_are_cheap(headline: str, verdicts: set[str]) -> None:
-    assert verdict("a-bsp", headline) in verdicts
+def test_verdicts_that_are_cheap(headline: str, expected: set[str]) -> None:
+    assert verdicts("a-bsp", headline) <= expected

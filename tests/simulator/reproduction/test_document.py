@@ -11,7 +11,8 @@ from django.core.management.base import CommandError
 from controlplane.simulator.reproduction.claims import Finding, Played, Run, find, runs_of
 from controlplane.simulator.reproduction.document import CHOSEN, RULE, document
 from controlplane.simulator.reproduction.papers import PAPERS
-from tests.simulator.reproduction.support import claim_of, played
+from tests.simulator.reproduction.support import claim_of, played, stored
+from tests.simulator.reproduction.support import document as stored_document
 
 
 def test_the_document_has_figure_spread_verdict_and_note_of_every_headline() -> None:
@@ -29,9 +30,14 @@ def test_the_document_has_figure_spread_verdict_and_note_of_every_headline() -> 
 
 
 def test_the_stored_document_says_of_itself_what_a_new_one_would() -> None:
-    stored = (Path(__file__).parents[3] / "docs" / "reproduction.md").read_text()
-    assert RULE in stored
-    assert CHOSEN in stored
+    text = stored_document()
+    assert RULE in text
+    assert CHOSEN in text
+    assert "--seeds 8" in text
+    for _, claims in PAPERS.values():
+        for claim in claims:
+            assert stored(claim)
+            assert claim.note.strip() in text
 
 
 def test_a_paper_that_is_none_is_refused() -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.simulator.reproduction.support import verdict
+from tests.simulator.reproduction.support import verdicts
 
 
 @pytest.mark.parametrize(
-    ("headline", "verdicts"),
+    ("headline", "expected"),
     [
         ("shares settle at (89, 21, 12, 6)", {"reproduced"}),
         ("with a quarter of its bandwidth", {"reproduced"}),
@@ -14,5 +14,5 @@ from tests.simulator.reproduction.support import verdict
         ("scaling local steps instead loses", {"reproduced", "partly"}),
     ],
 )
-def test_verdicts_that_are_cheap(headline: str, verdicts: set[str]) -> None:
-    assert verdict("lb-bsp", headline) in verdicts
+def test_verdicts_that_are_cheap(headline: str, expected: set[str]) -> None:
+    assert verdicts("lb-bsp", headline) <= expected

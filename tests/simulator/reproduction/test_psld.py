@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.simulator.reproduction.support import verdict
+from tests.simulator.reproduction.support import verdicts
 
 
 @pytest.mark.parametrize(
-    ("headline", "verdicts"),
+    ("headline", "expected"),
     [
         ("vgg16: PSLD makes training 286 % faster", {"reproduced", "partly"}),
         ("resnet50, 4 slow servers of eight: 3.4 times", {"reproduced", "partly"}),
@@ -16,5 +16,5 @@ from tests.simulator.reproduction.support import verdict
         ("vgg16: reassigning holds training up for a tenth", {"reproduced"}),
     ],
 )
-def test_verdicts_that_are_cheap(headline: str, verdicts: set[str]) -> None:
-    assert verdict("psld", headline) in verdicts
+def test_verdicts_that_are_cheap(headline: str, expected: set[str]) -> None:
+    assert verdicts("psld", headline) <= expected
