@@ -98,8 +98,8 @@ def _cost(played: Mapping[tuple[Run, int], Played]) -> str:
     lines = [
         "## What it costs",
         "",
-        f"{len(played):,} runs, {whole / 60:.1f} minutes of CPU time in all, on the machine that made this document, beside",
-        f"whatever else it did. On two idle cores half of that passes, about {whole / 120:.0f} minutes.",
+        f"{len(played):,} runs, {whole / 60:.1f} minutes of CPU time in all, on the machine that made this document",
+        f"and beside whatever else that did. On two idle cores half of it passes, about {whole / 120:.0f} minutes.",
         "",
         "| scenario | title | part of the time |",
         "|---|---|---:|",
