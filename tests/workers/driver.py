@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-import torch
 
 from controlplane.core.blocks import cut_blocks
 from controlplane.protocol import keys
@@ -27,9 +26,10 @@ from controlplane.protocol.orders import (
 )
 from controlplane.protocol.spec import Emulation, Evaluate, JobSpec, Optimizer, Stop, Workload
 from workers.server.main import serve
+from workers.spawner import warmth
 from workers.trainer.loop import train
 
-torch.set_num_threads(1)  # as every process of a job has it: trainers and servers are threads of one here
+assert warmth.BROUGHT  # as in every process of a job: nothing is left to import, and torch computes on one thread
 
 JOB_KEY = b"job key of the tests"
 DEADLINE_S = 100.0

@@ -1,5 +1,6 @@
 """Every barrier carried out by real trainers and servers: the numbers are those of a single process."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
@@ -34,6 +35,16 @@ def makers(plane: Plane, recording: Recording, iterations: int) -> list[list[Any
     return [[recording.samples[rank, k] for rank in named.get(k, everybody)] for k in range(iterations)]
 
 
+def in_pieces() -> AbstractContextManager[Any]:
+    """Work that may end early is done two samples at a time: left to themselves, so short shares are one piece each."""
+    return patch("workers.trainer.computing.choose", return_value=Size(samples=2, whole=16, overhead=0.05))
+
+
+def assert_some_ended_early(recording: Recording) -> None:
+    """Else an order to stop was never obeyed within an iteration."""
+    assert any(0 < len(samples) < 16 for samples in recording.samples.values())
+
+
 @pytest.mark.parametrize(
     "choices",
     [
@@ -48,12 +59,13 @@ def makers(plane: Plane, recording: Recording, iterations: int) -> list[list[Any
 )
 def test_fifty_synchronous_iterations_equal_those_of_one_process(choices: dict[str, Choice]) -> None:
     spec = spec_of(50, **choices)
-    with recorded() as recording, Plane(spec, emulate=UNEVEN) as plane:
+    with in_pieces(), recorded() as recording, Plane(spec, emulate=UNEVEN) as plane:
         plane.run()
     expected = synchronous_run(spec, makers(plane, recording, 50))
     np.testing.assert_allclose(plane.models[0], expected, rtol=1e-5, atol=1e-5)
     if choices.get("barrier") == choice("aggressive", ratio=0.5):
         assert len(plane.gave(CutIteration)) > 25
+        assert_some_ended_early(recording)
     if choices.get("barrier") == choice("backup", backups=1):
         assert [len(command.ranks) for command in plane.gave(NameQuorum)] == [3] * 50
     if choices.get("batching") == choice("deadline"):
@@ -64,8 +76,10 @@ def test_fifty_synchronous_iterations_equal_those_of_one_process(choices: dict[s
 @pytest.mark.parametrize("barrier", [choice("aggressive"), choice("asp")], ids=lambda barrier: barrier.name)
 def test_a_worker_goes_on_in_its_own_data_where_it_stopped(barrier: Choice) -> None:
     spec = spec_of(60, barrier=barrier, data=choice("rotation", splits=1))
-    with recorded() as recording, Plane(spec, emulate=UNEVEN) as plane:
+    with in_pieces(), recorded() as recording, Plane(spec, emulate=UNEVEN) as plane:
         plane.run()
+    if barrier.name == "aggressive":
+        assert_some_ended_early(recording)
     first_pass = PermutationSampler(seed=spec.seed, sample_count=1437).samples(0, 1437)
     for rank in range(4):
         own = first_pass[1437 * rank // 4 : 1437 * (rank + 1) // 4]

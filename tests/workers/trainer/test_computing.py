@@ -1,0 +1,95 @@
+"""The computation of one iteration: where it ends when an order to stop comes in the middle, and what is left."""
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from controlplane.protocol.messages import ProgressReport
+from controlplane.protocol.orders import Orders
+from tests.workers.driver import MemoryWorkerLink
+from workers.emulation import Pace
+from workers.trainer.computing import Computing, Skipped
+from workers.trainer.micro_batch import Size
+from workers.trainer.schedule import Task
+from workers.workloads.shape import Update
+
+PIECE, SHARE = 4, 18
+
+
+def orders(**changes: Any) -> Orders:
+    fields: dict[str, Any] = {
+        "incarnation": 0,
+        "generation": 1,
+        "sequence": 1,
+        "share": SHARE,
+        "offset": 0,
+        "global_batch": SHARE,
+        "origin_iteration": 0,
+        "origin_position": 0,
+        "share_from": 0,
+        "share_until": 9,
+        "watermark": 9,
+        "placement_version": 1,
+        "progress_s": 0.0,
+    }
+    return Orders(**(fields | changes))
+
+
+class Replica:
+    """Counts what it is given; at a stated piece the control plane says something."""
+
+    def __init__(self, link: MemoryWorkerLink, at_piece: int, says: Orders) -> None:
+        self.gradient = np.zeros(1, dtype=np.float32)
+        self.pieces: list[list[int]] = []
+        self._link, self._at_piece, self._says = link, at_piece, says
+
+    def update(self, samples: Any) -> Update:
+        self.pieces.append(list(samples))
+        self.gradient[0] = len(samples)
+        if len(self.pieces) == self._at_piece:
+            self._link.give(self._says)
+        return Update(loss_sum=float(len(samples)), samples=len(samples))
+
+
+class Sampler:
+    """Takes back what was not processed."""
+
+    returned = 0
+
+    def put_back(self, count: int) -> None:
+        self.returned = count
+
+
+def run(at_piece: int, says: Orders) -> tuple[Computing, Replica, Sampler, MemoryWorkerLink, Update]:
+    link = MemoryWorkerLink()
+    link.give(orders())
+    replica, sampler = Replica(link, at_piece, says), Sampler()
+    computing = Computing(replica, sampler, link, Pace(None, rest=lambda seconds: False))  # type: ignore[arg-type]
+    task = Task(position=0, samples=np.arange(SHARE), share=SHARE)
+    with patch("workers.trainer.computing.choose", return_value=Size(samples=PIECE, whole=SHARE, overhead=0.0)):
+        update, _ = computing.run(3, task)
+    return computing, replica, sampler, link, update
+
+
+@pytest.mark.parametrize("at_piece", [1, 2, 3, 4])
+def test_an_order_to_stop_within_a_micro_batch_is_obeyed_at_its_end(at_piece: int) -> None:
+    computing, replica, sampler, link, update = run(at_piece, orders(sequence=2, cut=3))
+    assert replica.pieces == [list(range(k * PIECE, (k + 1) * PIECE)) for k in range(at_piece)]
+    assert (update.samples, sampler.returned) == (at_piece * PIECE, SHARE - at_piece * PIECE)
+    assert computing.gradient.tolist() == [at_piece * PIECE]
+    assert link.heard(ProgressReport)[-1].samples_done == at_piece * PIECE
+
+
+def test_an_order_to_stop_another_iteration_is_no_concern() -> None:
+    _, replica, sampler, _, update = run(1, orders(sequence=2, cut=2))
+    assert [len(piece) for piece in replica.pieces] == [4, 4, 4, 4, 2]
+    assert (update.samples, sampler.returned) == (SHARE, 0)
+
+
+def test_an_iteration_that_is_not_owed_any_more_is_left_at_the_end_of_a_micro_batch() -> None:
+    says = replace(orders(sequence=2), skip_to=4)
+    with pytest.raises(Skipped):
+        run(2, says)
