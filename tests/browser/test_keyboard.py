@@ -1,0 +1,137 @@
+"""Without a mouse: Tab reaches whatever can be clicked and shows where it is, and each page's own work can be done."""
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, expect
+
+from controlplane.fleet.models import Agent
+from controlplane.jobs.models import AuditEntry, Job
+from controlplane.protocol.spec import parse_spec
+from controlplane.runtime import log
+from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.simulations import simulation_run, simulation_submit
+from frontend.tabs import TABS
+from tests.browser.conftest import Look
+from tests.frontend import factories
+
+pytestmark = pytest.mark.browser
+
+CLICKABLE = """() => [...document.querySelectorAll(
+  'main :is(a[href], button, input, select, summary, [tabindex="0"])'
+)].filter(
+  each => each.checkVisibility({visibilityProperty: true}) && !each.disabled && each.type !== 'hidden'
+)"""
+"""What is there to be clicked below the bar that all pages share."""
+
+WATCH = """() => {
+  window.reached = new Set();
+  window.unseen = [];
+  document.addEventListener('focusin', event => {
+    const it = event.target;
+    window.reached.add(it);
+    const shown = [it, it.nextElementSibling].filter(Boolean).map(each => getComputedStyle(each).outlineStyle);
+    if (shown.every(style => style === 'none')) window.unseen.push(it.outerHTML.slice(0, 120));
+  });
+}"""
+
+# A group of radio buttons is one stop, whichever of them is on.
+MISSED = f"""() => ({CLICKABLE})().filter(each => !window.reached.has(each)).filter(
+  each => each.type !== 'radio' || ![...window.reached].some(other => other.name === each.name)
+).map(each => each.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture
+def job(ada: User) -> Job:
+    """A job with everything on its page."""
+    job = factories.played_job(user=ada)
+    log.start_log(job.pk, parse_spec(job.spec))
+    return job
+
+
+@pytest.fixture
+def simulation(ada: User) -> Simulation:
+    """One that is over."""
+    row = simulation_submit(scenario="demo", policies=["bsp", "lb-bsp-linear"], seed=3, user=ada)
+    simulation_run(row.pk)
+    return row
+
+
+def tab_through(page: Page, path: str) -> tuple[list[str], list[str]]:
+    """What Tab does not come to, and where it does not show that it is there."""
+    page.goto(path)
+    for figure in page.locator("plotly-figure").all():
+        figure.scroll_into_view_if_needed()
+        figure.locator(".main-svg, .figure-empty:not([hidden])").first.wait_for()
+    page.locator("#main").focus()
+    page.evaluate(WATCH)
+    for _ in range(page.evaluate(f"({CLICKABLE})().length") + 5):
+        page.keyboard.press("Tab")
+    return page.evaluate(MISSED), page.evaluate("window.unseen")
+
+
+def test_tab_reaches_what_can_be_clicked_and_shows_where_it_is(
+    site: str, look: Look, ada: User, job: Job, simulation: Simulation, redis_url: str
+) -> None:
+    page = look(site, user=ada)
+    runs = ",".join(map(str, simulation.runs.values_list("pk", flat=True)))
+    paths = [f"/jobs/{job.pk}/?tab={tab}" for tab in TABS]
+    paths += ["/jobs/", f"/compare/?jobs={runs}", "/audit/", "/simulations/"]
+    paths += [f"/simulations/{simulation.pk}/", f"/workers/{Agent.objects.earliest('pk').pk}/"]
+    assert {path: found for path in paths if (found := tab_through(page, path)) != ([], [])} == {}
+
+
+def press(page: Page, selector: str, key: str) -> None:
+    """Press a key where the focus is."""
+    page.locator(selector).focus()
+    page.keyboard.press(key)
+
+
+def test_a_scenario_is_simulated_and_its_policies_compared_without_a_mouse(
+    site: str, look: Look, ada: User, simulation: Simulation, redis_url: str
+) -> None:
+    page = look(site, user=ada)
+    page.goto("/simulations/")
+    page.locator("#scenario").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("[data-scenario=demo]")).to_be_hidden()
+    page.keyboard.press("ArrowUp")
+    press(page, "[data-scenario=demo] input[value=bsp]", "Space")
+    press(page, "#simulate-button", "Enter")
+    page.wait_for_url(re.compile(r"/simulations/\d+/$"))
+    assert Simulation.objects.latest("pk").policies == ["bsp"]
+    page.goto(f"/simulations/{simulation.pk}/")
+    press(page, "#compare", "Enter")
+    page.wait_for_url(re.compile(r"/compare/\?jobs="))
+    second = simulation.runs.latest("pk").pk
+    press(page, f"thead a[href$='baseline={second}']", "Enter")
+    page.wait_for_url(re.compile(rf"baseline={second}"))
+    page.locator("input[name=target]").focus()
+    page.keyboard.type("70")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("target=70"))
+    expect(page.locator("tbody")).to_contain_text(["70"])
+
+
+def test_a_predictor_is_promoted_and_a_report_taken_without_a_mouse(
+    site: str, look: Look, ada: User, job: Job, redis_url: str
+) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/?tab=whatif")
+    button = page.locator("#promote-narx")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Leave it as it is")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(button).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Let narx decide")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#job-requests")).to_contain_text("Pending: another predictor")
+    assert AuditEntry.objects.filter(action="predictor-promote").count() == 1
+    page.locator("#report").focus()
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    assert b"<!doctype html>" in download.value.path().read_bytes()[:200]
