@@ -67,8 +67,9 @@ START: Final = "the start"
 GOES_ON_S: Final = 300.0
 """After this long a job counts as stuck; on a busy machine services take long to start, and logs to be replayed."""
 
-SETTLED_S: Final = 60.0
-BESIDES_S: Final = 1_200.0
+SETTLED_S: Final = 180.0
+BESIDES_S: Final = 1_800.0
+LOOK_S: Final = 0.1
 
 
 class Asked(msgspec.Struct, kw_only=True, frozen=True):
@@ -146,6 +147,8 @@ class Run:
         self._failures: list[str] = []
         self._combined = self._chance.sample(sorted(COMBINATIONS), JOBS)
         self._jobs: list[int] = []
+        self._stalled_s = 0.0
+        """The longest time for which the trainers' own loop stood still: from 4 s on they seem dead by our doing."""
 
     async def run(self) -> dict[str, Any]:
         """What came of it, for scripts."""
@@ -158,13 +161,15 @@ class Run:
             base, credential, slots=slots, server_slots=server_slots, memory=self._memory, seed=self._asked.seed
         )
         running = asyncio.create_task(host.run())
+        watching = asyncio.create_task(self._watch_loop())
         try:
             await self._go_on(time.monotonic(), START)
             await self._strike(Harm(self._parts, host, self._chance))
             await self._settle(host)
         finally:
             running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            watching.cancel()
+            await asyncio.gather(running, watching, return_exceptions=True)
         verdict = await sync_to_async(judge)(self._jobs, self._memory)
         self._failures += verdict.failures + self._memory.disobeyed
         return {
@@ -174,8 +179,15 @@ class Run:
             "kinds": {kind: _summary(times) for kind, times in sorted(self._times.items())},
             "all": _summary([each for times in self._times.values() for each in times]),
             "verdict": msgspec.to_builtins(verdict),
+            "stalled_s": self._stalled_s,
             "failures": self._failures,
         }
+
+    async def _watch_loop(self) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(LOOK_S)
+            self._stalled_s = max(self._stalled_s, time.monotonic() - before - LOOK_S)
 
     async def _strike(self, harm: Harm) -> None:
         until, queue, done = time.monotonic() + self._asked.minutes * 60, list[str](), 0
@@ -252,6 +264,7 @@ def table(document: dict[str, Any]) -> str:
     lines.append(
         f"{document['database']}, seed {document['seed']}: {verdict['sent']:,} reports sent, {verdict['rows']:,} rows, "
         f"{verdict['lost']} lost, {verdict['doubled']} doubled, {len(verdict['evicted'])} evicted; "
-        f"{verdict['decisions']:,} decisions replayed alike, {sum(verdict['incarnations'].values())} new incarnations"
+        f"{verdict['decisions']:,} decisions replayed alike, {sum(verdict['incarnations'].values())} new incarnations; "
+        f"the trainers' own loop stood still for {document['stalled_s']:.2f} s at most"
     )
     return "\n".join(lines)

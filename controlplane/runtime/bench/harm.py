@@ -1,7 +1,8 @@
 """Faults, each with a name, drawn from a seed: where a part is struck by name of a point, or at a random moment.
 
 A fault is *over* once what it stopped has been started again, goes on, or may connect; Redis once it answers. How long
-a part takes to start is part of the time to go on, which counts from then.
+a part takes to start is part of the time to go on, which counts from then. Whatever waits for a process does so on a
+thread: the trainers live on this event loop, and one that is held up looks like a machine that has died.
 """
 
 import asyncio
@@ -64,27 +65,27 @@ class Harm:
     def _is_over(self) -> None:
         self.over_s = time.monotonic()
 
-    def _start(self, *names: str) -> None:
+    async def _start(self, *names: str) -> None:
         for name in names:
-            self._parts.start(name)
+            await asyncio.to_thread(self._parts.start, name)
         self._is_over()
 
     async def _start_redis(self) -> None:
-        self._parts.start(REDIS)
+        await asyncio.to_thread(self._parts.start, REDIS)
         await asyncio.to_thread(self._parts.await_redis)
         self._is_over()
 
     async def _kill(self, name: str) -> None:
-        self._parts.kill(name)
-        self._start(name)
+        await asyncio.to_thread(self._parts.kill, name)
+        await self._start(name)
 
     async def _kill_all(self) -> None:
-        self._parts.kill(*KILLED)
-        self._start(*KILLED)
+        await asyncio.to_thread(self._parts.kill, *KILLED)
+        await self._start(*KILLED)
 
     async def _restart(self, name: str) -> None:
         await asyncio.to_thread(self._parts.stop, name)
-        self._start(name)
+        await self._start(name)
 
     async def _pause(self, name: str) -> None:
         await self._hold([name], self._chance.uniform(0.5, 5.0))
@@ -103,8 +104,9 @@ class Harm:
     async def _die_at(self, point: str) -> None:
         """Start the part anew so that it dies there, wait for that, and start it once more."""
         part = PART_OF[point.partition(".")[0]]
-        self._parts.kill(part)
-        self._parts.start(part, armed=f"{point}:{self._chance.randint(1, 40) if 'recovery' not in point else 1}")
+        count = self._chance.randint(1, 40) if "recovery" not in point else 1
+        await asyncio.to_thread(self._parts.kill, part)
+        await asyncio.to_thread(self._parts.start, part, armed=f"{point}:{count}")
         if "recovery" in point:
             await asyncio.to_thread(shared().flushall)
         for _ in range(int(ARMED_S / 0.05)):
@@ -112,12 +114,12 @@ class Harm:
                 break
             await asyncio.sleep(0.05)
         else:
-            self._parts.kill(part)
-        self._start(part)
+            await asyncio.to_thread(self._parts.kill, part)
+        await self._start(part)
 
     async def _restart_redis(self, killed: bool) -> None:
         if killed:
-            self._parts.kill(REDIS)
+            await asyncio.to_thread(self._parts.kill, REDIS)
         else:
             await asyncio.to_thread(self._parts.stop, REDIS)
         await self._start_redis()
@@ -125,13 +127,13 @@ class Harm:
     async def _lose_end(self) -> None:
         copy = await asyncio.to_thread(self._parts.copy_file)
         await asyncio.sleep(self._chance.uniform(0.1, 1.5))
-        self._parts.kill(REDIS)
-        self._parts.put_back_file(copy)
+        await asyncio.to_thread(self._parts.kill, REDIS)
+        await asyncio.to_thread(self._parts.put_back_file, copy)
         await self._start_redis()
 
     async def _lose_all(self) -> None:
-        self._parts.kill(REDIS)
-        self._parts.forget_file()
+        await asyncio.to_thread(self._parts.kill, REDIS)
+        await asyncio.to_thread(self._parts.forget_file)
         await self._start_redis()
 
     async def _empty(self) -> None:
