@@ -3,9 +3,10 @@
 Values are given as Django would give them to the database; only times are adapted here.
 """
 
+import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import connection, models, transaction
@@ -17,7 +18,7 @@ def insert_rows(model: type[models.Model], fields: Sequence[str], rows: Sequence
     """Insert all; a duplicate is an error."""
     if rows:
         with _fast_cursor() as cursor:
-            cursor.executemany(_insert(model, fields), _adapted(model, fields, rows))
+            cursor.executemany(_told(_insert(model, fields)), _adapted(model, fields, rows))
 
 
 def insert_new_rows(
@@ -31,7 +32,7 @@ def insert_new_rows(
     places = [fields.index(name) for name in key]
     with _fast_cursor() as cursor:
         point = transaction.savepoint()
-        cursor.executemany(f"{_insert(model, fields)} ON CONFLICT DO NOTHING", adapted)
+        cursor.executemany(_told(f"{_insert(model, fields)} ON CONFLICT DO NOTHING"), adapted)
         if cursor.rowcount == len(rows):
             transaction.savepoint_commit(point)
             return {tuple(row[place] for place in places) for row in rows}
@@ -43,28 +44,33 @@ def update_rows(statement: str, rows: Sequence[Row]) -> None:
     """Run one prepared UPDATE for each row of parameters."""
     if rows:
         with _fast_cursor() as cursor:
-            cursor.executemany(statement, rows)
+            cursor.executemany(_told(statement), rows)
 
 
 @contextmanager
 def _fast_cursor() -> Iterator[Any]:
-    """On PostgreSQL one of psycopg's own: Django's writes the values into each statement, in Python."""
-    if connection.vendor != "postgresql":
-        with connection.cursor() as cursor:
-            yield cursor
-        return
-    from psycopg import Cursor
-
+    """One of the driver's own: Django's looks at every row, and for PostgreSQL writes it into a statement in Python."""
     connection.ensure_connection()
-    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
+    if connection.vendor == "postgresql":
+        from psycopg import Cursor
+
+        opened: Any = Cursor(connection.connection)
+    else:
+        opened = closing(sqlite3.Cursor(connection.connection))
+    with connection.wrap_database_errors, opened as cursor:
         yield cursor
+
+
+def _told(statement: str) -> str:
+    """The statement, whose values stand as ``%s``, as the driver wants it."""
+    return statement if connection.vendor == "postgresql" else statement.replace("%s", "?")
 
 
 def _insert_and_tell(
     cursor: Any, model: type[models.Model], fields: Sequence[str], rows: Sequence[Row], key: Sequence[str]
 ) -> set[tuple[Any, ...]]:
     returning = ", ".join(_column(model, name) for name in key)
-    statement = f"{_insert(model, fields)} ON CONFLICT DO NOTHING RETURNING {returning}"
+    statement = _told(f"{_insert(model, fields)} ON CONFLICT DO NOTHING RETURNING {returning}")
     added: set[tuple[Any, ...]] = set()
     for row in rows:
         cursor.execute(statement, row)
@@ -87,9 +93,18 @@ def _adapted(model: type[models.Model], fields: Sequence[str], rows: Sequence[Ro
     times = [
         place for place, name in enumerate(fields) if isinstance(model._meta.get_field(name), models.DateTimeField)
     ]
-    adapt = lru_cache(maxsize=len(rows))(connection.ops.adapt_datetimefield_value)
+    adapt = _time_for_sqlite if connection.vendor == "sqlite" else connection.ops.adapt_datetimefield_value
     adapted = [list(row) for row in rows]
     for place in times:
         for row in adapted:
             row[place] = adapt(row[place])
     return adapted
+
+
+def _time_for_sqlite(value: datetime | None) -> str | None:
+    """As Django has it there, where its time zone is UTC, which it is here; a fifth of the work."""
+    if value is None:
+        return None
+    if value.tzinfo is not UTC:
+        value = value.astimezone(UTC)
+    return value.replace(tzinfo=None).isoformat(" ")
