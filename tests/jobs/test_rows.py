@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta, timezone
 
 from django.db import connection
-from django.db.backends.sqlite3.operations import DatabaseOperations
+from django.db.backends.sqlite3.base import DatabaseWrapper
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,4 +14,4 @@ ZONES = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30)), timezone
 
 @given(value=st.none() | st.datetimes(min_value=datetime(1970, 1, 2), timezones=ZONES))
 def test_a_time_is_written_into_sqlite_as_django_writes_it(value: datetime | None) -> None:
-    assert rows._time_for_sqlite(value) == DatabaseOperations(connection).adapt_datetimefield_value(value)
+    assert rows._time_for_sqlite(value) == DatabaseWrapper.ops_class(connection).adapt_datetimefield_value(value)
