@@ -307,7 +307,7 @@ class Cluster:
         if quiet_s > allowed_s and self.kernel.pending <= 1:
             raise Stuck(
                 f"{self.scenario.name}: nothing can happen any more at {self.now:.3f} s, and the job is "
-                f"{self.driver.state}: {who_waits(self.workers, self.servers)}"
+                f"{self.driver.state} ({self.driver.why}): {who_waits(self.workers, self.servers)}"
             )
 
 

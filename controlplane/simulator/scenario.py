@@ -3,8 +3,10 @@
 A scenario is values only; ``check`` refuses an impossible one with the field and the cure.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -145,13 +147,15 @@ def chosen(scenario: Scenario, name: str) -> Synchronization:
     """
     if name in scenario.policies:
         return scenario.policies[name]
-    found = scenario.policies[scenario.baseline]
+    found, answered = scenario.policies[scenario.baseline], dict[str, str]()
     for part in name.split("+"):
         questions = [question for question in QUESTIONS if part in registry.names(question)]
         if not questions:
             known = "; ".join(f"{question}: {', '.join(registry.names(question))}" for question in QUESTIONS)
             cure = f"one of {', '.join(scenario.policies)}, or registered policies joined by + ({known})"
             raise ScenarioError("policies", part, cure)
+        if (other := answered.setdefault(questions[0], part)) != part:
+            raise ScenarioError("policies", name, f"one {questions[0]}: {other} or {part}")
         found = replace(found, **{questions[0]: Choice(name=part)})
     _check_possible("policies", found, scenario)
     return found
@@ -164,7 +168,46 @@ def _check_ranges(scenario: Scenario) -> None:
     except msgspec.ValidationError as error:
         sentence, _, path = str(error).partition(" - at `$")
         field = path.rstrip("`").lstrip(".") or "scenario"
-        raise ScenarioError(field, "a value out of range", sentence.removeprefix("Expected ")) from None
+        raise ScenarioError(field, _found(scenario, field), _cure(sentence, field)) from None
+    numbers = msgspec.to_builtins(scenario)
+    for field, value in _numbers(numbers):
+        if math.isinf(value) and not field.endswith(".until_s"):
+            raise ScenarioError(field, value, "a finite number")
+    low, high = scenario.wavering.spike_times
+    if not 0.0 < low <= high:
+        raise ScenarioError("wavering.spike_times", (low, high), "two numbers above 0, the smaller one first")
+
+
+def _found(scenario: Scenario, field: str) -> object:
+    """What stands at ``groups[0].machine.slowness``."""
+    found: object = scenario
+    for name, at in re.findall(r"(\w+)|\[(\d+)\]", field):
+        if isinstance(found, dict):
+            found = "a value out of range"
+        elif isinstance(found, Sequence) and at:
+            found = found[int(at)]
+        else:
+            found = getattr(found, name, "a value out of range")
+    return found
+
+
+def _cure(sentence: str, field: str) -> str:
+    """What would do in the place of what is not in range."""
+    if sentence.startswith("Invalid enum value") and field.endswith(".kind"):
+        return f"one of {', '.join(get_args(get_type_hints(Happening)['kind']))}"
+    return sentence.removeprefix("Expected ")
+
+
+def _numbers(part: object, field: str = "") -> Iterator[tuple[str, float]]:
+    """Every float, with the way to it."""
+    if isinstance(part, dict):
+        for name, value in part.items():
+            yield from _numbers(value, f"{field}.{name}".lstrip("."))
+    elif isinstance(part, list | tuple):
+        for at, value in enumerate(part):
+            yield from _numbers(value, f"{field}[{at}]")
+    elif isinstance(part, float):
+        yield field, part
 
 
 def _check_numerics(scenario: Scenario) -> None:
@@ -240,6 +283,9 @@ def _check_processes(scenario: Scenario) -> None:
     spec = scenario.spec
     for at, happening in enumerate(scenario.happenings):
         count = spec.workers if happening.role == "worker" else spec.servers
+        if happening.at_s >= scenario.horizon_s:
+            cure = f"less than horizon_s, which is {scenario.horizon_s:g}"
+            raise ScenarioError(f"happenings[{at}].at_s", happening.at_s, cure)
         if happening.index >= count:
             found = f"{happening.role} {happening.index}"
             raise ScenarioError(f"happenings[{at}]", found, f"an index below {count}")

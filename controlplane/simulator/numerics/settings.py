@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from controlplane.protocol.base import Positive
+from controlplane.protocol.base import Fraction, Positive
 from controlplane.protocol.spec import Part
 
 ProblemName = Literal[
@@ -40,7 +40,7 @@ class Target(Part, frozen=True, kw_only=True):
     """When the job has converged: held-out loss at most, or accuracy at least so much; seen at an evaluation."""
 
     loss: float | None = None
-    accuracy: float | None = None
+    accuracy: Fraction | None = None
 
 
 class Federated(Part, frozen=True, kw_only=True):
