@@ -97,6 +97,15 @@ class RestartDocument(serializers.Serializer[Any]):
     wants_slot = serializers.BooleanField(help_text="It waits for a free slot: its machine is out of reach.")
 
 
+class BlockTime(serializers.Serializer[Any]):
+    """What exchanges of one block took, without what its server held back for others."""
+
+    block = serializers.IntegerField()
+    bytes = serializers.IntegerField()
+    push_s = serializers.FloatField()
+    pull_s = serializers.FloatField()
+
+
 class ProcessRow(serializers.ModelSerializer[Process]):
     """One life of a worker or server."""
 
@@ -105,6 +114,12 @@ class ProcessRow(serializers.ModelSerializer[Process]):
     job = serializers.IntegerField(source="job_id", read_only=True)
     emulate = serializers.JSONField(read_only=True)
     restart = serializers.SerializerMethodField()
+    block_times = serializers.SerializerMethodField()
+
+    @extend_schema_field(BlockTime(many=True))
+    def get_block_times(self, process: Process) -> Any:
+        """Of a server: what workers' exchanges of each of its blocks took lately; empty before any was measured."""
+        return process.block_times
 
     @extend_schema_field(RestartDocument(allow_null=True))
     def get_restart(self, process: Process) -> Any:
@@ -126,6 +141,7 @@ class ProcessRow(serializers.ModelSerializer[Process]):
                 "counts_from",
                 "restart",
             ),
+            *("blocks", "held_bytes", "push_s", "pull_s", "block_times"),
         )
         read_only_fields = fields
 

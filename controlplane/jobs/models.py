@@ -98,6 +98,8 @@ class Process(models.Model):
     push_s = models.FloatField(null=True)
     pull_s = models.FloatField(null=True)
     """Of a server: what a worker's exchange with it took lately; null before one was measured."""
+    block_times = models.JSONField(default=list)
+    """Of a server: the same of each block by itself, as ``block``, ``bytes``, ``push_s``, ``pull_s``."""
     counts_from = models.IntegerField(null=True)
     """Of a worker's latest life: the first iteration that it counts in, once it does."""
     restart = models.JSONField(null=True)

@@ -36,6 +36,7 @@ from controlplane.fleet.models import Agent
 from controlplane.fleet.services import release_slot, release_slots
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.jobs.rows import insert_rows, update_rows
+from controlplane.protocol.messages import BlockExchanged
 
 LOST_AWAITS: Final = "a release that can read its log, or somebody to stop it"
 
@@ -65,6 +66,8 @@ class Progress:
     """The last reported iteration of each worker, by rank and instance."""
     exchanges: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     """Push and pull seconds of workers' exchanges with each server, by its index; probes are none."""
+    blocks: dict[int, dict[int, list[BlockExchanged]]] = field(default_factory=dict)
+    """The same of each block by itself, by server and block, as far as workers told of blocks."""
     evaluated: tuple[float | None, float | None] | None = None
     """Loss and accuracy of the last evaluation."""
 
@@ -93,6 +96,7 @@ def apply_progress(job_id: int, progress: Progress) -> None:
         reached = _reached(job_id)
         changes |= {} if reached is None else {"iteration": reached + 1}
     _time_servers(job_id, progress.exchanges)
+    _time_blocks(job_id, progress.blocks)
     if progress.evaluated is not None:
         changes["loss"], changes["accuracy"] = progress.evaluated
     if changes:
@@ -294,6 +298,22 @@ def _time_servers(job_id: int, exchanges: dict[int, list[tuple[float, float]]]) 
             for index, seen in sorted(exchanges.items())
         ],
     )
+
+
+def _time_blocks(job_id: int, blocks: dict[int, dict[int, list[BlockExchanged]]]) -> None:
+    """As ``_time_servers``. Workers tell of all blocks at once, so a server's blocks of before are gone."""
+    for index, told in sorted(blocks.items()):
+        times = [
+            {
+                "block": block,
+                "bytes": seen[-1].bytes,
+                "push_s": median(each.push_s for each in seen),
+                "pull_s": median(each.pull_s for each in seen),
+            }
+            for block, seen in sorted(told.items())
+        ]
+        live = Process.objects.filter(job_id=job_id, role="server", index=index, ended_at=None)
+        live.update(block_times=times)
 
 
 def _reached(job_id: int) -> int | None:

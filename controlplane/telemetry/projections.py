@@ -118,6 +118,8 @@ def add_report(progress: Progress, event: WorkerHeard, report: messages.Iteratio
     for each in report.exchanges:
         if not each.is_probe:
             progress.exchanges.setdefault(each.server, []).append((each.push_s, each.pull_s))
+    for block in report.blocks:
+        progress.blocks.setdefault(block.server, {}).setdefault(block.block, []).append(block)
     worker = (event.rank, event.instance)
     progress.iterations[worker] = max(report.iteration, progress.iterations.get(worker, 0))
 

@@ -128,6 +128,8 @@ class ServerLine:
     push_s: float | None
     pull_s: float | None
     """Seconds that a worker's exchange with it takes lately."""
+    slowest: dict[str, Any] | None
+    """Of its blocks the one whose push and pull take longest by themselves."""
     emulated: dict[str, Any] | None
     """The limit of its link, where that is emulated."""
     flagged: bool
@@ -239,6 +241,7 @@ def servers(job: Job) -> list[ServerLine]:
             held_bytes=row.held_bytes,
             push_s=row.push_s,
             pull_s=row.pull_s,
+            slowest=max(row.block_times, key=lambda each: each["push_s"] + each["pull_s"], default=None),
             emulated=limits[row.index] if row.index < len(limits) else None,
             flagged=row.index in flagged,
         )

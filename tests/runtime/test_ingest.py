@@ -21,8 +21,8 @@ from controlplane.core.events import StopRequested, WorkerHeard
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
+from controlplane.protocol.messages import BlockExchanged, Exchanged
 from controlplane.protocol.messages import Evaluation as EvaluationMessage
-from controlplane.protocol.messages import Exchanged
 from controlplane.protocol.orders import Block
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import folds, log, names
@@ -138,6 +138,21 @@ def test_servers_show_their_loads_and_the_median_of_their_exchanges(client: Clie
     assert list(rows.values_list("blocks", "held_bytes", "push_s", "pull_s")) == [
         (2, 800, 0.5, 0.125),
         (1, 400, None, None),
+    ]
+
+
+def test_servers_show_what_each_of_their_blocks_takes(client: Client, job: int, agent: int) -> None:
+    command(client, job, msgspec.structs.replace(ready(job, agent, 0), role="server", instance="s0.0.1"))
+    for number, (push_s, pull_s) in enumerate([(0.25, 0.5), (0.5, 0.125), (9.0, 0.25)], start=2):
+        seen = [
+            BlockExchanged(block=block, server=0, bytes=400, push_s=push_s + block, pull_s=pull_s, exchanges=3)
+            for block in (0, 2)
+        ]
+        log.append_event(job, report(number, blocks=seen), client=client)
+    copy_all(client)
+    assert Process.objects.get(role="server").block_times == [
+        {"block": 0, "bytes": 400, "push_s": 0.5, "pull_s": 0.25},
+        {"block": 2, "bytes": 400, "push_s": 2.5, "pull_s": 0.25},
     ]
 
 
