@@ -1,10 +1,11 @@
-"""A thread that becomes free wakes the loop that fetches tasks."""
+"""How tasks are fetched: by whoever has a free thread, and a thread that becomes free wakes the loop that fetches."""
 
 from typing import Any
 
 import pytest
 
-from controlplane.runtime import pool
+from controlplane.config.celery import app
+from controlplane.runtime import pool, tasks
 from tests.support.waiting import eventually
 
 
@@ -28,3 +29,10 @@ def test_the_end_of_a_task_wakes_the_loop(monkeypatch: pytest.MonkeyPatch) -> No
         eventually(lambda: loop.calls, what="the call that wakes the loop")
     finally:
         threads.on_stop()
+
+
+def test_decisions_have_a_queue_whose_tasks_nobody_fetches_before_a_thread_is_free() -> None:
+    told = app.conf
+    assert (told.worker_disable_prefetch, told.worker_pool) == (True, "controlplane.runtime.pool:TaskPool")
+    assert not told.task_acks_late, "what a crash interrupts is found again by beat"
+    assert app.amqp.router.route({}, tasks.coordinate.name)["queue"].name == "decisions"
