@@ -58,6 +58,8 @@ def heat_map(heat: Heat, view: View) -> dict[str, Any]:
             meta={"name": name, "follow": "?tab=timeline&first-timeline={x}"},
             height=max(LEAST_PX, min(MOST_PX, ROW_PX * len(heat.ranks) + 90)),
             hovermode="closest",
+            # A cell that is like the median has the surface's colour: against this ground it is a cell all the same.
+            plot_bgcolor=theme.grid,
             xaxis=axis(theme, "Iteration", showgrid=False),
             yaxis=axis(theme, autorange="reversed", showgrid=False, ticks="", type="category"),
         ),
