@@ -26,7 +26,9 @@ def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
     theme, limit = THEMES[view.theme], budget(len(traces.workers))
     lines = [_steps(trace, traces, limit, view) for trace in traces.workers]
     drawn = sum(len(x) for x, _ in lines)
-    caption = f"Samples that each worker takes per iteration{_of_all(traces)}. Together they stay one global batch."
+    caption = (
+        f"Samples that each worker takes per iteration{_of_all(traces, view)}. Together they stay one global batch."
+    )
     return {
         "data": [_step_line(trace, x, y, theme) for trace, (x, y) in zip(traces.workers, lines, strict=True)],
         "layout": layout(
@@ -49,7 +51,8 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
     every = max(1, -(-max(len(trace.iteration) for trace in traces.workers) // (budget(len(PHASES) * count) // 2)))
     top, highest = _scale(traces)
     caption = (
-        f"Where each worker's time goes{_of_all(traces)}, on one scale. Hatched is waiting for the slowest worker,"
+        f"Where each worker's time goes{_of_all(traces, view)}, on one scale."
+        " Hatched is waiting for the slowest worker,"
         " grey is waiting for the control plane's orders."
     ) + (f" Lone spikes, of up to {highest:.0f} ms, go beyond the scale." if highest > top else "")
     return {
@@ -201,6 +204,8 @@ def _merge(values: Numbers, every: int, how: Any) -> Numbers:
     return np.array([how(values[start : start + every]) for start in range(0, len(values), every)])
 
 
-def _of_all(traces: Traces) -> str:
+def _of_all(traces: Traces, view: View) -> str:
+    """Which workers these are, where they are not all."""
     shown = len(traces.workers)
-    return "" if shown == traces.roster else f" ({shown} of {traces.roster} workers: the slowest and the fastest)"
+    which = "as chosen" if view.ranks else "the slowest" if view.top else "the slowest and the fastest"
+    return "" if shown == traces.roster else f" ({shown} of {traces.roster} workers: {which})"

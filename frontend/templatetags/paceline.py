@@ -140,7 +140,8 @@ def first_clause(sentence: str) -> str:
 @register.filter
 def gain(part: float) -> str:
     """By how much something became shorter, in words that need no sign."""
-    return f"{abs(part) * 100:.0f}% {'shorter' if part >= 0 else 'longer'}"
+    per_cent = f"{abs(part):.0%}"
+    return "as long as before" if per_cent == "0%" else f"{per_cent} {'shorter' if part >= 0 else 'longer'}"
 
 
 @register.filter

@@ -5,12 +5,13 @@ Not a test: pytest collects it only where it is named. The pictures lie under ``
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Route
 
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent
@@ -133,12 +134,18 @@ def test_every_tab_of_a_job(take: Shoot, ada: User) -> None:
     take(f"/jobs/{full.pk}/?ranks=0,3&smooth=5&x-batch-size=samples&follow=off", "job-charts-chosen")
 
 
+def respond(status: int | None, route: Route) -> None:
+    """Nothing, as long as there is no status."""
+    if status is not None:
+        route.fulfill(status=status)
+
+
 def test_a_job_whose_figures_are_awaited_or_cannot_be_had(
     page: Page, ada: User, theme: str, width: int, errors: list[str]
 ) -> None:
     job = full_job(ada)
     for kind, answer in (("loading", None), ("unreachable", 503)):
-        page.route("**/figures/*", lambda route, answer=answer: route.fulfill(status=answer) if answer else None)
+        page.route("**/figures/*", partial(respond, answer))
         for tab in ("overview", "heatmap"):
             page.set_viewport_size({"width": width, "height": 3 * HEIGHT})
             page.goto(f"/jobs/{job.pk}/?tab={tab}")

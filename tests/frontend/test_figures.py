@@ -1,5 +1,6 @@
 """What holds for figures whatever is in them."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -153,3 +154,13 @@ def test_the_lowest_and_highest_points_survive_down_sampling(values: list[float]
 @given(st.lists(st.integers(-(2**40), 2**40), max_size=20) | st.lists(st.floats(allow_nan=False), max_size=20))
 def test_typed_arrays_carry_the_numbers(values: list[float]) -> None:
     assert plain(numbers(np.array(values))) == values
+
+
+def test_a_caption_says_which_workers_these_are() -> None:
+    traces = replace(two_workers(), roster=64)
+    captions = [
+        batch_sizes(traces, View(x="iteration", **chosen))["layout"]["meta"]["caption"]
+        for chosen in ({}, {"top": 2}, {"ranks": (0, 1)})
+    ]
+    which = [re.search("2 of 64 workers: ([^)]+)", caption) for caption in captions]
+    assert [found and found[1] for found in which] == ["the slowest and the fastest", "the slowest", "as chosen"]

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from frontend import formats
+from frontend.templatetags.paceline import gain
 from tests.frontend.factories import START
 
 
@@ -54,3 +55,12 @@ def test_shares_are_per_cents() -> None:
         "91.2%",
         formats.NONE,
     )
+
+
+def test_a_gain_too_small_to_be_told_is_none() -> None:
+    assert [gain(part) for part in (0.61, -0.2, 0.004, -0.004)] == [
+        "61% shorter",
+        "20% longer",
+        "as long as before",
+        "as long as before",
+    ]
