@@ -42,7 +42,7 @@ def speed_by_batch(speeds: Speeds, view: View) -> dict[str, Any]:
             caption=_speeds_told(speeds),
             hovermode="closest",
             xaxis=axis(theme, "Batch size (samples per iteration)", rangemode="tozero"),
-            yaxis=axis(theme, "Samples per second of busy time", rangemode="tozero"),
+            yaxis=axis(theme, "Samples/s while busy", rangemode="tozero"),
             showlegend=True,
         ),
     }
