@@ -1,6 +1,6 @@
 """What processes say: who may speak, which message is next, and what each leads to."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from controlplane.core import (
     arrivals,
@@ -42,6 +42,12 @@ from controlplane.protocol.messages import (
 from controlplane.protocol.orders import Rejection, Role
 
 Code = Literal["stale", "unexpected", "out-of-order"]
+
+OfIteration = IterationReport | ProgressReport | Computed
+"""What a worker says of one iteration, for which it needs leave."""
+
+MOST_EARLY: Final = 200
+"""The latest words of a worker without leave that are kept; leave reaches 50 iterations unless asked otherwise."""
 
 
 KeepersWord = CheckpointSaved | FolderApart | RestoreFailed
@@ -186,17 +192,39 @@ def _take_report(handling: Handling, worker: Worker, report: IterationReport) ->
     job = handling.job
     if report.iteration <= worker.done:
         return
-    if not job.counts(worker.index) or not _has_leave(job, worker, report.iteration, report.generation):
+    if not _has_leave(job, worker, report):
         leave = f"generation {job.generation}, iterations up to {worker.granted}"
         said = f"a report of iteration {report.iteration} in generation {report.generation}"
         _reject(handling, worker, "unexpected", f"{said}, but {worker.title} has leave for {leave}", report.number)
+        _keep_early(worker, report)
         return
     iterations.on_report(handling, worker, report)
 
 
-def _has_leave(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
+def _has_leave(job: Job, worker: Worker, said: OfIteration) -> bool:
     """Whether the worker may be so far; where orders were forgotten, what it has done is proof of its leave."""
-    return job.forgot or (generation <= job.generation and iteration <= worker.granted)
+    generation = said.generation if isinstance(said, IterationReport) else 0
+    may = job.forgot or (generation <= job.generation and said.iteration <= worker.granted)
+    return may and job.counts(worker.index)
+
+
+def _keep_early(worker: Worker, said: OfIteration) -> None:
+    worker.early = [*worker.early, said][-MOST_EARLY:]
+
+
+def take_early(handling: Handling, worker: Worker) -> None:
+    """Take what the worker had said before its leave was known here, now that it may be.
+
+    Its numbers were heard, and saying it again would change nothing.
+    """
+    early, worker.early = worker.early, []
+    for said in early:
+        if handling.job.state in JOB_OVER or not _has_leave(handling.job, worker, said):
+            continue
+        if isinstance(said, IterationReport):
+            _take_report(handling, worker, said)
+        else:
+            _take_word(handling, worker, said)
 
 
 def _take_evaluation(handling: Handling, worker: Worker, evaluation: Evaluation) -> None:
@@ -219,9 +247,10 @@ def _take_word(handling: Handling, worker: Worker, message: WorkerWord) -> None:
         _take_keepers_word(handling, worker, message)
     elif isinstance(message, MicroBatch):
         partial.on_micro_batch(handling, worker, message)
-    elif not job.counts(worker.index) or not _has_leave(job, worker, message.iteration):
+    elif not _has_leave(job, worker, message):
         said = f"word of iteration {message.iteration}, but {worker.title} has leave for iterations up to"
         _reject(handling, worker, "unexpected", f"{said} {worker.granted}", message.number)
+        _keep_early(worker, message)
     elif isinstance(message, ProgressReport):
         partial.on_progress(handling, worker, message)
     else:

@@ -4,7 +4,7 @@ It begins where a part of the log was lost, or where a replay decided otherwise 
 that are known to have been published hold: what they gave leave for may have been done by now.
 """
 
-from controlplane.core import releases
+from controlplane.core import conversation, releases
 from controlplane.core.commands import BeginIncarnation, MoveJob, SetRoster, SetShares
 from controlplane.core.events import IncarnationBegan
 from controlplane.core.handling import EventRefused, Handling
@@ -26,6 +26,8 @@ def on_incarnation_began(handling: Handling, event: IncarnationBegan) -> None:
     flags = sorted(job.flags.values())
     handling.give(BeginIncarnation, event.reason, incarnation=event.incarnation, after=event.after, flags=flags)
     _adopt(handling, event.published)
+    for rank in list(job.roster):
+        conversation.take_early(handling, job.workers[rank])
     reason = f"incarnation {event.incarnation}: {event.reason}"
     _tell_processes(handling, reason)
     if job.state not in JOB_OVER:

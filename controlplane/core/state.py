@@ -11,6 +11,7 @@ import msgspec
 from controlplane.core.choices import Observation, Transfer
 from controlplane.core.states import PROCESS_OVER, JobState, ProcessState
 from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, SavedBlock, WholeCheckpoint
+from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
 from controlplane.protocol.orders import Block, Orders, Piece, Range, Role
 from controlplane.protocol.spec import Choice, Emulation, JobSpec, Synchronization
 
@@ -80,6 +81,8 @@ class Worker(Process, kw_only=True):
     """So many of them were processed, which the splits do not know of yet."""
     is_held: bool = False
     """It said that it stands, by orders with hold."""
+    early: list[IterationReport | ProgressReport | Computed] = []
+    """What it said of iterations that it has no leave for here; orders that were published may prove it right."""
     orders: Orders | None = None
     ceiling: int | None = None
     """The most samples that its memory holds at once, as far as it ran short of it."""

@@ -18,8 +18,10 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
+from controlplane.core.conversation import MOST_EARLY
 from controlplane.core.events import IncarnationBegan
 from controlplane.core.handling import EventRefused
+from controlplane.core.state import read_snapshot
 from controlplane.core.states import JobState
 from tests.core.story import Story, of
 
@@ -82,6 +84,28 @@ def test_a_worker_that_had_leave_by_lost_orders_is_believed(story: Tell) -> None
             said = told.report(rank, iteration, generation=5)
             assert of(RejectMessage, said) == []
     assert told.orders[0].watermark > beyond
+
+
+def test_what_was_said_by_leave_that_a_replay_did_not_give_counts_once_published_orders_gave_it(story: Tell) -> None:
+    told = story(workers=2).running()
+    last = told.orders[0].watermark + 2
+    published = {rank: msgspec.structs.replace(orders, watermark=last) for rank, orders in told.orders.items()}
+    early = [command for iteration in range(last + 1) for command in told.report(0, iteration)]
+    assert len(of(RejectMessage, early)) == 2
+    assert of(RejectMessage, told.see(began(published=published))) == []
+    for iteration in range(last + 1):
+        told.report(1, iteration)
+    job = read_snapshot(told.engine.snapshot()).job
+    assert (job.completed, job.workers[0].early) == (last, [])
+
+
+def test_words_without_leave_are_kept_in_bounds(story: Tell) -> None:
+    told = story(workers=2).running()
+    beyond = told.orders[0].watermark + 1
+    for number in range(2, MOST_EARLY + 7):
+        told.say(0, told.a_report(0, beyond, number=number))
+    kept = read_snapshot(told.engine.snapshot()).job.workers[0].early
+    assert [said.number for said in kept] == list(range(7, MOST_EARLY + 7))
 
 
 def test_a_worker_that_lost_orders_told_to_end_is_believed(story: Tell) -> None:
