@@ -34,6 +34,8 @@ class Record:
     """On the held-out split."""
     speeds: Mapping[int, float]
     """Samples per second of each worker's machine, where it has one speed."""
+    trained: tuple[str, ...] = ()
+    """What was said whenever its predictor was trained."""
     told_late: float = 0.0
     """Part of the reports that said of themselves that the real work outlasted the emulated."""
 
@@ -135,9 +137,11 @@ def _read(there: Live, number: int, label: str) -> Record:
     reports = [row["event"]["message"] for row in there.pages(f"jobs/{number}/events?kind=report&page_size=500")]
     late = [bool(report.get("overran")) for report in reports if report["iteration"] >= WARM_UP]
     processes = there.ask("GET", f"jobs/{number}/processes", params={"page_size": 100})["results"]
+    adopted = there.pages(f"jobs/{number}/decisions?kind=adopt-predictor&page_size=500")[::-1]
     return Record(
         label=label,
         series=series,
+        trained=tuple(row["reason"] for row in adopted),
         accuracy=scores["accuracy"],
         loss=scores["evaluation_loss"],
         speeds={

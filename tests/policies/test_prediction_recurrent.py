@@ -126,6 +126,42 @@ def test_narx_learns_that_cpu_tells_the_coming_speed_and_the_blind_ones_cannot()
     assert min(errors["rnn"], errors["lstm"]) > 5.0
 
 
+def test_each_worker_stays_with_its_average_where_that_is_no_worse() -> None:
+    narx, ema = resolve("prediction", "narx", samples=300), resolve("prediction", "ema")
+    state, average = narx.start(), ema.start()
+    steady = Measured(speed=40.0, cpu=0.5, memory=0.5)
+    for measured in busy_machines(310):
+        seen = measured | {1: steady}
+        state, average = narx.observe(seen, state), ema.observe(seen, average)
+        state, lesson = narx.ask(state)
+        if lesson is not None:
+            weights, _ = narx.fit(lesson.data, 0)
+            news = PredictorTrained(predictor="narx", round=lesson.round, weights=weights)
+            state, sentence = narx.learn(state, news)
+    assert sentence == (
+        "narx was trained, models of 3 workers and a common one; 1 of 3 stay with their average, which is no worse"
+    )
+    predicted, expected = narx.predict(state), ema.predict(average)
+    assert predicted[1] == pytest.approx(40.0, rel=1e-8)
+    assert all(predicted[rank] != pytest.approx(expected[rank], rel=1e-6) for rank in (0, 2))
+
+
+def test_weights_that_were_compared_with_no_average_are_used_as_they_are() -> None:
+    narx = resolve("prediction", "narx", samples=30)
+    state = narx.start()
+    for measured in [{0: Measured(speed=40.0)}] * 30:
+        state, lesson = narx.ask(narx.observe(measured, state))
+    weights = msgspec.msgpack.decode(narx.fit(lesson.data, 0)[0], type=Weights)
+    assert weights.better == [False, False]
+    older = msgspec.msgpack.encode(msgspec.structs.replace(weights, better=[]))
+    learnt, sentence = narx.learn(state, PredictorTrained(predictor="narx", round=1, weights=older))
+    assert sentence == "narx was trained, models of 1 workers and a common one"
+    assert 0 < abs(narx.predict(learnt)[0] - 40.0) < 4.0
+    wrong = msgspec.msgpack.encode(msgspec.structs.replace(weights, better=[True]))
+    with pytest.raises(ValueError, match="found 1 comparisons with the average, expected 2"):
+        narx.learn(state, PredictorTrained(predictor="narx", round=1, weights=wrong))
+
+
 def test_an_answer_is_taken_once_and_an_older_one_not_at_all() -> None:
     narx = resolve("prediction", "narx", samples=30, retrain_every=30)
     state = narx.start()

@@ -1,6 +1,7 @@
 """Laws of every registered predictor, whatever it measures; registering is joining."""
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,12 +10,15 @@ from controlplane.core.choices import Trainable
 from controlplane.core.events import PredictorTrained
 from controlplane.policies import registry
 from controlplane.policies.prediction.interface import Measured
+from controlplane.policies.prediction.networks import NETWORKS
 from tests.policies.cluster import resolve
 
 NAMES = registry.names("prediction")
 
 measurements = st.builds(Measured, speed=st.floats(1e-3, 1e6), cpu=st.floats(0.0, 1.0), memory=st.floats(0.0, 1.0))
 histories = st.lists(st.dictionaries(st.integers(0, 5), measurements, max_size=5), max_size=25)
+
+TRAINED = NETWORKS.keys()
 
 every_predictor = pytest.mark.parametrize("name", NAMES)
 
@@ -83,6 +87,27 @@ def test_a_constant_speed_is_predicted_as_it_is(name, speed, cpu):
     predictor = resolve("prediction", name)
     state = after(predictor, [{0: Measured(speed=speed, cpu=cpu, memory=0.5)}] * 12)
     assert predictor.predict(state)[0] == pytest.approx(speed, rel=1e-6)
+
+
+@every_predictor
+@settings(max_examples=3, deadline=None)
+@given(speeds=st.lists(st.floats(0.1, 1e5), min_size=1, max_size=8), seed=st.integers(0, 9))
+def test_on_constant_speeds_nobody_is_worse_than_the_average_once_trained(name, speeds, seed):
+    predictor = resolve("prediction", name, **({"samples": 30} if name in TRAINED else {}))
+    chance = np.random.default_rng(seed)
+    loads = chance.uniform(0.0, 1.0, (40, len(speeds), 2)).tolist()
+    state = predictor.start()
+    for of in loads:
+        loaded = enumerate(zip(speeds, of, strict=True))
+        state = predictor.observe({rank: Measured(speed=v, cpu=c, memory=m) for rank, (v, (c, m)) in loaded}, state)
+        if isinstance(predictor, Trainable):
+            state, lesson = predictor.ask(state)
+            if lesson is not None:
+                weights, error = predictor.fit(lesson.data, seed)
+                assert error == pytest.approx(0.0, abs=1e-3)
+                news = PredictorTrained(predictor=name, round=lesson.round, weights=weights)
+                state, _ = predictor.learn(state, news)
+    assert predictor.predict(state) == pytest.approx(dict(enumerate(speeds)), rel=1e-6)
 
 
 @every_predictor

@@ -2,9 +2,12 @@
 
 First one common model for all workers (or the one that was given), then each worker's own from there: "model reusing"
 of LB-BSP section 4. Both stop early, by the error on each worker's last fifth, which is not learnt from; the own
-models each keep their best step.
+models each keep their best step. There they are compared with each worker's average too: only what beats it is used.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from torch import Tensor
 from controlplane.policies.parameters import RecurrentParameters
 from controlplane.policies.prediction.networks import SPREAD, Network
 from controlplane.policies.prediction.recurrent import relative
+from controlplane.policies.prediction.sheet import Array
 from controlplane.policies.prediction.weights import LessonData, Weights, encode, lesson_decoder, read_weights
 
 HELD_BACK = 0.2
@@ -36,31 +40,65 @@ def fit(network: Network, parameters: RecurrentParameters, data: bytes, seed: in
         ValueError: where the lesson holds no worker with enough consecutive iterations.
     """
     lesson = lesson_decoder.decode(data)
-    ranks, usual, inputs, targets, known = _samples(network, parameters.look_back, lesson)
-    held = max(1, int(targets.shape[1] * HELD_BACK))
-    learn, check = known.clone(), known.clone()
-    learn[:, -held:] = 0
-    check[:, :-held] = 0
+    samples = _samples(network, parameters, lesson)
+    with _one_thread():
+        return _fit(network, parameters, lesson, samples, seed)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    # Tensors this small gain nothing from more, and on busy cores threads wait for each other 50 times as long.
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _fit(
+    network: Network, parameters: RecurrentParameters, lesson: LessonData, samples: "_Samples", seed: int
+) -> tuple[bytes, float]:
+    parts = samples.inputs, samples.targets, samples.learn, samples.check
     chance = torch.Generator().manual_seed(seed)
     common = _begin(network, parameters, lesson.initial, chance)
-    common = _fit_common(network, common, inputs, targets, learn, check, chance)
-    own = _begin_own(network, parameters, lesson, ranks, common)
-    own = _descend(network, own, inputs, targets, learn, check, steps=network.own_steps, rate=OWN_RATE)
-    error = _error(network, own, inputs, targets, check, torch.from_numpy(usual))
+    common = _fit_common(network, common, *parts, chance)
+    own = _begin_own(network, parameters, lesson, samples.ranks, common)
+    own = _descend(network, own, *parts, steps=network.own_steps, rate=OWN_RATE)
+    better, error = _compare(network, common, own, samples)
     weights = Weights(
         network=network.name,
         look_back=parameters.look_back,
         hidden=parameters.hidden,
-        ranks=ranks,
-        usual=usual.tolist(),
+        ranks=samples.ranks,
+        usual=samples.usual.tolist(),
+        better=better,
         tensors={name: torch.cat([common[name], own[name]]).numpy().tobytes() for name in own},
     )
     return encode(weights), error
 
 
-def _samples(network: Network, look_back: int, lesson: LessonData) -> tuple[list[int], Any, Tensor, Tensor, Tensor]:
-    """Ranks with samples, usual speeds, inputs (ranks, samples, values), targets and 1 where a sample is whole."""
-    history = lesson.array()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Samples:
+    """What a lesson comes to; speeds as the networks take them, (ranks, samples) unless said otherwise."""
+
+    ranks: list[int]
+    """Those with samples."""
+    usual: Array
+    """(ranks,) mean speed."""
+    inputs: Tensor
+    """(ranks, samples, values)."""
+    targets: Tensor
+    averages: Tensor
+    """What the moving average expected instead of each target."""
+    learn: Tensor
+    """1 where a sample is whole and to be learnt from, else 0."""
+    check: Tensor
+    """1 where it is whole and held back."""
+
+
+def _samples(network: Network, parameters: RecurrentParameters, lesson: LessonData) -> _Samples:
+    history, look_back = lesson.array(), parameters.look_back
     needed = network.rows(look_back)
     if len(history) <= needed:
         raise ValueError(f"{network.name}: found {len(history)} iterations, expected more than {needed}")
@@ -73,9 +111,28 @@ def _samples(network: Network, look_back: int, lesson: LessonData) -> tuple[list
     ranks = [rank for rank, good in zip(lesson.ranks, some, strict=True) if good]
     windows, targets, whole = windows[some], targets[some].astype(np.float64), whole[some]
     usual = np.nanmean(np.where(whole, targets, np.nan), axis=1)
-    inputs = np.nan_to_num(network.inputs(np, relative(windows, usual), look_back))
-    wanted = np.nan_to_num((targets / usual[:, None] - 1.0) / SPREAD)
-    return ranks, usual, _tensor(inputs), _tensor(wanted), _tensor(whole)
+    averages = _averages(history[:, some, 0].T.astype(np.float64), parameters.alpha)[:, needed:]
+    held = max(1, int(targets.shape[1] * HELD_BACK))
+    late = np.arange(targets.shape[1]) >= targets.shape[1] - held
+    return _Samples(
+        ranks=ranks,
+        usual=usual,
+        inputs=_tensor(np.nan_to_num(network.inputs(np, relative(windows, usual), look_back))),
+        targets=_tensor(np.nan_to_num((targets / usual[:, None] - 1.0) / SPREAD)),
+        averages=_tensor(np.nan_to_num((averages / usual[:, None] - 1.0) / SPREAD)),
+        learn=_tensor(whole & ~late),
+        check=_tensor(whole & late),
+    )
+
+
+def _averages(speeds: Array, alpha: float) -> Array:
+    """What the moving average of each row expected before each of its values; nan before the first."""
+    expected, average = np.empty_like(speeds), np.full(len(speeds), np.nan)
+    for k in range(speeds.shape[1]):
+        expected[:, k] = average
+        seen = np.where(np.isnan(average), speeds[:, k], alpha * speeds[:, k] + (1 - alpha) * average)
+        average = np.where(np.isnan(speeds[:, k]), average, seen)
+    return expected
 
 
 def _tensor(array: Any) -> Tensor:
@@ -146,14 +203,11 @@ def _descend(
     best = {name: tensor.clone() for name, tensor in begin.items()}
     least = torch.full((len(targets),), torch.inf)
     optimizer = torch.optim.Adam(weights.values(), lr=rate)
-    counts = learn.sum(1).clamp(min=1), check.sum(1).clamp(min=1)
     idle = 0
     for _ in range(steps):
-        losses = torch.nn.functional.huber_loss(
-            network.forward(torch, weights, inputs), targets, reduction="none", delta=HUBER
-        )
+        losses = _losses(network.forward(torch, weights, inputs), targets)
         with torch.no_grad():
-            held = (losses * check).sum(1) / counts[1]
+            held = _mean(losses, check)
             better = held < least * 0.999
             least = torch.where(better, held, least)
             for name, tensor in weights.items():
@@ -162,14 +216,34 @@ def _descend(
         if idle > PATIENCE:
             break
         optimizer.zero_grad()
-        torch.autograd.backward(((losses * learn).sum(1) / counts[0]).sum())
+        torch.autograd.backward(_mean(losses, learn).sum())
         optimizer.step()
     return best
 
 
-def _error(
-    network: Network, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor, check: Tensor, usual: Tensor
-) -> float:
-    with torch.no_grad():
-        missed = (network.forward(torch, weights, inputs) - targets) * SPREAD * usual[:, None].float()
-        return float(((missed**2 * check).sum() / check.sum().clamp(min=1)).sqrt())
+def _losses(forecasts: Tensor, targets: Tensor) -> Tensor:
+    return torch.nn.functional.huber_loss(forecasts, targets, reduction="none", delta=HUBER)
+
+
+def _mean(losses: Tensor, counted: Tensor) -> Tensor:
+    """Of each row, over those that count."""
+    return (losses * counted).sum(1) / counted.sum(1).clamp(min=1)
+
+
+@torch.no_grad()
+def _compare(
+    network: Network, common: dict[str, Tensor], own: dict[str, Tensor], samples: _Samples
+) -> tuple[list[bool], float]:
+    """Which models beat the average on what was held back, and the error there of what will be predicted.
+
+    The common one, which comes first, is compared over all workers, and each one's own over that worker alone.
+    """
+    targets, check = samples.targets, samples.check
+    of_common, of_own = (network.forward(torch, model, samples.inputs) for model in (common, own))
+    losses = [_losses(forecasts, targets) for forecasts in (of_common, of_own, samples.averages)]
+    first, _, average = (_mean(each.flatten()[None], check.flatten()[None]) for each in losses)
+    better = _mean(losses[1], check) < _mean(losses[2], check)
+    predicted = torch.where(better[:, None], of_own, samples.averages)
+    missed = (predicted - targets) * SPREAD * torch.from_numpy(samples.usual)[:, None].float()
+    error = float(((missed**2 * check).sum() / check.sum().clamp(min=1)).sqrt())
+    return [*(first < average).tolist(), *better.tolist()], error

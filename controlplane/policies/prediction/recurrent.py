@@ -1,7 +1,8 @@
 """What the recurrent predictors share: their history, when they ask to be fitted, and how they predict.
 
-Until there are weights, each worker's EMA is the prediction (LB-BSP section 4: the first 500 iterations). Fitting is
-asked for as a lesson and answered by an event; nothing here trains.
+Until there are weights, each worker's EMA is the prediction (LB-BSP section 4: the first 500 iterations), and so it
+stays where the worker's model did not beat it on what was held back (docs/decisions/0054). Fitting is asked for as a
+lesson and answered by an event; nothing here trains.
 """
 
 from collections.abc import Collection, Mapping
@@ -93,7 +94,7 @@ class Recurrent:
         )
 
     def predict(self, state: RecurrentState) -> dict[int, float]:
-        """The network's forecast where it has weights and its window is full, the EMA elsewhere."""
+        """The forecast of a network that is better than the EMA, where its window is full; the EMA elsewhere."""
         averages = state.averages.speeds
         if not state.weights or not state.sheet.ranks:
             return dict(averages)
@@ -105,8 +106,8 @@ class Recurrent:
         ahead = (1.0 + SPREAD * self.network.forward(np, models.tensors, inputs[:, None, :])[:, 0]) * usual
         average = np.array([averages[rank] for rank in state.sheet.ranks])
         ahead = np.clip(ahead, average / FURTHEST, average * FURTHEST)
-        full = rows[:, 0] >= window.shape[1]
-        return predictions(state.sheet.ranks, np.where(full, ahead, average))
+        asked = models.better & (rows[:, 0] >= window.shape[1])
+        return predictions(state.sheet.ranks, np.where(asked, ahead, average))
 
     def keep(self, ranks: Collection[int], state: RecurrentState) -> RecurrentState:
         """Windows and history of ``ranks``; the weights stay, for whoever they fit."""
@@ -143,7 +144,10 @@ class Recurrent:
         learnt = msgspec.structs.replace(state, weights=news.weights, answered=max(state.answered, news.round))
         whose = f" by {news.source}" if news.source else ""
         error = f", error {number(news.error)} samples/s on what was held back" if news.error is not None else ""
-        return learnt, f"{self.name} was trained{whose}, models of {len(read.ranks)} workers and a common one{error}"
+        models = f"models of {len(read.ranks)} workers and a common one"
+        averaged = len(read.ranks) - sum(read.better[1:]) if read.better else 0
+        kept = f"; {averaged} of {len(read.ranks)} stay with their average, which is no worse" if averaged else ""
+        return learnt, f"{self.name} was trained{whose}, {models}{error}{kept}"
 
     def fit(self, data: bytes, seed: int) -> tuple[bytes, float]:
         """Weights from a lesson's data; loads torch."""
@@ -179,6 +183,8 @@ class _Models:
 
     tensors: Mapping[str, Array]
     own: NDArray[np.bool_]
+    better: NDArray[np.bool_]
+    """Than the rank's average."""
     usual: Array
 
 
@@ -192,6 +198,7 @@ def _models(data: bytes, network: Network, parameters: RecurrentParameters, rank
     return _Models(
         tensors={name: tensor[model] for name, tensor in arrays.items()},
         own=model > 0,
+        better=np.array(weights.better or [True] * (len(weights.ranks) + 1))[model],
         usual=np.array([0.0, *weights.usual])[model],
     )
 

@@ -23,6 +23,8 @@ class Weights(Value, frozen=True, kw_only=True):
     usual: list[float]
     """Each rank's usual speed, which its model takes speeds relative to."""
     tensors: dict[str, bytes]
+    better: list[bool] = []
+    """Of each model, whether it beat the worker's average on what was held back; empty where nobody compared."""
 
     def arrays(self, shapes: Mapping[str, tuple[int, int]]) -> dict[str, Floats]:
         """The tensors in 64 bits, so that what follows from them is the same on every machine to nine digits."""
@@ -81,5 +83,7 @@ def _check_sizes(weights: Weights, shapes: Mapping[str, tuple[int, int]]) -> Non
             raise ValueError(f"{network}: found {size} bytes of {name}, expected {expected} for {models} models")
         if not np.isfinite(np.frombuffer(weights.tensors[name], dtype=np.float32)).all():
             raise ValueError(f"{network}: {name} has weights that are not finite")
+    if len(weights.better) not in (0, models):
+        raise ValueError(f"{network}: found {len(weights.better)} comparisons with the average, expected {models}")
     if len(weights.usual) != len(weights.ranks) or not all(0 < usual < float("inf") for usual in weights.usual):
         raise ValueError(f"{network}: expected a usual speed above 0 for each of {len(weights.ranks)} workers")
