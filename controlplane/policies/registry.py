@@ -325,9 +325,27 @@ def check(synchronization: Synchronization) -> None:
 
 
 def catalogue() -> list[CatalogueEntry]:
-    """Every policy, by question in the order of ``QUESTIONS``, then by name."""
+    """Every policy, by question in the order of ``QUESTIONS``, then by name; then the rules of ``aggregation``."""
     order = list(QUESTIONS)
-    return [_describe(entry) for entry in sorted(REGISTRATIONS, key=lambda e: (order.index(e.question), e.name))]
+    policies = sorted(REGISTRATIONS, key=lambda e: (order.index(e.question), e.name))
+    return [_describe(entry) for entry in (*policies, *_rules())]
+
+
+def _rules() -> list[Registration]:
+    """The rules of aggregation by name. They travel to servers as names, and have no parameters."""
+    path = "controlplane.policies.aggregation.rules"
+    rules = importlib.import_module(path).RULES
+    return [
+        Registration(
+            question="aggregation",
+            name=name,
+            parameters=parameters.NoParameters,
+            path=f"{path}:RULES",
+            explanation=rules[name].explanation,
+            paper=rules[name].paper,
+        )
+        for name in sorted(rules)
+    ]
 
 
 def predictors(batching: Choice) -> list[str]:

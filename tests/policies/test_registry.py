@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from typing import get_args
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from controlplane.policies.prediction.ema import Ema
 from controlplane.policies.prediction.interface import Predictor
 from controlplane.policies.stragglers.evidence import Evidence
 from controlplane.protocol.spec import Choice, SpecError, Synchronization, parse_spec
+from controlplane.protocol.training import Aggregation
 from tests.policies.cluster import resolve
 
 INTERFACES = {
@@ -160,9 +162,12 @@ def test_parameters_that_do_not_go_together_are_refused_with_the_cure(
 
 def test_the_catalogue_lists_every_policy_with_schema_and_defaults() -> None:
     entries = {(entry.question, entry.name): entry for entry in registry.catalogue()}
-    questions = list(registry.QUESTIONS)
+    questions = [*registry.QUESTIONS, "aggregation"]
     assert list(entries) == sorted(entries, key=lambda entry: (questions.index(entry[0]), entry[1]))
-    assert set(entries) == {(question, name) for question in questions for name in registry.names(question)}
+    assert set(entries) == {
+        *((question, name) for question in registry.QUESTIONS for name in registry.names(question)),
+        *(("aggregation", name) for name in get_args(Aggregation)),
+    }
     ema = entries["prediction", "ema"]
     assert (ema.defaults, ema.schema["properties"]) == (
         {"alpha": 0.2},
