@@ -27,7 +27,7 @@ LEAST_THROUGHPUT: Final = 0.3
 
 CROWD: Final = 64
 
-BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "narx", "samples": 100, "retrain_every": 0}}
+BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "narx", "samples": 40, "retrain_every": 0}}
 """The default, but trained once, early, and before measuring. Iterations without any work come a thousand times as
 fast as real ones; to train after every 500 of them would measure torch."""
 
