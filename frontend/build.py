@@ -23,7 +23,7 @@ from frontend.queries import comparison, heat, machine, placement, simulations, 
 from frontend.queries import figures as queries
 from frontend.queries.marks import marks
 
-EDITION = 2
+EDITION = 3
 """Raise it when figures are drawn differently, so that nobody keeps an old drawing."""
 
 KEPT_S = 600

@@ -5,7 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from frontend.figures.convergence import GAP, NOT_LEARNED, X_TITLES, accuracy_axis, has_learned, x_of
+from frontend.figures.convergence import (
+    NOT_LEARNED,
+    X_TITLES,
+    accuracy_axis,
+    has_learned,
+    loss_axis,
+    revision,
+    x_of,
+)
 from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note
 from frontend.figures.rows import Compared, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
@@ -35,11 +43,11 @@ def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
         "data": data,
         "layout": layout(
             theme,
-            name=f"{name}:{view.x}",
+            name=revision(name, view),
             caption="Held-out loss (training loss pale behind it) and accuracy of each job.",
             sampling=sampling_note(points, drawn),
             xaxis=axis(theme, X_TITLES[view.x or "time"], anchor="y2", rangemode="tozero"),
-            yaxis=axis(theme, "Loss", domain=[0.5 + GAP / 2, 1], rangemode="tozero"),
+            yaxis=loss_axis(theme, view),
             yaxis2=accuracy_axis(theme, scored=any(len(job.learned.scored_accuracy) for job in jobs)),
         ),
     }
@@ -100,8 +108,8 @@ def _line(
         "y": numbers(y),
         "xaxis": "x",
         "yaxis": yaxis,
-        "opacity": 0.35 if pale else 1.0,
-        "line": {"color": theme.category(place), "dash": theme.dash(place), "width": 1 if pale else 2},
+        "opacity": 0.6 if pale else 1.0,
+        "line": {"color": theme.category(place), "dash": theme.dash(place), "width": 1.5 if pale else 2},
         "marker": {"size": 5, "symbol": place},
         "hovertemplate": f"{job.label} {what}: %{{y:.4~f}}<extra></extra>",
         "meta": f"{job.label} {what}",

@@ -1,6 +1,6 @@
 """Whether it learns: training loss and held-out accuracy, against time, iterations or samples."""
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -9,6 +9,9 @@ from frontend.figures.rows import Convergence, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
 X_TITLES = {"time": "Time since start (s)", "iteration": "Iteration", "samples": "Samples processed"}
+SCALES: Final = {"linear": "Linear", "log": "Log"}
+"""Of the axis of losses."""
+
 GAP = 0.06
 NOT_LEARNED = "No loss was reported and nothing was scored: a simulation of timing alone learns nothing."
 
@@ -29,7 +32,7 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
         smooth_x, smooth_y = extremes(x, smoothed(rows.loss, view.smooth), budget(3))
         name_of_mean = f"Training loss, mean of {view.smooth}"
         training = [
-            raw | {"opacity": 0.3},
+            raw | {"opacity": 0.45},
             _line(name_of_mean, smooth_x, smooth_y, theme.category(0), "y", {"width": 2}),
         ]
     return {
@@ -40,11 +43,11 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
         ],
         "layout": layout(
             theme,
-            name=f"{name}:{view.x}",
+            name=revision(name, view),
             caption=_caption(rows, view),
             sampling=sampling_note(len(x), len(drawn_x)),
             xaxis=axis(theme, X_TITLES[view.x], anchor="y2", rangemode="tozero"),
-            yaxis=axis(theme, "Loss", domain=[0.5 + GAP / 2, 1], rangemode="tozero"),
+            yaxis=loss_axis(theme, view),
             yaxis2=accuracy_axis(theme, scored=len(rows.scored_accuracy) > 0),
             **_target(rows.target, theme),
         ),
@@ -54,6 +57,17 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
 def has_learned(rows: Convergence) -> bool:
     """Whether any loss or accuracy is known."""
     return any(np.isfinite(values).any() for values in (rows.loss, rows.scored_loss, rows.scored_accuracy))
+
+
+def revision(name: str, view: View) -> str:
+    """Zoom is kept as long as the axes stay as they are."""
+    return f"{name}:{view.x}:log" if view.scale == "log" else f"{name}:{view.x}"
+
+
+def loss_axis(theme: Theme, view: View) -> dict[str, Any]:
+    """The upper axis; by factors of ten where the reader wants to see small losses apart."""
+    scale: dict[str, Any] = {"type": "log"} if view.scale == "log" else {"rangemode": "tozero"}
+    return axis(theme, "Loss", domain=[0.5 + GAP / 2, 1], **scale)
 
 
 def accuracy_axis(theme: Theme, *, scored: bool) -> dict[str, Any]:

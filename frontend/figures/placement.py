@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from frontend.figures.rows import Holding, Placements, View
-from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout
 
 MOMENTS: Final = {"now": "Now", "before": "Before the last move"}
 
@@ -40,7 +40,6 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
                 "tiling": {"pad": 1},
                 "marker": {"colors": [node[4] for node in nodes], **_scale(holdings, theme)},
                 "hovertemplate": "%{label}: %{value:.3~g} MiB<extra></extra>",
-                "textfont": {"color": theme.text},
             }
         ],
         "layout": layout(
@@ -63,8 +62,8 @@ def server_exchanges(placements: Placements, view: View) -> dict[str, Any]:
     theme, labels = THEMES[view.theme], [f"s{each.server}" for each in measured]
     return {
         "data": [
-            _bar("Push", labels, [each.push_s or 0.0 for each in measured], theme.communication, 1.0),
-            _bar("Pull", labels, [each.pull_s or 0.0 for each in measured], theme.communication, 0.6),
+            _bar("Push", labels, [each.push_s or 0.0 for each in measured], theme.communication),
+            _bar("Pull", labels, [each.pull_s or 0.0 for each in measured], faded(theme.communication)),
             {
                 "type": "scatter",
                 "mode": "markers",
@@ -126,13 +125,13 @@ def _scale(holdings: Sequence[Holding], theme: Theme) -> dict[str, Any]:
     }
 
 
-def _bar(name: str, labels: list[str], seconds: list[float], colour: str, opacity: float) -> dict[str, Any]:
+def _bar(name: str, labels: list[str], seconds: list[float], colour: str) -> dict[str, Any]:
     return {
         "type": "bar",
         "name": name,
         "x": labels,
         "y": [round(each * 1000, 3) for each in seconds],
-        "marker": {"color": colour, "opacity": opacity},
+        "marker": {"color": colour},
         "hovertemplate": f"{name.lower()} with %{{x}}: %{{y:.3~g}} ms<extra></extra>",
     }
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frontend.figures.comparison import compared_learning, compared_lengths
+from frontend.figures.convergence import SCALES as LOSS_SCALES
 from frontend.figures.convergence import convergence
 from frontend.figures.heat import METRICS, SCALES, heat_map
 from frontend.figures.machine import machine_load, speed_by_batch
@@ -54,6 +55,11 @@ class FigureKind:
     """Whether it shows a window of iterations, to be moved."""
 
     @property
+    def measured(self) -> bool:
+        """Whether it is drawn from the workers' reports, which can also be had as they are."""
+        return self.rows in {"traces", "convergence", "heat", "window"}
+
+    @property
     def switches(self) -> tuple[Option, ...]:
         """All that a reader can choose, where there is more than one value."""
         axis = Option(name="x", title="Horizontal axis", values={name: AXES[name] for name in self.x})
@@ -68,7 +74,12 @@ FIGURES: dict[str, FigureKind] = {
         title="Iteration time", rows="traces", x=("iteration", "time", "samples"), draw=iteration_times, marked=True
     ),
     "convergence": FigureKind(
-        title="Loss and accuracy", rows="convergence", x=("time", "iteration", "samples"), draw=convergence, marked=True
+        title="Loss and accuracy",
+        rows="convergence",
+        x=("time", "iteration", "samples"),
+        draw=convergence,
+        marked=True,
+        options=(Option(name="scale", title="Axis of losses", values=LOSS_SCALES),),
     ),
     "heat-map": FigureKind(
         title="Every worker, every iteration",
@@ -103,7 +114,11 @@ FIGURES: dict[str, FigureKind] = {
 
 COMPARISONS: dict[str, FigureKind] = {
     "learning": FigureKind(
-        title="Loss and accuracy", rows="compared", x=("time", "iteration", "samples"), draw=compared_learning
+        title="Loss and accuracy",
+        rows="compared",
+        x=("time", "iteration", "samples"),
+        draw=compared_learning,
+        options=(Option(name="scale", title="Axis of losses", values=LOSS_SCALES),),
     ),
     "iteration-lengths": FigureKind(
         title="How long iterations take", rows="compared", x=("length",), draw=compared_lengths

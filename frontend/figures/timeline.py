@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from frontend.figures.rows import Stay, View, Window
-from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout
 from frontend.figures.workers import hatch
 
 ROW_PX = 34
@@ -114,6 +114,7 @@ def _bars(stays: Sequence[Stay], phase: str, begin: float, labels: dict[int, str
     parts = [(stay, start, seconds) for stay in stays for name, start, seconds in phases(stay) if name == phase]
     colour = getattr(theme, phase if phase not in ("push", "pull") else "communication")
     look = {"pattern": hatch(colour)} if phase == "waiting" else {}
+    colour = faded(colour) if phase == "push" else colour
     return {
         "type": "bar",
         "orientation": "h",
@@ -122,7 +123,7 @@ def _bars(stays: Sequence[Stay], phase: str, begin: float, labels: dict[int, str
         "base": [round((start - begin) * 1000, 3) for _, start, _ in parts],
         "y": [labels[stay.rank] for stay, _, _ in parts],
         "customdata": [stay.iteration for stay, _, _ in parts],
-        "marker": {"color": colour, "opacity": 0.6 if phase == "push" else 1.0, "line": {"width": 0}, **look},
+        "marker": {"color": colour, "line": {"width": 0}, **look},
         "hovertemplate": f"%{{y}}, iteration %{{customdata}}: {NAMES[phase].lower()} %{{x:.1f}} ms<extra></extra>",
         "meta": NAMES[phase],
     }

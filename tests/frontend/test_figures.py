@@ -131,6 +131,12 @@ def test_down_sampling_is_said() -> None:
     assert sampling_note(2_000, 2_000, means=10) == "mean of every 10 iterations, from 2,000 reports"
 
 
+def test_small_losses_can_be_told_apart_on_an_axis_that_forgets_the_zoom_of_the_other() -> None:
+    linear, log = (convergence(learning(), View(x="time", scale=scale))["layout"] for scale in ("linear", "log"))
+    assert [each["yaxis"].get("type") for each in (linear, log)] == [None, "log"]
+    assert (linear["yaxis2"], linear["uirevision"]) == (log["yaxis2"], log["uirevision"].removesuffix(":log"))
+
+
 def test_the_target_is_drawn_where_the_job_has_one() -> None:
     figure = convergence(learning(), View(x="time"))
     assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [0.95]

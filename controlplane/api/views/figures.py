@@ -53,7 +53,12 @@ class FigureView(APIView):
             OpenApiParameter("x", OpenApiTypes.STR, description="The horizontal axis, where a figure has several."),
             OpenApiParameter("ranks", OpenApiTypes.STR, description="Workers to show, separated by commas."),
             OpenApiParameter("metric", OpenApiTypes.STR, description="What a map is of, where a figure has several."),
-            OpenApiParameter("scale", OpenApiTypes.STR, enum=["ratio", "absolute"], description="Of a map's colours."),
+            OpenApiParameter(
+                "scale",
+                OpenApiTypes.STR,
+                enum=["ratio", "absolute", "linear", "log", "now", "before"],
+                description="Of a map's colours, of losses, or when: the first of what a figure has, where absent.",
+            ),
             *WINDOW,
         ],
         responses=FIGURE_REPLIES,
@@ -74,6 +79,7 @@ class ComparisonView(APIView):
             OpenApiParameter("jobs", OpenApiTypes.STR, required=True, description="2 to 6 jobs, such as 3,5."),
             OpenApiParameter("theme", OpenApiTypes.STR, enum=["light", "dark"]),
             OpenApiParameter("x", OpenApiTypes.STR, description="The horizontal axis, where a figure has several."),
+            OpenApiParameter("scale", OpenApiTypes.STR, enum=["linear", "log"], description="Of losses."),
         ],
         responses=FIGURE_REPLIES,
     )
