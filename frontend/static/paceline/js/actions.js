@@ -85,6 +85,17 @@ async function copy(button) {
   }
 }
 
+/** The address holds all that one chose to see. @param {HTMLElement} button */
+async function copyLink(button) {
+  button.closest("details")?.removeAttribute("open");
+  try {
+    await navigator.clipboard.writeText(location.href);
+    toast("Copied the link to this view.");
+  } catch {
+    toast("This page may not write to the clipboard: copy its address from the address bar.");
+  }
+}
+
 document.addEventListener("click", (event) => {
   const target = /** @type {Element} */ (event.target);
   const button = target.closest("button");
@@ -98,6 +109,7 @@ document.addEventListener("click", (event) => {
   if (button?.dataset.ask) ask(button);
   else if (button?.dataset.post) void post(button);
   if (button?.dataset.copies) void copy(button);
+  if (button?.hasAttribute("data-copies-link")) void copyLink(button);
 });
 
 document.addEventListener("keydown", (event) => {
