@@ -16,13 +16,16 @@ const SEGMENTS = 3;
 /** @type {Promise<any> | undefined} */
 let loading;
 
-/** Plotly, loaded once, when the first figure comes into view. @param {string} url */
+/** Plotly, loaded once, when the first figure comes into view, and after a failure with the next one. @param {string} url */
 function plotly(url) {
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = url;
     script.onload = () => resolve(/** @type {any} */ (window).Plotly);
-    script.onerror = () => reject(new Error("the chart library did not load"));
+    script.onerror = () => {
+      loading = undefined;
+      reject(new Error("the chart library did not load"));
+    };
     document.head.append(script);
   });
   return loading;
@@ -143,6 +146,8 @@ class PlotlyFigure extends HTMLElement {
     /** @type {Record<string, string>} */
     const headers = { Accept: "application/json" };
     if (known) headers["If-None-Match"] = known;
+    // The library takes its time: it comes while the server draws.
+    this.library().catch(() => {});
     const response = await fetch(url, { headers, cache: "no-store", credentials: "same-origin" });
     if (response.status === 304) {
       this.error?.toggleAttribute("hidden", true);
