@@ -363,14 +363,19 @@ class NewToken(TokenRow):
         fields = (*TokenRow.Meta.fields, "token")
 
 
-class MetricsQuery(serializers.Serializer[Any]):
+class MeasurementsQuery(serializers.Serializer[Any]):
+    """Of which workers; of all where none is named."""
+
+    worker = serializers.ListField(
+        child=serializers.IntegerField(min_value=0, max_value=MAX_INT), default=list, max_length=256
+    )
+
+
+class MetricsQuery(MeasurementsQuery):
     """Which series to give."""
 
     metric = serializers.ListField(
         child=serializers.ChoiceField([*METRICS, *EVALUATION_METRICS]), min_length=1, max_length=20
-    )
-    worker = serializers.ListField(
-        child=serializers.IntegerField(min_value=0, max_value=MAX_INT), default=list, max_length=256
     )
     since = serializers.IntegerField(min_value=0, max_value=MAX_INT, default=0, help_text="First iteration.")
     points = serializers.IntegerField(min_value=4, max_value=10_000, default=500, help_text="Most points per series.")

@@ -17,6 +17,7 @@ READS = (
     "jobs/{job}",
     "jobs/{job}/processes",
     "jobs/{job}/metrics?metric=loss",
+    "jobs/{job}/measurements",
     "jobs/{job}/decisions",
     "jobs/{job}/flags",
     "jobs/{job}/events",

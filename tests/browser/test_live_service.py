@@ -259,6 +259,8 @@ def test_what_is_exported_is_what_was_measured(job: int, stack: Stack, watch: Wa
     assert len(rows) > 20
     # Of the last iterations the chart may have some workers' reports and not yet the others'.
     assert rows[:-2] == measured(stack, job)[: len(rows) - 2]
+    raw = csv.DictReader(exported(page, "CSV, every report").decode().splitlines())
+    assert [each["samples"] for each in raw if each["iteration"] == rows[0][0]] == rows[0][1:]
     assert f"Batch size \N{MIDDLE DOT} live #{job}" in exported(page, "SVG").decode()
     picture = exported(page, "PNG")
     read = page.evaluate(READ_PICTURE, f"data:image/png;base64,{base64.b64encode(picture).decode()}")

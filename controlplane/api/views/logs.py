@@ -1,6 +1,6 @@
 """What the processes of a job wrote: filtered in pages, or whole as a file."""
 
-from typing import Any, Final
+from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
@@ -11,11 +11,10 @@ from rest_framework.request import Request
 
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.serializers import LogLineRow
+from controlplane.api.streaming import LINES_AT_ONCE, streamed
 from controlplane.api.views.history import OfOneJob
 from controlplane.telemetry.models import LogLine
 from controlplane.telemetry.selectors import LEVELS, job_lines, process_of
-
-LINES_AT_ONCE: Final = 2_000
 
 
 class LogFilter(django_filters.FilterSet):
@@ -67,6 +66,6 @@ class LogsTextView(OfOneJob):
         """Every line of the filter, the oldest first, as plain text."""
         lines = self.filter_queryset(self.get_queryset()).order_by("id").iterator(LINES_AT_ONCE)
         texts = (f"{line.at.isoformat(timespec='seconds')} {line.process} {line.level} {line.text}\n" for line in lines)
-        response = StreamingHttpResponse(texts, content_type="text/plain; charset=utf-8")
+        response = StreamingHttpResponse(streamed(request, texts), content_type="text/plain; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="job-{self.kwargs["pk"]}.log"'
         return response

@@ -3,6 +3,7 @@
 
 import { make } from "./elements.js";
 import { csv, tabulate } from "./tables.js";
+import { viewQuery } from "./view.js";
 
 const WIDTH_PX = 1_200;
 const LEAST_PX = 480;
@@ -39,8 +40,15 @@ export function exportMenu(owner) {
   for (const format of ["png", "svg"]) {
     item(format.toUpperCase(), async () => save(`${file}.${format}`, await picture(owner, `${heading} \u00b7 ${subject}`, format)));
   }
+  if (owner.hasAttribute("measurements")) item("CSV, every report", () => save(`${file}-reports.csv`, measurements(owner)));
   if (owner.hasAttribute("trace")) item("Trace for Perfetto", () => save(`${file}.json`, owner.traceUrl()));
   return menu;
+}
+
+/** Where all is to be had that the chart thins out, of the workers that it is of. @param {HTMLElement} owner */
+function measurements(owner) {
+  const ranks = (viewQuery().ranks ?? "").split(",").filter(Boolean);
+  return `${owner.getAttribute("measurements")}?${new URLSearchParams(ranks.map((rank) => ["worker", rank]))}`;
 }
 
 /** @param {any} owner @param {string} title @param {string} format */

@@ -1,0 +1,41 @@
+"""All that was measured of a job, one line for each worker and iteration, however many these are."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from controlplane.telemetry.columns import MEASURES, STRETCH
+from controlplane.telemetry.history import Span, newest_iteration, read_columns
+
+HEADING: Final = ("iteration", "worker", "generation", "at_ms", "samples", *MEASURES)
+"""Times in seconds; ``at_ms`` is when the report came, in milliseconds since 1970."""
+
+
+def measurements(job_id: int, ranks: Sequence[int] = ()) -> Iterator[tuple[Any, ...]]:
+    """A line for each, as ``HEADING`` names its values, by iteration and worker; None where a worker did not say.
+
+    An iteration that was done again counts once, as it was done last. Of a job whose detail was pruned: means over
+    every 10 iterations, each at the first of them. No more than a stretch of iterations is held at a time.
+    """
+    newest = newest_iteration(job_id)
+    for first in range(0, -1 if newest is None else newest + 1, STRETCH):
+        yield from _stretch(job_id, Span(ranks=ranks, first=first, last=first + STRETCH))
+
+
+def _stretch(job_id: int, span: Span) -> list[tuple[Any, ...]]:
+    found = read_columns(job_id, HEADING[2:], span)
+    if not found:
+        return []
+    rank = np.repeat(list(found), [len(block["iteration"]) for block in found.values()])
+    columns = {name: np.concatenate([block[name] for block in found.values()]) for name in ("iteration", *HEADING[2:])}
+    order = np.lexsort((rank, columns["iteration"]))
+    lists = [_plain((columns | {"worker": rank})[name][order]) for name in HEADING]
+    return list(zip(*lists, strict=True))
+
+
+def _plain(values: Any) -> list[Any]:
+    """Python's own numbers, and None for what is not one."""
+    if values.dtype.kind != "f":
+        return list(values.tolist())
+    return [value if value == value else None for value in values.tolist()]
