@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,18 @@ def test_the_stored_document_says_of_itself_what_a_new_one_would() -> None:
         for claim in claims:
             assert stored(claim)
             assert claim.note.strip() in text
+
+
+def test_its_table_and_the_readme_count_what_its_rows_say() -> None:
+    whole: Counter[str] = Counter()
+    for title, claims in PAPERS.values():
+        counts = Counter(stored(claim) for claim in claims)
+        numbers = [len(claims), counts["reproduced"], counts["partly"], counts["not"]]
+        assert f"| {title} | {' | '.join(map(str, numbers))} |" in stored_document()
+        whole += counts
+    readme = " ".join((Path(__file__).parents[3] / "README.md").read_text().split())
+    assert re.search(r"measures (\d+) headlines", readme)[1] == str(whole.total())  # type: ignore[index]
+    assert f"has {whole['reproduced']} reproduced, {whole['partly']} partly, {whole['not']} not" in readme
 
 
 def test_a_paper_that_is_none_is_refused() -> None:
