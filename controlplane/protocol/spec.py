@@ -188,7 +188,7 @@ def parse_spec(document: object) -> JobSpec:
         spec = msgspec.convert(nested, JobSpec, strict=True)
     except msgspec.ValidationError as error:
         raise _spec_error(error, nested) from None
-    _check_combination(spec)
+    check_combination(spec)
     return spec
 
 
@@ -216,7 +216,12 @@ def _nest_trace(machine: object, at: int) -> object:
     return {**machine, "trace": read_trace(machine["trace"], f"emulate[{at}].trace")}
 
 
-def _check_combination(spec: JobSpec) -> None:
+def check_combination(spec: JobSpec) -> None:
+    """Whether the fields of a spec, each valid by itself, go together.
+
+    Raises:
+        SpecError: naming the field, what was found and what is allowed.
+    """
     stop = spec.stop
     if stop.iterations is None and stop.accuracy is None and stop.seconds is None:
         raise SpecError("stop", {}, "at least one of iterations, accuracy and seconds")

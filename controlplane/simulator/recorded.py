@@ -23,7 +23,7 @@ from controlplane.core.events import (
 )
 from controlplane.protocol.base import Value
 from controlplane.protocol.messages import IterationReport, ServerHello, WorkerFinished
-from controlplane.protocol.spec import JobSpec, Stop
+from controlplane.protocol.spec import JobSpec, SpecError, Stop, Synchronization, check_combination
 from controlplane.simulator.control import ControlPlane
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.learned import Sample, learn_machine
@@ -53,7 +53,7 @@ OTHERS: Final = {
     "backup": barrier("backup"),
     "a-bsp": barrier("aggressive"),
 }
-"""What is compared with it unless other policies are named."""
+"""What is compared with it unless other policies are named, as far as they go together with the rest of the job."""
 
 
 class TooLittle(SimulationError):
@@ -128,7 +128,8 @@ def scenario_of(run: Run) -> Scenario:
         title=f"Job {run.job} ({run.spec.name}) played again",
         story="Machines behave as its recorded events show them; nothing is known of what was not recorded.",
         spec=spec,
-        policies={RECORDED: run.spec.synchronization, **OTHERS},
+        policies={RECORDED: spec.synchronization}
+        | {name: other for name, other in OTHERS.items() if _goes_with(spec, other)},
         baseline=RECORDED,
         groups=groups,
         tensor_sizes=tuple(run.tensor_sizes),
@@ -146,6 +147,14 @@ def without(scenario: Scenario, rank: int) -> Scenario:
     leaves = Happening(kind="leave", at_s=20 * scenario.control.latency_s + 1e-3, index=rank)
     kept = tuple(happening for happening in scenario.happenings if happening.index != rank)
     return replace(scenario, happenings=(*kept, leaves))
+
+
+def _goes_with(spec: JobSpec, synchronization: Synchronization) -> bool:
+    try:
+        check_combination(replace(spec, synchronization=synchronization))
+    except SpecError:
+        return False
+    return True
 
 
 def _link(samples: list[Sample]) -> Link:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from controlplane.policies import registry
 from controlplane.protocol.base import Count, Name, Positive, Seconds
-from controlplane.protocol.spec import Choice, JobSpec, Part, SpecError, Synchronization
+from controlplane.protocol.spec import Choice, JobSpec, Part, SpecError, Synchronization, check_combination
 from controlplane.simulator.control import ControlPlane
 from controlplane.simulator.disturbances import Wavering
 from controlplane.simulator.errors import ScenarioError
@@ -137,6 +137,9 @@ def check(scenario: Scenario) -> None:
     stop = scenario.spec.stop
     if stop.iterations is None and stop.seconds is None and (stop.accuracy is None or scenario.numerics is None):
         raise ScenarioError("spec.stop", stop, "iterations or seconds, or an accuracy with numerics")
+    if stop.iterations is not None and scenario.warm_up >= stop.iterations:
+        cure = f"less than the {stop.iterations} iterations of spec.stop: those after it enter the figures"
+        raise ScenarioError("warm_up", scenario.warm_up, cure)
 
 
 def chosen(scenario: Scenario, name: str) -> Synchronization:
@@ -268,6 +271,10 @@ def _check_policies(field: str, chosen: Synchronization, scenario: Scenario) -> 
 
 def _check_possible(field: str, chosen: Synchronization, scenario: Scenario) -> None:
     """Whether these machines and these data are such that the policies can be carried out."""
+    try:
+        check_combination(replace(scenario.spec, synchronization=chosen))
+    except SpecError as error:
+        raise ScenarioError(f"spec.{error.field}", error.found, error.expected) from None
     data, numerics = chosen.data.name, scenario.numerics
     if chosen.batching.name == "deadline" and (gpus := [rank for rank, _ in _gpus(scenario)]):
         cure = "machines whose work can be cut short between two samples, or another batching"

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controlplane.protocol.spec import Choice, Stop, Synchronization
+from controlplane.protocol.spec import Choice, Limits, Stop, Synchronization
 from controlplane.simulator.disturbances import Wavering
 from controlplane.simulator.errors import ScenarioError, SeriesEnded
 from controlplane.simulator.machines import CpuMachine, GpuMachine, TracedMachine
@@ -61,6 +61,15 @@ WRONG += [
     (
         {"numerics": Numerics(problem="svm", target=Target(accuracy=2.0))},
         "numerics.target.accuracy: found 2.0, expected `float` <= 1.0",
+    ),
+    ({"warm_up": 40}, "warm_up: found 40, expected less than the 40 iterations of spec.stop"),
+    (
+        {"spec": spec(limits=Limits(maximum=32))},
+        "spec.limits.maximum: found 32, expected at least batch_size, which is 64",
+    ),
+    (
+        {"spec": spec(limits=Limits(minimum=65))},
+        "spec.limits.minimum: found 65, expected at most batch_size, which is 64",
     ),
 ]
 

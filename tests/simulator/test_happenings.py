@@ -140,7 +140,7 @@ def test_a_job_without_a_server_fails_and_says_why() -> None:
 
 def test_a_job_begins_when_the_last_process_says_hello() -> None:
     slow = Group(count=1, machine=CpuMachine(samples_per_second=64.0), starts_s=7.0)
-    scenario = world(spec=spec(workers=2, stop=Stop(iterations=3)), groups=(*machines(64.0), slow))
+    scenario = world(warm_up=0, spec=spec(workers=2, stop=Stop(iterations=3)), groups=(*machines(64.0), slow))
     assert simulate(scenario, "bsp").seconds == pytest.approx(3.0)
 
 
