@@ -66,7 +66,7 @@ def _take_loss(handling: Handling, worker: Worker, report: IterationReport) -> b
         return True
     kept = handling.job.checkpoints
     good = f"the last good checkpoint is of iteration {kept[-1].iteration}" if kept else "there is no checkpoint"
-    ending.end(handling, JobState.FAILED, f"{found}; {good}")
+    ending.end(handling, JobState.FAILED, f"{found}; {good}; try a smaller learning rate")
     return False
 
 

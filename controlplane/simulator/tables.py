@@ -39,6 +39,16 @@ def ratio(scenario: Scenario, figure: PaperFigure, outcomes: Sequence[Outcome]) 
     return mine / its if mine is not None and its else None
 
 
+def endings(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
+    """A sentence for each run that did not succeed: why."""
+    late = f"not over at horizon_s, after {scenario.horizon_s:g} s of virtual time"
+    return [
+        f"{outcome.policy}: {late if outcome.state == 'running' else f'{outcome.state}: {outcome.why}'}"
+        for outcome in outcomes
+        if outcome.state != "succeeded"
+    ]
+
+
 def against_paper(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
     """A sentence per figure of the paper."""
     sentences = []

@@ -4,16 +4,14 @@ Boundary -> pull (held until the version is there) -> share (awaited for a while
 charged to the parts of an iteration by the live loop's definition.
 """
 
+import math
 from collections.abc import Callable
 from enum import IntEnum
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from controlplane.core.events import WorkerHeard, WorkerSaid
 from controlplane.protocol.messages import (
     Computed,
-    Copies,
-    CopiesHeld,
     Exchanged,
     Held,
     IterationReport,
@@ -22,6 +20,7 @@ from controlplane.protocol.messages import (
     WorkerHello,
 )
 from controlplane.protocol.orders import Orders, Piece
+from controlplane.simulator.copies import PulledCopy
 from controlplane.simulator.machines import Machine
 from controlplane.simulator.probing import Probes
 from controlplane.simulator.schedule import Schedule
@@ -48,14 +47,6 @@ class Phase(IntEnum):
     DEAD = 8
 
 
-class Copy(NamedTuple):
-    """The parameters that a worker pulled last."""
-
-    version: int
-    steps: int
-    """Updates that they had taken in."""
-
-
 class SimulatedWorker:
     """One rank. Virtual time and everybody else are in ``cluster``."""
 
@@ -63,9 +54,8 @@ class SimulatedWorker:
         "_cluster",
         "_compute_from_s",
         "_compute_to_s",
-        "_copied",
+        "_copy",
         "_generation",
-        "_given",
         "_helps",
         "_losses",
         "_moving_s",
@@ -74,7 +64,6 @@ class SimulatedWorker:
         "_pulled_updates",
         "_push_took",
         "_ready_s",
-        "_refill",
         "_released_s",
         "_said_held",
         "_schedule",
@@ -125,11 +114,7 @@ class SimulatedWorker:
         self._probes = self._no_probes()
         self._said_held = -1
         self._helps = False
-        self._copied: Copy | None = None
-        self._refill = 0
-        """The last one that it was asked in for its copies."""
-        self._given: set[int] = set()
-        """The blocks that it gave in it."""
+        self._copy = PulledCopy(self, cluster.refills)
         self._losses = 0
         """So many servers had been lost when its exchange began."""
         self._pulled_updates = 0
@@ -169,7 +154,7 @@ class SimulatedWorker:
         self.orders = orders
         self._schedule.hear(orders)
         if orders.refill:
-            self._help_to_refill(orders)
+            self._copy.help_to_refill(orders)
         if orders.skip_to > self.iteration and self.phase is not Phase.FINISHED:
             self.attempt += 1
             self.iteration, self.phase = orders.skip_to, Phase.BOUNDARY
@@ -189,7 +174,7 @@ class SimulatedWorker:
         self.attempt += 1
         self._schedule.forget()
         self._said_held, self._probes = -1, self._no_probes()
-        self._copied, self._refill = None, 0
+        self._copy = PulledCopy(self, self._cluster.refills)
 
     def die(self, *, silent: bool) -> None:
         """Stop acting; ``silent``: nobody says so."""
@@ -241,7 +226,7 @@ class SimulatedWorker:
     def _have(self, at_s: float) -> None:
         """The parameters are here at ``at_s``, which may be soon."""
         self._ready_s = at_s
-        self._copied = Copy(self.iteration, self._pulled_updates)
+        self._copy.version, self._copy.steps = self.iteration, self._pulled_updates
         orders = self.orders
         assert orders is not None
         if self._cluster.mathematics is not None:
@@ -428,15 +413,18 @@ class SimulatedWorker:
         self.moving_s += self._moving_s
         cpu, memory = self.machine.load(now, self.share)
         mathematics = self._cluster.mathematics
+        loss = mathematics.loss(self.rank) if mathematics is not None else 0.0
+        is_number = math.isfinite(loss)
         self.began_s, self.iteration, self.phase = now, k + 1, Phase.BOUNDARY
         self.say(
             IterationReport(
                 number=self.number + 1,
                 generation=self._generation,
                 iteration=k,
-                samples=self.share,
+                samples=self.share if is_number else 0,
                 position=self.position,
-                loss=mathematics.loss(self.rank) if mathematics is not None else 0.0,
+                loss=loss if is_number else 0.0,
+                spoilt="" if is_number else str(loss),
                 compute_s=compute_s,
                 push_s=push_s,
                 pull_s=pull_s,
@@ -452,20 +440,6 @@ class SimulatedWorker:
         self._go_on()
 
     # -- servers that are lost
-
-    def _help_to_refill(self, orders: Orders) -> None:
-        """Say which copies there are of lost blocks, and give those that are asked for, whatever else is under way."""
-        copied, number = self._copied, orders.refill
-        if number > self._refill:
-            self._refill, self._given = number, set()
-            copies = [Copies(version=copied.version, steps=copied.steps, blocks=orders.lost)] if copied else []
-            self.say(CopiesHeld(number=self.number + 1, refill=number, copies=copies))
-        elif copied is not None and (due := sorted(set(orders.fills) - self._given)):
-            self._given.update(due)
-            self._cluster.refills.give(self.rank, due, copied.version, partial(self._is_in_life, self.instance))
-
-    def _is_in_life(self, instance: str) -> bool:
-        return self.is_alive and self.instance == instance
 
     def _is_whole(self, then: Callable[[int], None], direction: int) -> bool:
         """Whether no server was lost during the exchange; where one was, it is made again with that one alone."""

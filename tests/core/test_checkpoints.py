@@ -198,7 +198,8 @@ def test_loss_that_is_no_number_ends_the_job_and_names_the_last_good_checkpoint(
     told = with_checkpoint(story)
     moved = of(MoveJob, told.report(2, 7, samples=0, spoilt="nan"))[0]
     assert moved.state == "failed"
-    assert moved.reason == "the loss of w2 in iteration 7 is nan; the last good checkpoint is of iteration 5"
+    good = "the last good checkpoint is of iteration 5; try a smaller learning rate"
+    assert moved.reason == f"the loss of w2 in iteration 7 is nan; {good}"
 
 
 def test_loss_that_is_no_number_can_be_left_out(story):

@@ -1,5 +1,7 @@
 """Gradients against differences, training against what the mathematics promises."""
 
+import math
+import re
 from typing import get_args
 
 import numpy as np
@@ -224,3 +226,13 @@ def test_scaling_steps_by_speed_loses_accuracy_on_unlike_data_and_scaling_batche
     assert steps is not None
     assert batches > even - 0.03
     assert steps < batches - 0.03
+
+
+@pytest.mark.parametrize("policy", ["bsp", "asp"])
+def test_a_job_that_diverges_fails_with_the_iteration_and_the_cure(policy: str) -> None:
+    outcome = simulate(training(settings("ridge", optimizer=Optimizer(lr=1e6))), policy)
+    assert outcome.state == "failed"
+    told = r"the loss of w\d in iteration \d+ is (inf|nan); there is no checkpoint; try a smaller learning rate"
+    assert re.fullmatch(told, outcome.why)
+    assert outcome.loss is not None
+    assert math.isfinite(outcome.loss)

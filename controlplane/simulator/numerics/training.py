@@ -4,8 +4,9 @@ A gradient is a function of the version that a worker pulled and of its samples;
 So it is computed when the first of several is needed, for all workers under way at once.
 """
 
+import math
 from copy import deepcopy
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from controlplane.simulator.numerics.optimisers import build_optimiser
 from controlplane.simulator.numerics.problems import Array, Indices
 from controlplane.simulator.numerics.rounds import local_changes, stacked, steps_and_batch
 from controlplane.simulator.numerics.settings import Federated, Numerics
+
+_OVERFLOWS: Final = np.errstate(over="ignore", invalid="ignore")
+"""A job that diverges ends with the loss that is no number; numpy need not say so too."""
 
 
 class Reporter(Protocol):
@@ -131,14 +135,14 @@ class Training:
         self._computed.pop(worker.rank, None)
 
     def loss(self, rank: int) -> float:
-        """Mean over the samples of the worker's last update."""
+        """Mean over the samples of the worker's last update; where it is no finite number, that update was left out."""
         return self._reported[rank]
 
     # -- what servers do
 
     def contribute(self, rank: int, samples: int) -> None:
         """For the open iteration."""
-        self._open.append((samples, self._sum(rank, samples)))
+        self._open.append(self._sum(rank, samples))
 
     def close(self) -> None:
         """Sums and counts together; an iteration of nothing changes nothing."""
@@ -147,11 +151,11 @@ class Training:
 
     def apply(self, rank: int, samples: int) -> None:
         """On arrival, scaled."""
-        self._take([(samples, self._sum(rank, samples))], self._arrival_scale)
+        self._take([self._sum(rank, samples)], self._arrival_scale)
 
     def keep(self, rank: int, iteration: int, samples: int) -> None:
         """Until its worker is let pass (PSP Alg. 1)."""
-        self._kept.setdefault(rank, []).append((iteration, samples, self._sum(rank, samples)))
+        self._kept.setdefault(rank, []).append((iteration, *self._sum(rank, samples)))
 
     def let_in(self, passed: dict[int, int]) -> None:
         """As one sum: a step as long as those of all its updates."""
@@ -162,6 +166,7 @@ class Training:
             self._kept[rank] = [update for update in kept if update[0] > last]
         self._take(let, self._arrival_scale * len(let))
 
+    @_OVERFLOWS
     def _take(self, contributions: list[tuple[int, Array]], scale: float) -> None:
         samples = sum(count for count, _ in contributions)
         self.updates += len(contributions)
@@ -176,7 +181,8 @@ class Training:
 
     # -- gradients
 
-    def _sum(self, rank: int, samples: int) -> Array:
+    def _sum(self, rank: int, samples: int) -> tuple[int, Array]:
+        """Samples and sum of a worker's update: an empty one where its loss is no number, as the live trainer does."""
         found = self._computed.pop(rank, None)
         if samples < len(self._planned[rank]):
             self._planned[rank] = self._planned[rank][:samples]
@@ -186,9 +192,10 @@ class Training:
             self._compute(sorted(self._under_way))
             found = self._computed.pop(rank)
         self._cursors[rank] += samples
-        self._reported[rank] = found[2] / samples if samples else 0.0
-        return found[1]
+        loss = self._reported[rank] = found[2] / samples if samples else 0.0
+        return (samples, found[1]) if math.isfinite(loss) else (0, np.zeros_like(found[1]))
 
+    @_OVERFLOWS
     def _compute(self, ranks: list[int]) -> None:
         """For all of ``ranks`` at once; shorter shares are filled up and masked."""
         self._under_way.difference_update(ranks)
@@ -255,11 +262,14 @@ class Training:
 
     # -- evaluation
 
+    @_OVERFLOWS
     def _evaluate(self, worker: Reporter) -> None:
         if self.updates == self._last_scored:
             return
         self._last_scored = self.updates
         loss, accuracy = self.problem.score(self.parameters)
+        if not math.isfinite(loss):
+            return  # the next reports say so
         self.scores.append((self._run.now, self.updates, loss, accuracy))
         target = self._settings.target
         hits_loss = target.loss is not None and loss <= target.loss

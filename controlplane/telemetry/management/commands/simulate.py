@@ -16,7 +16,7 @@ from controlplane.simulator.outcome import Outcome
 from controlplane.simulator.running import compare
 from controlplane.simulator.scenario import Scenario
 from controlplane.simulator.scenarios import find, scenarios
-from controlplane.simulator.tables import HEADS, against_paper, ratio, rows
+from controlplane.simulator.tables import HEADS, against_paper, endings, ratio, rows
 
 NOT_FINISHED, REFUSED, INTERRUPTED = 1, 2, 130
 PLAIN_WIDTH = 110
@@ -101,5 +101,5 @@ class Command(BaseCommand):
             table.add_row(*row)
         width = None if self.stdout.isatty() else PLAIN_WIDTH
         Console(file=cast(IO[str], self.stdout), width=width).print(table)
-        for sentence in against_paper(scenario, outcomes):
+        for sentence in (*endings(scenario, outcomes), *against_paper(scenario, outcomes)):
             self.stdout.write(sentence)
