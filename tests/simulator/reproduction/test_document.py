@@ -42,6 +42,24 @@ def test_the_stored_document_says_of_itself_what_a_new_one_would() -> None:
             assert claim.note.strip() in text
 
 
+@pytest.mark.parametrize(
+    ("paper", "headline", "expected"),
+    [
+        ("lb-bsp", "Inception-V3 on 16 GPUs: 54 % faster", {"reproduced"}),
+        ("lb-bsp", "ResNet-32 on 16 GPUs: iterations 37 %", {"reproduced", "partly"}),
+        ("lb-bsp", "ResNet-32 without the V100s: 28 % faster", {"reproduced"}),
+        ("lb-bsp", "as many updates as BSP", {"reproduced"}),
+        ("lb-bsp", "ResNet-32 in Cluster-B: LB-BSP with narx", {"reproduced", "partly"}),
+        ("lb-bsp", "Hetero-L3: over 30 % sooner", {"reproduced", "partly"}),
+        ("a-bsp", "multi-tenant, lr: A-BSP is 2.36 times", {"reproduced", "partly"}),
+        ("a-bsp", "physical, lr: A-BSP without prioritisation", {"reproduced", "partly"}),
+        ("psp", "pBSP makes twice the updates", {"not", "partly"}),
+    ],
+)
+def test_verdicts_that_are_dear_are_held_by_what_is_stored(paper: str, headline: str, expected: set[str]) -> None:
+    assert stored(claim_of(paper, headline)) in expected
+
+
 def test_its_table_and_the_readme_count_what_its_rows_say() -> None:
     whole: Counter[str] = Counter()
     for title, claims in PAPERS.values():
