@@ -208,6 +208,15 @@ EXPERIMENTS: Final = {
 }
 
 
+def untrained(experiment: Experiment, records: Sequence[Record]) -> list[str]:
+    """Runs whose predictor is to be trained within them, and was not."""
+    return [
+        f"{record.label}: its predictor was never trained"
+        for record, choices in zip(records, experiment.runs.values(), strict=True)
+        if choices == _lb_bsp(NARX) and not record.trained
+    ]
+
+
 def run(name: str) -> dict[str, Any]:
     """Every run of an experiment, one after another; what came of it.
 
@@ -227,11 +236,6 @@ def run(name: str) -> dict[str, Any]:
             document = dict(experiment.job) | {"name": f"{name} {label}"[:80], "synchronization": dict(choices)}
             records.append(take_down(there, label, document))
     rows, failures = experiment.judge(records)
-    untrained = [
-        f"{record.label}: its predictor was never trained"
-        for record, choices in zip(records, experiment.runs.values(), strict=True)
-        if choices == _lb_bsp(NARX) and not record.trained
-    ]
     invalid = [
         f"{record.label}: invalid, {record.overruns:.0%} of its computing time is not the emulated machines'"
         for record in records
@@ -245,7 +249,7 @@ def run(name: str) -> dict[str, Any]:
             *(f"{record.label}: {sentence}" for record in records for sentence in record.trained[-1:]),
         ],
         "rows": rows,
-        "failures": failures + untrained + invalid,
+        "failures": failures + untrained(experiment, records) + invalid,
     }
 
 

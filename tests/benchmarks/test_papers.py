@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.papers import EXPERIMENTS, table
+from benchmarks.papers import EXPERIMENTS, table, untrained
 from benchmarks.records import Record
 from benchmarks.shared_cpu import write_traces
 from controlplane.jobs.validation import validated_spec
@@ -55,6 +55,14 @@ def test_psp_is_judged_by_updates_in_the_same_time() -> None:
     rows, failures = EXPERIMENTS["psp"].judge([record("BSP", 0.2), record("ASP", 0.1), record("slow", 0.4)])
     assert [row["to_baseline"] for row in rows] == pytest.approx([1.0, 2.0, 0.5])
     assert failures == ["slow: fewer updates per second than BSP"]
+
+
+def test_a_run_by_narx_counts_only_if_it_was_trained() -> None:
+    experiment = EXPERIMENTS["lb-bsp-shared"]
+    records = [record(label, 1.0) for label in experiment.runs]
+    assert untrained(experiment, records) == ["LB-BSP, NARX: its predictor was never trained"]
+    told = replace(records[-1], trained=("narx was trained",))
+    assert untrained(experiment, [*records[:-1], told]) == []
 
 
 def test_time_beyond_that_of_the_emulated_machines_is_an_overrun() -> None:
