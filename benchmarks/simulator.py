@@ -2,7 +2,8 @@
 
 Times only: no gradients. Machines are alike but for noise, so every iteration is a burst of as many events as there are
 workers. All of a job is in it, from its submission to its end; the engine and its policies are the live ones. Each job
-runs in a process of its own, so that its memory is its own; CPU time counts, other load on the machine is not ours.
+runs in a process of its own, so that its memory is its own, and as ``manage.py simulate`` runs it; CPU time counts,
+other load on the machine is not ours.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, TextIO
 
 from controlplane.protocol.spec import Choice, JobSpec, Stop, Synchronization, Workload
+from controlplane.simulator.collecting import collecting_seldom
 from controlplane.simulator.disturbances import Wavering
 from controlplane.simulator.machines import CpuMachine
 from controlplane.simulator.running import simulate
@@ -84,7 +86,8 @@ def measure(barrier: str, workers: int, iterations: int) -> Row:
     """Run one job here."""
     scenario = cluster(barrier, workers, iterations)
     began = time.process_time()
-    outcome = simulate(scenario, barrier)
+    with collecting_seldom():
+        outcome = simulate(scenario, barrier)
     return Row(
         barrier=barrier,
         workers=workers,

@@ -1,3 +1,4 @@
+import gc
 import io
 import json
 
@@ -49,3 +50,11 @@ def test_what_is_refused_ends_with_2_and_a_sentence(arguments: list[str], senten
     with pytest.raises(CommandError, match=sentence) as refused:
         simulate(*arguments)
     assert refused.value.returncode == 2
+
+
+def test_the_collector_looks_as_often_afterwards_as_before() -> None:
+    usual = gc.get_threshold()
+    simulate("demo", "--policies", "bsp")
+    with pytest.raises(CommandError):
+        simulate("demo", "--policies", "fastest")
+    assert gc.get_threshold() == usual

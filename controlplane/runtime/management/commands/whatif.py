@@ -13,6 +13,7 @@ from rich.table import Table
 
 from controlplane.policies.wording import seconds
 from controlplane.runtime.recorded import NotRecorded, recent_log, recorded_job, recorded_log
+from controlplane.simulator.collecting import collecting_seldom
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.recorded import Run, read_run
 from controlplane.simulator.whatif import Alternative, WhatIf, count_ways, slowest, what_if
@@ -54,7 +55,8 @@ class Command(BaseCommand):
         try:
             recorded_job(job)
             run = read_run(job, recorded_log(job) if last is None else recent_log(job, last))
-            answer = self._play(run, _named(policies), _ranks(without, run), seeds, silent=as_json)
+            with collecting_seldom():
+                answer = self._play(run, _named(policies), _ranks(without, run), seeds, silent=as_json)
         except (NotRecorded, SimulationError) as error:
             raise CommandError(str(error), returncode=REFUSED) from None
         except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from controlplane.simulator.collecting import collecting_seldom
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.outcome import Outcome
 from controlplane.simulator.running import compare
@@ -47,7 +48,8 @@ class Command(BaseCommand):
             return
         try:
             found = find(scenario)
-            outcomes = self._run(found, [name for name in policies.split(",") if name], seed, silent=as_json)
+            with collecting_seldom():
+                outcomes = self._run(found, [name for name in policies.split(",") if name], seed, silent=as_json)
         except SimulationError as error:
             raise CommandError(str(error), returncode=REFUSED) from None
         except KeyboardInterrupt:
