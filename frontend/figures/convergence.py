@@ -66,7 +66,10 @@ def revision(name: str, view: View) -> str:
 
 def loss_axis(theme: Theme, view: View) -> dict[str, Any]:
     """The upper axis; by factors of ten where the reader wants to see small losses apart."""
-    scale: dict[str, Any] = {"type": "log"} if view.scale == "log" else {"rangemode": "tozero"}
+    # D2: ticks at 1, 2 and 5 of each power of ten; more of them lose their zeros.
+    scale: dict[str, Any] = (
+        {"type": "log", "dtick": "D2", "tickformat": "~g"} if view.scale == "log" else {"rangemode": "tozero"}
+    )
     return axis(theme, "Loss", domain=[0.5 + GAP / 2, 1], **scale)
 
 
