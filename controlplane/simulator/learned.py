@@ -2,7 +2,8 @@
 
 An iteration of x samples that begins at time t takes (a + b x) * level(t) * noise: a and b are fitted to the recorded
 iterations, the level is the median of what they leave over in each stretch of time, and the noise is drawn from what
-the level leaves over.
+the level leaves over: for all machines of a run from the same recorded iterations, since machines that share
+something are slow together, and an iteration lasts as long as the slowest.
 """
 
 from collections.abc import Sequence
@@ -62,10 +63,11 @@ class Recorded:
 
     __slots__ = ("_noise", "_spec", "interruptible")
 
-    def __init__(self, spec: RecordedMachine, rank: int, seed: int) -> None:
+    def __init__(self, spec: RecordedMachine, seed: int) -> None:
         self._spec = spec
-        chance = np.random.default_rng([seed, rank, 53])
-        self._noise: list[float] = chance.choice(np.array(spec.noise), DRAWN).tolist()
+        # The same recorded iterations for all ranks: what slowed several machines down at once does so again.
+        drawn = (np.random.default_rng([seed, 53]).random(DRAWN) * len(spec.noise)).astype(np.int64)
+        self._noise: list[float] = np.array(spec.noise)[drawn].tolist()
         self.interruptible = True
 
     def finish_s(self, samples: int, began_s: float, iteration: int) -> float:

@@ -174,7 +174,7 @@ def build_machine(spec: MachineSpec, *, rank: int, seed: int, length_s: float, w
     if isinstance(spec, CpuMachine | GpuMachine):
         return Batch(spec, rank, wavering)
     if isinstance(spec, RecordedMachine):
-        return Recorded(spec, rank, seed)
+        return Recorded(spec, seed)
     chance = np.random.default_rng([seed, rank])
     name = f"machine of w{rank}"
     if isinstance(spec, TracedMachine):

@@ -8,7 +8,7 @@ from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import ControlPlane, Recording
 from controlplane.simulator.disturbances import Wavering
 from controlplane.simulator.errors import ScenarioError
-from controlplane.simulator.learned import RecordedMachine, Sample, learn_machine
+from controlplane.simulator.learned import Recorded, RecordedMachine, Sample, learn_machine
 from controlplane.simulator.machines import CpuMachine, SlowPeriod
 from controlplane.simulator.recorded import TooLittle, read_run, scenario_of
 from controlplane.simulator.running import simulate
@@ -47,6 +47,15 @@ def test_a_machine_that_slows_down_for_a_while_does_so_again_when_played() -> No
     learned = machine(*(sample(k, 64, 0.64 * (3 if 20 <= k < 40 else 1)) for k in range(60)))
     assert [round(level, 2) for level in learned.level] == [1.0] * 4 + [3.0] * 4 + [1.0] * 4
     assert set(learned.noise) == {1.0}
+
+
+def test_what_slowed_two_machines_down_at_once_does_so_again() -> None:
+    spikes = [3.0 if k % 7 == 0 else 1.0 for k in range(60)]
+    fast = Recorded(machine(*(sample(k, 64, 0.1 * times) for k, times in enumerate(spikes))), 5)
+    slow = Recorded(machine(*(sample(k, 64, 0.4 * times) for k, times in enumerate(spikes))), 5)
+    taken = [(fast.finish_s(64, 0.0, k), slow.finish_s(64, 0.0, k)) for k in range(200)]
+    assert {round(long / short, 6) for short, long in taken} == {4.0}
+    assert {round(short, 6) for short, _ in taken} == {0.1, 0.3}
 
 
 def test_the_model_predicts_the_run_that_it_was_learned_from() -> None:
