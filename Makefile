@@ -13,7 +13,10 @@ RUNTIME := $(VENV)/.installed
 TESTS   := $(VENV)/.installed-tests
 
 FAST         := "not integration and not browser"
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
+SIDE_BY_SIDE := -n 4 --dist loadgroup
+
+# Processes that keep what was compiled start a quarter sooner.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo up test lint check bench screenshots clean
 .DELETE_ON_ERROR:

@@ -123,7 +123,7 @@ def axe_findings(page: Page) -> list[str]:
     """What axe finds serious or critical on the page, one line each."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found: list[dict[str, Any]] = Axe().run(page).response["violations"]
+    found: list[dict[str, Any]] = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
     return [
         f"{finding['id']}: {finding['help']} ({', '.join(str(node['target']) for node in finding['nodes'][:3])})"
         for finding in found

@@ -5,7 +5,7 @@ import { make } from "./elements.js";
 
 export class Totals {
   constructor() {
-    this.element = make("div", { class: "totals", hidden: "" });
+    this.element = make("div", { class: "totals", hidden: "", tabindex: "0", role: "region", "aria-label": "Totals" });
     /** @type {any[]} bars: each has x (lengths), base (beginnings) and y (workers) */
     this.bars = [];
   }
