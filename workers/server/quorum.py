@@ -38,8 +38,12 @@ class Roster:
         return self.incarnation, self.generation
 
     def names(self, iteration: int) -> bool:
-        """Whether ``iteration`` is made by those who are named for it, and by nobody else."""
-        return self.named_from is not None and iteration >= self.named_from
+        """Whether ``iteration`` is made by those who are named for it, and by nobody else.
+
+        Names hold beyond the rule that gave them: an iteration that is still open when the barrier changes has
+        workers that were told to leave it out.
+        """
+        return iteration in self.quorums or (self.named_from is not None and iteration >= self.named_from)
 
     def named(self, iteration: int, rank: int) -> bool:
         """Whether the contribution of ``rank`` may still count in ``iteration``: nobody, or it, is named."""

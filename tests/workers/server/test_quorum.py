@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from workers.server.quorum import NOBODY, Quorum, Roster, Verdict
@@ -69,3 +71,13 @@ def test_whoever_was_expected_and_left_is_missing() -> None:
 
 def test_without_orders_everything_is_early() -> None:
     assert Quorum().judge(NOBODY, (0, 0), A, 0) is Verdict.EARLY
+
+
+def test_an_iteration_that_was_named_stays_so_when_the_next_roster_names_nobody() -> None:
+    quorum = Quorum(iteration=5, contributed={A})
+    lockstep = replace(roster(2, a=0, b=0, c=0), quorums={5: frozenset({0, 1})})
+    assert not quorum.appoint(lockstep)
+    assert quorum.judge(lockstep, (0, 2), C, 5) is Verdict.LATE
+    assert quorum.count(B, lockstep)
+    quorum.close(lockstep)
+    assert quorum.owed == {A, B, C}
