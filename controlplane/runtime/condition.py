@@ -58,7 +58,7 @@ class Streams:
     waiting: int = 0
     """Entries in Redis of the job that has most."""
     added: int = 0
-    """Entries that the logs of these jobs ever had; 0 where Redis is older than 7."""
+    """Entries that the logs of these jobs ever had; where Redis is older than 7, those that are still there."""
     sentence: str = ""
     """What an operator is told; empty while all is well."""
 
@@ -252,7 +252,7 @@ def _streams(client: Client) -> Streams:
         jobs=len(jobs),
         lag_s=max(0, *lags, 0) / 1000,
         waiting=told.entries,
-        added=sum(int(log.get("entries-added", 0)) for log in there.values()),
+        added=sum(int(log.get("entries-added", log["length"])) for log in there.values()),
         sentence=told.sentence,
     )
 
