@@ -252,9 +252,14 @@ def _streams(client: Client) -> Streams:
         jobs=len(jobs),
         lag_s=max(0, *lags, 0) / 1000,
         waiting=told.entries,
-        added=sum(int(log.get("entries-added", log["length"])) for log in there.values()),
+        added=sum(_added(log) for log in there.values()),
         sentence=told.sentence,
     )
+
+
+def _added(log: dict[str, Any]) -> int:
+    """Entries ever written to a stream; Redis tells it from version 7 on, before that what it holds now."""
+    return int(log.get("entries-added", log["length"]))
 
 
 def _ms(stream_id: bytes | str) -> int:
