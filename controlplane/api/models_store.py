@@ -6,12 +6,11 @@ They arrive as numpy's ``.npz``. Nothing here unpickles or decompresses: the hea
 import os
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, get_args
 
 import numpy as np
-from asgiref.sync import sync_to_async
 from django.conf import settings
 
 from controlplane.api.problems import Problem
@@ -80,14 +79,6 @@ def chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             yield chunk
-
-
-async def async_chunks(path: Path) -> AsyncIterator[bytes]:
-    """The file, piece by piece, read beside the event loop."""
-    pieces = chunks(path)
-    following = sync_to_async(lambda: next(pieces, None), thread_sensitive=False)
-    while (chunk := await following()) is not None:
-        yield chunk
 
 
 def _copy(stream: IO[bytes], file: IO[bytes]) -> None:

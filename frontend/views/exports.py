@@ -10,6 +10,7 @@ from django.shortcuts import get_object_or_404
 
 from controlplane.jobs.models import Decision, Job
 from controlplane.jobs.roles import Role
+from controlplane.jobs.streaming import streamed_lines
 from frontend.queries.job import KINDS, of_kinds
 from frontend.queries.wording import describe
 from frontend.views.access import needs
@@ -27,7 +28,7 @@ def decisions_export(request: HttpRequest, job_id: int, form: str) -> HttpRespon
     rows = Decision.objects.filter(of_kinds(kinds), job=job).order_by("incarnation", "sequence")
     lines = map(_line, rows.iterator(chunk_size=500))
     parts = _as_csv(lines) if form == "csv" else _as_json(lines)
-    reply = StreamingHttpResponse(parts, content_type=CONTENT_TYPES[form])
+    reply = StreamingHttpResponse(streamed_lines(request, parts), content_type=CONTENT_TYPES[form])
     reply["Content-Disposition"] = f"attachment; filename=job-{job.pk}-decisions.{form}"
     return reply
 
@@ -37,11 +38,11 @@ def _line(row: Decision) -> dict[str, Any]:
     return {name: said[name] if name in said else getattr(row, name) for name in COLUMNS}
 
 
-def _as_json(lines: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    yield b"["
+def _as_json(lines: Iterator[dict[str, Any]]) -> Iterator[str]:
+    yield "["
     for number, line in enumerate(lines):
-        yield (b",\n" if number else b"\n") + msgspec.json.encode(line)
-    yield b"\n]\n"
+        yield (",\n" if number else "\n") + msgspec.json.encode(line).decode()
+    yield "\n]\n"
 
 
 def _as_csv(lines: Iterator[dict[str, Any]]) -> Iterator[str]:

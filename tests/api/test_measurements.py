@@ -1,15 +1,9 @@
 """What was measured, as a file."""
 
-import asyncio
-from collections.abc import Iterator
-
 import pytest
 from django.contrib.auth.models import User
-from django.test import AsyncRequestFactory
-from rest_framework.request import Request
 from rest_framework.test import APIClient
 
-from controlplane.api.streaming import LINES_AT_ONCE, streamed
 from controlplane.telemetry.models import Report
 from tests.support.rows import submitted_job
 from tests.telemetry.test_series import report
@@ -26,19 +20,3 @@ def test_every_report_can_be_had_as_csv(viewer: APIClient) -> None:
         "iteration,worker,generation,at_ms,samples,loss,compute_s,push_s,pull_s,waiting_s,coordination_s,cpu,memory",
         *(f"{iteration},{rank},{rest}" for iteration in range(2) for rank in (0, 2)),
     ]
-
-
-def test_under_asgi_lines_are_made_as_they_are_sent() -> None:
-    """At most so many at a time, however many there are."""
-    made: list[int] = []
-
-    def lines() -> Iterator[str]:
-        for number in range(LINES_AT_ONCE + 2):
-            made.append(number)
-            yield f"{number}\n"
-
-    async def sent() -> list[tuple[int, int]]:
-        parts = streamed(Request(AsyncRequestFactory().get("/")), lines())
-        return [(part.count("\n"), len(made)) async for part in parts]
-
-    assert asyncio.run(sent()) == [(LINES_AT_ONCE, LINES_AT_ONCE), (2, LINES_AT_ONCE + 2)]

@@ -5,12 +5,15 @@ import io
 import json
 
 import pytest
-from django.test import Client
+from django.contrib.auth.models import User
+from django.http import StreamingHttpResponse
+from django.test import AsyncRequestFactory, Client
 
 from controlplane.jobs.models import Decision, Job
 from controlplane.jobs.services import audit
 from frontend.queries.effects import effects
 from frontend.queries.job import decisions
+from frontend.views.exports import decisions_export
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
 
@@ -79,6 +82,14 @@ def test_all_decisions_of_a_kind_can_be_taken_away(viewer: Client, job: Job) -> 
     )
     everything = json.loads(viewer.get(f"/jobs/{job.pk}/decisions.json").getvalue())
     assert (len(everything), everything[-1]["reason"]) == (121, "=1+1")
+
+
+def test_under_asgi_an_export_is_sent_while_it_is_read(job: Job, admin_user: User) -> None:
+    request = AsyncRequestFactory().get("/")
+    request.user = admin_user
+    reply = decisions_export(request, job.pk, "csv")
+    assert isinstance(reply, StreamingHttpResponse)
+    assert reply.is_async
 
 
 def test_a_reason_that_a_spreadsheet_would_calculate_stays_text(viewer: Client, job: Job) -> None:

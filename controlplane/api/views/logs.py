@@ -11,8 +11,8 @@ from rest_framework.request import Request
 
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.serializers import LogLineRow
-from controlplane.api.streaming import LINES_AT_ONCE, streamed
 from controlplane.api.views.history import OfOneJob
+from controlplane.jobs.streaming import LINES_AT_ONCE, streamed_lines
 from controlplane.telemetry.models import LogLine
 from controlplane.telemetry.selectors import LEVELS, job_lines, process_of
 
@@ -66,6 +66,7 @@ class LogsTextView(OfOneJob):
         """Every line of the filter, the oldest first, as plain text."""
         lines = self.filter_queryset(self.get_queryset()).order_by("id").iterator(LINES_AT_ONCE)
         texts = (f"{line.at.isoformat(timespec='seconds')} {line.process} {line.level} {line.text}\n" for line in lines)
-        response = StreamingHttpResponse(streamed(request, texts), content_type="text/plain; charset=utf-8")
+        body = streamed_lines(request._request, texts)
+        response = StreamingHttpResponse(body, content_type="text/plain; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="job-{self.kwargs["pk"]}.log"'
         return response

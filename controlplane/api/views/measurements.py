@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from controlplane.api.serializers import MeasurementsQuery
-from controlplane.api.streaming import streamed
 from controlplane.jobs.models import Job
+from controlplane.jobs.streaming import streamed_lines
 from controlplane.telemetry.measurements import HEADING, measurements
 
 
@@ -25,7 +25,7 @@ class MeasurementsView(APIView):
         job, query = get_object_or_404(Job, pk=pk), MeasurementsQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
         lines = _lines(job.pk, query.validated_data["worker"])
-        reply = StreamingHttpResponse(streamed(request, lines), content_type="text/csv; charset=utf-8")
+        reply = StreamingHttpResponse(streamed_lines(request._request, lines), content_type="text/csv; charset=utf-8")
         reply["Content-Disposition"] = f'attachment; filename="job-{job.pk}-measurements.csv"'
         return reply
 

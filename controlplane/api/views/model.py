@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from django.core.handlers.asgi import ASGIRequest
 from django.http import StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
@@ -12,13 +11,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from controlplane.api.models_store import async_chunks, chunks, store_model, upload_allowed
+from controlplane.api.models_store import chunks, store_model, upload_allowed
 from controlplane.api.permissions import HasRole
 from controlplane.api.problems import Problem
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers import ModelSaved
 from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit, job_model_saved
+from controlplane.jobs.streaming import streamed
 
 NPZ = "application/octet-stream"
 
@@ -47,12 +47,11 @@ class ModelView(APIView):
         path = Path(job.model_path)
         if not job.model_path or not path.is_file():
             raise Problem(404, f"{job} has no model: it is stored when a job reaches its end")
-        streamed = async_chunks(path) if isinstance(request._request, ASGIRequest) else chunks(path)
         headers = {
             "Content-Length": str(path.stat().st_size),
             "Content-Disposition": f'attachment; filename="job-{pk}.npz"',
         }
-        return StreamingHttpResponse(streamed, content_type=NPZ, headers=headers)
+        return StreamingHttpResponse(streamed(request._request, chunks(path)), content_type=NPZ, headers=headers)
 
     @extend_schema(
         request={NPZ: OpenApiTypes.BINARY},

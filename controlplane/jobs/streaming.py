@@ -1,0 +1,32 @@
+"""Bodies of replies that are made while they are sent."""
+
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from typing import Final, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest
+
+LINES_AT_ONCE: Final = 2_000
+
+Part = TypeVar("Part", str, bytes)
+
+
+def streamed(request: HttpRequest, parts: Iterator[Part]) -> Iterator[Part] | AsyncIterator[Part]:
+    """The parts, as the server behind the request takes them.
+
+    Under ASGI Django would read all of a plain iterator into memory before it sent any of it.
+    """
+    return _in_a_thread(parts) if isinstance(request, ASGIRequest) else parts
+
+
+def streamed_lines(request: HttpRequest, lines: Iterator[str]) -> Iterator[str] | AsyncIterator[str]:
+    """The same of lines, of which many make one part."""
+    return streamed(request, iter(lambda: "".join(islice(lines, LINES_AT_ONCE)), ""))
+
+
+async def _in_a_thread(parts: Iterator[Part]) -> AsyncIterator[Part]:
+    """Each part is made in the request's own thread, in which its database connection lives."""
+    while (part := await sync_to_async(lambda: next(parts, None))()) is not None:
+        yield part
