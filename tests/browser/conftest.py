@@ -13,6 +13,9 @@ from django.core.cache import cache
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.simulations import simulation_run, simulation_submit
+
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 INSTALL = "no Chromium: install it with apt-get install chromium"
 FLAGS = [
@@ -79,6 +82,14 @@ def site(_orm_beside_playwright: None, transactional_db: None, redis_url: str, s
 def ada(_orm_beside_playwright: None, transactional_db: None) -> User:
     """An admin."""
     return User.objects.create_user("ada", password=PASSWORD, is_superuser=True)
+
+
+@pytest.fixture
+def simulation(ada: User) -> Simulation:
+    """One whose policies have both come to an end."""
+    row = simulation_submit(scenario="demo", policies=["bsp", "lb-bsp-linear"], seed=3, user=ada)
+    simulation_run(row.pk)
+    return row
 
 
 @pytest.fixture

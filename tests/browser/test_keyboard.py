@@ -11,7 +11,6 @@ from controlplane.jobs.models import AuditEntry, Job
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
 from controlplane.telemetry.models import Simulation
-from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.tabs import TABS
 from tests.browser.conftest import Look
 from tests.frontend import factories
@@ -48,14 +47,6 @@ def job(ada: User) -> Job:
     job = factories.played_job(user=ada)
     log.start_log(job.pk, parse_spec(job.spec))
     return job
-
-
-@pytest.fixture
-def simulation(ada: User) -> Simulation:
-    """One that is over."""
-    row = simulation_submit(scenario="demo", policies=["bsp", "lb-bsp-linear"], seed=3, user=ada)
-    simulation_run(row.pk)
-    return row
 
 
 def tab_through(page: Page, path: str) -> tuple[list[str], list[str]]:

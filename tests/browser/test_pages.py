@@ -11,7 +11,6 @@ from playwright.sync_api import Locator, Page, expect
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Simulation
-from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.tabs import TABS
 from tests.browser.conftest import NARROW, WIDE, Look, axe_findings
 from tests.frontend import factories
@@ -28,14 +27,6 @@ def job(ada: User) -> Job:
     Job.objects.create(name="waits", spec=factories.spec(workers=8), submitted_by=ada)
     Job.objects.create(name="failed", spec=factories.spec(), submitted_by=ada, state="failed", reason="w2 ended")
     return factories.played_job(user=ada)
-
-
-@pytest.fixture
-def simulation(job: Job, ada: User) -> Simulation:
-    """One whose policies have both come to an end."""
-    row = simulation_submit(scenario="demo", policies=["bsp", "lb-bsp-linear"], seed=3, user=ada)
-    simulation_run(row.pk)
-    return row
 
 
 def paths(job: Job) -> list[str]:
