@@ -47,7 +47,7 @@ class Roster:
 
     def named(self, iteration: int, rank: int) -> bool:
         """Whether the contribution of ``rank`` may still count in ``iteration``: nobody, or it, is named."""
-        return not self.names(iteration) or iteration not in self.quorums or rank in self.quorums[iteration]
+        return iteration not in self.quorums or rank in self.quorums[iteration]
 
     def counting(self, iteration: int) -> set[Peer]:
         """Who owes a contribution to ``iteration``."""
