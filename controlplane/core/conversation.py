@@ -51,12 +51,10 @@ MOST_EARLY: Final = 200
 
 
 KeepersWord = CheckpointSaved | FolderApart | RestoreFailed
+"""What whoever holds the parameters says of checkpoints."""
 
-
-ServerWord = ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed
-
-
-WorkerWord = ProgressReport | Computed | MicroBatch | Held | CopiesHeld | CheckpointSaved | FolderApart | RestoreFailed
+ServerWord = ServerReport | BlocksHanded | BlocksFilled | KeepersWord
+WorkerWord = ProgressReport | Computed | MicroBatch | Held | CopiesHeld | KeepersWord
 
 
 def on_worker_heard(handling: Handling, event: WorkerHeard) -> None:
