@@ -124,6 +124,7 @@ def _note_whole(handling: Handling, iteration: int) -> None:
     size = sum(piece.bytes for piece in whole.pieces)
     reason = f"{len(whole.pieces)} blocks of {size / 1e6:.1f} MB in all are on disk"
     handling.give(KeepCheckpoint, reason, iteration=iteration, position=whole.position, bytes=size)
+    ending.finish_if_all_have(handling)
 
 
 def _order_manifest(handling: Handling, iteration: int) -> None:
@@ -144,6 +145,10 @@ def _give_up(handling: Handling, iteration: int, reason: str) -> None:
     job = handling.job
     job.saving.pop(iteration, None)
     job.whole = None
+    if job.state is JobState.FINISHING:  # nobody is left to be held
+        handling.give(SkipCheckpoint, reason, iteration=iteration)
+        ending.finish_without_checkpoint(handling)
+        return
     pausing.pause(handling, "checkpoint", reason)
     _go_on(handling, reason)
 

@@ -33,7 +33,7 @@ def next_deadline(job: Job) -> int | None:
     if job.running_ms is not None and job.spec is not None and job.spec.stop.seconds is not None:
         limit = job.running_ms + job.paused_ms + int(job.spec.stop.seconds * 1000)
         times += [limit] if job.stop_at is None and job.state is not JobState.PAUSED else []
-    times += revival.next_ms(job)
+    times += revival.next_ms(job) + ([] if job.end_by_ms is None else [job.end_by_ms])
     times += [due_ms for due_ms in (roster.enough_at_ms(job), _look_ms(job)) if due_ms and due_ms > job.looked_ms]
     return min(times, default=None)
 
@@ -78,6 +78,7 @@ def on_time_passed(handling: Handling, event: TimePassed) -> None:
         revival.start_due(handling)
         _begin_with_fewer(handling)
         _end_after_seconds(handling)
+        ending.finish_if_all_have(handling)
     if job.state not in JOB_OVER:
         asynchrony.on_time_passed(handling)
 

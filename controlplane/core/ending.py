@@ -1,12 +1,15 @@
 """The end of a job: everything is told to stop, and the slots go back when nothing runs on them."""
 
 from controlplane.core import flags
-from controlplane.core.commands import ReleaseSlots
+from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.handling import Handling
 from controlplane.core.states import JobState, ProcessState, in_words
 
 SLOTS_RETURN_MS = 15_000
 """How long the end of a job waits for its processes before its slots are given back anyway."""
+
+LAST_CHECKPOINT_MS = 60_000
+"""How long a job whose workers have reached the end waits for its servers to keep that on disk."""
 
 
 def end(handling: Handling, state: JobState, reason: str) -> None:
@@ -22,14 +25,44 @@ def end(handling: Handling, state: JobState, reason: str) -> None:
 
 
 def finish_if_all_have(handling: Handling) -> None:
-    """The job has succeeded once every live worker has reached its end."""
+    """The job has succeeded once every live worker has reached its end, and a checkpoint that is due there is whole."""
     job = handling.job
-    if job.state is JobState.FINISHING and job.at_work == 0:
-        saved = "" if job.model_saved else "; the final parameters were not saved: who was to save them ended before"
-        count = job.completed + 1
-        in_common = f"{count} iterations were done"
-        done = in_common if handling.chosen.gate is None else f"every worker got as far as iteration {count}"
-        end(handling, JobState.SUCCEEDED, f"{job.stop_reason}; {done}{saved}")
+    if job.state is not JobState.FINISHING or job.at_work:
+        return
+    keeps = _keeps_its_end(handling)
+    if keeps and job.end_by_ms is None:
+        _await_last_checkpoint(handling)
+    if keeps and job.end_by_ms is not None and handling.now_ms < job.end_by_ms:
+        return
+    saved = "" if job.model_saved else "; the final parameters were not saved: who was to save them ended before"
+    kept = "; the checkpoint of its end is not whole" if keeps else ""
+    count = job.completed + 1
+    in_common = f"{count} iterations were done"
+    done = in_common if handling.chosen.gate is None else f"every worker got as far as iteration {count}"
+    end(handling, JobState.SUCCEEDED, f"{job.stop_reason}; {done}{saved}{kept}")
+
+
+def finish_without_checkpoint(handling: Handling) -> None:
+    """The servers will not keep the end any more: nobody waits for it."""
+    handling.job.end_by_ms = handling.now_ms
+    finish_if_all_have(handling)
+
+
+def _keeps_its_end(handling: Handling) -> bool:
+    """Whether the servers are still to keep what the last iteration led to; workers who hold it do so as they end."""
+    job, asked = handling.job, handling.spec.checkpoint
+    if asked is None or handling.spec.workers_hold or handling.chosen.gate is not None:
+        return False
+    last = job.completed + 1
+    return last > 0 and last % asked.every == 0 and all(each.iteration < last for each in job.checkpoints)
+
+
+def _await_last_checkpoint(handling: Handling) -> None:
+    job = handling.job
+    job.end_by_ms = handling.now_ms + LAST_CHECKPOINT_MS
+    handling.has_new_deadline = True
+    awaited = f"the checkpoint of iteration {job.completed + 1}"
+    handling.give(MoveJob, "every worker has reached the end", state=job.state, awaited=awaited)
 
 
 def return_slots(handling: Handling, *, late: bool = False) -> None:

@@ -166,7 +166,8 @@ def _can_go_on(handling: Handling, process: Process, *, counted: bool) -> bool:
 
 def _lose_server(handling: Handling, server: Server, why: str, *, is_back: bool) -> None:
     job = handling.job
-    if job.state is JobState.FINISHING and job.model_saved:
+    if job.state is JobState.FINISHING and (job.model_saved or not job.at_work):
+        ending.finish_without_checkpoint(handling)
         return
     if not is_back:
         before = " before the job had begun" if job.state is JobState.STARTING else "; the parameters it held are lost"

@@ -229,6 +229,8 @@ class Job(msgspec.Struct, kw_only=True):
     since_ms: int = 0
     awaited: str = ""
     """What was last said to be awaited in this state."""
+    end_by_ms: int | None = None
+    """When it ends, although a checkpoint that it waits for at its end is not whole; None: it waits for none."""
     workers: dict[int, Worker] = {}
     servers: dict[int, Server] = {}
     lives: dict[str, int] = {}

@@ -131,6 +131,59 @@ def test_full_disk_pauses_the_job_until_somebody_resumes_it(story):
     assert (moved.state, moved.reason) == ("paused", "s0: it cannot be written: No space left on device")
 
 
+def at_its_end(story, iterations=10, **changes):
+    """Every worker has reached the end, and the servers have said nothing of its checkpoint; the last commands."""
+    told = with_checkpoint(story, stop={"iterations": iterations}, **changes)
+    told.iterate(iterations - 7, speeds=ALL, start=7)
+    for rank in range(4):
+        commands = told.finish(rank, iterations, model_saved=rank == 0)
+    return told, of(MoveJob, commands)
+
+
+def test_job_that_ends_where_a_checkpoint_is_due_waits_until_it_is_whole(story):
+    told, (moved,) = at_its_end(story)
+    assert (moved.state, moved.awaited) == ("finishing", "the checkpoint of iteration 10")
+    commands = save(told, 10)
+    assert of(KeepCheckpoint, commands)[0].iteration == 10
+    assert of(MoveJob, commands)[0].state == "succeeded"
+    assert told.engine._job.checkpoints[-1].iteration == 10
+
+
+def test_job_that_ends_between_two_checkpoints_waits_for_none(story):
+    _, (moved,) = at_its_end(story, iterations=9)
+    assert (moved.state, moved.reason) == ("succeeded", "9 iterations were asked for; 9 iterations were done")
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        lambda told: say(told, 0, CheckpointSaved, iteration=10, failure="No space left on device"),
+        lambda told: told.kill_server(1),
+        lambda told: told.tick(after_ms=60_000),
+    ],
+    ids=["full disk", "lost server", "time"],
+)
+def test_job_at_its_end_does_not_wait_for_a_checkpoint_that_will_not_come(story, last):
+    told, _ = at_its_end(story)
+    assert told.engine.deadline_ms <= told.now_ms + 60_000
+    moved = of(MoveJob, last(told))[-1]
+    assert moved.state == "succeeded"
+    assert moved.reason == (
+        "10 iterations were asked for; 10 iterations were done; the checkpoint of its end is not whole"
+    )
+
+
+def test_full_disk_at_the_end_is_said_and_holds_nobody(story):
+    told = with_checkpoint(story, stop={"iterations": 10})
+    told.iterate(3, speeds=ALL, start=7)
+    told.finish(0, 10, model_saved=True)
+    commands = say(told, 0, CheckpointSaved, iteration=10, failure="No space left on device")
+    (said,) = of(SkipCheckpoint, commands)
+    assert (said.iteration, said.reason) == (10, "s0: No space left on device")
+    ends = [of(MoveJob, told.finish(rank, 10)) for rank in (1, 2, 3)]
+    assert [[move.state for move in moves] for moves in ends] == [[], [], ["succeeded"]]
+
+
 def stand(told, rank):
     done = told.engine._job.workers[rank].done
     held = Held(number=told.next_number(rank), generation=1, iteration=done + 1, sequence=told.orders[rank].sequence)

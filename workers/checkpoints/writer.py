@@ -11,6 +11,7 @@ import structlog
 import torch
 
 from controlplane.protocol.checkpoints import SavedBlock, WholeCheckpoint
+from controlplane.protocol.messages import CheckpointSaved
 from workers.checkpoints import files
 
 log = structlog.get_logger("checkpoint")
@@ -37,6 +38,16 @@ class Saved:
     pieces: list[SavedBlock]
     is_whole: bool = False
     failure: str = ""
+
+    def message(self, number: int) -> CheckpointSaved:
+        """As whoever holds the parameters says it to the control plane."""
+        return CheckpointSaved(
+            number=number,
+            iteration=self.iteration,
+            pieces=self.pieces,
+            is_whole=self.is_whole,
+            failure=self.failure,
+        )
 
 
 class Writer:

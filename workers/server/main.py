@@ -12,7 +12,6 @@ from controlplane.protocol import RELEASE, keys
 from controlplane.protocol.messages import (
     BlocksFilled,
     BlocksHanded,
-    CheckpointSaved,
     FolderApart,
     RestoreFailed,
     ServerHello,
@@ -20,7 +19,6 @@ from controlplane.protocol.messages import (
 )
 from controlplane.protocol.orders import ProcessOrder, ServerOrders
 from workers.checkpoints.files import CheckpointError
-from workers.checkpoints.writer import Saved
 from workers.link import ServerLink
 from workers.server.handover import Handed, Handover
 from workers.server.keeping import Checkpoints
@@ -73,7 +71,7 @@ def serve(
         checkpoint_dir,
         elements=sum(sizes),
         init=init,
-        say=partial(_say_saved, link),
+        say=lambda saved: link.say(saved.message),
         say_apart=partial(_say_apart, link),
     )
     say_filled = partial(_say_filled, link)
@@ -151,18 +149,6 @@ class _Failure:
     def check(self) -> None:
         if self._error is not None:
             raise self._error
-
-
-def _say_saved(link: ServerLink, saved: Saved) -> None:
-    link.say(
-        lambda number: CheckpointSaved(
-            number=number,
-            iteration=saved.iteration,
-            pieces=saved.pieces,
-            is_whole=saved.is_whole,
-            failure=saved.failure,
-        )
-    )
 
 
 def _say_restore_failed(link: ServerLink, orders: ServerOrders, error: CheckpointError) -> None:

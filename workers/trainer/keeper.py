@@ -5,8 +5,12 @@ blocks are, so that a job with servers can begin with it too. Everybody begins w
 so each looks for the writer's mark there when the job begins.
 """
 
+from typing import Final
+
+import structlog
+
 from controlplane.protocol.checkpoints import FoundCheckpoint, Restore
-from controlplane.protocol.messages import CheckpointSaved, FolderApart, RestoreFailed
+from controlplane.protocol.messages import FolderApart, RestoreFailed
 from controlplane.protocol.orders import Orders, ProcessOrder
 from workers.checkpoints.common_folder import CommonFolder
 from workers.checkpoints.files import STATE, VALUES, CheckpointError
@@ -19,6 +23,11 @@ from workers.workloads.shape import Workload, tensor_sizes
 
 PIECE_ELEMENTS = 1 << 20
 """4 MiB of float32."""
+
+LAST_S: Final = 60.0
+"""How long a worker that is done waits for leave to write the last manifest."""
+
+log = structlog.get_logger("checkpoint")
 
 
 class Keeper:
@@ -37,6 +46,8 @@ class Keeper:
         self._place = Place(order, local.checkpoint_dir, elements=self._elements)
         self._asked = order.spec.checkpoint
         self._writer: Writer | None = None
+        self._taken = self._settled = 0
+        """The version that was last given to the writer; that of which a manifest was, or that could not be written."""
         if self._asked is not None:
             own = self._place.own
             self._writer = Writer(own, keep=self._asked.keep, manifest=self._place.manifest, say=self._say_saved)
@@ -47,8 +58,7 @@ class Keeper:
 
     def __exit__(self, *_: object) -> None:
         """Write what is still to be written."""
-        if self._writer is not None:
-            self._writer.close()
+        self._close()
 
     @property
     def found(self) -> tuple[list[FoundCheckpoint], list[str]]:
@@ -62,7 +72,25 @@ class Keeper:
         if orders.keeper is not None:
             self._common.compare([orders.keeper])
         if orders.whole is not None:
+            self._settled = max(self._settled, orders.whole.iteration)
             self._writer.finish(orders.whole)
+
+    def settle(self) -> None:
+        """Write all that was kept, and its manifests once they are asked for: afterwards nobody is here to do so."""
+        if self._settled < self._taken:
+            log.info(f"waiting until the checkpoint of iteration {self._taken} may be finished")
+            orders = self._link.await_orders(self._may_settle, LAST_S)
+            if orders is not None:
+                self.follow(orders)
+        self._close()
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def _may_settle(self, orders: Orders) -> bool:
+        asked = orders.whole.iteration if orders.whole is not None else 0
+        return max(asked, self._settled) >= self._taken or orders.keeper != self._instance
 
     def begin(self, restore: Restore) -> bool:
         """Whether the parameters could be brought to where that checkpoint is; if not, that was said."""
@@ -81,19 +109,14 @@ class Keeper:
         if self._writer is None or self._asked is None or held.version % self._asked.every:
             return
         if orders is not None and orders.keeper == self._instance:
+            self._taken = held.version
             for start in range(0, self._elements, PIECE_ELEMENTS):
                 self._writer.take(_copy(held, start, min(start + PIECE_ELEMENTS, self._elements)))
 
     def _say_saved(self, saved: Saved) -> None:
-        self._link.say(
-            lambda number: CheckpointSaved(
-                number=number,
-                iteration=saved.iteration,
-                pieces=saved.pieces,
-                is_whole=saved.is_whole,
-                failure=saved.failure,
-            )
-        )
+        if saved.failure:  # no leave will come; the orders to stand that follow wake who waits for it
+            self._settled = max(self._settled, saved.iteration)
+        self._link.say(saved.message)
 
     def _say_apart(self, reason: str) -> None:
         self._link.say(lambda number: FolderApart(number=number, reason=reason))

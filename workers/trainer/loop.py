@@ -292,6 +292,8 @@ class Trainer:
             self._pull_final(final)
             evaluator.finish(final, self.replica.parameters)
             self.save_model(named_arrays(self.workload, self.replica.parameters))
+        if self._keeper is not None:
+            self._keeper.settle()
         self.link.say(lambda n: WorkerFinished(number=n, iteration=iteration, model_saved=orders.evaluator))
 
     def _pull_final(self, version: int) -> None:
