@@ -49,7 +49,7 @@ def on_restore_failed(handling: Handling, keeper: Process, message: RestoreFaile
 def is_due(handling: Handling) -> bool:
     """Whether an asynchronous job has processed enough since the last checkpoint, and can be held for one now."""
     job, asked = handling.job, handling.spec.checkpoint
-    if asked is None or handling.chosen.gate is None or job.saving_stage or job.hold_sequence is not None:
+    if asked is None or job.saving_stage or job.hold_sequence is not None:
         return False
     if job.state is not JobState.RUNNING or job.stop_at is not None:
         return False

@@ -19,7 +19,7 @@ from controlplane.core.commands import RejectMessage
 from controlplane.core.events import ConnectionLost, ServerHeard, WorkerHeard
 from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Job, Process, Server, Worker
-from controlplane.core.states import JOB_OVER, JobState, ProcessState, in_words
+from controlplane.core.states import JOB_OVER, PROCESS_OVER, JobState, ProcessState, in_words
 from controlplane.protocol import RELEASE
 from controlplane.protocol.messages import (
     BlocksFilled,
@@ -190,7 +190,7 @@ def _take_report(handling: Handling, worker: Worker, report: IterationReport) ->
     job = handling.job
     if report.iteration <= worker.done:
         return
-    if not _has_leave(job, worker, report):
+    if not _has_leave(job, worker, report.iteration, report.generation):
         leave = f"generation {job.generation}, iterations up to {worker.granted}"
         said = f"a report of iteration {report.iteration} in generation {report.generation}"
         _reject(handling, worker, "unexpected", f"{said}, but {worker.title} has leave for {leave}", report.number)
@@ -199,11 +199,10 @@ def _take_report(handling: Handling, worker: Worker, report: IterationReport) ->
     iterations.on_report(handling, worker, report)
 
 
-def _has_leave(job: Job, worker: Worker, said: OfIteration) -> bool:
+def _has_leave(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
     """Whether the worker may be so far; where orders were forgotten, what it has done is proof of its leave."""
-    generation = said.generation if isinstance(said, IterationReport) else 0
-    may = job.forgot or (generation <= job.generation and said.iteration <= worker.granted)
-    return may and job.counts(worker.index)
+    may = job.forgot or (iteration <= worker.granted and generation <= job.generation)
+    return may and worker.index in job.shares
 
 
 def _keep_early(worker: Worker, said: OfIteration) -> None:
@@ -217,7 +216,8 @@ def take_early(handling: Handling, worker: Worker) -> None:
     """
     early, worker.early = worker.early, []
     for said in early:
-        if handling.job.state in JOB_OVER or not _has_leave(handling.job, worker, said):
+        generation = said.generation if isinstance(said, IterationReport) else 0
+        if handling.job.state in JOB_OVER or not _has_leave(handling.job, worker, said.iteration, generation):
             continue
         if isinstance(said, IterationReport):
             _take_report(handling, worker, said)
@@ -245,7 +245,7 @@ def _take_word(handling: Handling, worker: Worker, message: WorkerWord) -> None:
         _take_keepers_word(handling, worker, message)
     elif isinstance(message, MicroBatch):
         partial.on_micro_batch(handling, worker, message)
-    elif not _has_leave(job, worker, message):
+    elif not _has_leave(job, worker, message.iteration):
         said = f"word of iteration {message.iteration}, but {worker.title} has leave for iterations up to"
         _reject(handling, worker, "unexpected", f"{said} {worker.granted}", message.number)
         _keep_early(worker, message)
@@ -281,7 +281,7 @@ def _take_finished(handling: Handling, worker: Worker, message: WorkerFinished) 
 def _may_speak(handling: Handling, process: Process, role: Role, index: int, instance: str, number: int) -> bool:
     """Whether this instance is the current, live one; tells it if not."""
     job = handling.job
-    if process.instance == instance and not process.over and job.state not in JOB_OVER:
+    if process.instance == instance and process.state not in PROCESS_OVER and job.state not in JOB_OVER:
         process.seen_ms = handling.now_ms
         if process.state is ProcessState.UNREACHABLE:
             handling.move_process(process, ProcessState.READY, "it speaks again")

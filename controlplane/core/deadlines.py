@@ -49,7 +49,7 @@ def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | N
     A sign of life only pushes deadlines away, and an early one does no harm: it need not be looked for. But who has
     said hello is given less time from then on.
     """
-    if not isinstance(event.message, WorkerHello | ServerHello):
+    if not isinstance(event.message, (WorkerHello, ServerHello)):
         return known_ms
     process = job.workers.get(event.rank) if isinstance(event, WorkerHeard) else job.servers.get(event.index)
     if process is None or process.state not in AT_WORK:

@@ -131,7 +131,7 @@ class Engine:
             handling.give(DeclineRequest, str(refusal), actor=event.actor)
         except Exception as error:
             handling = self._give_up(entry, error)
-        if isinstance(event, WorkerHeard | ServerHeard) and self._job.state is state and not handling.has_new_deadline:
+        if isinstance(event, (WorkerHeard, ServerHeard)) and not handling.has_new_deadline and self._job.state is state:
             self.deadline_ms = deadlines.deadline_after(self._job, event, self.deadline_ms)
         else:
             self.deadline_ms = deadlines.next_deadline(self._job)

@@ -62,6 +62,8 @@ class Policies:
         self.gate = barrier if isinstance(barrier, Gate) else None
         self.cutter = barrier if isinstance(barrier, Cutter) else None
         self.namer = barrier if isinstance(barrier, Namer) else None
+        self.is_partial = self.cutter is not None or self.namer is not None
+        """Whether iterations may be made by less than everybody's whole share."""
         deciding = self.gate or self.cutter or self.namer
         self._barrier_state_type = deciding.state_type if deciding is not None else type(None)
         if not isinstance(self.barrier_state, self._barrier_state_type):

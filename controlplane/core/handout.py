@@ -71,14 +71,15 @@ def hand_out(handling: Handling, ranks: Iterable[int]) -> None:
 
 def on_report(handling: Handling, worker: Worker, report: IterationReport) -> None:
     """Note what was really processed."""
-    job, data = handling.job, handling.chosen.partitioned
-    if handling.chosen.gate is None:
+    job, policies = handling.job, handling.chosen
+    if policies.gate is None:
         job.processed[report.iteration] = job.processed.get(report.iteration, 0) + report.samples
-    first = worker.pieces[0].start if worker.pieces else report.position
-    if data is None or report.iteration != worker.pieces_of or report.position != first:
+    if policies.partitioned is None or report.iteration != worker.pieces_of:
+        return
+    if worker.pieces and report.position != worker.pieces[0].start:
         return
     worker.drawn = report.samples
-    if handling.chosen.gate is not None:
+    if policies.gate is not None:
         _advance(handling, [worker])
 
 

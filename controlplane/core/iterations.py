@@ -28,27 +28,32 @@ SMOOTHING = 0.2
 
 def on_report(handling: Handling, worker: Worker, report: IterationReport) -> None:
     """A worker has finished an iteration."""
-    job = handling.job
-    free = handling.chosen.gate is not None
+    job, policies, iteration = handling.job, handling.chosen, report.iteration
     if not _take_loss(handling, worker, report):
         return
-    standing.advance(job, worker, report.iteration)
+    standing.advance(job, worker, iteration)
     # Leave that was taken back may have been used before the worker heard of it.
-    worker.watermark = max(worker.watermark, report.iteration)
+    if worker.watermark < iteration:
+        worker.watermark = iteration
     worker.done_ms = handling.now_ms
     worker.reports += 1
     worker.ceiling = report.ceiling
-    trials.note_pause(job, worker, report)
+    if report.moving_s > 0.0:
+        trials.note_pause(job, worker, report)
+    free = policies.gate is not None
     if worker.reports > WARM_UP_REPORTS and report.samples > 0:
-        seen = job.recent if free else job.observed.setdefault(report.iteration, {})
+        seen = job.recent if free else job.observed.setdefault(iteration, {})
         seen[worker.index] = _observation(worker, report)
         if report.exchanges:
-            transfers = job.recent_transfers if free else job.transfers.setdefault(report.iteration, [])
+            transfers = job.recent_transfers if free else job.transfers.setdefault(iteration, [])
             transfers += placing.transfers_of(worker, report)
     handout.on_report(handling, worker, report)
-    (asynchrony if free else partial).on_report(handling, worker, report)
+    if free:
+        asynchrony.on_report(handling, worker, report)
+    elif policies.is_partial:
+        partial.on_report(handling, worker, report)
     complete(handling)
-    if checkpoints.is_due(handling):
+    if free and checkpoints.is_due(handling):
         checkpoints.hold_for_one(handling)
     changes.settle(handling)
 
@@ -75,8 +80,9 @@ def complete(handling: Handling) -> None:
     job = handling.job
     if not job.roster or job.behind > 0 or job.state in JOB_OVER:
         return
-    reached = standing.recount(job)
+    reached = standing.reached(job)
     if reached <= job.completed:
+        standing.recount(job)
         return
     if handling.chosen.gate is not None:
         job.completed = reached

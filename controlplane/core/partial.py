@@ -53,8 +53,6 @@ def on_computed(handling: Handling, worker: Worker, computed: Computed) -> None:
 
 def on_report(handling: Handling, worker: Worker, report: IterationReport) -> None:
     """A worker has finished an iteration, and has certainly computed it."""
-    if handling.chosen.cutter is None and handling.chosen.namer is None:
-        return
     _observe(handling, worker, report.iteration, report.samples, report.loss, finished=True)
     _name(handling, worker, report.iteration)
 

@@ -5,18 +5,24 @@ from controlplane.core.state import Job, Worker
 
 def stand(worker: Worker) -> int:
     """The last iteration that it has finished or does not owe."""
-    return max(worker.done, worker.from_iteration - 1)
+    done, owed_from = worker.done, worker.from_iteration
+    return done if done >= owed_from else owed_from - 1
 
 
 def advance(job: Job, worker: Worker, iteration: int) -> None:
     """``worker`` has finished ``iteration``, or owes it no longer."""
-    if stand(worker) <= job.completed < iteration:
+    if job.completed < iteration and stand(worker) <= job.completed:
         job.behind -= 1
     worker.done = iteration
 
 
-def recount(job: Job) -> int:
-    """Count anew who is behind; the last iteration that everybody has finished. Costs a look at every worker."""
-    done = [stand(job.workers[rank]) for rank in job.roster]
-    job.behind = sum(iteration <= job.completed for iteration in done)
-    return min(done, default=job.completed)
+def reached(job: Job) -> int:
+    """The last iteration that everybody has finished. Costs a look at every worker."""
+    workers = job.workers
+    return min([stand(workers[rank]) for rank in job.roster], default=job.completed)
+
+
+def recount(job: Job) -> None:
+    """Count anew who is behind. Costs a look at every worker."""
+    workers, done = job.workers, job.completed
+    job.behind = len([rank for rank in job.roster if stand(workers[rank]) <= done])

@@ -27,8 +27,8 @@ def committed(job: Job, took_s: float) -> None:
 
 
 def note_pause(job: Job, worker: Worker, report: IterationReport) -> None:
-    """Blocks on their way may have held ``worker`` up."""
-    if report.moving_s > 0.0 and job.trial is not None:
+    """Blocks on their way have held ``worker`` up."""
+    if job.trial is not None:
         job.trial.paused_s[worker.index] = job.trial.paused_s.get(worker.index, 0.0) + report.moving_s
 
 
