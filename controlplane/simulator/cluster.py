@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from controlplane.core.blocks import ELEMENT_BYTES
 from controlplane.core.commands import IssuePlacement, MoveProcess, RequestSlot, RollBack, StartProcess, StopProcess
 from controlplane.core.events import (
     Assignment,
@@ -28,7 +29,7 @@ from controlplane.simulator.checkpoints import Checkpoints
 from controlplane.simulator.control import BEGIN_MS, Driver, Recorder
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.errors import Stuck
-from controlplane.simulator.handing import ELEMENT_BYTES, HandOver, bytes_of
+from controlplane.simulator.handing import HandOver, bytes_of
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.machines import build_machine
 from controlplane.simulator.network import Network

@@ -7,13 +7,12 @@ here, since a worker's update is one thing.
 
 from collections.abc import Callable
 
+from controlplane.core.blocks import ELEMENT_BYTES
 from controlplane.protocol.messages import BlocksHanded
 from controlplane.protocol.orders import Block, ServerOrders
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.network import Network
 from controlplane.simulator.server_lives import ServerLives
-
-ELEMENT_BYTES = 4
 
 
 def bytes_of(block: Block) -> int:
