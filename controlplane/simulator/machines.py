@@ -121,7 +121,8 @@ class Batch:
             raise ScenarioError(
                 f"machine of w{self._rank}", f"a share of {samples}", f"at most the {self._most} samples that fit"
             )
-        return began_s + (self._fixed_s + max(samples, self._least) * self._each_s) * self._factor(began_s, iteration)
+        counted = samples if samples > self._least else self._least
+        return began_s + (self._fixed_s + counted * self._each_s) * self._factor(began_s, iteration)
 
     def processed(self, samples: int, began_s: float, now_s: float, iteration: int) -> int:
         """Samples come one after another, after the fixed part."""

@@ -1,30 +1,23 @@
 """What orders say about one iteration of a simulated worker: as ``workers.trainer.schedule`` reads them."""
 
-from typing import NamedTuple
-
 from controlplane.protocol.orders import Orders, Piece
 
 
-class Task(NamedTuple):
-    """The samples of one iteration."""
-
-    position: int
-    """Where in the job's permutations they begin."""
-    most: int
-    """How many there are; with a budget that is more than are expected."""
-    pieces: list[Piece]
-    """Where the data set is split among the workers: they replace the position."""
-    budget_s: float | None
-    """Stop after so long."""
-
-
 class Schedule:
-    """The orders heard so far, as far as they may still be needed."""
+    """The orders heard so far, as far as they may still be needed, and the samples of the iteration turned to last."""
 
-    __slots__ = ("_heard",)
+    __slots__ = ("_heard", "budget_s", "most", "pieces", "position")
 
     def __init__(self) -> None:
         self._heard: list[Orders] = []
+        self.position = 0
+        """Where in the job's permutations its samples begin."""
+        self.most = 0
+        """How many there are; with a budget that is more than are expected."""
+        self.pieces: list[Piece] = []
+        """Where the data set is split among the workers: they replace the position."""
+        self.budget_s: float | None = None
+        """Stop after so long."""
 
     def hear(self, orders: Orders) -> None:
         """Remember orders that are newer than all before."""
@@ -34,34 +27,35 @@ class Schedule:
         """A new process knows none."""
         self._heard = []
 
-    def task(self, iteration: int) -> Task:
-        """What is to be done in it, by the newest orders that speak of it, or else the oldest."""
+    def turn_to(self, iteration: int) -> None:
+        """Learn what is to be done in it, by the newest orders that speak of it, or else the oldest."""
         heard = self._heard
-        if len(heard) > 1:
-            first = max((at for at, orders in enumerate(heard) if _speaks(orders, iteration)), default=0)
-            del heard[:first]
-        return _task(heard[0], iteration)
+        for newer in range(len(heard) - 1, 0, -1):
+            if _speaks(heard[newer], iteration):
+                del heard[:newer]
+                break
+        orders = heard[0]
+        self.budget_s = orders.budget_s
+        if orders.pieces_of == iteration:
+            pieces = self.pieces = orders.pieces
+            self.position = pieces[0].start if pieces else 0
+            self.most = sum(piece.stop - piece.start for piece in pieces)
+            return
+        if self.pieces:
+            self.pieces = []
+        for lease in orders.ranges:
+            if lease.first <= iteration <= lease.last:
+                self.position, share = lease.position + (iteration - lease.first) * lease.share, lease.share
+                break
+        else:
+            rounds, share = iteration - orders.origin_iteration, orders.share
+            self.position = orders.origin_position + rounds * orders.global_batch + orders.offset
+        self.most = share if orders.ceiling is None else max(share, orders.ceiling)
 
 
 def _speaks(orders: Orders, iteration: int) -> bool:
     if orders.pieces_of is not None:
         return orders.pieces_of <= iteration
-    if any(lease.first <= iteration <= lease.last for lease in orders.ranges):
+    if orders.share_from <= iteration:
         return True
-    return orders.share_from <= iteration
-
-
-def _task(orders: Orders, iteration: int) -> Task:
-    if orders.pieces_of == iteration:
-        pieces = orders.pieces
-        most = sum(piece.stop - piece.start for piece in pieces)
-        return Task(pieces[0].start if pieces else 0, most, pieces, orders.budget_s)
-    for lease in orders.ranges:
-        if lease.first <= iteration <= lease.last:
-            position, share = lease.position + (iteration - lease.first) * lease.share, lease.share
-            break
-    else:
-        rounds = iteration - orders.origin_iteration
-        position, share = orders.origin_position + rounds * orders.global_batch + orders.offset, orders.share
-    most = share if orders.ceiling is None else max(share, orders.ceiling)
-    return Task(position, most, [], orders.budget_s)
+    return any(lease.first <= iteration <= lease.last for lease in orders.ranges)

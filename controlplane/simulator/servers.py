@@ -4,6 +4,7 @@ All servers are one here: an update counts when all of it has arrived, and a ver
 it. How long an update takes to each of them is the network's affair.
 """
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -68,6 +69,8 @@ class Servers:
         """So many contributions at least close an iteration."""
         self._frozen = False
         """Whether some blocks are on no server: no version comes to be, and none is sent."""
+        self._free_from: float = math.inf
+        """From this iteration on, updates take effect without a quorum."""
 
     def hear(self, orders: ServerOrders) -> None:
         """Newer orders replace older ones whole."""
@@ -75,6 +78,7 @@ class Servers:
             return
         was_free = self.orders is not None and self.orders.apply != "quorum"
         self.orders = orders
+        self._free_from = math.inf if orders.apply == "quorum" else orders.apply_from
         self._owe_anew({member.rank: member.instance for member in orders.members})
         self._members = {member.rank: member.from_iteration for member in orders.members}
         self._latest_arrival = max(self._members.values(), default=0)
@@ -94,7 +98,7 @@ class Servers:
         self.orders, self.version = None, iteration
         self.contributed, self._held, self._members = {}, {}, {}
         self._latest_arrival = self._needed = 0
-        self._frozen = False
+        self._frozen, self._free_from = False, math.inf
 
     def freeze(self) -> None:
         """A server is lost: until ``thaw``, no version comes to be and none is sent."""
@@ -115,20 +119,21 @@ class Servers:
 
     def pull(self, puller: Puller, iteration: int) -> None:
         """Tell ``puller`` as soon as the version that ``iteration`` begins from is there."""
-        if not self._frozen and (self.version >= iteration or self.is_free(iteration)):
+        if not self._frozen and (self.version >= iteration or iteration >= self._free_from):
             puller.version_is_there()
         else:
             self._held.setdefault(iteration, []).append((puller, puller.attempt))
 
     def push(self, rank: int, iteration: int, samples: int) -> bool:
         """All of an update is here; False if it does not count any more."""
-        if self.is_free(iteration):
+        if iteration >= self._free_from:
             self._apply(rank, iteration, samples)
             return True
         orders = self.orders
         assert orders is not None
-        named = orders.quorums.get(iteration)
-        if iteration < self.version or rank not in self._members or (named is not None and rank not in named):
+        if iteration < self.version or rank not in self._members:
+            return False
+        if orders.quorums and rank not in orders.quorums.get(iteration, self._members):
             return False
         here = self.contributed.setdefault(iteration, {})
         here[rank] = samples
@@ -141,8 +146,7 @@ class Servers:
 
     def is_free(self, iteration: int) -> bool:
         """Whether updates of that iteration take effect without a quorum."""
-        orders = self.orders
-        return orders is not None and orders.apply != "quorum" and iteration >= orders.apply_from
+        return iteration >= self._free_from
 
     def awaited(self) -> list[int]:
         """Whose contributions to the open iteration are missing."""

@@ -57,6 +57,7 @@ class SimulatedWorker:
         "_copy",
         "_generation",
         "_helps",
+        "_kernel",
         "_losses",
         "_moving_s",
         "_probes",
@@ -96,12 +97,16 @@ class SimulatedWorker:
 
     def __init__(self, rank: int, machine: Machine, cluster: "Cluster") -> None:
         self.rank, self.machine, self._cluster = rank, machine, cluster
+        self._kernel = cluster.kernel
         self.instance = f"w{rank}.0.1"
         self.phase = Phase.STARTING
         self.orders: Orders | None = None
         self.iteration = 0
         self.attempt = 0
-        """Counts what it began, so that the end of something that was left is not taken for that of the next."""
+        """Counts what it began, so that the end of something that was left is not taken for that of the next.
+
+        Its death counts too: what is of this attempt is of a worker that lives.
+        """
         self.number = 0
         self.share = self.position = 0
         self.silent_s: float | None = None
@@ -148,7 +153,7 @@ class SimulatedWorker:
         if not self.is_alive:
             return
         if self.orders is None:
-            self.iteration, self.began_s, self.phase = orders.share_from, self._cluster.now, Phase.BOUNDARY
+            self.iteration, self.began_s, self.phase = orders.share_from, self._kernel.now, Phase.BOUNDARY
         elif orders.rank_in_time <= self.orders.rank_in_time:
             return
         self.orders = orders
@@ -180,7 +185,7 @@ class SimulatedWorker:
         """Stop acting; ``silent``: nobody says so."""
         self.attempt += 1
         if silent:
-            self.silent_s = self._cluster.now
+            self.silent_s = self._kernel.now
         else:
             self.phase = Phase.DEAD
 
@@ -199,8 +204,9 @@ class SimulatedWorker:
                     Held(number=self.number + 1, generation=orders.generation, iteration=k, sequence=orders.sequence)
                 )
         elif orders.watermark >= k:
-            self._released_s = self._cluster.now
-            self._probes.send(orders, self.iteration)
+            self._released_s = self._kernel.now
+            if orders.probe_round:
+                self._probes.send(orders, k)
             self.phase = Phase.PULL
             self._cluster.servers.pull(self, k)
 
@@ -209,7 +215,7 @@ class SimulatedWorker:
     def version_is_there(self) -> None:
         """The servers send what it has waited for."""
         cluster = self._cluster
-        self._version_s = cluster.now
+        self._version_s = now = self._kernel.now
         self._pulled_updates = cluster.servers.applied
         self.attempt += 1
         self._losses = cluster.refills.losses
@@ -217,11 +223,11 @@ class SimulatedWorker:
             sizes = self._sizes = cluster.sizes
             self._pull_took = cluster.network.transfer(self.rank, sizes, self.iteration, 1, self._pulled, self.attempt)
         else:
-            self._have(cluster.now + cluster.network.direct_s(self.rank, cluster.bytes, self.iteration))
+            self._have(now + cluster.network.direct_s(self.rank, cluster.bytes, self.iteration))
 
     def _pulled(self, attempt: int) -> None:
-        if attempt == self.attempt and self.is_alive and self._is_whole(self._pulled, 1):
-            self._have(self._cluster.now)
+        if attempt == self.attempt and self._is_whole(self._pulled, 1):
+            self._have(self._kernel.now)
 
     def _have(self, at_s: float) -> None:
         """The parameters are here at ``at_s``, which may be soon."""
@@ -235,7 +241,7 @@ class SimulatedWorker:
             self._compute(at_s)
         else:
             self.phase = Phase.SHARE
-            self._cluster.kernel.at(at_s + orders.decision_timeout_s, self._timed_out, self.attempt)
+            self._kernel.at(at_s + orders.decision_timeout_s, self._timed_out, self.attempt)
 
     def _take_share(self) -> None:
         orders = self.orders
@@ -244,11 +250,11 @@ class SimulatedWorker:
             self.phase = Phase.BOUNDARY
             self._go_on()
         elif orders.share_until >= self.iteration:
-            self._compute(max(self._ready_s, self._cluster.now))
+            self._compute(max(self._ready_s, self._kernel.now))
 
     def _timed_out(self, attempt: int) -> None:
-        if attempt == self.attempt and self.phase is Phase.SHARE and self.is_alive:
-            self._compute(self._cluster.now)
+        if attempt == self.attempt and self.phase is Phase.SHARE:
+            self._compute(self._kernel.now)
 
     # -- compute
 
@@ -256,7 +262,8 @@ class SimulatedWorker:
         cluster, k = self._cluster, self.iteration
         newest = self.orders
         assert newest is not None
-        task = self._schedule.task(k)
+        task = self._schedule
+        task.turn_to(k)
         self.position, self.pieces = task.position, task.pieces
         self._helps = False
         self.phase = Phase.COMPUTE
@@ -269,12 +276,12 @@ class SimulatedWorker:
             cluster.mathematics.begin(self)
         is_plain = cluster.helpers is None and not cluster.network.is_shared
         if newest.announce or newest.progress_s is not None or not is_plain:
-            cluster.kernel.at(end_s, self._computed, self.attempt)
+            self._kernel.at(end_s, self._computed, self.attempt)
             if newest.progress_s is not None and newest.cut != k:
-                cluster.kernel.at(from_s + newest.progress_s, self._progress, self.attempt)
+                self._kernel.at(from_s + newest.progress_s, self._progress, self.attempt)
         else:
             pushed_s = end_s + cluster.network.direct_s(self.rank, cluster.bytes, k)
-            cluster.kernel.at(pushed_s, self._pushed, self.attempt)
+            self._kernel.at(pushed_s, self._pushed, self.attempt)
         if newest.cut is not None and newest.cut == k and self.share:
             self._cut()
 
@@ -284,33 +291,33 @@ class SimulatedWorker:
 
     def _cut(self) -> None:
         """Stop where it is: what is processed is pushed."""
-        now = self._cluster.now
+        now = self._kernel.now
         if now >= self._compute_to_s or not self.machine.interruptible:
             return
         self.share = self.machine.processed(self.share, self._compute_from_s, now, self.iteration)
         self._compute_to_s = max(now, self._compute_from_s)
         self.attempt += 1
-        self._cluster.kernel.at(self._compute_to_s, self._computed, self.attempt)
+        self._kernel.at(self._compute_to_s, self._computed, self.attempt)
 
     def _progress(self, attempt: int) -> None:
         orders = self.orders
-        if attempt != self.attempt or self.phase is not Phase.COMPUTE or orders is None or not self.is_alive:
+        if attempt != self.attempt or self.phase is not Phase.COMPUTE or orders is None:
             return
-        done = self.machine.processed(self.share, self._compute_from_s, self._cluster.now, self.iteration)
+        done = self.machine.processed(self.share, self._compute_from_s, self._kernel.now, self.iteration)
         self.say(
             ProgressReport(
                 number=self.number + 1, generation=orders.generation, iteration=self.iteration, samples_done=done
             )
         )
         if orders.progress_s is not None:
-            self._cluster.kernel.after(orders.progress_s, self._progress, attempt)
+            self._kernel.after(orders.progress_s, self._progress, attempt)
 
     # -- work that is handed over within an iteration (a baseline)
 
     @property
     def now(self) -> float:
         """Virtual time."""
-        return self._cluster.now
+        return self._kernel.now
 
     @property
     def computes_until_s(self) -> float:
@@ -330,7 +337,7 @@ class SimulatedWorker:
         self.share -= samples
         self.attempt += 1
         self._compute_to_s = self.machine.finish_s(self.share, self._compute_from_s, self.iteration)
-        self._cluster.kernel.at(max(self._cluster.now, self._compute_to_s), self._computed, self.attempt)
+        self._kernel.at(max(self._kernel.now, self._compute_to_s), self._computed, self.attempt)
 
     def take_over(self, samples: int) -> None:
         """So many more are its own."""
@@ -340,13 +347,13 @@ class SimulatedWorker:
     # -- push and report
 
     def _computed(self, attempt: int) -> None:
-        if attempt != self.attempt or not self.is_alive:
+        if attempt != self.attempt:
             return
         cluster, orders = self._cluster, self.orders
         assert orders is not None
         if cluster.helpers is not None and (until_s := cluster.helpers.help_of(self, cluster.workers)) is not None:
             self._compute_to_s = until_s
-            cluster.kernel.at(until_s, self._computed, attempt)
+            self._kernel.at(until_s, self._computed, attempt)
             return
         self.phase = Phase.PUSH
         self.attempt += 1
@@ -361,8 +368,8 @@ class SimulatedWorker:
 
     def _push_when_moved(self, attempt: int) -> None:
         """Blocks have moved that this update is for: it has waited since it was computed."""
-        if attempt == self.attempt and self.is_alive:
-            self._moving_s = self._cluster.now - self._compute_to_s
+        if attempt == self.attempt:
+            self._moving_s = self._kernel.now - self._compute_to_s
             self._push()
 
     def _push(self) -> None:
@@ -372,21 +379,21 @@ class SimulatedWorker:
             sizes = self._sizes = cluster.sizes
             self._push_took = cluster.network.transfer(self.rank, sizes, self.iteration, 0, self._pushed, self.attempt)
         else:
-            cluster.kernel.after(
+            self._kernel.after(
                 cluster.network.direct_s(self.rank, cluster.bytes, self.iteration), self._pushed, self.attempt
             )
 
     def _pushed(self, attempt: int) -> None:
-        if attempt == self.attempt and self.is_alive and self._is_whole(self._pushed, 0):
+        if attempt == self.attempt and (not self._cluster.refills.losses or self._is_whole(self._pushed, 0)):
             self.attempt += 1
             self._push_again()
 
     def _push_again(self) -> None:
-        orders, k = self.orders, self.iteration
+        orders, k, servers = self.orders, self.iteration, self._cluster.servers
         assert orders is not None
         self._generation = orders.generation
-        missed = self._cluster.servers.applied - self._pulled_updates
-        if self._cluster.servers.push(self.rank, k, self.share):
+        missed = servers.applied - self._pulled_updates
+        if servers.push(self.rank, k, self.share):
             self.missed += missed
             self.missed_squares += missed * missed
             self._report(k)
@@ -394,12 +401,13 @@ class SimulatedWorker:
             self.phase = Phase.STALE
 
     def _report(self, k: int) -> None:
-        now, orders = self._cluster.now, self.orders
+        now, orders = self._kernel.now, self.orders
         assert orders is not None
         # The engine had its last report for held_s before it could decide: until then it waited for others.
-        shared_s = self._compute_from_s - self._ready_s
-        held_s = min(max(self.began_s + orders.held_s - self._ready_s, 0.0), shared_s)
-        coordination_s = shared_s - held_s
+        coordination_s, held_s = self._compute_from_s - self._ready_s, 0.0
+        if coordination_s:
+            held_s = min(max(self.began_s + orders.held_s - self._ready_s, 0.0), coordination_s)
+            coordination_s -= held_s
         waiting_s = self._version_s - self.began_s + held_s + self._moving_s
         compute_s = self._compute_to_s - self._compute_from_s
         pull_s, push_s = self._ready_s - self._version_s, now - self._compute_to_s - self._moving_s
@@ -412,7 +420,8 @@ class SimulatedWorker:
         self.total_s += now - self.began_s
         self.moving_s += self._moving_s
         cpu, memory = self.machine.load(now, self.share)
-        mathematics = self._cluster.mathematics
+        cluster = self._cluster
+        mathematics = cluster.mathematics
         loss = mathematics.loss(self.rank) if mathematics is not None else 0.0
         is_number = math.isfinite(loss)
         self.began_s, self.iteration, self.phase = now, k + 1, Phase.BOUNDARY
@@ -433,7 +442,7 @@ class SimulatedWorker:
                 cpu=cpu,
                 memory=memory,
                 moving_s=self._moving_s,
-                exchanges=self._exchanges() if self._cluster.network.is_shared else [],
+                exchanges=self._exchanges() if cluster.network.is_shared else [],
             )
         )
         # Orders are carried out when they arrive, never in the middle of this: the boundary is still its own.
@@ -450,7 +459,7 @@ class SimulatedWorker:
         return False
 
     def _exchange_again(self, attempt: int, then: Callable[[int], None], direction: int) -> None:
-        if attempt == self.attempt and self.is_alive:
+        if attempt == self.attempt:
             cluster = self._cluster
             self._losses = cluster.refills.losses
             cluster.network.transfer(self.rank, cluster.refills.sizes(), self.iteration, direction, then, attempt)
@@ -458,7 +467,7 @@ class SimulatedWorker:
     # -- exchanges with servers
 
     def _no_probes(self) -> Probes:
-        return Probes(self.rank, self._cluster.network, lambda: self._cluster.now)
+        return Probes(self.rank, self._cluster.network, lambda: self._kernel.now)
 
     def _exchanges(self) -> list[Exchanged]:
         """Those with servers that it both pulled from and pushed to, and probes that have come back."""
