@@ -112,6 +112,9 @@ def review(handling: Handling, transfers: list[Transfer]) -> None:
 def follow_requests(handling: Handling) -> bool:
     """Blocks leave servers that are drained and get to one that was asked for; whether a policy must wait for that."""
     job = handling.job
+    drained = [server.index for server in job.live_servers if server.draining]
+    if not drained and not job.respread:
+        return False
     if job.change is None and not is_ending(job):
         emptied = scaling.emptied(job)
         if emptied is not None:
@@ -121,7 +124,6 @@ def follow_requests(handling: Handling) -> bool:
             reason, job.respread = job.respread, ""
             if wanted is not None:
                 moving.begin(handling, wanted[0], f"{reason}; {wanted[1]}")
-    drained = [server.index for server in job.live_servers if server.draining]
     scaling.retire(handling, drained, "it was drained and holds no blocks")
     return any(block.server in drained for block in job.blocks)
 
