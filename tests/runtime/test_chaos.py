@@ -12,7 +12,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from controlplane.runtime import log
 from controlplane.runtime.bench import chaos, leak, strikes
+from controlplane.runtime.bench.progress import Progress, Watch
+from controlplane.runtime.redis import Client
+from tests.runtime import support
 from tests.support.waiting import eventually
 
 
@@ -61,7 +65,7 @@ def result(**changes: object) -> chaos.Result:
     fields: dict[str, object] = {
         "seed": 1,
         "seconds": 60.0,
-        "struck": [chaos.Struck(at_s=1.0, kind="kill worker", whom="pl w1 job 1", seconds=0.5)],
+        "struck": [chaos.Struck(at_s=1.0, kind="kill worker", whom="pl w1 job 1", seconds=0.5, seen_s=1.0)],
         "state": "succeeded",
         "reason": "",
         "iterations": 600,
@@ -86,8 +90,12 @@ def test_a_job_that_came_through_unharmed_is_no_failure() -> None:
     [
         ({"state": "failed", "reason": "no worker is left"}, "the job ended failed: no worker is left"),
         (
-            {"struck": [chaos.Struck(at_s=1.0, kind="kill agent", whom="", seconds=None)]},
+            {"struck": [chaos.Struck(at_s=1.0, kind="kill agent", whom="", seconds=None, seen_s=None)]},
             "the job did not go on within 60 s after: kill agent",
+        ),
+        (
+            {"struck": [chaos.Struck(at_s=1.0, kind="kill agent", whom="", seconds=5.25, seen_s=6.0)]},
+            "the job went on after more than 5 s after: kill agent (5.25 s)",
         ),
         ({"lost": 2}, "2 reports were lost, 0 doubled"),
         ({"replay": "decision 7"}, "the replay differs: decision 7"),
@@ -96,6 +104,31 @@ def test_a_job_that_came_through_unharmed_is_no_failure() -> None:
 )
 def test_each_harm_is_named(changes: dict[str, object], sentence: str) -> None:
     assert result(**changes).failures == [sentence]
+
+
+@pytest.mark.usefixtures("enqueued")
+def test_the_first_report_of_an_iteration_is_progress_and_so_is_one_of_a_new_generation(client: Client) -> None:
+    support.submit(client)
+    progress = Progress(client, support.JOB)
+    said = [(0, 0, 1), (1, 0, 1), (0, 1, 1), (1, 1, 1), (0, 0, 2), (1, 1, 1)]
+    entries = [
+        log.append_event(
+            support.JOB,
+            support.report(iteration + 2, rank=rank, iteration=iteration, generation=generation),
+            client=client,
+        )
+        for rank, iteration, generation in said
+    ]
+    times = progress.since_last_look()
+    assert times == sorted(times)
+    assert len(times) == 3, entries
+    assert progress.since_last_look() == []
+
+
+def test_a_watch_tells_the_longest_pause_and_whether_it_lasts() -> None:
+    watch = Watch(10.0)
+    watch.see(10.5, 13.0, 13.5)
+    assert (watch.longest_by(13.6), watch.longest_by(20.0)) == (2.5, None)
 
 
 def test_growing_memory_is_named_with_its_slope() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 import psutil
+import redis
 
 from controlplane.core.events import WorkerHeard
 from controlplane.protocol.messages import IterationReport
@@ -23,6 +24,7 @@ from controlplane.runtime.bench import strikes
 from controlplane.runtime.bench.crew import Crew
 from controlplane.runtime.bench.place import Options, Place
 from controlplane.runtime.bench.plane import Bench
+from controlplane.runtime.bench.progress import FLOWING_S, Progress, Watch
 from controlplane.runtime.embedded.control_plane import CHECKOUT, MANAGE
 from controlplane.runtime.embedded.joining import let_in
 from controlplane.runtime.embedded.processes import Service, run_command
@@ -43,8 +45,10 @@ PAUSE_S: Final = (0.5, 2.0)
 WATCH_S: Final = 8.0
 """How long each fault is watched: as long as the longest of them lasts."""
 
-FLOWING_S: Final = 1.0
 LOOK_S: Final = 0.1
+
+MOST_S: Final = 5.0
+"""Bar: how long a fault may keep a job from going on."""
 
 GOES_ON_S: Final = 60.0
 """A fault after which the job has not gone on for so long has ended it."""
@@ -64,6 +68,8 @@ class Struck(msgspec.Struct, kw_only=True, frozen=True):
     whom: str
     seconds: float | None
     """The longest time without a newly complete iteration; None: no more came in time."""
+    seen_s: float | None
+    """As ``seconds``, of what people are told: that comes from the database."""
 
 
 class Result(msgspec.Struct, kw_only=True, frozen=True):
@@ -93,6 +99,9 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
             found.append(f"the job ended {self.state}: {self.reason}")
         if stuck := [each.kind for each in self.struck if each.seconds is None]:
             found.append(f"the job did not go on within {GOES_ON_S:.0f} s after: {', '.join(stuck)}")
+        late = [f"{each.kind} ({each.seconds:.2f} s)" for each in self.struck if (each.seconds or 0.0) > MOST_S]
+        if late:
+            found.append(f"the job went on after more than {MOST_S:.0f} s after: {', '.join(late)}")
         if self.lost or self.doubled:
             found.append(f"{self.lost} reports were lost, {self.doubled} doubled")
         if self.replay:
@@ -159,6 +168,7 @@ class Trial:
             "seed": seed,
         }
         self.job = crew.submit(self._spec, room=DISTURBED)
+        self._progress = Progress(_redis_of(self._bench), self.job)
 
     def disturb(self, shaky: Service, wire: strikes.Wire, data: strikes.DataWires) -> list[Struck]:
         """One fault after the other for ``seconds``; each waits until the job has gone on after the one before."""
@@ -172,8 +182,8 @@ class Trial:
             whom = fault.strike()
             at = strikes.now() if fault.waits else before
             if whom is not None:
-                seconds = self._went_on(at)
-                struck.append(Struck(at_s=at - began, kind=fault.kind, whom=whom, seconds=seconds))
+                seconds, seen_s = self._went_on(at)
+                struck.append(Struck(at_s=at - began, kind=fault.kind, whom=whom, seconds=seconds, seen_s=seen_s))
         return struck
 
     def await_end(self) -> dict[str, Any]:
@@ -219,21 +229,30 @@ class Trial:
         running = [each for each in self._bench.supervisor.services if each.name == name and not each.is_over()]
         return [psutil.Process(each.process.pid) for each in running]
 
-    def _went_on(self, at: float) -> float | None:
-        """The longest time without a newly complete iteration, of those that began within ``WATCH_S`` of the fault."""
-        last, longest, before = at, 0.0, None
-        while strikes.now() < at + GOES_ON_S:
-            job, now = self._crew.look(self.job), strikes.now()
+    def _went_on(self, at: float) -> tuple[float | None, float | None]:
+        """The longest time without a newly complete iteration, by the log and by what people see.
+
+        Watched for ``WATCH_S``, and on until iterations flow again.
+        """
+        goes_on, seen, before = Watch(at), Watch(at), None
+        while (now := strikes.now()) < at + GOES_ON_S:
+            goes_on.see(*(moment for moment in self._progress.since_last_look() if moment >= at))
+            job = self._crew.look(self.job)
             if job.get("is_over"):
-                return max(longest, now - last)
+                seen.see(now)
+                return goes_on.longest, seen.longest
             if job.get("state") == "running":
                 if before is not None and job["iteration"] > before:
-                    longest, last = max(longest, now - last), now
+                    seen.see(now)
                 before = job["iteration"]
-            if now > at + WATCH_S and now - last < FLOWING_S:
-                return longest
+            if now > at + WATCH_S and now - min(goes_on.last, seen.last) < FLOWING_S:
+                return goes_on.longest, seen.longest
             self._bench.supervisor.interruption.pause(LOOK_S)
-        return None
+        return goes_on.longest_by(now), seen.longest_by(now)
+
+
+def _redis_of(bench: Bench) -> redis.Redis:
+    return redis.Redis.from_url(bench.environment["REDIS_URL"], protocol=2, single_connection_client=True)
 
 
 def measure(place: Place) -> dict[str, Any]:
@@ -262,18 +281,19 @@ def measure(place: Place) -> dict[str, Any]:
 
 def table(document: dict[str, Any]) -> str:
     """For people."""
-    kinds: dict[str, list[float | None]] = {}
+    kinds: dict[str, list[dict[str, Any]]] = {}
     for each in document["struck"]:
-        kinds.setdefault(each["kind"], []).append(each["seconds"])
+        kinds.setdefault(each["kind"], []).append(each)
     lines = [
         f"{document['seconds']:.0f} s with seed {document['seed']}: {len(document['struck'])} faults, "
         f"{document['restarts']} new lives, {document['rollbacks']} returns to a checkpoint",
-        f"{'time to go on':28}{'faults':>8}{'median':>10}{'worst':>10}",
+        f"{'time to go on':28}{'faults':>8}{'median':>10}{'worst':>10}{'seen: median':>16}{'worst':>10}",
     ]
-    for kind, found in sorted(kinds.items()):
-        lines.append(f"  {kind:26}{len(found):8}{_median(found):>10}{_worst(found):>10}")
-    every = [seconds for found in kinds.values() for seconds in found]
-    lines.append(f"  {'all':26}{len(every):8}{_median(every):>10}{_worst(every):>10}")
+    for kind, found in [*sorted(kinds.items()), ("all", document["struck"])]:
+        goes_on, seen = ([each[name] for each in found] for name in ("seconds", "seen_s"))
+        lines.append(
+            f"  {kind:26}{len(found):8}{_median(goes_on):>10}{_worst(goes_on):>10}{_median(seen):>16}{_worst(seen):>10}"
+        )
     lines.append(
         f"job {document['state']} after {document['iterations']} iterations; {document['reports']:,} reports, "
         f"{document['lost']} lost, {document['doubled']} doubled; the replay "

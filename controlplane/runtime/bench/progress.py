@@ -1,0 +1,72 @@
+"""How far a job is by its own log, as its workers' reports reach it: no matter who copies that to the database."""
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+import redis
+
+from controlplane.core.events import Entry, WorkerHeard
+from controlplane.protocol.messages import IterationReport
+from controlplane.runtime import log
+
+AT_ONCE: Final = 1000
+"""Entries that are read with one call."""
+
+FLOWING_S: Final = 1.0
+"""Progress so long ago still goes on."""
+
+
+class Progress:
+    """When iterations of one job were newly reported, of those reports that came since this was made.
+
+    In lockstep the first report of an iteration says that the one before is complete. Going back to a checkpoint is a
+    new generation, whose first iteration is new again.
+
+    Args:
+        client: one with a connection of its own.
+    """
+
+    def __init__(self, client: redis.Redis, job: int) -> None:
+        self._client, self._job = client, job
+        self._furthest = (-1, -1)
+        """Generation and iteration."""
+        self._after = f"{int(time.time() * 1000)}-0"
+
+    def since_last_look(self) -> list[float]:
+        """When, on the monotonic clock and in their order; none while Redis does not answer."""
+        times: list[float] = []
+        epoch_s = time.time() - time.monotonic()
+        with suppress(redis.RedisError):
+            while entries := log.read_entries(self._client, self._job, after=self._after, count=AT_ONCE, block_s=0.0):
+                times += [at_s - epoch_s for at_s in self._take(entries)]
+                self._after = entries[-1].id
+        return times
+
+    def _take(self, entries: Iterable[Entry]) -> list[float]:
+        times = []
+        for entry in entries:
+            heard = entry.event
+            if isinstance(heard, WorkerHeard) and isinstance(heard.message, IterationReport):
+                reached = (heard.message.generation, heard.message.iteration)
+                if reached > self._furthest:
+                    self._furthest = reached
+                    times.append(entry.at_ms / 1000)
+        return times
+
+
+class Watch:
+    """The longest time without progress since ``began``, in seconds of a clock of the caller's."""
+
+    def __init__(self, began: float) -> None:
+        self.last, self.longest = began, 0.0
+
+    def see(self, *times: float) -> None:
+        """Progress was made at these times, in their order."""
+        for at in times:
+            self.longest, self.last = max(self.longest, at - self.last), max(self.last, at)
+
+    def longest_by(self, now: float) -> float | None:
+        """``longest``, or None where nothing flows."""
+        return self.longest if now - self.last < FLOWING_S else None
