@@ -1,6 +1,6 @@
 """Where the checkpoints of one job lie below the folder of its agent, and what their manifests say of the job."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,8 @@ import torch
 from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, WholeCheckpoint
 from controlplane.protocol.orders import ProcessOrder
 from workers.checkpoints import files
+from workers.checkpoints.common_folder import CommonFolder
+from workers.checkpoints.writer import Saved, Writer
 from workers.workloads.shape import Vector
 
 NO_FOLDER = "its agent has no folder for checkpoints: see --checkpoint-dir"
@@ -67,7 +69,23 @@ class Place:
         values = tensors[files.VALUES].numpy()
         return Beginning(values=values, iteration=restore.iteration, steps=steps, state=state)
 
-    def manifest(self, whole: WholeCheckpoint) -> files.Manifest:
+    def writer(self, keep: int, say: Callable[[Saved], None]) -> Writer:
+        """What writes checkpoints here, of which the newest ``keep`` stay; ``say`` is told what was written.
+
+        Raises:
+            CheckpointError: if the agent has no folder.
+        """
+        return Writer(self.own, keep=keep, manifest=self._manifest, say=say)
+
+    def common_folder(self, say: Callable[[str], None]) -> CommonFolder:
+        """A look at whether others write here too; ``say`` is told why not.
+
+        Raises:
+            CheckpointError: if the agent has no folder.
+        """
+        return CommonFolder(self.own, self._order.instance, say)
+
+    def _manifest(self, whole: WholeCheckpoint) -> files.Manifest:
         """What is said of a checkpoint all of whose pieces are written."""
         spec = self._order.spec
         return files.Manifest(

@@ -13,7 +13,6 @@ import torch
 from controlplane.protocol.checkpoints import FoundCheckpoint, Restore
 from controlplane.protocol.orders import Block as Cut
 from controlplane.protocol.orders import ProcessOrder, ServerOrders
-from workers.checkpoints.common_folder import CommonFolder
 from workers.checkpoints.place import Beginning, Place
 from workers.checkpoints.writer import Copy, Saved, Writer
 from workers.server.block import Block, Keep
@@ -47,9 +46,8 @@ class Checkpoints:
         self._saved_at = -1
         self._writer: Writer | None = None
         if self._asked is not None:
-            own = self._place.own
-            self._writer = Writer(own, keep=self._asked.keep, manifest=self._place.manifest, say=say)
-            self._common = CommonFolder(own, order.instance, say_apart)
+            self._writer = self._place.writer(self._asked.keep, say)
+            self._common = self._place.common_folder(say_apart)
 
     @property
     def found(self) -> tuple[list[FoundCheckpoint], list[str]]:

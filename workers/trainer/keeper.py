@@ -12,7 +12,6 @@ import structlog
 from controlplane.protocol.checkpoints import FoundCheckpoint, Restore
 from controlplane.protocol.messages import FolderApart, RestoreFailed
 from controlplane.protocol.orders import Orders, ProcessOrder
-from workers.checkpoints.common_folder import CommonFolder
 from workers.checkpoints.files import STATE, VALUES, CheckpointError
 from workers.checkpoints.place import Place
 from workers.checkpoints.writer import Copy, Saved, Writer
@@ -49,9 +48,8 @@ class Keeper:
         self._taken = self._settled = 0
         """The version that was last given to the writer; that of which a manifest was, or that could not be written."""
         if self._asked is not None:
-            own = self._place.own
-            self._writer = Writer(own, keep=self._asked.keep, manifest=self._place.manifest, say=self._say_saved)
-            self._common = CommonFolder(own, order.instance, self._say_apart)
+            self._writer = self._place.writer(self._asked.keep, self._say_saved)
+            self._common = self._place.common_folder(self._say_apart)
 
     def __enter__(self) -> "Keeper":
         return self
