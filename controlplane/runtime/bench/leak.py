@@ -11,6 +11,7 @@ import psutil
 from controlplane.runtime.bench import strikes
 from controlplane.runtime.bench.crew import Crew
 from controlplane.runtime.bench.plane import Bench
+from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.joining import let_in
 
 FAST: Final = 1e6
@@ -24,6 +25,7 @@ FLAT_MB: Final = 4.0
 """Bar: MB in 10,000 iterations; the runs are too short to tell less from the allocator's steps."""
 
 UNIT: Final = 10_000
+BEGIN_S: Final = 120.0
 LONGEST_S: Final = 3600.0
 
 
@@ -69,7 +71,11 @@ def run(bench: Bench, *, iterations: int, seed: int) -> dict[str, Any]:
             },
             room=ROOM,
         )
-        crew.wait(job, lambda found: found["iteration"] > 0, seconds=60.0)
+        begun = crew.wait(job, lambda found: found["iteration"] > 0, seconds=BEGIN_S)
+        if not begun.get("iteration"):
+            raise CannotStart(
+                f"The job did not begin within {BEGIN_S:.0f} s: {begun.get('state')}, {begun.get('reason')}"
+            )
         watched = _watched(bench, job)
         began, samples, found = time.monotonic(), [], crew.look(job)
         while not found.get("is_over") and time.monotonic() < began + LONGEST_S:

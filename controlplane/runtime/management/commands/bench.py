@@ -19,6 +19,9 @@ from controlplane.runtime.embedded.processes import run_command
 SECONDS: Final = {"chaos": 180.0, "leak": 0.0, "decisions": 5.0, "fleet": 180.0, "jobs": 30.0}
 """The benches of a running control plane, and how long each measures unless told otherwise."""
 
+ITERATIONS: Final = {"history": 10_000, "leak": 20_000}
+"""Of those of one job, how long it is unless told otherwise."""
+
 FAULTS: Final = "faults"
 """The one that starts and strikes a control plane of its own."""
 
@@ -79,7 +82,8 @@ class Command(BaseCommand):
         parser.add_argument("--seconds", type=float, help=f"per measurement (default: {longest})")
         parser.add_argument("--minutes", type=float, help="instead of --seconds")
         parser.add_argument("--workers", type=int, help="fleet: how many (default: 100); history: of the job (64)")
-        parser.add_argument("--iterations", type=int, default=10_000, help="history: (default: %(default)s)")
+        lengths = ", ".join(f"{name} {iterations}" for name, iterations in ITERATIONS.items())
+        parser.add_argument("--iterations", type=int, help=f"of the job (default: {lengths})")
         parser.add_argument("--jobs", type=int, default=0, help="fleet: workers / 100; jobs: 100")
         parser.add_argument("--beyond", action="store_true", help="fleet: go on faster, until it does not keep up")
         parser.add_argument("--slope", action="store_true", help="fleet: memory must be flat; takes 10 minutes to tell")
@@ -136,9 +140,13 @@ def _of_faults(bench: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_the_database(bench: Any, given: dict[str, Any]) -> dict[str, Any]:
-    sizes = {"workers": given["workers"] or 64, "iterations": given["iterations"]} if given["name"] == "history" else {}
+    sizes = {"workers": given["workers"] or 64, "iterations": _iterations(given)} if given["name"] == "history" else {}
     document: dict[str, Any] = bench.measure(**sizes).document()
     return document
+
+
+def _iterations(given: dict[str, Any]) -> int:
+    return int(given["iterations"] or ITERATIONS[given["name"]])
 
 
 def _of_a_plane(given: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +157,7 @@ def _of_a_plane(given: dict[str, Any]) -> dict[str, Any]:
         if given["name"] == "chaos":
             return chaos.run(bench, seconds=seconds, seed=given["seed"])
         if given["name"] == "leak":
-            return leak.run(bench, iterations=given["iterations"], seed=given["seed"])
+            return leak.run(bench, iterations=_iterations(given), seed=given["seed"])
         return _document(given["name"], bench, options)
 
 
