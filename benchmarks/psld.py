@@ -1,6 +1,6 @@
 """PSLD against MXNet's placement, round robin and proportional shares, on servers of which one is thin.
 
-    python -m benchmarks.psld [--iterations 60] [--scale 0.002] [--json]
+    python -m benchmarks.psld [--iterations 60] [--scale 0.002] [--pause] [--json]
 
 Real jobs, one after another: 4 workers that push and pull the parameters of VGG16 (each tensor scaled down), 4 servers
 with emulated links of which one has a tenth of the others' speed, lastingly or for the second quarter of the
@@ -9,7 +9,7 @@ make the time. Told are the length of an iteration in each quarter (median; of t
 whole job's against MXNet's, and what the changes of placement cost: the longest pause of a worker, beside what the
 change costs through a checkpoint. For that the same job is stopped at a checkpoint and a new one goes on from it, which
 takes from its submission to the end of its first iteration, less an iteration; writing the checkpoint comes on top and
-is not counted. Bar: a tenth of that.
+is not counted. Bar: a tenth of that. ``--pause`` tells only this, of PSLD with a lastingly thin server.
 """
 
 import argparse
@@ -103,6 +103,29 @@ def measure(plan: argparse.Namespace) -> dict[str, Any]:
     return {"rows": [asdict(row) for row in rows], "restart_s": restart_s, "failures": _failures(rows, restart_s)}
 
 
+def measure_pause(plan: argparse.Namespace) -> dict[str, Any]:
+    """Run only what the pause of a change is compared with, and one job that has changes."""
+    with live([100_000.0] * WORKERS, server_slots=SERVERS) as jobs:
+        restart_s = restart_from_checkpoint_s(jobs, plan.scale)
+        row = _row(jobs, "lasting", "psld", plan, None)
+    if not plan.json:
+        _say(pause_line(row, restart_s))
+    failures = _failures([row], restart_s)
+    if row.paused_s is None:
+        failures.append(f"no change of placement was measured in {plan.iterations} iterations")
+    return {"rows": [asdict(row)], "restart_s": restart_s, "failures": failures}
+
+
+def pause_line(row: Row, restart_s: float) -> str:
+    """The longest pause beside a restart, in a sentence."""
+    held = (
+        "nobody was measured" if row.paused_s is None else f"a worker was held up {row.paused_s * 1000:.0f} ms at most"
+    )
+    part = "" if row.paused_s is None else f": {row.paused_s / restart_s:.0%} (bar {PAUSE_BAR:.0%})"
+    moved = f"{row.moved} blocks moved in {row.changes} change{'' if row.changes == 1 else 's'} of placement"
+    return f"{moved}: {held}; a restart from a checkpoint takes {restart_s * 1000:.0f} ms{part}"
+
+
 def restart_from_checkpoint_s(jobs: Live, scale: float) -> float:
     """What a change of placement costs by a checkpoint and a new job that goes on from it."""
     document = spec_of("lasting", "round-robin", CUT, scale) | {"checkpoint": {"every": CUT}}
@@ -163,9 +186,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--scale", type=float, default=0.002, help="of each tensor of VGG16 (default: %(default)s)")
+    parser.add_argument("--pause", action="store_true", help="only what a change of placement costs")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     given = parser.parse_args(arguments)
-    document = measure(given)
+    document = measure_pause(given) if given.pause else measure(given)
     if given.json:
         _say(json.dumps(document))
     for failure in document["failures"] if not given.json else []:

@@ -42,6 +42,10 @@ def test_rows_tell_gain_moves_and_pause() -> None:
         "lasting psld: a worker was held up 0.500 s by a change, more than 10% of a restart from a checkpoint (4.00 s)"
     ]
     assert psld._failures([base, row], 5.0) == []
+    assert psld.pause_line(row, 4.0) == (
+        "2 blocks moved in 1 change of placement: a worker was held up 500 ms at most; "
+        "a restart from a checkpoint takes 4000 ms: 12% (bar 10%)"
+    )
 
 
 class Checkpointed(Jobs):
