@@ -1,7 +1,6 @@
 """Real Chromium on real pages: the whole web process in a thread, and every console error a failure."""
 
 import asyncio
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,15 +12,10 @@ from django.core.cache import cache
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from controlplane.runtime.bench.browsers import FLAGS, INSTALL, chromium
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-INSTALL = "no Chromium: install it with apt-get install chromium"
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 WIDE, NARROW = 1440, 400
 PASSWORD = "pace-line-1"
 DEADLINE_MS = 30_000
@@ -33,13 +27,12 @@ Look = Callable[..., Page]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, for the tests of one module: while Playwright runs, its thread counts as one with an event loop."""
-    path = next((found for name in CHROMIUM if (found := shutil.which(name))), None)
-    if path is None:
+    if (path := chromium()) is None:
         pytest.skip(INSTALL)
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield chromium
-        chromium.close()
+        started = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield started
+        started.close()
 
 
 @pytest.fixture

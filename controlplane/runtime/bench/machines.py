@@ -1,7 +1,8 @@
 """A simulated machine with simulated processes, over real websockets with real credentials.
 
 It does what an agent, its servers and its workers do on their control sockets, and computes nothing: when a worker's
-next report follows the orders for it is the affair of whoever makes the machine (``Pace``).
+next report follows the orders for it is the affair of whoever makes the machine (``Pace``). A worker waits for orders
+after each report, so that the batching policy has to decide after each iteration.
 """
 
 import asyncio

@@ -14,6 +14,8 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     """How many; 0: as the bench has it."""
     beyond: bool = False
     slope: bool = False
+    tab_s: float = 0.0
+    """How long a page is watched."""
 
 
 class Place(msgspec.Struct, kw_only=True, frozen=True):

@@ -16,11 +16,14 @@ from controlplane.runtime.embedded.control_plane import CHECKOUT, MANAGE
 from controlplane.runtime.embedded.errors import CannotStart, Interrupted
 from controlplane.runtime.embedded.processes import run_command
 
-SECONDS: Final = {"chaos": 180.0, "leak": 0.0, "decisions": 5.0, "fleet": 180.0, "jobs": 30.0}
+SECONDS: Final = {"chaos": 180.0, "leak": 0.0, "decisions": 5.0, "fleet": 180.0, "jobs": 30.0, "viewers": 120.0}
 """The benches of a running control plane, and how long each measures unless told otherwise."""
 
 ITERATIONS: Final = {"history": 10_000, "leak": 20_000}
 """Of those of one job, how long it is unless told otherwise."""
+
+VIEWERS: Final = "viewers"
+"""The one of them that also looks at a page."""
 
 FAULTS: Final = "faults"
 """The one that starts and strikes a control plane of its own."""
@@ -57,6 +60,7 @@ class Command(BaseCommand):
         "Measure the control plane on this machine. decisions: from a report to orders, against bare echo; "
         "fleet: many workers, each reporting once per second; jobs: a hundred jobs on one Celery process, then on two; "
         "chaos: kills, stops and cuts while a job trains; leak: memory over a long job; "
+        "viewers: what fifty open pages cost, how soon a page shows a report, and the memory of its tab; "
         "history: reading a long job, against raw rows; ingest: writing rows, against a bare executemany; "
         "faults: a control plane that is killed, paused, cut off and forgets, and whether anything is lost; "
         "twin: the demo, against the simulator's prediction of it. "
@@ -86,6 +90,9 @@ class Command(BaseCommand):
         parser.add_argument("--iterations", type=int, help=f"of the job (default: {lengths})")
         parser.add_argument("--jobs", type=int, default=0, help="fleet: workers / 100; jobs: 100")
         parser.add_argument("--beyond", action="store_true", help="fleet: go on faster, until it does not keep up")
+        parser.add_argument(
+            "--tab-minutes", type=float, default=10.0, help="viewers: how long a page is watched (default: %(default)s)"
+        )
         parser.add_argument("--slope", action="store_true", help="fleet: memory must be flat; takes 10 minutes to tell")
         parser.add_argument("--seed", type=int, default=1, help="faults: which ones, and when (default: %(default)s)")
         parser.add_argument("--database", choices=["sqlite", "postgres"], default="sqlite", help="faults: under it")
@@ -152,7 +159,8 @@ def _iterations(given: dict[str, Any]) -> int:
 def _of_a_plane(given: dict[str, Any]) -> dict[str, Any]:
     seconds = given["minutes"] * 60 if given["minutes"] else given["seconds"] or SECONDS[given["name"]]
     chosen = {name: given[name] for name in ("jobs", "beyond", "slope")}
-    options = Options(seconds=seconds, workers=given["workers"] or 100, **chosen)
+    tab_s = given["tab_minutes"] * 60 if given["name"] == VIEWERS else 0.0
+    options = Options(seconds=seconds, workers=given["workers"] or 100, tab_s=tab_s, **chosen)
     with running_bench() as bench:
         if given["name"] == "chaos":
             return chaos.run(bench, seconds=seconds, seed=given["seed"])
@@ -180,7 +188,7 @@ def _measure(name: str, bench: Bench, options: Options) -> dict[str, Any]:
         options=options,
     )
     command = [*MANAGE, "bench", name, "--within", place.encode()]
-    limit_s = 4 * options.seconds + BESIDES_S
+    limit_s = 4 * options.seconds + options.tab_s + BESIDES_S
     document: dict[str, Any] = json.loads(
         run_command("the measurement", command, environment=bench.environment, folder=CHECKOUT, seconds=limit_s)
     )
