@@ -78,18 +78,24 @@ def test_the_theme_is_kept_and_the_charts_follow_it(site: str, look: Look, ada: 
     expect(root).to_have_attribute("data-theme", "dark")
 
 
+def arrive(page: Page, address: str) -> None:
+    """Wait for a page that was asked for by a key: its address is there before its scripts, which hear further keys."""
+    page.wait_for_url(address, wait_until="domcontentloaded")
+
+
 def test_the_keyboard_goes_everywhere(site: str, look: Look, ada: User) -> None:
     page = look(site, user=ada)
     page.goto("/")
     for keys, path in (("gj", "/jobs/"), ("gw", "/workers/"), ("go", "/")):
         for key in keys:
             page.keyboard.press(key)
-        expect(page).to_have_url(f"{site}{path}")
+        arrive(page, f"{site}{path}")
     page.keyboard.press("?")
     expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("#help")).to_be_hidden()
     page.keyboard.press("/")
+    arrive(page, f"{site}/jobs/#search")
     expect(page.locator("#search")).to_be_focused()
     page.keyboard.type("gw")
     expect(page).to_have_url(f"{site}/jobs/?q=gw&state=")
