@@ -123,11 +123,18 @@ def _session(user: User) -> str:
     return value
 
 
-def axe_findings(page: Page) -> list[str]:
-    """What axe finds serious or critical on the page, one line each."""
+LOOKS = ["color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size"]
+"""The rules of axe whose answers depend on theme and width; all others are about the document."""
+
+
+def axe_findings(page: Page, *, rules: list[str] | None = None, within: str | None = None) -> list[str]:
+    """What axe finds serious or critical on the page, one line each; by some rules only, or within one element only."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found: list[dict[str, Any]] = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = {"type": "rule", "values": rules}
+    found: list[dict[str, Any]] = Axe().run(page, context=within, options=options).response["violations"]
     return [
         f"{finding['id']}: {finding['help']} ({', '.join(str(node['target']) for node in finding['nodes'][:3])})"
         for finding in found
