@@ -19,11 +19,11 @@ from frontend.figures.marks import marked
 from frontend.figures.rows import View
 from frontend.figures.theme import THEMES
 from frontend.figures.timeline import chrome_trace
-from frontend.queries import comparison, heat, machine, placement, simulations, timeline, waiting, whatif
+from frontend.queries import comparison, heat, machine, placement, simulations, staleness, timeline, waiting, whatif
 from frontend.queries import figures as queries
 from frontend.queries.marks import marks
 
-EDITION = 3
+EDITION = 4
 """Raise it when figures are drawn differently, so that nobody keeps an old drawing."""
 
 KEPT_S = 600
@@ -33,6 +33,7 @@ MAX_SMOOTH = 200
 READERS: dict[str, Callable[[Job, View], Any]] = {
     "traces": queries.traces,
     "convergence": queries.convergence,
+    "leads": staleness.leads,
     "heat": heat.heat,
     "placement": placement.placements,
     "window": timeline.window,

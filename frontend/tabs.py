@@ -152,6 +152,9 @@ TABS: dict[str, Tab] = {
         parts=("lanes", "flags"),
         figures=("batch-size", "iteration-time", "convergence"),
     ),
+    "workers": Tab(
+        title="Workers", context=_nothing, figures=("batch-size", "iteration-time", "worker-speed", "staleness")
+    ),
     "heatmap": Tab(title="Heat map", context=_map, parts=("machines",), figures=("heat-map",), figures_first=True),
     "timeline": Tab(title="Timeline", context=_nothing, figures=("timeline",)),
     "waiting": Tab(title="Waiting", context=_waiting, parts=("waiting",), figures=("waiting-price",)),

@@ -39,6 +39,8 @@ class Job(models.Model):
     iteration = models.PositiveIntegerField(default=0)
     """Iterations that every counting worker has reported."""
     samples = models.BigIntegerField(default=0)
+    training_samples = models.PositiveBigIntegerField(null=True)
+    """Of the training split, as its workers say: one epoch; null before the first of them is here."""
     busy_s = models.FloatField(default=0.0)
     waiting_s = models.FloatField(default=0.0)
     coordination_s = models.FloatField(default=0.0)

@@ -59,6 +59,8 @@ class Progress:
     reports: int = 0
     """How many are new."""
     samples: int = 0
+    training_samples: int | None = None
+    """Of the training split, where a worker has said hello."""
     busy_s: float = 0.0
     waiting_s: float = 0.0
     coordination_s: float = 0.0
@@ -97,6 +99,8 @@ def apply_progress(job_id: int, progress: Progress) -> None:
         changes |= {} if reached is None else {"iteration": reached + 1}
     _time_servers(job_id, progress.exchanges)
     _time_blocks(job_id, progress.blocks)
+    if progress.training_samples is not None:
+        changes["training_samples"] = progress.training_samples
     if progress.evaluated is not None:
         changes["loss"], changes["accuracy"] = progress.evaluated
     if changes:

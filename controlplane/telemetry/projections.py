@@ -51,6 +51,8 @@ def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Pr
         ],
     )
     progress = Progress()
+    for _, _, hello in _said(logged, messages.WorkerHello):
+        progress.training_samples = hello.sample_count
     _record_reports(job_id, list(_said(logged, messages.IterationReport)), progress)
     record_evaluations(job_id, list(_said(logged, messages.Evaluation)), progress)
     return progress

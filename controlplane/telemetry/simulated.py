@@ -19,7 +19,7 @@ from controlplane.core.events import Entry, WorkerHeard
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Answer, Progress, apply_answers, apply_progress, end_lost_job
-from controlplane.protocol.messages import Evaluation, IterationReport
+from controlplane.protocol.messages import Evaluation, IterationReport, WorkerHello
 from controlplane.protocol.spec import JobSpec, spec_document
 from controlplane.telemetry.columns import INTEGERS, MEASURES, Rows
 from controlplane.telemetry.folding import BLOCKS, lay_over_stored
@@ -54,6 +54,8 @@ class Series:
         if isinstance(event, WorkerHeard):
             if isinstance(event.message, IterationReport):
                 self._report(event, event.message)
+            elif isinstance(event.message, WorkerHello) and self._has_losses:
+                self._progress.training_samples = event.message.sample_count
             elif isinstance(event.message, Evaluation):
                 self._scores.append((entry, event, event.message))
         self._commands += [command for command in commands if not isinstance(command, CARRIERS)]

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from frontend.figures.convergence import (
+    NO_EPOCHS,
     NOT_LEARNED,
     X_TITLES,
     accuracy_axis,
+    has_axis,
     has_learned,
     loss_axis,
     revision,
@@ -19,6 +21,8 @@ from frontend.figures.rows import Compared, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
 QUANTILES = 400
+ROOM = 1.05
+"""The axis of lengths ends so many times as far as the longest iteration: a line that rises there is seen to end."""
 
 
 def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
@@ -28,9 +32,13 @@ def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
         return empty(name, "Lines appear once one of the jobs has been evaluated.")
     if not any(has_learned(job.learned) for job in jobs):
         return empty(name, NOT_LEARNED)
+    if not any(has_axis(job.learned, view) for job in jobs):
+        return empty(name, NO_EPOCHS)
     theme, points, drawn = THEMES[view.theme], 0, 0
     data: list[dict[str, Any]] = []
     for place, job in enumerate(jobs):
+        if not has_axis(job.learned, view):
+            continue
         x, scored_x = x_of(job.learned, view)
         thin_x, thin_y = extremes(x, job.learned.loss, budget(3 * len(jobs)))
         points, drawn = points + len(x), drawn + len(thin_x)
@@ -59,22 +67,25 @@ def compared_lengths(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
     if not any(len(job.iteration_s) for job in jobs):
         return empty(name, "Lines appear with the first reported iteration of one of the jobs.")
     theme = THEMES[view.theme]
+    end_ms = ROOM * max(float(job.iteration_s.max()) for job in jobs if len(job.iteration_s)) * 1000
     return {
-        "data": [_steps(job, place, theme) for place, job in enumerate(jobs) if len(job.iteration_s)],
+        "data": [_steps(job, place, end_ms, theme) for place, job in enumerate(jobs) if len(job.iteration_s)],
         "layout": layout(
             theme,
             name=name,
             caption="The share of iterations that take at most so long: further left is faster, steeper is steadier.",
             hovermode="closest",
-            xaxis=axis(theme, "Length of an iteration (ms)", rangemode="tozero"),
+            xaxis=axis(theme, "Length of an iteration (ms)", range=[0, end_ms]),
             yaxis=axis(theme, "Share of iterations", tickformat=".0%", range=[0, 1.02]),
         ),
     }
 
 
-def _steps(job: Compared, place: int, theme: Theme) -> dict[str, Any]:
-    shares = np.linspace(0, 1, min(QUANTILES, len(job.iteration_s)))
-    lengths = np.quantile(job.iteration_s * 1000, shares)
+def _steps(job: Compared, place: int, end_ms: float, theme: Theme) -> dict[str, Any]:
+    """From the shortest iteration up to the longest, and level from there to the end of the axis."""
+    shares = np.linspace(0, 1, min(QUANTILES, len(job.iteration_s)) + 1)
+    lengths = np.append(np.quantile(job.iteration_s * 1000, shares), end_ms)
+    shares = np.append(shares, 1.0)
     return {
         "type": "scatter",
         "mode": "lines",

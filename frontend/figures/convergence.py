@@ -1,4 +1,4 @@
-"""Whether it learns: training loss and held-out accuracy, against time, iterations or samples."""
+"""Whether it learns: loss, accuracy and global batch, against time, iterations, updates, epochs or samples."""
 
 from typing import Any, Final
 
@@ -8,21 +8,39 @@ from frontend.figures.points import Numbers, budget, extremes, numbers, sampling
 from frontend.figures.rows import Convergence, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
-X_TITLES = {"time": "Time since start (s)", "iteration": "Iteration", "samples": "Samples processed"}
+X_TITLES: Final = {
+    "time": "Time since start (s)",
+    "iteration": "Iteration",
+    "update": "Updates pushed",
+    "epoch": "Epochs",
+    "samples": "Samples processed",
+}
 SCALES: Final = {"linear": "Linear", "log": "Log"}
 """Of the axis of losses."""
 
+AGAINST: Final = {
+    "time": "time since the first iteration",
+    "iteration": "iterations",
+    "update": "updates of all workers",
+    "epoch": "epochs",
+    "samples": "samples",
+}
 GAP = 0.06
+NO_EPOCHS: Final = (
+    "How many samples make an epoch is not known: no worker of this job has said how large its training split is."
+)
 NOT_LEARNED = "No loss was reported and nothing was scored: a simulation of timing alone learns nothing."
 
 
 def convergence(rows: Convergence, view: View) -> dict[str, Any]:
-    """Loss above, accuracy below with its target, on one x axis."""
+    """Loss above with the global batch, accuracy below with its target, on one x axis."""
     name = "convergence"
     if not len(rows.iteration) and not len(rows.scored_iteration):
         return empty(name, "Loss and accuracy appear with the first reported iteration and the first evaluation.")
     if not has_learned(rows):
         return empty(name, NOT_LEARNED)
+    if not has_axis(rows, view):
+        return empty(name, NO_EPOCHS)
     theme = THEMES[view.theme]
     x, scored_x = x_of(rows, view)
     drawn_x, drawn_y = extremes(x, rows.loss, budget(3))
@@ -40,6 +58,7 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
             *training,
             _line("Held-out loss", scored_x, rows.scored_loss, theme.category(1), "y", {"width": 2}, markers=True),
             _line("Accuracy", scored_x, rows.scored_accuracy, theme.category(2), "y2", {"width": 2}, markers=True),
+            _batch(*extremes(x, rows.batch, budget(4)), theme),
         ],
         "layout": layout(
             theme,
@@ -49,7 +68,10 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
             xaxis=axis(theme, X_TITLES[view.x], anchor="y2", rangemode="tozero"),
             yaxis=loss_axis(theme, view),
             yaxis2=accuracy_axis(theme, scored=len(rows.scored_accuracy) > 0),
-            **_target(rows.target, theme),
+            yaxis3=axis(
+                theme, "Global batch", overlaying="y", side="right", rangemode="tozero", showgrid=False, nticks=3
+            ),
+            **_target(rows, scored_x, theme),
         ),
     }
 
@@ -57,6 +79,11 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
 def has_learned(rows: Convergence) -> bool:
     """Whether any loss or accuracy is known."""
     return any(np.isfinite(values).any() for values in (rows.loss, rows.scored_loss, rows.scored_accuracy))
+
+
+def has_axis(rows: Convergence, view: View) -> bool:
+    """Whether it is known where things stand on the view's axis."""
+    return view.x != "epoch" or bool(rows.training_samples)
 
 
 def revision(name: str, view: View) -> str:
@@ -95,7 +122,24 @@ def _line(
     }
 
 
-def _target(target: float | None, theme: Theme) -> dict[str, Any]:
+def _batch(x: Numbers, batch: Numbers, theme: Theme) -> dict[str, Any]:
+    """Samples of an iteration over all workers, on an axis of its own beside the losses'."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "Global batch",
+        "x": numbers(x),
+        "y": numbers(batch.round(3)),
+        "xaxis": "x",
+        "yaxis": "y3",
+        "line": {"color": theme.muted, "width": 1.5, "dash": "dot", "shape": "hv"},
+        "hovertemplate": "%{y:.4~g} samples",
+    }
+
+
+def _target(rows: Convergence, scored_x: Numbers, theme: Theme) -> dict[str, Any]:
+    """The accuracy that is aimed at, and where it was reached."""
+    target, reached = rows.target, rows.reached_at
     if target is None:
         return {}
     rule = {"type": "line", "xref": "paper", "yref": "y2", "x0": 0, "x1": 1, "y0": target, "y1": target}
@@ -110,7 +154,13 @@ def _target(target: float | None, theme: Theme) -> dict[str, Any]:
         "showarrow": False,
         "font": {"color": theme.muted, "size": 11},
     }
-    return {"shapes": [rule | {"line": {"color": theme.muted, "width": 1, "dash": "dot"}}], "annotations": [note]}
+    line = {"color": theme.muted, "width": 1, "dash": "dot"}
+    shapes = [rule | {"line": line}]
+    if reached is not None:
+        at = round(float(scored_x[reached]), 4)
+        there = {"type": "line", "xref": "x", "yref": "y2", "x0": at, "x1": at, "y0": 0, "y1": target}
+        shapes.append(there | {"line": line})
+    return {"shapes": shapes, "annotations": [note]}
 
 
 def x_of(rows: Convergence, view: View) -> tuple[Numbers, Numbers]:
@@ -119,12 +169,29 @@ def x_of(rows: Convergence, view: View) -> tuple[Numbers, Numbers]:
         return rows.iteration, rows.scored_iteration
     if view.x == "samples":
         return rows.samples, rows.scored_samples
+    if view.x == "update":
+        return rows.updates, rows.scored_updates
+    if view.x == "epoch":
+        epoch = rows.training_samples or 1
+        return rows.samples / epoch, rows.scored_samples / epoch
     return rows.elapsed_s, rows.scored_elapsed_s
 
 
 def _caption(rows: Convergence, view: View) -> str:
-    against = {"time": "time since the first iteration", "iteration": "iterations", "samples": "samples"}[view.x]
+    against = AGAINST[view.x]
     if not len(rows.scored_accuracy):
         return f"Training loss against {against}; the held-out split has not been scored yet."
     best = float(max(rows.scored_accuracy))
-    return f"Loss and held-out accuracy against {against}; best accuracy so far {best:.1%}."
+    return f"Loss and held-out accuracy against {against}; best accuracy so far {best:.1%}.{_reached(rows)}"
+
+
+def _reached(rows: Convergence) -> str:
+    """When the target was reached, in every unit that it is asked in."""
+    there = rows.reached_at
+    if there is None:
+        return ""
+    epochs = f", {rows.scored_samples[there] / rows.training_samples:.3g} epochs" if rows.training_samples else ""
+    return (
+        f" The target of {rows.target:.1%} was reached after {rows.scored_elapsed_s[there]:.1f} s,"
+        f" {rows.scored_iteration[there]:,} iterations, {rows.scored_samples[there]:,} samples{epochs}."
+    )

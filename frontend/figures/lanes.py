@@ -87,6 +87,12 @@ class Lanes:
         return any(lane.even for lane in self.rows) and any(lane.share_moved for lane in self.rows)
 
     @property
+    def speed_up(self) -> float | None:
+        """How many times as fast an iteration is as it was under the even split; None where there is no such before."""
+        before, now = [lane.even for lane in self.rows if lane.even], length([lane.now for lane in self.rows])
+        return length(before) / now if self.has_even and now else None
+
+    @property
     def largest_share(self) -> int:
         """The scale of the share bars."""
         return max((max(lane.share, lane.even_share) for lane in self.rows), default=1) or 1
@@ -161,7 +167,7 @@ def _gain(lanes: Lanes, lost: float) -> str:
     was, now = length(before), length([lane.now for lane in lanes.rows])
     return (
         f"Since the even split, waiting went from {waiting(before):.0%} to {lost:.0%},"
-        f" and an iteration from {was * 1000:.0f} to {now * 1000:.0f} ms: {was / now:.1f} times as fast."
+        f" and an iteration from {was * 1000:.0f} to {now * 1000:.0f} ms: {lanes.speed_up or 1:.1f} times as fast."
     )
 
 

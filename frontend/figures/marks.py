@@ -64,5 +64,6 @@ def _by_place(marks: Sequence[Mark], x: str) -> dict[float, list[str]]:
     """The words at each place of the axis, in order."""
     places: dict[float, list[str]] = {}
     for mark in sorted(marks, key=lambda mark: mark.elapsed_s)[-MOST:]:
-        places.setdefault(mark.at(x), []).append(mark.words)
+        if (place := mark.at(x)) is not None:
+            places.setdefault(place, []).append(mark.words)
     return places

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+LEFT_OUT = 0.02
+"""Rounding and the last iteration may leave out such a part of the samples."""
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -17,6 +20,8 @@ class WorkerTrace:
     label: str
     iteration: Integers
     elapsed_s: Floats
+    samples: Floats
+    """Batch size, mean over the entry's iterations."""
     lowest: Integers
     """Smallest batch size among the entry's iterations."""
     highest: Integers
@@ -24,6 +29,16 @@ class WorkerTrace:
     communication_s: Floats
     waiting_s: Floats
     coordination_s: Floats
+
+    @property
+    def busy_s(self) -> Floats:
+        """Its own part of an iteration."""
+        return self.compute_s + self.communication_s
+
+    @property
+    def whole_s(self) -> Floats:
+        """The length of an iteration."""
+        return self.busy_s + self.waiting_s + self.coordination_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +57,30 @@ class Traces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """How far one worker was ahead of the slowest, each time that it was let go."""
+
+    rank: int
+    label: str
+    iteration: Integers
+    elapsed_s: Floats
+    ahead: Integers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leads:
+    """The staleness of a job's workers over its last iterations."""
+
+    workers: tuple[Lead, ...]
+    roster: int
+    batch: int
+    """Samples of an iteration over all workers."""
+    barrier: str
+    reason: str
+    """Why there are no workers, where there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Convergence:
     """Loss while training (weighted by samples over the workers) and the scores of the held-out split."""
 
@@ -49,15 +88,30 @@ class Convergence:
     elapsed_s: Floats
     samples: Integers
     """Processed by all workers up to and including the entry."""
+    updates: Integers
+    """Pushed by all workers, likewise."""
+    batch: Floats
+    """Samples of one iteration over all workers, mean over the entry's iterations."""
     loss: Floats
     reports: int
     scored_iteration: Integers
     scored_elapsed_s: Floats
     scored_samples: Integers
+    scored_updates: Integers
     scored_loss: Floats
     scored_accuracy: Floats
     target: float | None
     """The accuracy at which the job stops."""
+    training_samples: int | None
+    """Of one epoch; None: not known."""
+
+    @property
+    def reached_at(self) -> int | None:
+        """The first score at the target or above; None without one."""
+        if self.target is None:
+            return None
+        there = np.flatnonzero(self.scored_accuracy >= self.target)
+        return int(there[0]) if len(there) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +298,14 @@ class Other:
     low: float
     high: float
     """The least and most that any seed gave."""
+    samples: float
+    """Processed, over those of the present way."""
     unfinished: bool
+
+    @property
+    def whole(self) -> bool:
+        """Whether it does the same work: a way that leaves samples out is no faster for that."""
+        return self.samples > 1 - LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +318,11 @@ class Others:
     """How far the model is off on the mean of what was recorded, as a part of it."""
     reason: str
     """Why nothing is known, where nothing is."""
+
+    @property
+    def best(self) -> Other | None:
+        """The one that saves most of those that do the same work and come to an end."""
+        return next((way for way in self.ways if way.whole and not way.unfinished), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,10 +363,14 @@ class Mark:
     iteration: float
     samples: float
     words: str
+    updates: float = 0.0
+    epochs: float | None = None
+    """None: not known."""
 
-    def at(self, x: str) -> float:
-        """Where it stands on that axis."""
-        return {"time": self.elapsed_s, "samples": self.samples}.get(x, self.iteration)
+    def at(self, x: str) -> float | None:
+        """Where it stands on that axis; None: not known."""
+        axes = {"time": self.elapsed_s, "samples": self.samples, "update": self.updates, "epoch": self.epochs}
+        return axes.get(x, self.iteration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

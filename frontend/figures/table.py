@@ -9,6 +9,7 @@ from frontend.figures.convergence import SCALES as LOSS_SCALES
 from frontend.figures.convergence import convergence
 from frontend.figures.heat import METRICS, SCALES, heat_map
 from frontend.figures.machine import machine_load, speed_by_batch
+from frontend.figures.pace import SPEEDS, staleness, worker_speeds
 from frontend.figures.placement import MOMENTS, block_map, server_exchanges
 from frontend.figures.rows import View
 from frontend.figures.simulated import simulated_iterations
@@ -20,6 +21,8 @@ from frontend.figures.workers import batch_sizes, iteration_times
 AXES = {
     "iteration": "Iteration",
     "time": "Time",
+    "update": "Updates",
+    "epoch": "Epochs",
     "samples": "Samples",
     "length": "Length",
     "server": "Server",
@@ -73,10 +76,21 @@ FIGURES: dict[str, FigureKind] = {
     "iteration-time": FigureKind(
         title="Iteration time", rows="traces", x=("iteration", "time", "samples"), draw=iteration_times, marked=True
     ),
+    "worker-speed": FigureKind(
+        title="Samples per second",
+        rows="traces",
+        x=("iteration", "time", "samples"),
+        draw=worker_speeds,
+        marked=True,
+        options=(Option(name="metric", title="Time that counts", values=SPEEDS),),
+    ),
+    "staleness": FigureKind(
+        title="Staleness", rows="leads", x=("iteration", "time", "samples"), draw=staleness, marked=True
+    ),
     "convergence": FigureKind(
         title="Loss and accuracy",
         rows="convergence",
-        x=("time", "iteration", "samples"),
+        x=("time", "iteration", "update", "epoch", "samples"),
         draw=convergence,
         marked=True,
         options=(Option(name="scale", title="Axis of losses", values=LOSS_SCALES),),
@@ -116,7 +130,7 @@ COMPARISONS: dict[str, FigureKind] = {
     "learning": FigureKind(
         title="Loss and accuracy",
         rows="compared",
-        x=("time", "iteration", "samples"),
+        x=("time", "iteration", "update", "epoch", "samples"),
         draw=compared_learning,
         options=(Option(name="scale", title="Axis of losses", values=LOSS_SCALES),),
     ),

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from frontend.figures.points import numbers
-from frontend.figures.rows import Others, PredictorErrors, View
-from frontend.figures.theme import THEMES, axis, empty, layout
+from frontend.figures.rows import Other, Others, PredictorErrors, View
+from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
 ROW_PX = 26
 
@@ -25,7 +25,7 @@ def others(ways: Others, view: View) -> dict[str, Any]:
                 "type": "bar",
                 "orientation": "h",
                 "name": "Time saved",
-                "y": [way.name for way in rows],
+                "y": [_label(way) for way in rows],
                 "x": numbers(np.array([way.saved * 100 for way in rows]).round(2)),
                 "error_x": {
                     "type": "data",
@@ -36,7 +36,7 @@ def others(ways: Others, view: View) -> dict[str, Any]:
                     "thickness": 1.5,
                     "width": 4,
                 },
-                "marker": {"color": [theme.compute if way.saved >= 0 else theme.waiting for way in rows]},
+                "marker": {"color": [_colour(way, theme) for way in rows]},
                 "hovertemplate": "%{y}: %{x:.3~g}% of the time saved<extra></extra>",
                 "meta": "Time saved (%)",
             }
@@ -91,14 +91,26 @@ def predictor_errors(found: PredictorErrors, view: View) -> dict[str, Any]:
     }
 
 
+def _label(way: Other) -> str:
+    return way.name if way.whole else f"{way.name} ({way.samples:.0%} of the samples)"
+
+
+def _colour(way: Other, theme: Theme) -> str:
+    if not way.whole:
+        return theme.coordination
+    return theme.compute if way.saved >= 0 else theme.waiting
+
+
 def _told(ways: Others, left_out: int) -> str:
-    best = ways.ways[0]
-    sure = "in every run" if best.low > 0 else "but not in every run"
+    best = ways.best
+    sure = "in every run" if best is not None and best.low > 0 else "but not in every run"
     lead = (
         f"{best.name} would save {best.saved:.0%} of the time, {sure}."
-        if best.saved > 0
-        else "No other way saves time."
+        if best is not None and best.saved > 0
+        else "No other way that does the same work saves time."
     )
+    if any(not way.whole for way in ways.ways):
+        lead += " Grey bars are of ways that process fewer samples: less work, not the same in less time."
     more = f" Left out, since they did not come to an end: {left_out}." if left_out else ""
     return (
         f"{lead} Whiskers are the least and most of single runs; on what was recorded the model is {ways.doubt:.0%}"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
-from frontend.figures.rows import Traces, View, WorkerTrace
+from frontend.figures.rows import Lead, Traces, View, WorkerTrace
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
 X_TITLES = {"iteration": "Iteration", "time": "Time since start (s)", "samples": "Samples processed"}
@@ -14,6 +14,12 @@ STRIP_PX = 84
 
 HEADROOM = 1.1
 """Room above the longest lasting iteration."""
+
+TOLERANCE = 0.10
+"""How far workers' own times may lie from the median worker's for their shares to count as balanced."""
+
+RECENT = 20
+"""Entries, the last ones, that the band of tolerance is measured on."""
 
 PHASES = ("compute", "communication", "waiting", "coordination")
 
@@ -26,11 +32,10 @@ def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
     theme, limit = THEMES[view.theme], budget(len(traces.workers))
     lines = [_steps(trace, traces, limit, view) for trace in traces.workers]
     drawn = sum(len(x) for x, _ in lines)
-    caption = (
-        f"Samples that each worker takes per iteration{_of_all(traces, view)}. Together they stay one global batch."
-    )
+    which = of_all(len(traces.workers), traces.roster, view)
+    caption = f"Samples that each worker takes per iteration{which}. Together they stay one global batch."
     return {
-        "data": [_step_line(trace, x, y, theme) for trace, (x, y) in zip(traces.workers, lines, strict=True)],
+        "data": [step_line(trace, x, y, theme, "samples") for trace, (x, y) in zip(traces.workers, lines, strict=True)],
         "layout": layout(
             theme,
             name=name,
@@ -51,9 +56,10 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
     every = max(1, -(-max(len(trace.iteration) for trace in traces.workers) // (budget(len(PHASES) * count) // 2)))
     top, highest = _scale(traces)
     caption = (
-        f"Where each worker's time goes{_of_all(traces, view)}, on one scale."
+        f"Where each worker's time goes{of_all(len(traces.workers), traces.roster, view)}, on one scale."
         " Hatched is waiting for the slowest worker,"
         " grey is waiting for the control plane's orders."
+        f"{_tolerated(traces)}"
     ) + (f" Lone spikes, of up to {highest:.0f} ms, go beyond the scale." if highest > top else "")
     return {
         "data": [
@@ -65,13 +71,14 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
             caption=caption,
             sampling=sampling_note(traces.reports, traces.reports, means=every * traces.width),
             height=STRIP_PX * count + 90,
+            shapes=_bands(traces, theme),
             **_strip_axes(traces, top, view, theme),
         ),
     }
 
 
 def _steps(trace: WorkerTrace, traces: Traces, limit: int, view: View) -> tuple[Numbers, Numbers]:
-    x = _x(trace, traces, view)
+    x = x_of(trace, traces.batch, view)
     if traces.width > 1:
         x = np.repeat(x, 2)
         y = np.stack([trace.lowest, trace.highest], axis=1).reshape(-1)
@@ -80,7 +87,8 @@ def _steps(trace: WorkerTrace, traces: Traces, limit: int, view: View) -> tuple[
     return extremes(x, y, limit)
 
 
-def _step_line(trace: WorkerTrace, x: Numbers, y: Numbers, theme: Theme) -> dict[str, Any]:
+def step_line(trace: WorkerTrace | Lead, x: Numbers, y: Numbers, theme: Theme, unit: str) -> dict[str, Any]:
+    """A line in the worker's colour, level from one point to the next."""
     return {
         "type": "scatter",
         "mode": "lines",
@@ -88,12 +96,12 @@ def _step_line(trace: WorkerTrace, x: Numbers, y: Numbers, theme: Theme) -> dict
         "x": numbers(x),
         "y": numbers(y),
         "line": {"shape": "hv", "width": 2, "color": theme.category(trace.rank), "dash": theme.dash(trace.rank)},
-        "hovertemplate": "%{y} samples",
+        "hovertemplate": f"%{{y:.4~g}} {unit}",
     }
 
 
 def _strip(trace: WorkerTrace, row: int, traces: Traces, every: int, view: View, theme: Theme) -> list[dict[str, Any]]:
-    x = _merge(_x(trace, traces, view), every, np.min)
+    x = _merge(x_of(trace, traces.batch, view), every, np.min)
     merged = {phase: _merge(getattr(trace, f"{phase}_s"), every, np.mean) for phase in PHASES}
     times = {phase: smoothed(seconds, view.smooth) for phase, seconds in merged.items()}
     return [_area(trace, phase, x, seconds, row, theme) for phase, seconds in times.items()]
@@ -139,7 +147,7 @@ def _scale(traces: Traces) -> tuple[float, float]:
     A stall of a single iteration would flatten everything else, so the axis ends at the largest running median of
     three: whatever lasts for two iterations is shown whole.
     """
-    lengths = [_length(trace) * 1000 for trace in traces.workers]
+    lengths = [trace.whole_s * 1000 for trace in traces.workers]
     highest = max(float(np.max(each, initial=0.0)) for each in lengths)
     medians = [_median_of_three(each) for each in lengths if len(each) >= 3]
     lasting = max((float(np.max(each)) for each in medians), default=highest)
@@ -149,6 +157,44 @@ def _scale(traces: Traces) -> tuple[float, float]:
 def _median_of_three(values: Numbers) -> Numbers:
     middle: Numbers = np.median(np.stack([values[:-2], values[1:-1], values[2:]]), axis=0)
     return middle
+
+
+def _band_s(traces: Traces) -> float | None:
+    """Of the workers' own times lately, the median; None for one worker alone."""
+    own = [float(np.mean(trace.busy_s[-RECENT:])) for trace in traces.workers if len(trace.busy_s)]
+    return float(np.median(own)) if len(own) > 1 else None
+
+
+def _bands(traces: Traces, theme: Theme) -> list[dict[str, Any]]:
+    """The tolerance around the median worker, across every strip."""
+    middle = _band_s(traces)
+    if middle is None:
+        return []
+    return [
+        {
+            "type": "rect",
+            "xref": "paper",
+            "yref": f"y{row + 1 if row else ''}",
+            "x0": 0,
+            "x1": 1,
+            "y0": round(middle * 1000 * (1 - TOLERANCE), 3),
+            "y1": round(middle * 1000 * (1 + TOLERANCE), 3),
+            "fillcolor": theme.text,
+            "opacity": 0.18,
+            "line": {"width": 0},
+        }
+        for row in range(len(traces.workers))
+    ]
+
+
+def _tolerated(traces: Traces) -> str:
+    middle = _band_s(traces)
+    if middle is None:
+        return ""
+    return (
+        f" The band is the median worker's own time of late, {middle * 1000:.0f} ms, and {TOLERANCE:.0%} either side:"
+        " shares are balanced where all computing and communicating ends within it."
+    )
 
 
 def _strip_axes(traces: Traces, top: float, view: View, theme: Theme) -> dict[str, Any]:
@@ -186,14 +232,10 @@ def _strip_name(label: str, y: float, theme: Theme) -> dict[str, Any]:
     }
 
 
-def _length(trace: WorkerTrace) -> Numbers:
-    return trace.compute_s + trace.communication_s + trace.waiting_s + trace.coordination_s
-
-
-def _x(trace: WorkerTrace, traces: Traces, view: View) -> Numbers:
+def x_of(trace: WorkerTrace | Lead, batch: int, view: View) -> Numbers:
     """Where its entries stand: samples are those of whole iterations before them."""
     if view.x == "samples":
-        return trace.iteration * traces.batch
+        return trace.iteration * batch
     return trace.elapsed_s if view.x == "time" else trace.iteration
 
 
@@ -204,8 +246,7 @@ def _merge(values: Numbers, every: int, how: Any) -> Numbers:
     return np.array([how(values[start : start + every]) for start in range(0, len(values), every)])
 
 
-def _of_all(traces: Traces, view: View) -> str:
+def of_all(shown: int, roster: int, view: View) -> str:
     """Which workers these are, where they are not all."""
-    shown = len(traces.workers)
     which = "as chosen" if view.ranks else "the slowest" if view.top else "the slowest and the fastest"
-    return "" if shown == traces.roster else f" ({shown} of {traces.roster} workers: {which})"
+    return "" if shown == roster else f" ({shown} of {roster} workers: {which})"

@@ -1,6 +1,6 @@
 """Columns for figures: from rollups and chunks of columns, never from rows, and merged so that none has too many."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,8 +43,7 @@ RECENT = 20
 
 def traces(job: Job, view: View) -> Traces:
     """The workers' reports, iterations merged until they fit."""
-    roster = parse_spec(job.spec).workers
-    ranks = view.ranks or (slowest(job, roster, view.top) if view.top else slowest_and_fastest(job, roster))
+    roster, ranks = parse_spec(job.spec).workers, ranks_of(job, view)
     width = width_of(job, len(ranks), MAX_WINDOWS)
     windows = read_windows(job.pk, width, ranks, TRACED)
     return Traces(
@@ -61,19 +60,23 @@ def convergence(job: Job, view: View) -> Convergence:
     width = width_of(job, parse_spec(job.spec).workers, MAX_SUMMED)
     loss = _over_workers(list(read_windows(job.pk, width, names=LEARNED).values()))
     scores = _columns(_newest(Evaluation.objects.filter(job=job)), 4)
-    samples = np.cumsum(loss.samples)
+    samples, updates = np.cumsum(loss.samples), np.cumsum(loss.updates)
     return Convergence(
         iteration=loss.first,
-        elapsed_s=_elapsed(job, loss.ended_ms),
+        elapsed_s=elapsed(job, loss.ended_ms),
         samples=samples.astype(np.int64),
+        updates=updates.astype(np.int64),
+        batch=loss.batch,
         loss=loss.mean,
         reports=loss.reports,
         scored_iteration=scores[0].astype(np.int64),
         scored_elapsed_s=scores[1],
-        scored_samples=_samples_at(scores[0], loss.first, samples),
+        scored_samples=_before(scores[0], loss.first, samples),
+        scored_updates=_before(scores[0], loss.first, updates),
         scored_loss=scores[2],
         scored_accuracy=scores[3],
         target=parse_spec(job.spec).stop.accuracy,
+        training_samples=job.training_samples,
     )
 
 
@@ -83,27 +86,45 @@ class _Loss(NamedTuple):
     first: NDArray[np.int64]
     ended_ms: NDArray[np.float64]
     samples: NDArray[np.float64]
+    updates: NDArray[np.float64]
+    batch: NDArray[np.float64]
+    """The workers' mean batch sizes, summed up."""
     mean: NDArray[np.float64]
-    reports: int
+
+    @property
+    def reports(self) -> int:
+        """Behind all of it."""
+        return int(self.updates.sum())
 
 
 def _over_workers(windows: Sequence[Windows]) -> _Loss:
     """Losses weighted by the samples behind them; windows without a sample are left out."""
     if not windows:
         none = np.empty(0)
-        return _Loss(np.empty(0, np.int64), none, none, none, 0)
+        return _Loss(np.empty(0, np.int64), none, none, none, none, none)
     first, place = np.unique(np.concatenate([each.first for each in windows]), return_inverse=True)
 
-    def summed(name: str, statistic: str = "sum") -> NDArray[np.float64]:
-        values = np.concatenate([each.of(name, statistic) for each in windows])
+    def over(read: Callable[[Windows], NDArray[np.float64]]) -> NDArray[np.float64]:
+        values = np.concatenate([read(each) for each in windows])
         return np.bincount(place, weights=values, minlength=len(first)).astype(np.float64, copy=False)
 
     ended_ms = np.full(len(first), -np.inf)
     np.maximum.at(ended_ms, place, np.concatenate([each.of("at_ms", "max") for each in windows]))
-    samples, mean = summed("samples"), quotient(summed("scored_loss"), summed("scored_samples"))
+
+    def summed(name: str, statistic: str = "sum") -> NDArray[np.float64]:
+        return over(lambda each: each.of(name, statistic))
+
+    samples, updates = summed("samples"), summed("samples", "count")
+    batch = over(lambda each: np.nan_to_num(each.mean("samples")))
+    mean = quotient(summed("scored_loss"), summed("scored_samples"))
     kept = samples > 0
-    reports = int(summed("samples", "count")[kept].sum())
-    return _Loss(first[kept], ended_ms[kept], samples[kept], mean[kept], reports)
+    return _Loss(first[kept], ended_ms[kept], samples[kept], updates[kept], batch[kept], mean[kept])
+
+
+def ranks_of(job: Job, view: View) -> tuple[int, ...]:
+    """The workers that a figure shows: those that the reader chose, or as many as it can bear."""
+    roster = parse_spec(job.spec).workers
+    return view.ranks or (slowest(job, roster, view.top) if view.top else slowest_and_fastest(job, roster))
 
 
 def slowest_and_fastest(job: Job, roster: int) -> tuple[int, ...]:
@@ -154,7 +175,8 @@ def _worker(job: Job, rank: int, windows: Windows) -> WorkerTrace:
         rank=rank,
         label=f"w{rank}",
         iteration=windows.first,
-        elapsed_s=_elapsed(job, windows.of("at_ms", "max")),
+        elapsed_s=elapsed(job, windows.of("at_ms", "max")),
+        samples=windows.mean("samples"),
         lowest=windows.of("samples", "min").astype(np.int64),
         highest=windows.of("samples", "max").astype(np.int64),
         compute_s=windows.mean("compute_s"),
@@ -164,14 +186,14 @@ def _worker(job: Job, rank: int, windows: Windows) -> WorkerTrace:
     )
 
 
-def _elapsed(job: Job, at_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+def elapsed(job: Job, at_ms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds since the job began to run; a report may reach the log a moment before the state does."""
     started = job.started_at or job.created_at
-    elapsed: NDArray[np.float64] = np.maximum(at_ms / 1000 - started.timestamp(), 0.0).round(3)
-    return elapsed
+    seconds: NDArray[np.float64] = np.maximum(at_ms / 1000 - started.timestamp(), 0.0).round(3)
+    return seconds
 
 
-def _samples_at(iterations: NDArray[Any], known: NDArray[Any], samples: NDArray[Any]) -> NDArray[np.int64]:
-    """Samples processed when a version was scored: version k is what iterations below k made."""
+def _before(iterations: NDArray[Any], known: NDArray[Any], sums: NDArray[Any]) -> NDArray[np.int64]:
+    """What had been done when a version was scored: version k is what iterations below k made."""
     before = np.searchsorted(known, iterations, side="left")
-    return np.concatenate([[0], samples]).astype(np.int64)[before]
+    return np.concatenate([[0], sums]).astype(np.int64)[before]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import numpy as np
 from django.core.paginator import Page, Paginator
@@ -39,6 +40,8 @@ COLUMNS: dict[str, str] = {
     "speed": "Samples/s",
     "waiting": "Waiting",
     "accuracy": "Accuracy",
+    "loss": "Loss",
+    "left": "Time left",
     "by": "Started by",
 }
 """Those that a reader may hide."""
@@ -65,6 +68,10 @@ class JobLine:
     iteration: int
     iterations: int | None
     """The number at which it stops, if it stops by number."""
+    epochs: float | None
+    """Passes over the training split so far."""
+    left_s: float | None
+    """Until it stops by number or by time, whichever comes first, as fast as it is now."""
     target: float | None
     samples_per_second: float | None
     waiting_share: float | None
@@ -122,6 +129,8 @@ def job_line(job: Job, now: datetime, *, flags: int = 0) -> JobLine:
     """One job as a line, with so many findings that ask for attention; it comes from ``jobs()``."""
     spec = parse_spec(job.spec)
     measured = job.busy_s + job.waiting_s + job.coordination_s > 0
+    pace = _pace(job, now)
+    elapsed_s = ((job.finished_at or now) - job.started_at).total_seconds() if job.started_at else None
     return JobLine(
         id=job.pk,
         name=job.name,
@@ -136,11 +145,13 @@ def job_line(job: Job, now: datetime, *, flags: int = 0) -> JobLine:
         created_at=job.created_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
-        elapsed_s=((job.finished_at or now) - job.started_at).total_seconds() if job.started_at else None,
+        elapsed_s=elapsed_s,
         iteration=job.iteration,
         iterations=spec.stop.iterations,
+        epochs=job.samples / job.training_samples if job.training_samples else None,
+        left_s=_left_s(job, spec, pace, elapsed_s),
         target=spec.stop.accuracy,
-        samples_per_second=samples_per_second(job, now),
+        samples_per_second=_average(job) if job.is_over else pace.samples if pace else None,
         waiting_share=job.waiting_share if measured else None,
         loss=job.loss,
         accuracy=job.accuracy,
@@ -156,17 +167,34 @@ def _size(spec: JobSpec) -> dict[str, int]:
     return {"workers": spec.workers, "servers": spec.servers, "global_batch": spec.global_batch}
 
 
-def samples_per_second(job: Job, now: datetime) -> float | None:
-    """What all workers process together: now, for a job that runs; on average, for one that is over."""
-    if job.is_over:
-        took = (job.finished_at - job.started_at).total_seconds() if job.finished_at and job.started_at else 0.0
-        return job.samples / took if took > 0 and job.samples else None
+class Pace(NamedTuple):
+    """What a running job does per second now."""
+
+    samples: float
+    iterations: float
+
+
+def _left_s(job: Job, spec: JobSpec, pace: Pace | None, elapsed_s: float | None) -> float | None:
+    if pace is None or elapsed_s is None:
+        return None
+    ends = []
+    if spec.stop.iterations is not None and pace.iterations:
+        ends.append((spec.stop.iterations - job.iteration) / pace.iterations)
+    if spec.stop.seconds is not None:
+        ends.append(spec.stop.seconds - elapsed_s)
+    return max(0.0, min(ends)) if ends else None
+
+
+def _average(job: Job) -> float | None:
+    """Samples per second of a job that is over."""
+    took = (job.finished_at - job.started_at).total_seconds() if job.finished_at and job.started_at else 0.0
+    return job.samples / took if took > 0 and job.samples else None
+
+
+def _pace(job: Job, now: datetime) -> Pace | None:
+    """Of a job that runs, over its last iterations; None where nothing was measured."""
     if job.state not in (JobState.RUNNING, JobState.FINISHING):
         return None
-    return _rate(job, now)
-
-
-def _rate(job: Job, now: datetime) -> float | None:
     recent = Span(first=max(0, job.iteration - RATE_ITERATIONS))
     columns = list(read_columns(job.pk, ("at_ms", "samples"), recent).values())
     if not columns:
@@ -174,7 +202,11 @@ def _rate(job: Job, now: datetime) -> float | None:
     iteration, at_ms, samples = (np.concatenate([each[name] for each in columns]) for name in RATED)
     oldest = iteration == iteration.min()
     if oldest.all() or now.timestamp() - at_ms.max() / 1000 > SILENT.total_seconds():
-        return 0.0
+        return Pace(samples=0.0, iterations=0.0)
     took = (at_ms.max() - at_ms[oldest].min()) / 1000
+    if took <= 0:
+        return None
     # The oldest iteration's samples were made before the clock of this window started.
-    return float(samples[~oldest].sum() / took) if took > 0 else None
+    return Pace(
+        samples=float(samples[~oldest].sum() / took), iterations=float(iteration.max() - iteration.min()) / took
+    )

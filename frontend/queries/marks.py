@@ -63,10 +63,19 @@ class _Clock:
         self._iteration = longest.first.astype(np.float64) if longest is not None and len(longest.first) else none
         ended = longest.of("at_ms", "max") / 1000 - started if longest is not None and len(longest.first) else none
         self._elapsed = np.maximum.accumulate(ended)
-        self._batch = spec.global_batch
+        self._batch, self._workers = spec.global_batch, spec.workers
+        self._epoch = job.training_samples
 
     def mark(self, elapsed_s: float, iteration: int | None, words: str) -> Mark:
         """Where it stands; within an iteration, so far into it."""
         at = float(iteration) if iteration is not None else float(np.interp(elapsed_s, self._elapsed, self._iteration))
         elapsed_s = max(0.0, round(elapsed_s, 3))
-        return Mark(elapsed_s=elapsed_s, iteration=round(at, 2), samples=round(at * self._batch), words=words)
+        samples = round(at * self._batch)
+        return Mark(
+            elapsed_s=elapsed_s,
+            iteration=round(at, 2),
+            samples=samples,
+            updates=round(at * self._workers),
+            epochs=round(samples / self._epoch, 4) if self._epoch else None,
+            words=words,
+        )

@@ -6,7 +6,7 @@ those, and in no worker's history, so it stands in a row of its own.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TypeVar
@@ -19,18 +19,14 @@ from numpy.typing import NDArray
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_synchronization
 from controlplane.protocol.spec import parse_spec
-from controlplane.telemetry.columns import Block
-from controlplane.telemetry.history import Span, Windows, read_columns, read_windows
+from controlplane.telemetry.history import Windows, read_windows
 from controlplane.telemetry.metrics import BUSY, ITERATION
 from controlplane.telemetry.models import Cursor
 from frontend import formats
 from frontend.figures.rows import View, Waited, Waiting
 from frontend.queries.figures import MAX_SUMMED, width_of
+from frontend.queries.staleness import MAX_RANKS, mean_staleness, staleness
 
-STALENESS_POINTS = 8_000
-"""Reports, over all workers, from which staleness is measured: the last ones."""
-
-MAX_RANKS = 512
 NOISE_S = 1e-6
 """Sums of the same numbers in another order differ by less."""
 
@@ -167,48 +163,6 @@ def _kept(job: Job, name: str, read: Callable[[Job], T]) -> T:
         kept = (read(job),)
         cache.set(key, kept, 3600)
     return kept[0]
-
-
-def mean_staleness(job: Job) -> float | None:
-    """Mean over the workers of the last roster, as the job's own page has it; None where nobody was measured."""
-    ahead, _ = staleness(job, range(min(parse_spec(job.spec).workers, MAX_RANKS)))
-    means = [float(each.mean()) for each in ahead.values() if len(each)]
-    return sum(means) / len(means) if means else None
-
-
-def staleness(job: Job, ranks: Sequence[int]) -> tuple[dict[int, NDArray[np.int64]], int]:
-    """By rank, for each of its last iterations: by how many it was ahead of the slowest when it was let go.
-
-    Only the last roster counts; a worker alone, or one whose detail was pruned, has none. And over how many iterations.
-    """
-    if len(ranks) < 2:
-        return {}, 0
-    recent = max(10, STALENESS_POINTS // len(ranks))
-    found = read_columns(job.pk, ("at_ms", "compute_s", "push_s", "pull_s"), Span(first=max(0, job.iteration - recent)))
-    last = max((int(block["generation"].max()) for block in found.values()), default=0)
-    here = {rank: _of_generation(block, last) for rank, block in found.items()}
-    here = {rank: block for rank, block in here.items() if len(block["iteration"])}
-    if len(here) < 2:
-        return {}, 0
-    return {rank: _ahead(block, here) for rank, block in here.items()}, min(recent, job.iteration)
-
-
-def _of_generation(block: Block, generation: int) -> Block:
-    kept = block["generation"] == generation
-    return {name: values[kept] for name, values in block.items()}
-
-
-def _ahead(block: Block, everybody: Mapping[int, Block]) -> NDArray[np.int64]:
-    """Iterations that the slowest lacked when this worker began to pull: what it had done itself, less what all had."""
-    busy_ms = (block["compute_s"] + block["push_s"] + block["pull_s"]) * 1000
-    began_ms = block["at_ms"] - busy_ms
-    slowest = np.full(len(began_ms), np.iinfo(np.int64).max)
-    for other in everybody.values():
-        place = np.searchsorted(other["at_ms"], began_ms, side="right")
-        done = np.concatenate([[other["iteration"][0]], other["iteration"] + 1])[place]
-        slowest = np.minimum(slowest, done)
-    ahead: NDArray[np.int64] = np.maximum(0, block["iteration"] - slowest)
-    return ahead
 
 
 def _waited(rank: int, windows: Windows, ahead: NDArray[np.int64] | None) -> Waited:

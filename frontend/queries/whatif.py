@@ -104,6 +104,7 @@ def _other(found: dict[str, Any]) -> Other:
         saved=found["saved"],
         low=found["saved_low"],
         high=found["saved_high"],
+        samples=found["samples"],
         unfinished=found["unfinished"] > 0,
     )
 

@@ -62,6 +62,7 @@ WORDS = {
     "coordination": "Time from the slowest worker's report until the next orders arrive.",
     "part": "Which part of its job's samples this machine takes.",
     "share": "The number of samples that a worker takes per iteration.",
+    "speed-up": "How many times as fast an iteration is now as it was under the even split, at the job's beginning.",
     "staleness": "By how many iterations a worker is ahead of the slowest when it is let go.",
     "waiting": "Time in which a worker has finished and waits for the slowest, as a part of all workers' time.",
 }

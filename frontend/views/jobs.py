@@ -14,7 +14,7 @@ from frontend.figures import FIGURES
 from frontend.queries import asked
 from frontend.queries import jobs as job_list
 from frontend.queries.figures import MAX_WORKERS
-from frontend.queries.lanes import ranks
+from frontend.queries.lanes import lanes, ranks
 from frontend.tabs import TABS, TabQueryError, tab_of
 from frontend.views.access import needs, rights
 
@@ -61,6 +61,7 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
     tab = TABS[name]
     page: dict[str, Any] = {
         "job": job_list.one_job(job, timezone.now()),
+        "speed_up": (context["lanes"] if "lanes" in context else lanes(job)).speed_up,
         "tab": tab,
         "tab_name": name,
         "tabs": TABS,

@@ -300,5 +300,12 @@ def played_job(*, user: User | None = None) -> Job:
 
 def alternative(name: str, saved: float, **more: Any) -> dict[str, Any]:
     """One other way, as ``manage.py whatif --json`` has it."""
-    document = {"name": name, "iteration_s": 0.1 * (1 - saved), "waiting": 0.1, "saved": saved, "unfinished": 0}
+    document = {
+        "name": name,
+        "iteration_s": 0.1 * (1 - saved),
+        "waiting": 0.1,
+        "saved": saved,
+        "samples": 1.0,
+        "unfinished": 0,
+    }
     return document | {"saved_low": saved - 0.05, "saved_high": saved + 0.05} | more

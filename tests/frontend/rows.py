@@ -6,6 +6,8 @@ from frontend.figures.rows import (
     Convergence,
     Heat,
     Holding,
+    Lead,
+    Leads,
     Load,
     Other,
     Others,
@@ -32,6 +34,7 @@ def worker(rank: int, shares: list[int], compute_s: list[float], waiting_s: list
         label=f"w{rank}",
         iteration=np.arange(count),
         elapsed_s=np.arange(1, count + 1) * 0.25,
+        samples=np.array(shares, np.float64),
         lowest=np.array(shares),
         highest=np.array(shares),
         compute_s=np.array(compute_s),
@@ -60,14 +63,18 @@ def learning(points: int = 3) -> Convergence:
         iteration=iteration,
         elapsed_s=(iteration + 1) * 0.25,
         samples=(iteration + 1) * 128,
+        updates=(iteration + 1) * 2,
+        batch=np.full(points, 128.0),
         loss=2.3 / (1 + 0.5 * iteration),
         reports=2 * points,
         scored_iteration=np.array([0, points]),
         scored_elapsed_s=np.array([0.1, points * 0.25]),
         scored_samples=np.array([0, points * 128]),
+        scored_updates=np.array([0, points * 2]),
         scored_loss=np.array([2.3, 0.9]),
         scored_accuracy=np.array([0.1, 0.85]),
-        target=0.95,
+        target=0.85,
+        training_samples=256,
     )
 
 
@@ -78,15 +85,32 @@ def nothing_learned() -> Convergence:
         iteration=whole,
         elapsed_s=none,
         samples=whole,
+        updates=whole,
+        batch=none,
         loss=none,
         reports=0,
         scored_iteration=whole,
         scored_elapsed_s=none,
         scored_samples=whole,
+        scored_updates=whole,
         scored_loss=none,
         scored_accuracy=none,
         target=None,
+        training_samples=None,
     )
+
+
+def ahead() -> Leads:
+    """A worker that runs up to two iterations ahead, and the slow one."""
+    iteration = np.arange(4)
+    fast = Lead(rank=0, label="w0", iteration=iteration, elapsed_s=(iteration + 1) * 0.1, ahead=np.array([0, 1, 2, 2]))
+    slow = Lead(rank=1, label="w1", iteration=iteration, elapsed_s=(iteration + 1) * 0.2, ahead=np.zeros(4, np.int64))
+    return Leads(workers=(fast, slow), roster=2, batch=128, barrier="ssp", reason="")
+
+
+def nobody_ahead() -> Leads:
+    """Nobody has reported."""
+    return Leads(workers=(), roster=2, batch=128, barrier="bsp", reason="Nobody has reported.")
 
 
 def heat_of(values: list[list[float]], *, width: int = 1) -> Heat:
@@ -171,9 +195,9 @@ def not_waited() -> Waiting:
 
 
 def ways() -> Others:
-    """One way that saves for sure, one that may, and one that did not end."""
+    """One way that does less, one that saves for sure, one that may, and one that did not end."""
 
-    def way(name: str, saved: float, spread: float, *, unfinished: bool = False) -> Other:
+    def way(name: str, saved: float, spread: float, *, samples: float = 1.0, unfinished: bool = False) -> Other:
         return Other(
             name=name,
             iteration_s=0.1 * (1 - saved),
@@ -181,10 +205,16 @@ def ways() -> Others:
             saved=saved,
             low=saved - spread,
             high=saved + spread,
+            samples=samples,
             unfinished=unfinished,
         )
 
-    found = (way("lb-bsp-ema", 0.4, 0.05), way("ssp", -0.02, 0.1), way("asp", 0.0, 0.0, unfinished=True))
+    found = (
+        way("backup", 0.5, 0.0, samples=0.75),
+        way("lb-bsp-ema", 0.4, 0.05),
+        way("ssp", -0.02, 0.1),
+        way("asp", 0.0, 0.0, unfinished=True),
+    )
     return Others(ways=found, now=way("recorded", 0.0, 0.0), doubt=0.04, reason="")
 
 

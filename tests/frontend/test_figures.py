@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from frontend.figures import FIGURES
 from frontend.figures.comparison import compared_learning
 from frontend.figures.convergence import convergence
+from frontend.figures.pace import worker_speeds
 from frontend.figures.points import MAX_POINTS, budget, extremes, numbers, plain, sampling_note
 from frontend.figures.rows import Compared, Traces, View
 from frontend.figures.theme import DARK, LIGHT
@@ -21,6 +22,7 @@ from tests.frontend.rows import (
     no_ways,
     no_window,
     no_workers,
+    nobody_ahead,
     not_predicting,
     not_waited,
     nothing_learned,
@@ -32,6 +34,7 @@ from tests.frontend.rows import (
 EMPTY = {
     "traces": no_workers,
     "convergence": nothing_learned,
+    "leads": nobody_ahead,
     "heat": lambda: heat_of([]),
     "window": no_window,
     "placement": unplaced,
@@ -139,7 +142,8 @@ def test_small_losses_can_be_told_apart_on_an_axis_that_forgets_the_zoom_of_the_
 
 def test_the_target_is_drawn_where_the_job_has_one() -> None:
     figure = convergence(learning(), View(x="time"))
-    assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [0.95]
+    assert [(shape["y0"], shape["y1"]) for shape in figure["layout"]["shapes"]] == [(0.85, 0.85), (0, 0.85)]
+    assert figure["layout"]["meta"]["caption"].endswith("reached after 0.8 s, 3 iterations, 384 samples, 1.5 epochs.")
 
 
 @given(st.integers(1, 200))
@@ -170,3 +174,33 @@ def test_a_caption_says_which_workers_these_are() -> None:
     ]
     which = [re.search("2 of 64 workers: ([^)]+)", caption) for caption in captions]
     assert [found and found[1] for found in which] == ["the slowest and the fastest", "the slowest", "as chosen"]
+
+
+def test_the_band_lies_around_the_median_workers_own_time_in_every_strip() -> None:
+    layout = iteration_times(two_workers(), View(x="iteration"))["layout"]
+    middle = 1000 * np.median([trace.busy_s.mean() for trace in two_workers().workers])
+    assert [(band["yref"], band["y0"], band["y1"]) for band in layout["shapes"]] == [
+        (axis, pytest.approx(0.9 * middle, abs=1e-3), pytest.approx(1.1 * middle, abs=1e-3)) for axis in ("y", "y2")
+    ]
+    alone = Traces(workers=two_workers().workers[:1], roster=1, width=1, reports=3)
+    assert iteration_times(alone, View(x="iteration"))["layout"]["shapes"] == []
+
+
+def test_speed_counts_the_time_that_was_asked_for() -> None:
+    fast = two_workers().workers[0]
+    for metric, took_s in (("busy", fast.busy_s), ("whole", fast.whole_s)):
+        figure = worker_speeds(two_workers(), View(x="iteration", metric=metric))
+        assert plain(figure["data"][0]["y"]) == pytest.approx(fast.samples / took_s, abs=1e-3)
+
+
+def test_epochs_need_the_size_of_the_training_split() -> None:
+    known, unknown = learning(), replace(learning(), training_samples=None)
+    assert plain(convergence(known, View(x="epoch"))["data"][0]["x"]) == [0.5, 1.0, 1.5]
+    assert plain(convergence(known, View(x="update"))["data"][0]["x"]) == [2, 4, 6]
+    assert "epoch is not known" in convergence(unknown, View(x="epoch"))["layout"]["meta"]["empty"]
+    sides = [
+        Compared(job=at, label=f"{at}", learned=side, iteration_s=np.ones(3))
+        for at, side in enumerate((known, unknown))
+    ]
+    assert {trace["legendgroup"] for trace in compared_learning(sides, View(x="epoch"))["data"]} == {"0"}
+    assert "epoch is not known" in compared_learning(sides[1:], View(x="epoch"))["layout"]["meta"]["empty"]

@@ -13,6 +13,7 @@ from frontend.figures import FIGURES, MACHINES, SIMULATIONS
 from frontend.figures.points import plain
 from frontend.figures.rows import View
 from tests.frontend.rows import (
+    ahead,
     learning,
     load,
     moved,
@@ -30,6 +31,7 @@ GOLDENS = Path(__file__).parent / "goldens"
 ROWS = {
     "traces": two_workers,
     "convergence": learning,
+    "leads": ahead,
     "heat": two_rows,
     "window": two_iterations,
     "placement": moved,

@@ -47,7 +47,8 @@ def test_no_figure_is_drawn_from_more_windows_than_its_bound(monkeypatch: pytest
     assert [len(worker.iteration) for worker in traces.workers] == [10, 10, 10, 10]
     assert list(learned.iteration) == list(range(0, 100, 10))
     assert [int(worker.lowest.min()) for worker in traces.workers] == [64, 64, 47, 23]
-    assert learned.samples[-1] == 100 * 256
+    assert (learned.samples[-1], learned.updates[-1]) == (100 * 256, 400)
+    assert set(learned.batch) == {256.0}  # however many iterations an entry stands for
 
 
 def test_of_many_workers_the_slowest_and_the_fastest_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +76,8 @@ def test_scores_stand_at_the_samples_that_made_their_version() -> None:
     job = factories.make_job()
     factories.make_reports(job, [Pace(shares=EVEN)] * 4)
     factories.make_scores(job, every=2, until=4)
-    assert list(queries.convergence(job, View(x="samples")).scored_samples) == [0, 512, 1024]
+    learned = queries.convergence(job, View(x="samples"))
+    assert (list(learned.scored_samples), list(learned.scored_updates)) == ([0, 512, 1024], [0, 8, 16])
 
 
 def test_lanes_compare_now_with_the_even_split() -> None:
@@ -112,13 +114,18 @@ def test_a_running_job_is_as_fast_as_its_last_reports() -> None:
     job = factories.make_job()
     ended = factories.make_reports(job, [Pace(shares=EVEN)] * 5)
     now = ended + timedelta(seconds=1)
-    assert job_list.samples_per_second(job, now) == pytest.approx(256 / 0.264)
-    assert job_list.samples_per_second(job, now + timedelta(seconds=30)) == 0.0
+    line = job_list.job_line(job, now)
+    assert (line.samples_per_second, line.left_s) == (
+        pytest.approx(256 / 0.264),
+        pytest.approx((400 - job.iteration) * 0.264),
+    )
+    later = job_list.job_line(job, now + timedelta(seconds=30))
+    assert (later.samples_per_second, later.left_s) == (0.0, None)
 
 
 def test_a_job_that_is_over_is_as_fast_as_it_was_on_average() -> None:
     job = factories.make_job(state=JobState.SUCCEEDED, samples=5_000, finished_at=START + timedelta(seconds=10))
-    assert job_list.samples_per_second(job, START + timedelta(days=1)) == 500.0
+    assert job_list.job_line(job, START + timedelta(days=1)).samples_per_second == 500.0
 
 
 def test_jobs_are_found_by_name_number_and_person() -> None:

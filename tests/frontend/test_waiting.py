@@ -10,8 +10,9 @@ from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
 from frontend.figures.timeline import waiting_shares
+from frontend.queries.staleness import leads, staleness
 from frontend.queries.timeline import window
-from frontend.queries.waiting import days_of, ledger, price, staleness, waiting
+from frontend.queries.waiting import days_of, ledger, price, waiting
 from tests.frontend import factories
 from tests.frontend.factories import BALANCED, EVEN, Pace
 from tests.frontend.test_pages import text_of
@@ -91,6 +92,8 @@ def test_staleness_is_how_many_iterations_the_slowest_lacked() -> None:
         0: [0, 1, 2, 2, 3, 4, 4, 5, 6],
         1: [0, 0, 0],
     }
+    (drawn,) = leads(job, View(ranks=(0,))).workers
+    assert (drawn.rank, drawn.ahead.tolist(), drawn.elapsed_s[0]) == (0, ahead[0].tolist(), 1.0)
 
 
 def test_a_price_is_told_where_one_is_set(settings: Any, viewer: Client, job: Job) -> None:

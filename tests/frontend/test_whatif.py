@@ -26,10 +26,23 @@ def played() -> Job:
 
 def test_the_best_way_comes_first_with_its_uncertainty(viewer: Client, played: Job) -> None:
     page = text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
-    assert "without w3 70 ms 10% 30.0% 25.0% to 35.0%" in page
-    assert "asp 90 ms 10% not finished" in page
+    assert "without w3 70 ms 10% 100% 30.0% 25.0% to 35.0%" in page
+    assert "asp 90 ms 10% 100% not finished" in page
     assert "the model is 4.0% off" in page
     assert others(played, View()).doubt == pytest.approx(0.04)
+
+
+def test_a_way_that_leaves_work_out_is_not_the_best(played: Job) -> None:
+    less = factories.alternative("backup", 0.5) | {"samples": 0.5}
+    Forecast.objects.update(
+        answer=Forecast.objects.get().answer | {"alternatives": [less, factories.alternative("ssp", 0.1)]}
+    )
+    best = others(played, View()).best
+    assert best is not None
+    assert best.name == "ssp"
+    figure = json.loads(build_figure("others", played, {}))
+    assert figure["data"][0]["y"] == ["backup (50% of the samples)", "ssp"]
+    assert figure["layout"]["meta"]["caption"].startswith("ssp would save 10% of the time")
 
 
 def test_predictors_stand_side_by_side_and_only_operators_may_promote(

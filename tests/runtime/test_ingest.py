@@ -21,7 +21,7 @@ from controlplane.core.events import StopRequested, WorkerHeard
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
-from controlplane.protocol.messages import BlockExchanged, Exchanged
+from controlplane.protocol.messages import BlockExchanged, Exchanged, WorkerHello
 from controlplane.protocol.messages import Evaluation as EvaluationMessage
 from controlplane.protocol.orders import Block
 from controlplane.protocol.spec import spec_document
@@ -110,6 +110,13 @@ def test_reports_become_rows_and_sums(client: Client, job: int, agent: int) -> N
     assert list(Process.objects.order_by("index").values_list("iteration", flat=True)) == [2, 1]
     kinds = list(RawEvent.objects.order_by("id").values_list("kind", flat=True))
     assert kinds == ["job-submitted", *["report"] * 5]
+
+
+def test_a_job_knows_the_samples_of_an_epoch_from_its_workers(client: Client, job: int) -> None:
+    hello = WorkerHello(number=1, parameter_count=650, sample_count=1437)
+    log.append_event(job, WorkerHeard(rank=0, instance="w0.0.1", message=hello), client=client)
+    copy_all(client)
+    assert Job.objects.get(pk=job).training_samples == 1437
 
 
 def test_a_report_said_twice_is_one_row_and_counts_once(client: Client, job: int, agent: int) -> None:

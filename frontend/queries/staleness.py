@@ -1,0 +1,93 @@
+"""How far workers run ahead of the slowest: what a relaxed barrier pays for less waiting."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.jobs.models import Job
+from controlplane.jobs.selectors import job_synchronization
+from controlplane.protocol.spec import parse_spec
+from controlplane.telemetry.columns import Block
+from controlplane.telemetry.history import Span, read_columns
+from frontend.figures.rows import Lead, Leads, View
+from frontend.queries.figures import elapsed, ranks_of
+
+STALENESS_POINTS = 8_000
+"""Reports, over all workers, from which staleness is measured: the last ones."""
+
+MAX_RANKS = 512
+ALONE = "One worker has nobody to be ahead of."
+NOT_YET = "Staleness appears with the first iterations that two workers report."
+
+
+def leads(job: Job, view: View) -> Leads:
+    """Of the workers that the view asks for, measured against all."""
+    spec, barrier = parse_spec(job.spec), job_synchronization(job).barrier.name
+    here, _ = _last_roster(job, range(min(spec.workers, MAX_RANKS)))
+    shown = {rank: here[rank] for rank in ranks_of(job, view) if rank in here}
+    found = tuple(
+        Lead(
+            rank=rank,
+            label=f"w{rank}",
+            iteration=block["iteration"],
+            elapsed_s=elapsed(job, block["at_ms"]),
+            ahead=_ahead(block, here),
+        )
+        for rank, block in shown.items()
+    )
+    return Leads(
+        workers=found,
+        roster=spec.workers,
+        batch=spec.global_batch,
+        barrier=barrier,
+        reason=ALONE if spec.workers < 2 else NOT_YET,
+    )
+
+
+def mean_staleness(job: Job) -> float | None:
+    """Mean over the workers of the last roster, as the job's own page has it; None where nobody was measured."""
+    ahead, _ = staleness(job, range(min(parse_spec(job.spec).workers, MAX_RANKS)))
+    means = [float(each.mean()) for each in ahead.values() if len(each)]
+    return sum(means) / len(means) if means else None
+
+
+def staleness(job: Job, ranks: Sequence[int]) -> tuple[dict[int, NDArray[np.int64]], int]:
+    """By rank, for each of its last iterations: by how many it was ahead of the slowest when it was let go.
+
+    Only the last roster counts; a worker alone, or one whose detail was pruned, has none. And over how many iterations.
+    """
+    here, recent = _last_roster(job, ranks)
+    return {rank: _ahead(block, here) for rank, block in here.items()}, recent
+
+
+def _last_roster(job: Job, ranks: Sequence[int]) -> tuple[dict[int, Block], int]:
+    """What each worker of the last roster reported lately, and over how many iterations; nothing of one alone."""
+    if len(ranks) < 2:
+        return {}, 0
+    recent = max(10, STALENESS_POINTS // len(ranks))
+    found = read_columns(job.pk, ("at_ms", "compute_s", "push_s", "pull_s"), Span(first=max(0, job.iteration - recent)))
+    last = max((int(block["generation"].max()) for block in found.values()), default=0)
+    here = {rank: _of_generation(block, last) for rank, block in found.items()}
+    here = {rank: block for rank, block in here.items() if len(block["iteration"])}
+    if len(here) < 2:
+        return {}, 0
+    return here, min(recent, job.iteration)
+
+
+def _of_generation(block: Block, generation: int) -> Block:
+    kept = block["generation"] == generation
+    return {name: values[kept] for name, values in block.items()}
+
+
+def _ahead(block: Block, everybody: Mapping[int, Block]) -> NDArray[np.int64]:
+    """Iterations that the slowest lacked when this worker began to pull: what it had done itself, less what all had."""
+    busy_ms = (block["compute_s"] + block["push_s"] + block["pull_s"]) * 1000
+    began_ms = block["at_ms"] - busy_ms
+    slowest = np.full(len(began_ms), np.iinfo(np.int64).max)
+    for other in everybody.values():
+        place = np.searchsorted(other["at_ms"], began_ms, side="right")
+        done = np.concatenate([[other["iteration"][0]], other["iteration"] + 1])[place]
+        slowest = np.minimum(slowest, done)
+    ahead: NDArray[np.int64] = np.maximum(0, block["iteration"] - slowest)
+    return ahead
