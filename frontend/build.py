@@ -19,7 +19,18 @@ from frontend.figures.marks import marked
 from frontend.figures.rows import View
 from frontend.figures.theme import THEMES
 from frontend.figures.timeline import chrome_trace
-from frontend.queries import comparison, heat, machine, placement, simulations, staleness, timeline, waiting, whatif
+from frontend.queries import (
+    comparison,
+    effects,
+    heat,
+    machine,
+    placement,
+    simulations,
+    staleness,
+    timeline,
+    waiting,
+    whatif,
+)
 from frontend.queries import figures as queries
 from frontend.queries.marks import marks
 
@@ -39,6 +50,7 @@ READERS: dict[str, Callable[[Job, View], Any]] = {
     "window": timeline.window,
     "waiting": waiting.waiting,
     "others": whatif.others,
+    "predictions": effects.predictions,
     "predictors": whatif.predictors,
 }
 

@@ -162,7 +162,9 @@ TABS: dict[str, Tab] = {
     "placement": Tab(
         title="Placement", context=_placement, parts=("servers",), figures=("block-map", "server-exchanges")
     ),
-    "decisions": Tab(title="Decisions", context=_decisions, parts=("decisions",)),
+    "decisions": Tab(
+        title="Decisions", context=_decisions, parts=("decisions",), figures=("predictions",), figures_first=True
+    ),
     "logs": Tab(title="Logs", context=_logs, parts=("logs",)),
     "processes": Tab(title="Processes", context=_processes, parts=("processes", "spec")),
 }

@@ -58,6 +58,21 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The decision behind the shares: its place in the log, from which iteration it holds, and why."""
+
+    incarnation: int
+    sequence: int
+    iteration: int
+    reason: str
+
+    @property
+    def before(self) -> int:
+        """The log up to it, as the page asks for it."""
+        return self.sequence + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
     """All lanes that are shown, by rank, with the scale they share."""
 
@@ -74,6 +89,8 @@ class Lanes:
     """Whether "now" was the end of the job."""
     failed: bool = False
     """Whether that end was not the one that was asked for."""
+    decided: Decided | None = None
+    """The decision that gave these shares."""
 
     @property
     def scale_s(self) -> float:

@@ -326,6 +326,20 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """What decisions about shares predicted for the slowest worker, and what the first iteration under them was."""
+
+    iteration: Integers
+    predicted_s: Floats
+    measured_s: Floats
+
+    @property
+    def off(self) -> Floats:
+        """Measured over predicted, less one."""
+        return self.measured_s / self.predicted_s - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PredictorErrors:
     """How far the predictors of a job were off, each time that they were scored."""
 

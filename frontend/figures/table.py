@@ -11,6 +11,7 @@ from frontend.figures.heat import METRICS, SCALES, heat_map
 from frontend.figures.machine import machine_load, speed_by_batch
 from frontend.figures.pace import SPEEDS, staleness, worker_speeds
 from frontend.figures.placement import MOMENTS, block_map, server_exchanges
+from frontend.figures.predictions import predictions
 from frontend.figures.rows import View
 from frontend.figures.simulated import simulated_iterations
 from frontend.figures.timeline import timeline
@@ -120,6 +121,9 @@ FIGURES: dict[str, FigureKind] = {
         title="Who waits, and how far each runs ahead", rows="waiting", x=("worker",), draw=waiting_price
     ),
     "others": FigureKind(title="What else it could do", rows="others", x=("saved",), draw=others),
+    "predictions": FigureKind(
+        title="Predicted and measured", rows="predictions", x=("iteration",), draw=predictions, marked=True
+    ),
     "predictor-errors": FigureKind(
         title="How far predictors are off", rows="predictors", x=("iteration",), draw=predictor_errors
     ),

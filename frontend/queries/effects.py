@@ -9,12 +9,17 @@ from numpy.typing import NDArray
 from controlplane.jobs.models import Decision, Job
 from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.metrics import BUSY, ITERATION
+from frontend.figures.predictions import MISSED
+from frontend.figures.rows import Predictions, View
 
 AROUND = 10
 """Iterations on either side of a decision that count."""
 
 ACTING = frozenset({"set-shares", "set-roster", "set-placement", "change-policies"})
 """Kinds of decisions that change how long iterations take."""
+
+PREDICTED = 200
+"""Decisions, the latest, whose predictions are drawn beside what they came to."""
 
 MAX_SPAN = 5_000
 """Iterations that are read at once; a page of decisions rarely spans more."""
@@ -41,7 +46,17 @@ class Effect:
     @property
     def miss(self) -> float | None:
         """Measured over predicted, less one."""
-        return None if self.predicted_s is None or self.busy_s is None else self.busy_s / self.predicted_s - 1
+        return None if not self.predicted_s or self.busy_s is None else self.busy_s / self.predicted_s - 1
+
+    @property
+    def off(self) -> float:
+        """How far the prediction was off, either way."""
+        return abs(self.miss or 0.0)
+
+    @property
+    def missed(self) -> bool:
+        """Whether that is far enough to be told apart."""
+        return self.off > MISSED
 
 
 def effects(job: Job, decisions: Sequence[Decision]) -> dict[int, Effect]:
@@ -57,6 +72,26 @@ def effects(job: Job, decisions: Sequence[Decision]) -> dict[int, Effect]:
     span = Span(first=max(0, max(at[0], at[-1] - MAX_SPAN) - AROUND), last=at[-1] + AROUND)
     table = _Lengths(read_columns(job.pk, ITERATION, span).values())
     return {row.pk: _effect(row, table, at) for row in acting}
+
+
+def predictions(job: Job, view: View) -> Predictions:
+    """Of the latest decisions that predicted a time and have been worked under, oldest first."""
+    rows = Decision.objects.filter(job=job, kind="set-shares", iteration__lte=job.iteration)
+    latest = rows.order_by("-incarnation", "-sequence").values_list("iteration", "payload")[:PREDICTED]
+    said = {
+        int(at or 0): float(payload["predicted_s"]) for at, payload in reversed(latest) if payload.get("predicted_s")
+    }
+    table = None
+    if said:
+        span = Span(first=max(min(said), max(said) - MAX_SPAN), last=max(said) + 1)
+        table = _Lengths(read_columns(job.pk, ITERATION, span).values())
+    found = [(at, predicted, table.slowest(at)) for at, predicted in sorted(said.items())] if table else []
+    known = [(at, predicted, measured) for at, predicted, measured in found if measured]
+    return Predictions(
+        iteration=np.array([at for at, _, _ in known], np.int64),
+        predicted_s=np.array([predicted for _, predicted, _ in known], np.float64),
+        measured_s=np.array([measured for _, _, measured in known], np.float64),
+    )
 
 
 class _Lengths:

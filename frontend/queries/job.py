@@ -14,6 +14,8 @@ from controlplane.jobs.flag_notes import Note, notes_on
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.spec import parse_spec
 from frontend.queries.effects import Effect, effects
+from frontend.queries.evidence import Evidence, evidence_of
+from frontend.queries.taken import Taken, taken
 from frontend.queries.wording import describe, emulation_told
 
 DECISIONS = 50
@@ -70,6 +72,8 @@ class DecisionLine:
     iteration: int | None
     cause: str
     effect: Effect | None
+    taken: Taken | None
+    """Who has taken it up, where it was pushed to workers."""
     payload: str
     """As JSON, to be read by people."""
 
@@ -90,6 +94,8 @@ class FlagLine:
     closed_at: datetime | None
     closing_reason: str
     note: Note | None
+    behind: Evidence
+    """What it stands on, and what was done about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,15 +144,13 @@ class ServerLine:
 def flags(job: Job, now: datetime) -> list[FlagLine]:
     """Findings about the job, its workers and servers, open ones first, with what people said about them."""
     rows = list(Flag.objects.filter(job=job).order_by("-opened_at", "-id")[:FLAGS])
-    notes = notes_on(rows, now)
-    lines = [
-        FlagLine(
-            **{name: getattr(row, name) for name in FlagLine.__dataclass_fields__ if name != "note"},
-            note=notes.get(row.pk),
-        )
+    rows.sort(key=lambda flag: flag.closed_at is not None)
+    notes, behind = notes_on(rows, now), evidence_of(job, rows)
+    own = FlagLine.__dataclass_fields__.keys() - {"note", "behind"}
+    return [
+        FlagLine(**{name: getattr(row, name) for name in own}, note=notes.get(row.pk), behind=behind[row.pk])
         for row in rows
     ]
-    return sorted(lines, key=lambda flag: flag.closed_at is not None)
 
 
 def machines_of(job: Job, found: Sequence[FlagLine]) -> dict[int, int]:
@@ -169,8 +173,8 @@ def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: 
     found = list(rows[: most + 1])
     earlier = {row.pk: _previous(row, found[place + 1 :]) for place, row in enumerate(found)}
     shown = found[:most] if kinds != "key" else news(found[:most])
-    came_to = effects(job, shown)
-    return [_decision_line(row, earlier[row.pk], came_to.get(row.pk)) for row in shown]
+    came_to, took = effects(job, shown), taken(job, shown)
+    return [_decision_line(row, earlier[row.pk], came_to.get(row.pk), took.get(row.pk)) for row in shown]
 
 
 def news(rows: Sequence[Decision]) -> list[Decision]:
@@ -192,7 +196,7 @@ def _previous(row: Decision, older: list[Decision]) -> dict[str, int]:
     return next((each.payload.get("shares", {}) for each in older if each.kind == "set-shares"), {})
 
 
-def _decision_line(row: Decision, earlier: dict[str, int], effect: Effect | None) -> DecisionLine:
+def _decision_line(row: Decision, earlier: dict[str, int], effect: Effect | None, took: Taken | None) -> DecisionLine:
     return DecisionLine(
         sequence=row.sequence,
         incarnation=row.incarnation,
@@ -203,6 +207,7 @@ def _decision_line(row: Decision, earlier: dict[str, int], effect: Effect | None
         iteration=row.iteration,
         cause=row.cause,
         effect=effect,
+        taken=took,
         payload=json.dumps(row.payload, indent=1)[:MAX_PAYLOAD],
     )
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from controlplane.core.states import JobState
-from controlplane.jobs.models import Flag, Job, Process
+from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.spec import JobSpec, parse_spec
 from controlplane.telemetry.history import Span, read_columns
-from frontend.figures.lanes import Lane, Lanes, Phases
+from frontend.figures.lanes import Decided, Lane, Lanes, Phases
 
 ITERATIONS = 10
 MAX_ROWS = 2_000
@@ -60,7 +60,17 @@ def lanes(job: Job) -> Lanes:
         adaptive=spec.synchronization.batching.name != "uniform",
         over=job.is_over,
         failed=job.state == JobState.FAILED,
+        decided=_decided(job),
     )
+
+
+def _decided(job: Job) -> Decided | None:
+    """The latest decision about shares that holds in the iterations drawn."""
+    rows = Decision.objects.filter(job=job, kind="set-shares", iteration__lt=max(1, job.iteration))
+    row = rows.order_by("-incarnation", "-sequence").first()
+    if row is None or row.iteration is None:
+        return None
+    return Decided(incarnation=row.incarnation, sequence=row.sequence, iteration=row.iteration, reason=row.reason)
 
 
 def _recent(job: Job, window: int) -> list[_Row]:

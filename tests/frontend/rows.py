@@ -12,6 +12,7 @@ from frontend.figures.rows import (
     Other,
     Others,
     Placements,
+    Predictions,
     PredictorErrors,
     Simulated,
     SimulatedOutcome,
@@ -227,6 +228,20 @@ def predicting() -> PredictorErrors:
     """Two predictors, one of which was not scored at first."""
     errors = {"ema": np.array([0.10, 0.08, 0.05]), "narx": np.array([np.nan, 0.06, 0.02])}
     return PredictorErrors(iteration=np.array([10, 20, 30]), errors=errors, acting="ema")
+
+
+def predicted() -> Predictions:
+    """Two predictions that held, and one that did not."""
+    return Predictions(
+        iteration=np.array([10, 20, 30]),
+        predicted_s=np.array([0.100, 0.100, 0.080]),
+        measured_s=np.array([0.104, 0.099, 0.120]),
+    )
+
+
+def nothing_predicted() -> Predictions:
+    """No decision predicted anything."""
+    return Predictions(iteration=np.empty(0, np.int64), predicted_s=np.empty(0), measured_s=np.empty(0))
 
 
 def not_predicting() -> PredictorErrors:

@@ -26,6 +26,7 @@ from tests.frontend.rows import (
     not_predicting,
     not_waited,
     nothing_learned,
+    nothing_predicted,
     two_workers,
     unplaced,
     worker,
@@ -40,6 +41,7 @@ EMPTY = {
     "placement": unplaced,
     "waiting": not_waited,
     "others": no_ways,
+    "predictions": nothing_predicted,
     "predictors": not_predicting,
 }
 
