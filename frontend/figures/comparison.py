@@ -84,7 +84,7 @@ def compared_lengths(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
 def _steps(job: Compared, place: int, end_ms: float, theme: Theme) -> dict[str, Any]:
     """From the shortest iteration up to the longest, and level from there to the end of the axis."""
     shares = np.linspace(0, 1, min(QUANTILES, len(job.iteration_s)) + 1)
-    lengths = np.append(np.quantile(job.iteration_s * 1000, shares), end_ms)
+    lengths = np.append(np.quantile(job.iteration_s * 1000, shares, method="inverted_cdf"), end_ms)
     shares = np.append(shares, 1.0)
     return {
         "type": "scatter",

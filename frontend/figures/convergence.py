@@ -69,7 +69,14 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
             yaxis=loss_axis(theme, view),
             yaxis2=accuracy_axis(theme, scored=len(rows.scored_accuracy) > 0),
             yaxis3=axis(
-                theme, "Global batch", overlaying="y", side="right", rangemode="tozero", showgrid=False, nticks=3
+                theme,
+                "Global batch",
+                overlaying="y",
+                side="right",
+                rangemode="tozero",
+                showgrid=False,
+                nticks=3,
+                tickmode="auto",
             ),
             **_target(rows, scored_x, theme),
         ),

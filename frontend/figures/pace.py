@@ -77,7 +77,7 @@ def staleness(leads: Leads, view: View) -> dict[str, Any]:
             caption=f"{told}{of_all(len(leads.workers), leads.roster, view)}.",
             sampling=sampling_note(points, sum(len(x) for x, _ in lines)),
             xaxis=axis(theme, X_TITLES[view.x]),
-            yaxis=axis(theme, "Iterations ahead", range=[0, 1.1 * max(1, most)], tickformat="d"),
+            yaxis=axis(theme, "Iterations ahead", range=[0, 1.1 * max(1, most)], dtick=max(1, -(-most // 5))),
         ),
     }
 

@@ -121,9 +121,7 @@ FIGURES: dict[str, FigureKind] = {
         title="Who waits, and how far each runs ahead", rows="waiting", x=("worker",), draw=waiting_price
     ),
     "others": FigureKind(title="What else it could do", rows="others", x=("saved",), draw=others),
-    "predictions": FigureKind(
-        title="Predicted and measured", rows="predictions", x=("iteration",), draw=predictions, marked=True
-    ),
+    "predictions": FigureKind(title="Predicted and measured", rows="predictions", x=("iteration",), draw=predictions),
     "predictor-errors": FigureKind(
         title="How far predictors are off", rows="predictors", x=("iteration",), draw=predictor_errors
     ),

@@ -65,10 +65,10 @@ DARK = Theme(
 THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
 
-def faded(colour: str) -> str:
+def faded(colour: str, opacity: float = 0.6) -> str:
     """A paler neighbour of a ``#rrggbb`` colour. A trace's opacity would not reach its sign in the legend."""
     red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.6)"
+    return f"rgba({red},{green},{blue},{opacity})"
 
 
 def layout(

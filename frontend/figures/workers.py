@@ -6,7 +6,7 @@ import numpy as np
 
 from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
 from frontend.figures.rows import Lead, Traces, View, WorkerTrace
-from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout
 
 X_TITLES = {"iteration": "Iteration", "time": "Time since start (s)", "samples": "Samples processed"}
 STRIP_PX = 84
@@ -179,9 +179,8 @@ def _bands(traces: Traces, theme: Theme) -> list[dict[str, Any]]:
             "x1": 1,
             "y0": round(middle * 1000 * (1 - TOLERANCE), 3),
             "y1": round(middle * 1000 * (1 + TOLERANCE), 3),
-            "fillcolor": theme.text,
-            "opacity": 0.18,
-            "line": {"width": 0},
+            "fillcolor": faded(theme.text, 0.15),
+            "line": {"width": 1, "color": theme.text, "dash": "dot"},
         }
         for row in range(len(traces.workers))
     ]
