@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -15,19 +15,20 @@ from controlplane.jobs.roles import Role
 from controlplane.jobs.services import audit
 from frontend.figures import MACHINES
 from frontend.queries import fleet, machine
+from frontend.queries.picking import PickError, picked
 from frontend.views.access import needs, rights
 
 
 @needs(Role.VIEWER)
 def machines_page(request: HttpRequest) -> HttpResponse:
     """The whole page."""
-    return render(request, "pages/machines.html", _context(request))
+    return _rendered(request, "pages/machines.html", {})
 
 
 @needs(Role.VIEWER)
 def machines_live(request: HttpRequest) -> HttpResponse:
     """Its live part, to be put in place."""
-    return render(request, "parts/machines_table.html", _context(request) | {"oob": True})
+    return _rendered(request, "parts/machines_table.html", {"oob": True})
 
 
 @needs(Role.VIEWER)
@@ -63,5 +64,10 @@ def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:
     }
 
 
-def _context(request: HttpRequest) -> dict[str, Any]:
-    return rights(request) | {"machines": fleet.machines(timezone.now())}
+def _rendered(request: HttpRequest, template: str, more: dict[str, Any]) -> HttpResponse:
+    """The machines that the query asks for."""
+    try:
+        shown = picked(fleet.machines(timezone.now()), request.GET)
+    except PickError as error:
+        return HttpResponseBadRequest(str(error))
+    return render(request, template, rights(request) | {"machines": shown.machines, "picked": shown} | more)

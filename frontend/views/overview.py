@@ -2,33 +2,43 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import render
 from django.utils import timezone
 
 from controlplane.jobs.roles import Role
 from frontend.queries import fleet, overview
+from frontend.queries.picking import PickError, picked
 from frontend.views.access import needs, rights
 
 
 @needs(Role.VIEWER)
 def overview_page(request: HttpRequest) -> HttpResponse:
     """The whole page."""
-    return render(request, "pages/overview.html", _context(request))
+    return _rendered(request, "pages/overview.html", {})
 
 
 @needs(Role.VIEWER)
 def overview_live(request: HttpRequest) -> HttpResponse:
     """Its live parts, to be put in place."""
-    return render(request, "pages/overview_live.html", _context(request) | {"oob": True})
+    return _rendered(request, "pages/overview_live.html", {"oob": True})
+
+
+def _rendered(request: HttpRequest, template: str, more: dict[str, Any]) -> HttpResponse:
+    try:
+        return render(request, template, _context(request) | more)
+    except PickError as error:
+        return HttpResponseBadRequest(str(error))
 
 
 def _context(request: HttpRequest) -> dict[str, Any]:
     machines, lines = fleet.machines(timezone.now()), overview.overview_jobs(timezone.now())
+    shown = picked(machines, request.GET)
     return rights(request) | {
         "history_notice": overview.history_notice(),
         "tiles": overview.tiles(machines, lines),
-        "machines": machines,
+        "machines": shown.machines,
+        "picked": shown,
         "jobs": lines,
         "events": overview.events(),
         "newest_job": overview.newest_job(),

@@ -1,0 +1,123 @@
+"""Which machines a reader wants to see, and in which order: from a query string to cards."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controlplane.jobs.models import Job
+from controlplane.telemetry.history import Span, read_columns
+from controlplane.telemetry.metrics import ITERATION
+from frontend.queries.fleet import MachineCard
+
+RECENT: Final = 10
+"""Iterations of a job over which a worker's waiting is measured."""
+
+STATES: Final = {"": "all", "online": "online", "offline": "offline", "flagged": "flagged", "free": "with a free slot"}
+ORDERS: Final = {"": "as they joined", "load": "by load", "waiting": "by waiting", "flag": "flagged first"}
+
+
+class PickError(ValueError):
+    """A query parameter that cannot be followed: names it, what was found, and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picked:
+    """The machines that are shown, and what there is to choose from."""
+
+    machines: list[MachineCard]
+    of: int
+    """How many there are in all."""
+    waits: dict[int, float]
+    """By machine, the part of their time that its workers lately waited; only where it was asked for."""
+    state: str
+    label: str
+    job: str
+    order: str
+    labels: list[str]
+    jobs: list[int]
+
+    @property
+    def states(self) -> dict[str, str]:
+        """What the state can be."""
+        return STATES
+
+    @property
+    def orders(self) -> dict[str, str]:
+        """What the order can be."""
+        return ORDERS
+
+
+def picked(machines: Sequence[MachineCard], query: Mapping[str, str]) -> Picked:
+    """Those of the machines that the query asks for, in its order.
+
+    Raises:
+        PickError: naming the parameter.
+    """
+    state, order = _one_of(query, "state", STATES), _one_of(query, "sort", ORDERS)
+    label, job = query.get("label", "").strip()[:200], query.get("job", "")
+    if job and not (job.isdecimal() and len(job) < 18):
+        raise PickError(f"job: found {job[:40]!r}, expected the number of a job")
+    found = [
+        card
+        for card in machines
+        if _IS[state](card)
+        and (not label or label in _labels(card))
+        and (not job or any(slot.job == int(job) for slot in card.slots))
+    ]
+    waits = _waits(found) if order == "waiting" else {}
+    keys: dict[str, Callable[[MachineCard], float]] = {
+        "load": lambda card: -(card.cpu or 0.0),
+        "waiting": lambda card: -waits.get(card.id, 0.0),
+        "flag": lambda card: -float(card.flagged),
+    }
+    return Picked(
+        machines=sorted(found, key=keys[order]) if order else found,
+        of=len(machines),
+        waits=waits,
+        state=state,
+        label=label,
+        job=job,
+        order=order,
+        labels=sorted({label for card in machines for label in _labels(card)}),
+        jobs=sorted({slot.job for card in machines for slot in card.slots if slot.job is not None}),
+    )
+
+
+_IS: Final[Mapping[str, Callable[[MachineCard], bool]]] = {
+    "": lambda card: True,
+    "online": lambda card: card.online,
+    "offline": lambda card: not card.online,
+    "flagged": lambda card: card.flagged,
+    "free": lambda card: card.online and card.taken < len(card.slots),
+}
+
+
+def _labels(card: MachineCard) -> list[str]:
+    return [f"{key}={value}" for key, value in card.labels.items()]
+
+
+def _one_of(query: Mapping[str, str], field: str, allowed: Mapping[str, str]) -> str:
+    found = query.get(field, "")
+    if found not in allowed:
+        raise PickError(f"{field}: found {found[:40]!r}, expected one of {', '.join(filter(None, allowed))}")
+    return found
+
+
+def _waits(machines: Sequence[MachineCard]) -> dict[int, float]:
+    """The part of their time that each machine's workers waited over their jobs' last iterations."""
+    jobs = Job.objects.in_bulk({slot.job for card in machines for slot in card.slots if slot.job is not None})
+    spent: dict[tuple[int, int], tuple[float, float]] = {}
+    for pk, job in jobs.items():
+        for rank, block in read_columns(pk, ITERATION, Span(first=max(0, job.iteration - RECENT))).items():
+            whole = float(np.sum([block[name].sum() for name in ITERATION]))
+            spent[pk, rank] = float(block["waiting_s"].sum()), whole
+    waits = {}
+    for card in machines:
+        held = [(slot.job, slot.rank) for slot in card.slots if slot.job is not None and slot.rank is not None]
+        here = [spent[place] for place in held if place in spent]
+        whole = sum(each for _, each in here)
+        if whole:
+            waits[card.id] = sum(lost for lost, _ in here) / whole
+    return waits

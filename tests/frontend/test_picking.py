@@ -1,0 +1,70 @@
+"""Machines as a reader wants to see them: filtered, in an order, and as an address that can be passed on."""
+
+import pytest
+from django.test import Client
+
+from controlplane.jobs.models import Job
+from frontend.queries.fleet import machines
+from frontend.queries.picking import PickError, picked
+from tests.frontend import factories
+from tests.frontend.test_pages import text_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def job() -> Job:
+    """Even shares on four machines, of which the last is the slowest and flagged."""
+    job = factories.make_job()
+    factories.make_processes(job, factories.make_agents())
+    factories.make_reports(job, [factories.Pace(shares=factories.EVEN)] * 20)
+    factories.make_flag(job)
+    return job
+
+
+def names(query: dict[str, str]) -> list[str]:
+    return [card.name.removeprefix("machine-") for card in picked(machines(factories.START), query).machines]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, "0123"),
+        ({"state": "flagged"}, "3"),
+        ({"state": "offline"}, ""),
+        ({"state": "free"}, ""),
+        ({"label": "class=slow"}, "23"),
+        ({"job": "99"}, ""),
+        ({"sort": "load"}, "3210"),
+        ({"sort": "flag"}, "3012"),
+        ({"sort": "waiting"}, "0123"),
+        ({"sort": "waiting", "label": "class=slow", "state": "online"}, "23"),
+    ],
+)
+def test_machines_are_filtered_and_ordered(job: Job, query: dict[str, str], found: str) -> None:
+    assert "".join(names(query)) == found
+
+
+def test_who_waits_is_said_where_the_order_asks_for_it(job: Job, viewer: Client) -> None:
+    shown = picked(machines(factories.START), {"sort": "waiting", "job": str(job.pk)})
+    slowest = shown.machines[-1].id
+    assert (shown.of, shown.jobs, shown.labels) == (4, [job.pk], ["class=fast", "class=slow"])
+    assert (shown.waits[slowest], max(shown.waits.values())) == (
+        pytest.approx(0.0, abs=1e-9),
+        pytest.approx(0.726, abs=0.01),
+    )
+    for path in ("/", "/workers/"):
+        assert "waits 73%" in text_of(viewer, f"{path}?sort=waiting")
+        assert "waits 73%" not in text_of(viewer, path)
+
+
+def test_an_address_says_what_is_wrong_with_it_and_nothing_found_leads_back(job: Job, viewer: Client) -> None:
+    for path in ("/", "/workers/", "/workers/live/", "/live/"):
+        assert text_of(viewer, f"{path}?state=best", 400).startswith("state: found 'best', expected one of online,")
+        assert "None of the 4 machines is like that." in text_of(viewer, f"{path}?state=offline")
+    with pytest.raises(PickError, match="job: found 'x', expected the number of a job"):
+        picked([], {"job": "x"})
+
+
+def test_the_tiles_stay_those_of_the_whole_cluster(job: Job, viewer: Client) -> None:
+    assert "Machines online 4 of 4" in text_of(viewer, "/?state=offline")
