@@ -95,7 +95,7 @@ class Cluster:
         most = self.spec.servers + scenario.spare_servers
         servers = self._server_specs = [scenario.odd_servers.get(at, scenario.servers) for at in range(most)]
         exchanges = Disturbances(scenario.exchanges, workers=len(groups) * len(servers), seed=seed + EXCHANGES_APART)
-        self.network = Network(self.kernel, [group.link for group in groups], servers, exchanges)
+        self.network = Network(self.kernel, [group.link for group in groups], servers, exchanges, seed=seed)
         self.lives = ServerLives(self.kernel, self.driver.tell, scenario.tensor_sizes, initial=self.spec.servers)
         self.moves = HandOver(self.kernel, self.network, self.lives)
         self.checkpoints = Checkpoints(

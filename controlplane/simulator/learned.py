@@ -2,8 +2,8 @@
 
 An iteration of x samples that begins at time t takes (a + b x) * level(t) * noise: a and b are fitted to the recorded
 iterations, the level is the median of what they leave over in each stretch of time, and the noise is drawn from what
-the level leaves over: for all machines of a run from the same recorded iterations, since machines that share
-something are slow together, and an iteration lasts as long as the slowest.
+the level leaves over: for all machines of a run, and for their exchanges with servers, from the same recorded
+iterations, since what shares something is slow together, and an iteration lasts as long as the slowest.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from controlplane.protocol.base import Count, Fraction, Seconds
 from controlplane.protocol.spec import Part
 
 DRAWN: Final = 4096
-"""Noise factors that are drawn per machine; then they repeat."""
+"""Recorded iterations that are drawn per worker; then they repeat."""
 
 TELLING_SPREAD: Final = 0.1
 """Shares tell the fixed part of the time from that per sample only if they differ by this part of their mean."""
@@ -65,9 +65,7 @@ class Recorded:
 
     def __init__(self, spec: RecordedMachine, seed: int) -> None:
         self._spec = spec
-        # The same recorded iterations for all ranks: what slowed several machines down at once does so again.
-        drawn = (np.random.default_rng([seed, 53]).random(DRAWN) * len(spec.noise)).astype(np.int64)
-        self._noise: list[float] = np.array(spec.noise)[drawn].tolist()
+        self._noise = draw(spec.noise, seed)
         self.interruptible = True
 
     def finish_s(self, samples: int, began_s: float, iteration: int) -> float:
@@ -91,6 +89,16 @@ class Recorded:
     def _factor(self, began_s: float, iteration: int) -> float:
         level = self._spec.level
         return level[int(began_s / self._spec.step_s) % len(level)] * self._noise[iteration % DRAWN]
+
+
+def draw(recorded: Sequence[float], seed: int) -> list[float]:
+    """``DRAWN`` of the values, one per recorded iteration.
+
+    The same iterations for all ranks, and for machines and links: what slowed several down at once does so again.
+    """
+    places = (np.random.default_rng([seed, 53]).random(DRAWN) * len(recorded)).astype(np.int64)
+    drawn: list[float] = np.array(recorded)[places].tolist()
+    return drawn
 
 
 def learn_machine(samples: Sequence[Sample], length_s: float) -> RecordedMachine:

@@ -14,6 +14,7 @@ from controlplane.protocol.base import Seconds
 from controlplane.protocol.spec import Part
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.kernel import Kernel
+from controlplane.simulator.learned import DRAWN, draw
 
 BytesPerSecond = Annotated[float, Meta(gt=0.0)]
 
@@ -36,6 +37,8 @@ class Link(Part, frozen=True, kw_only=True):
     latency_s: Seconds = 0.0
     changes: tuple[LinkChange, ...] = ()
     """The last that applies counts."""
+    recorded_s: tuple[Seconds, ...] = ()
+    """How long transfers took in iterations that were recorded: each iteration draws one, whatever else is said."""
 
     def bandwidth(self, iteration: int, at_s: float) -> float | None:
         """Bytes per second, then."""
@@ -138,11 +141,18 @@ class Network:
     """The ways between the workers and the servers of one job."""
 
     def __init__(
-        self, kernel: Kernel, links: list[Link], servers: list[ServerSpec], exchanges: Disturbances | None = None
+        self,
+        kernel: Kernel,
+        links: list[Link],
+        servers: list[ServerSpec],
+        exchanges: Disturbances | None = None,
+        *,
+        seed: int = 0,
     ) -> None:
         """``exchanges``: how the exchanges of each worker with each server waver, by worker times servers + server."""
         self._kernel, self._links, self._servers, self._exchanges = kernel, links, servers, exchanges
-        self._constant = [link.bytes_per_s is None and not link.changes for link in links]
+        self._drawn_s = {rank: draw(link.recorded_s, seed) for rank, link in enumerate(links) if link.recorded_s}
+        self._constant = [link.bytes_per_s is None and not link.changes and not link.recorded_s for link in links]
         self.is_shared = any(server.bytes_per_s is not None for server in servers)
         """Whether transfers of several workers slow each other down."""
         self._pipes: list[tuple[Pipe, Pipe] | None] = [self._pipe(server) for server in servers]
@@ -152,6 +162,8 @@ class Network:
         link = self._links[rank]
         if self._constant[rank]:
             return link.latency_s
+        if link.recorded_s:
+            return self._drawn_s[rank][iteration % DRAWN]
         bandwidth = link.bandwidth(iteration, self._kernel.now)
         return link.latency_s + (size / bandwidth if bandwidth is not None else 0.0)
 

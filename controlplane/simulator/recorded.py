@@ -158,8 +158,8 @@ def _goes_with(spec: JobSpec, synchronization: Synchronization) -> bool:
 
 
 def _link(samples: list[Sample]) -> Link:
-    """Half of a worker's usual communication each way; bandwidth and latency cannot be told apart."""
-    return Link(latency_s=statistics.median(sample.communication_s for sample in samples) / 2)
+    """Half of a worker's communication each way; bandwidth and latency cannot be told apart."""
+    return Link(recorded_s=tuple(sample.communication_s / 2 for sample in samples))
 
 
 class _Reader:

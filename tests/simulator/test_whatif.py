@@ -8,8 +8,10 @@ from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import ControlPlane, Recording
 from controlplane.simulator.disturbances import Wavering
 from controlplane.simulator.errors import ScenarioError
+from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.learned import Recorded, RecordedMachine, Sample, learn_machine
 from controlplane.simulator.machines import CpuMachine, SlowPeriod
+from controlplane.simulator.network import Link, Network, ServerSpec
 from controlplane.simulator.recorded import TooLittle, read_run, scenario_of
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenario import Group, Happening, chosen
@@ -56,6 +58,15 @@ def test_what_slowed_two_machines_down_at_once_does_so_again() -> None:
     taken = [(fast.finish_s(64, 0.0, k), slow.finish_s(64, 0.0, k)) for k in range(200)]
     assert {round(long / short, 6) for short, long in taken} == {4.0}
     assert {round(short, 6) for short, _ in taken} == {0.1, 0.3}
+
+
+def test_exchanges_are_slow_again_when_the_machine_was() -> None:
+    spikes = [3.0 if k % 7 == 0 else 1.0 for k in range(60)]
+    busy = Recorded(machine(*(sample(k, 64, 0.1 * times) for k, times in enumerate(spikes))), 5)
+    link = Link(recorded_s=tuple(0.01 * times for times in spikes))
+    network = Network(Kernel(), [link], [ServerSpec()], seed=5)
+    taken = [(busy.finish_s(64, 0.0, k), network.direct_s(0, 1_000, k)) for k in range(200)]
+    assert {(round(compute_s, 6), round(way_s, 6)) for compute_s, way_s in taken} == {(0.1, 0.01), (0.3, 0.03)}
 
 
 def test_the_model_predicts_the_run_that_it_was_learned_from() -> None:
