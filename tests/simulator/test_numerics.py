@@ -15,6 +15,7 @@ from controlplane.simulator.numerics.rounds import local_changes, stacked, steps
 from controlplane.simulator.numerics.settings import Federated, Numerics, Optimizer, ProblemName, Target
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenario import Scenario, chosen
+from controlplane.simulator.scenarios.choices import barrier
 from tests.simulator.worlds import alike, spec, world
 
 PROBLEMS = get_args(ProblemName)
@@ -119,8 +120,19 @@ def test_a_job_may_stop_at_an_accuracy() -> None:
 def test_updates_on_arrival_are_scaled_by_the_number_of_workers() -> None:
     # One worker: a step on arrival is a step of bsp.
     job = spec(workers=1, servers=1, batch_size=20, stop=Stop(iterations=30))
-    scenario = training(settings("ridge"), spec=job, groups=alike(1, CpuMachine(samples_per_second=100.0)))
+    alone = alike(1, CpuMachine(samples_per_second=100.0))
+    scenario = training(settings("ridge"), spec=job, groups=alone)
     assert parameters_after(scenario, "asp") == pytest.approx(parameters_after(scenario, "bsp"))
+    # And as its policy scales it: half a step is one at half the rate.
+    halved = training(settings("ridge", optimizer=Optimizer(lr=STEPS["ridge"] / 2)), spec=job, groups=alone)
+    halving = training(
+        settings("ridge"),
+        spec=job,
+        groups=alone,
+        policies={"asp-half": barrier("asp", step_scale=0.5)},
+        baseline="asp-half",
+    )
+    assert parameters_after(halving, "asp-half") == pytest.approx(parameters_after(halved, "bsp"))
 
 
 @pytest.mark.parametrize("kind", ["iid", "shards", "sorted"])

@@ -79,8 +79,6 @@ class Numerics(Part, frozen=True, kw_only=True):
     resumes: bool = True
     """With a part of its own: whether a worker goes on where it stopped, or begins anew each iteration."""
     optimizer: Optimizer = Optimizer()
-    arrival_scale: Annotated[float, Meta(gt=0.0)] | None = None
-    """Where updates are applied one by one: of the step; None: one over the number of workers (ruling 23)."""
     target: Target = Target()
     federated: Federated | None = None
     data_seed: int | None = None

@@ -65,8 +65,6 @@ class Training:
         self._cursors = [0] * workers
         self.parameters = self.problem.start(np.random.default_rng([seed, 41]))
         self._optimiser = build_optimiser(settings.optimizer, self.problem.size)
-        scale = settings.arrival_scale
-        self._arrival_scale = scale if scale is not None else 1.0 / workers
         self._seed = seed
         self._rounds: dict[int, int] = {}
         """Federated: by rank, how many rounds of local steps were begun."""
@@ -149,22 +147,22 @@ class Training:
         contributions, self._open = self._open, []
         self._take(contributions, 1.0)
 
-    def apply(self, rank: int, samples: int) -> None:
+    def apply(self, rank: int, samples: int, scale: float) -> None:
         """On arrival, scaled."""
-        self._take([self._sum(rank, samples)], self._arrival_scale)
+        self._take([self._sum(rank, samples)], scale)
 
     def keep(self, rank: int, iteration: int, samples: int) -> None:
         """Until its worker is let pass (PSP Alg. 1)."""
         self._kept.setdefault(rank, []).append((iteration, *self._sum(rank, samples)))
 
-    def let_in(self, passed: dict[int, int]) -> None:
+    def let_in(self, passed: dict[int, int], scale: float) -> None:
         """As one sum: a step as long as those of all its updates."""
         let: list[tuple[int, Array]] = []
         for rank, last in passed.items():
             kept = self._kept.get(rank, [])
             let += [(samples, total) for iteration, samples, total in kept if iteration <= last]
             self._kept[rank] = [update for update in kept if update[0] > last]
-        self._take(let, self._arrival_scale * len(let))
+        self._take(let, scale * len(let))
 
     @_OVERFLOWS
     def _take(self, contributions: list[tuple[int, Array]], scale: float) -> None:
