@@ -46,7 +46,8 @@ def cluster(name: str, title: str, workers: int, slow: int, slowness: float, **c
     fields: dict[str, Any] = {
         "story": (
             "2 s for an iteration of a usual worker, 20 % noise; the paper states neither, nor how many were slow "
-            "where it does not vary them. Updates are applied on arrival, scaled by one over the number of workers."
+            "where it does not vary them. Updates are applied on arrival, scaled by one over the number of workers, "
+            "or as whole steps."
         ),
         "spec": _job(name, workers),
         "policies": PSP,
@@ -79,9 +80,11 @@ PSP: Final = {
     "bsp": BSP,
     "ssp": ssp(4),
     "asp": ASP,
+    "asp-whole": barrier("asp", step_scale=1.0),
     "pbsp": pbsp(4),
     "pbsp-held": pbsp(4, resample="held"),
     "pbsp-literal": pbsp(4, literal=True),
+    "pbsp-whole": pbsp(4, step_scale=1.0),
     "pssp": barrier("pssp", sample=4, staleness=4),
     "pssp-held": barrier("pssp", sample=4, staleness=4, resample="held"),
 }

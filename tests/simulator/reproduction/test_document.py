@@ -27,7 +27,7 @@ def test_the_document_has_figure_spread_verdict_and_note_of_every_headline() -> 
     assert "| 1 | Fig. 10a | ASP makes 200 updates of each worker, BSP 80 | 2.50 |" in text
     assert "**reproduced**" in text
     assert "pbsp-held" in text
-    assert "- 1-2: 2 s for an iteration of a usual worker" in text
+    assert "- 1: 2 s for an iteration of a usual worker" in text
     assert "| `psp-32` | Progress of 32 workers in 400 s | " in text
 
 
