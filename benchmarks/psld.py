@@ -26,6 +26,9 @@ WORKERS = SERVERS = 4
 CUT = 6
 """Iterations before the checkpoint from which another job goes on, and after it."""
 
+RARELY = 10
+"""Iterations between two changes at least, where each is to be measured before the next."""
+
 LINK = 16e6
 """Bytes per second, each way."""
 
@@ -62,13 +65,13 @@ def link_of(disturbance: str, iterations: int) -> dict[str, Any]:
     return {"bytes_per_second": LINK, "changes": changes}
 
 
-def spec_of(disturbance: str, placement: str, iterations: int, scale: float) -> dict[str, Any]:
+def spec_of(disturbance: str, placement: str, iterations: int, scale: float, *, every: int = 5) -> dict[str, Any]:
     """The job: blocks are scaled like the tensors, so there are as many as of the whole network."""
     chosen: dict[str, Any] = {"name": placement, "block_bytes": max(4096, int(4 * 2**20 * scale))}
     if placement == "mxnet":
         chosen["large"] = max(1, int(1_000_000 * scale))
     elif placement != "round-robin":
-        chosen["every"] = 5
+        chosen["every"] = every
     return {
         "name": f"{disturbance}-{placement}",
         "workload": {"name": "vgg16-shape", "dataset": "none", "options": {"scale": scale}},
@@ -107,7 +110,7 @@ def measure_pause(plan: argparse.Namespace) -> dict[str, Any]:
     """Run only what the pause of a change is compared with, and one job that has changes."""
     with live([100_000.0] * WORKERS, server_slots=SERVERS) as jobs:
         restart_s = restart_from_checkpoint_s(jobs, plan.scale)
-        row = _row(jobs, "lasting", "psld", plan, None)
+        row = _row(jobs, "lasting", "psld", plan, None, every=RARELY)
     if not plan.json:
         _say(pause_line(row, restart_s))
     failures = _failures([row], restart_s)
@@ -135,8 +138,10 @@ def restart_from_checkpoint_s(jobs: Live, scale: float) -> float:
     return round(outcome.start_s + max(0.0, outcome.iteration_s[0] - median(outcome.iteration_s[1:])), 2)
 
 
-def _row(jobs: Live, disturbance: str, placement: str, plan: argparse.Namespace, baseline: Row | None) -> Row:
-    outcome = jobs.run(spec_of(disturbance, placement, plan.iterations, plan.scale))
+def _row(
+    jobs: Live, disturbance: str, placement: str, plan: argparse.Namespace, baseline: Row | None, *, every: int = 5
+) -> Row:
+    outcome = jobs.run(spec_of(disturbance, placement, plan.iterations, plan.scale, every=every))
     seconds = outcome.iteration_s
     quarter = max(1, len(seconds) // 4)
     total_s = sum(seconds)

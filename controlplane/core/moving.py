@@ -78,7 +78,7 @@ def begin(
         now_s=now_s,
         predicted_s=predicted_s,
     )
-    trials.begin(job, job.plans, predicted_s)
+    trials.begin(handling, job.plans, predicted_s)
     handling.give(
         MoveBlocks,
         reason,

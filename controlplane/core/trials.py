@@ -12,11 +12,14 @@ from controlplane.core.state import Job, PlacementTrial, Worker
 from controlplane.protocol.messages import IterationReport
 
 ITERATIONS: Final = 5
-"""After so many under a new placement its effect is known; the first under it is not counted."""
+"""After so many under a new placement its effect is known, or before the next change; the first is not counted."""
 
 
-def begin(job: Job, version: int, predicted_s: float | None) -> None:
-    """A change of placement is ordered."""
+def begin(handling: Handling, version: int, predicted_s: float | None) -> None:
+    """A change of placement is ordered: one that is still being measured ends with what was seen of it."""
+    job = handling.job
+    if job.trial is not None and job.trial.seconds:
+        _conclude(handling, job.trial)
     job.trial = PlacementTrial(version=version, before_s=job.exchange_s, predicted_s=predicted_s)
 
 

@@ -16,10 +16,11 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
-from controlplane.core.events import Assignment, ProcessDied, ServerHeard, SlotRefused, SlotsAssigned
+from controlplane.core.events import Assignment, ChangeRequested, ProcessDied, ServerHeard, SlotRefused, SlotsAssigned
 from controlplane.core.handling import EventRefused
 from controlplane.core.scaling import ANSWER_MS, ASK_AGAIN_MS
 from controlplane.protocol.messages import BlocksHanded, Exchanged
+from controlplane.protocol.spec import Choice
 from tests.core.story import Story, of
 from tests.core.test_moving import SIZES, exchanges, hand_over, holders, iterate
 
@@ -148,6 +149,20 @@ def test_what_a_change_was_worth_is_measured_beside_what_was_predicted(running):
     assert measured.after_s < measured.before_s / 2
     assert measured.after_s == pytest.approx(ordered.predicted_s, rel=0.3)
     assert measured.before_s == pytest.approx(ordered.now_s, rel=0.3)
+
+
+def test_what_a_change_cost_is_told_even_when_the_next_one_comes_before_its_effect_is_known(running):
+    told = running(scale_threshold=0.0)
+    ordered = until(told, MoveBlocks, {3: 20.0})
+    hand_over(told, ordered)
+    while len(told.engine._job.trial.seconds) < 2:
+        for rank in range(2):
+            iteration = told.engine._job.completed + 1
+            told.report(rank, iteration, exchanges=exchanges(told, {3: 20.0}), moving_s=0.25 if rank else 0.0)
+    commands = told.see(ChangeRequested(actor="ada", choices={"placement": Choice(name="round-robin")}))
+    (measured,) = of(MeasurePlacement, commands)
+    assert (measured.version, measured.paused_s > 0.0) == (ordered.version, True)
+    assert told.engine._job.trial.version == of(MoveBlocks, commands)[0].version
 
 
 def test_a_server_that_holds_little_is_probed_by_one_worker_in_turn(running):
