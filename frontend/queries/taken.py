@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from controlplane.jobs.models import Decision, Job
 from controlplane.telemetry.columns import Block
 from controlplane.telemetry.history import Span, read_columns
@@ -76,10 +78,10 @@ def _by_iteration(found: Mapping[int, Block], wanted: set[int]) -> dict[int, dic
     """What each rank reported of each of these iterations."""
     table: dict[int, dict[int, Said]] = {}
     for rank, block in found.items():
-        columns = (block[name].tolist() for name in ("iteration", "generation", "samples", "coordination_s"))
+        there = np.isin(block["iteration"], list(wanted))
+        columns = (block[name][there].tolist() for name in ("iteration", "generation", "samples", "coordination_s"))
         for iteration, *said in zip(*columns, strict=True):
-            if iteration in wanted:
-                table.setdefault(iteration, {})[rank] = (said[0], said[1], said[2])
+            table.setdefault(iteration, {})[rank] = (said[0], said[1], said[2])
     return table
 
 
