@@ -81,7 +81,7 @@ def test_several_jobs_are_stopped_at_once_and_columns_can_be_hidden(
     expect(page.locator("#bulk-effect")).to_contain_text("their workers and servers end at once")
     assert axe_findings(page, within="dialog[open]") == []
     page.get_by_role("button", name="Stop them").click()
-    expect(page.locator("#toasts")).to_have_text("2 jobs were asked to stop.")
+    expect(page.locator("#toasts")).to_have_text("2 jobs were asked to stop. Audit")
     assert AuditEntry.objects.filter(action="job-stop").count() == 2
 
 

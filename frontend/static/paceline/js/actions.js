@@ -6,12 +6,13 @@ export function csrf() {
   return document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1] ?? "";
 }
 
-/** @param {string} text @param {boolean} bad */
-export function toast(text, bad = false) {
+/** @param {string} text @param {boolean} bad @param {boolean} audited whether what was done stands in the audit */
+export function toast(text, bad = false, audited = false) {
   const place = document.getElementById("toasts");
   const note = document.createElement("p");
   note.className = bad ? "toast toast-bad" : "toast";
   note.textContent = text;
+  if (audited) note.append(" ", Object.assign(document.createElement("a"), { href: "/audit/", textContent: "Audit" }));
   place?.append(note);
   setTimeout(() => note.remove(), bad ? 12_000 : 6_000);
 }
@@ -62,7 +63,7 @@ async function post(button) {
     const response = await fetch(button.dataset.post ?? "", { method: "POST", headers, body: button.dataset.body ?? "{}", credentials: "same-origin" });
     const problem = response.ok ? null : await response.json().catch(() => null);
     if (response.ok) document.dispatchEvent(new CustomEvent("paceline:asked"));
-    toast(response.ok ? (button.dataset.done ?? "Done.") : (problem?.detail ?? `Refused (${response.status}).`), !response.ok);
+    toast(response.ok ? (button.dataset.done ?? "Done.") : (problem?.detail ?? `Refused (${response.status}).`), !response.ok, response.ok);
   } catch {
     toast("The control plane cannot be reached; nothing was changed.", true);
   } finally {

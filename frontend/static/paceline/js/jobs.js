@@ -51,7 +51,7 @@ async function stopAll() {
   });
   const refused = (await Promise.all(asked)).filter(Boolean);
   const done = asked.length - refused.length;
-  if (done) toast(done === 1 ? "1 job was asked to stop." : `${done} jobs were asked to stop.`);
+  if (done) toast(done === 1 ? "1 job was asked to stop." : `${done} jobs were asked to stop.`, false, true);
   for (const reason of refused) toast(reason, true);
   picked.clear();
   dialog?.close();

@@ -67,7 +67,7 @@ async function send() {
   }
   document.dispatchEvent(new CustomEvent("paceline:asked"));
   dialog?.close();
-  return toast("The change was asked for; it is pending until its generation starts.");
+  return toast("The change was asked for; it is pending until its generation starts.", false, true);
 }
 
 document.addEventListener("click", (event) => {
