@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from frontend.figures.rows import Holding, Placements, View
-from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout
+from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout, mixed, readable_on
 
 MOMENTS: Final = {"now": "Now", "before": "Before the last move"}
 
@@ -25,6 +25,8 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
     total = sum(holding.held_bytes for holding in holdings)
     nodes = [(ROOT, "", "", total, 0.0)]
     nodes += [node for holding in holdings for node in _nodes(holding, MAX_BLOCKS // len(holdings))]
+    scale = _scale(holdings, theme)
+    grounds = [mixed(theme.surface, theme.waiting, node[4] / scale["cmax"]) for node in nodes]
     return {
         "data": [
             {
@@ -38,7 +40,8 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
                 "pathbar": {"visible": False},
                 "meta": "MiB",
                 "tiling": {"pad": 1},
-                "marker": {"colors": [node[4] for node in nodes], **_scale(holdings, theme)},
+                "marker": {"colors": [node[4] for node in nodes], **scale},
+                "textfont": {"color": [readable_on(ground) for ground in grounds]},
                 "hovertemplate": "%{label}: %{value:.3~g} MiB<extra></extra>",
             }
         ],

@@ -67,8 +67,26 @@ THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
 def faded(colour: str, opacity: float = 0.6) -> str:
     """A paler neighbour of a ``#rrggbb`` colour. A trace's opacity would not reach its sign in the legend."""
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = _channels(colour)
     return f"rgba({red},{green},{blue},{opacity})"
+
+
+def mixed(first: str, second: str, part: float) -> str:
+    """The colour that far from the first, ``#rrggbb``, to the second; as Plotly draws a scale between them."""
+    ends = zip(_channels(first), _channels(second), strict=True)
+    return "#" + "".join(f"{round(low + (high - low) * part):02x}" for low, high in ends)
+
+
+def readable_on(ground: str) -> str:
+    """Black or white, whichever is the easier to read on ``#rrggbb``: at least 4.5:1 on any ground."""
+    parts = [each / 255 for each in _channels(ground)]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return "#000000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
+
+
+def _channels(colour: str) -> list[int]:
+    return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
 
 
 def layout(

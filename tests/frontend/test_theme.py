@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from frontend.figures.theme import DARK, LIGHT, Theme
+from frontend.figures.theme import DARK, LIGHT, Theme, mixed, readable_on
 
 TOKENS = Path(__file__).parents[2] / "frontend/static/paceline/css/tokens.css"
 
@@ -51,3 +51,8 @@ class TestTheme:
         pairs += [("on-accent", "accent"), ("accent", "surface"), ("accent", "bg"), ("watch", "surface")]
         too_faint = {pair: contrast(css[pair[0]], css[pair[1]]) for pair in pairs}
         assert {pair: ratio for pair, ratio in too_faint.items() if ratio < 4.5} == {}
+
+    def test_a_label_can_be_read_wherever_on_a_scale_its_ground_is(self, theme: Theme) -> None:
+        grounds = [mixed(theme.surface, theme.waiting, part / 50) for part in range(51)]
+        assert (grounds[0], grounds[-1]) == (theme.surface, theme.waiting)
+        assert min(contrast(readable_on(ground), ground) for ground in grounds) >= 4.5
