@@ -22,7 +22,7 @@ from controlplane.runtime import log
 from controlplane.runtime.condition import sample
 from controlplane.runtime.models import Forecast
 from controlplane.runtime.redis import shared
-from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.models import Cursor, Simulation
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.tabs import TABS
 from tests.browser.conftest import NARROW, WIDE, Look
@@ -73,6 +73,7 @@ def full_job(user: User) -> Job:
     """The demo's job with everything on it: its log, two policies changed, played otherwise, predictors scored."""
     job = factories.played_job(user=user)
     log.start_log(job.pk, parse_spec(job.spec))
+    Cursor.objects.filter(job=job).update(position=f"{int(timezone.now().timestamp() * 1000)}-0")
     changed = {"choices": {"barrier": {"name": "ssp", "parameters": {"staleness": 2}}}, "first_iteration": 30}
     row = factories.make_decision(job, 50, "change-policies", changed, reason="asked for by ada", iteration=30)
     row.at = factories.START + timedelta(seconds=5)
