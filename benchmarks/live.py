@@ -19,6 +19,8 @@ from controlplane.runtime.embedded.supervisor import Supervisor
 
 POLL_S = 0.3
 JOIN_S = 60.0
+ANSWER_S = 120.0
+"""How long an answer of the control plane may take: on a busy machine others wait for it, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ def live(speeds: Sequence[float | Path], *, server_slots: int) -> Iterator[Live]
         access = let_in("bench", role="admin", environment=environment)
         headers = {"Authorization": f"Bearer {access.token}"}
         address = f"{plane.url}/api/v1/"
-        with httpx.Client(base_url=address, headers=headers, timeout=30.0, trust_env=False) as client:
+        with httpx.Client(base_url=address, headers=headers, timeout=ANSWER_S, trust_env=False) as client:
             token = client.post("agents/enrolment-tokens", json={}).json()["token"]
             agent = start_agent(
                 plane.url,
