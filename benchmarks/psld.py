@@ -9,7 +9,8 @@ make the time. Told are the length of an iteration in each quarter (median; of t
 whole job's against MXNet's, and what the changes of placement cost: the longest pause of a worker, beside what the
 change costs through a checkpoint. For that the same job is stopped at a checkpoint and a new one goes on from it, which
 takes from its submission to the end of its first iteration, less an iteration; writing the checkpoint comes on top and
-is not counted. Bar: a tenth of that. ``--pause`` tells only this, of PSLD with a lastingly thin server.
+is not counted. Bar: a tenth of that. ``--pause`` tells only this, of PSLD with a lastingly thin server, over links four
+times as wide: blocks must go through that thin link, on which a restart spends none of its time.
 """
 
 import argparse
@@ -33,6 +34,7 @@ LINK = 16e6
 """Bytes per second, each way."""
 
 THIN = LINK / 10
+WIDE = 4 * LINK
 PAUSE_BAR = 0.1
 
 
@@ -54,18 +56,18 @@ class Row:
     loss: float | None
 
 
-def link_of(disturbance: str, iterations: int) -> dict[str, Any]:
-    """The thin server's link."""
+def links_of(disturbance: str, iterations: int, link: float = LINK) -> list[dict[str, Any]]:
+    """Those of all servers, of which the last one's is thin: ``link`` is that of the others, in bytes per second."""
+    usual, thin = {"bytes_per_second": link}, {"bytes_per_second": THIN * link / LINK}
     if disturbance == "lasting":
-        return {"bytes_per_second": THIN}
-    changes = [
-        {"iteration": iterations // 4, "bytes_per_second": THIN},
-        {"iteration": iterations // 2, "bytes_per_second": LINK},
-    ]
-    return {"bytes_per_second": LINK, "changes": changes}
+        return [*[usual] * (SERVERS - 1), thin]
+    changes = [thin | {"iteration": iterations // 4}, usual | {"iteration": iterations // 2}]
+    return [*[usual] * (SERVERS - 1), usual | {"changes": changes}]
 
 
-def spec_of(disturbance: str, placement: str, iterations: int, scale: float, *, every: int = 5) -> dict[str, Any]:
+def spec_of(
+    disturbance: str, placement: str, iterations: int, scale: float, *, every: int = 5, link: float = LINK
+) -> dict[str, Any]:
     """The job: blocks are scaled like the tensors, so there are as many as of the whole network."""
     chosen: dict[str, Any] = {"name": placement, "block_bytes": max(4096, int(4 * 2**20 * scale))}
     if placement == "mxnet":
@@ -79,7 +81,7 @@ def spec_of(disturbance: str, placement: str, iterations: int, scale: float, *, 
         "servers": SERVERS,
         "batch_size": 8,
         "synchronization": {"placement": chosen},
-        "emulate_servers": [*[{"bytes_per_second": LINK}] * (SERVERS - 1), link_of(disturbance, iterations)],
+        "emulate_servers": links_of(disturbance, iterations, link),
         "optimizer": {"name": "sgd", "lr": 0.01},
         "evaluate": {"every": 1000},
         "stop": {"iterations": iterations},
@@ -98,7 +100,8 @@ def measure(plan: argparse.Namespace) -> dict[str, Any]:
         for disturbance in ("lasting", "transient"):
             baseline: Row | None = None
             for placement in PLACEMENTS:
-                row = _row(jobs, disturbance, placement, plan, baseline)
+                outcome = jobs.run(spec_of(disturbance, placement, plan.iterations, plan.scale))
+                row = _row(outcome, disturbance, placement, baseline)
                 baseline = baseline or row
                 rows.append(row)
                 if not plan.json:
@@ -110,7 +113,8 @@ def measure_pause(plan: argparse.Namespace) -> dict[str, Any]:
     """Run only what the pause of a change is compared with, and one job that has changes."""
     with live([100_000.0] * WORKERS, server_slots=SERVERS) as jobs:
         restart_s = restart_from_checkpoint_s(jobs, plan.scale)
-        row = _row(jobs, "lasting", "psld", plan, None, every=RARELY)
+        outcome = jobs.run(spec_of("lasting", "psld", plan.iterations, plan.scale, every=RARELY, link=WIDE))
+    row = _row(outcome, "lasting", "psld", None)
     if not plan.json:
         _say(pause_line(row, restart_s))
     failures = _failures([row], restart_s)
@@ -138,10 +142,7 @@ def restart_from_checkpoint_s(jobs: Live, scale: float) -> float:
     return round(outcome.start_s + max(0.0, outcome.iteration_s[0] - median(outcome.iteration_s[1:])), 2)
 
 
-def _row(
-    jobs: Live, disturbance: str, placement: str, plan: argparse.Namespace, baseline: Row | None, *, every: int = 5
-) -> Row:
-    outcome = jobs.run(spec_of(disturbance, placement, plan.iterations, plan.scale, every=every))
+def _row(outcome: Outcome, disturbance: str, placement: str, baseline: Row | None) -> Row:
     seconds = outcome.iteration_s
     quarter = max(1, len(seconds) // 4)
     total_s = sum(seconds)

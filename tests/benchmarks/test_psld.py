@@ -1,6 +1,5 @@
 """What the experiment with placements submits, and what it says."""
 
-import argparse
 from typing import Any
 
 import pytest
@@ -32,9 +31,8 @@ class Jobs:
 
 
 def test_rows_tell_gain_moves_and_pause() -> None:
-    plan = argparse.Namespace(iterations=40, scale=0.002)
-    base = psld._row(Jobs(), "lasting", "mxnet", plan, None)  # type: ignore[arg-type]
-    row = psld._row(Jobs(), "lasting", "psld", plan, base)  # type: ignore[arg-type]
+    base = psld._row(Jobs().run({"name": "mxnet"}), "lasting", "mxnet", None)
+    row = psld._row(Jobs().run({"name": "psld"}), "lasting", "psld", base)
     assert (base.total_s, base.speedup, base.paused_s) == (40.0, 1.0, None)
     assert (row.total_s, row.speedup, row.changes, row.moved, row.paused_s) == (17.5, 2.29, 1, 2, 0.5)
     assert row.quarters_s == [1.0, 0.25, 0.25, 0.25]
