@@ -109,7 +109,7 @@ SCENARIOS = (
     *(
         job(
             f"psld-{model}-bandwidth-{times}",
-            f"{model}, two of eight servers with a {times}th of the bandwidth",
+            f"{model}, two of eight servers with {'half' if times == 2 else f'a {times}th'} of the bandwidth",
             model,
             8,
             {6: slowed(times), 7: slowed(times)},
