@@ -31,11 +31,13 @@ def test_it_shows_every_policy_in_a_table() -> None:
 
 def test_it_prints_one_document_that_a_seed_decides() -> None:
     first, again, other = (
-        json.loads(simulate("psp-32", "--policies", "bsp,asp+lb-bsp-linear", "--seed", seed, "--json"))
+        json.loads(
+            simulate("psld-alexnet-8", "--policies", "mxnet,proportional+lb-bsp-linear", "--seed", seed, "--json")
+        )
         for seed in ("3", "3", "4")
     )
     assert first == again != other
-    assert [outcome["policy"] for outcome in first["outcomes"]] == ["bsp", "asp+lb-bsp-linear"]
+    assert [outcome["policy"] for outcome in first["outcomes"]] == ["mxnet", "proportional+lb-bsp-linear"]
     assert first["paper"][0]["here"] is None
 
 
