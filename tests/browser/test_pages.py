@@ -44,6 +44,8 @@ def visited(page: Page, job: Job) -> Iterator[str]:
         page.goto(path)
         if path.startswith((f"/jobs/{job.pk}/", "/workers/", "/simulations/")):
             draw_all(page)
+        if path == "/compare/":
+            assert page.evaluate("document.querySelector('#pick-jobs').offsetWidth > 0.9 * innerWidth - 180"), path
         yield path
 
 
