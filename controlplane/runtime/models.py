@@ -1,4 +1,4 @@
-"""Tables of the live driver's own: which Redis it works with, and what else its jobs could do."""
+"""Tables of the live driver's own: which Redis it works with, what recoveries gave, what else its jobs could do."""
 
 from django.db import models
 
@@ -11,6 +11,20 @@ class KnownRedis(models.Model):
 
     def __str__(self) -> str:
         return self.identity
+
+
+class GivenIncarnation(models.Model):
+    """The last incarnation that a job was to begin. It is written down before anybody hears of it.
+
+    Redis may forget an incarnation before its beginning is copied here. Were its number given again, workers would take
+    the new orders for old ones.
+    """
+
+    job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="given_incarnation", primary_key=True)
+    number = models.PositiveIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"incarnation {self.number} of job {self.job_id}"
 
 
 class Forecast(models.Model):

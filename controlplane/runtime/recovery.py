@@ -1,10 +1,9 @@
 """Lets a job go on whose log is not what it was: Redis lost its end or all of it, or a replay decides otherwise.
 
 The engine is rebuilt from the last snapshot, what the database has behind it, and behind that from what the stream
-still has. Then a new
-incarnation begins: senders say again what is not durable, and orders begin anew. Answers of entries that survived, but
-that neither Redis nor the database has, are written again, so that the decision log has no hole. A job that cannot be
-rebuilt pauses, with the reason, and is tried again.
+still has. Then a new incarnation begins: senders say again what is not durable, and orders begin anew. Answers of
+entries that survived, but that neither Redis nor the database has, are written again, so that the decision log has no
+hole. A job that cannot be rebuilt pauses, with the reason, and is tried again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+from django.db import transaction
 
 from controlplane.core.commands import AnyCommand
 from controlplane.core.engine import ENGINE_VERSION
@@ -25,6 +25,7 @@ from controlplane.runtime.executor import effects_of
 from controlplane.runtime.faults import reach
 from controlplane.runtime.history import Stored, stored_entries, stored_so_far
 from controlplane.runtime.lease import Beginning, Lease, Unstored
+from controlplane.runtime.models import GivenIncarnation
 from controlplane.runtime.rebuilding import (
     START,
     Known,
@@ -90,7 +91,7 @@ def recover(client: Client, lease: Lease, engines: Engines, stored: Stored, why:
     aim = stored.events if known is None or after(stored.events, known.cursor) else known.cursor
     numbers = _replay(client, lease, running, start, stored, aim)
     reach("recovery.replayed")
-    incarnation = max(lease.incarnation, stored.incarnation) + 1
+    incarnation = _give_incarnation(lease.job, after=max(lease.incarnation, stored.incarnation))
     reason = _reason(why, known, aim, unreadable)
     forgot = not lease.whole
     event = IncarnationBegan(
@@ -116,6 +117,15 @@ def recover(client: Client, lease: Lease, engines: Engines, stored: Stored, why:
     running.incarnation = incarnation
     reach("recovery.begun")
     return running
+
+
+def _give_incarnation(job: int, *, after: int) -> int:
+    """A number that this job's incarnations never had: not even one of which nothing is left."""
+    with transaction.atomic():
+        given, _ = GivenIncarnation.objects.select_for_update().get_or_create(job_id=job)
+        given.number = max(given.number, after) + 1
+        given.save()
+    return given.number
 
 
 def _known_in_database(job: int) -> Known | None:

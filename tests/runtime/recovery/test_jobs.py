@@ -105,6 +105,30 @@ def test_a_redis_that_lost_what_nobody_had_copied_begins_anew_too(client: Client
     assert replayed_as_stored(job)
 
 
+@pytest.mark.parametrize("all_of_it", [True, False])
+def test_an_incarnation_that_was_forgotten_before_it_was_copied_is_not_begun_again(
+    client: Client, driver: Driver, job: int, all_of_it: bool
+) -> None:
+    say(client, driver, job, 0)
+    copy_all(client)
+    tail = Tail(client)
+    seen = []
+    for _ in range(3):
+        if all_of_it:
+            lose_everything(client)
+        else:
+            tail.lose()
+        driver.engines = driver.fresh_engines()
+        sent = orders_sent(client, job, lambda: recover(client, driver, job))
+        seen += sorted({(orders["incarnation"], orders["sequence"]) for orders in sent})
+    assert [incarnation for incarnation, _ in seen] == sorted(incarnation for incarnation, _ in seen)
+    assert len({incarnation for incarnation, _ in seen}) == 3
+    say(client, driver, job, 1, 2)
+    copy_all(client)
+    assert reports() == done(3)
+    assert replayed_as_stored(job)
+
+
 def test_a_redis_that_only_seemed_gone_changes_nothing(client: Client, driver: Driver, job: int) -> None:
     say(client, driver, job, 0)
     driver.engines = driver.fresh_engines()
