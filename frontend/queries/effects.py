@@ -1,6 +1,6 @@
 """What decisions came to: the iterations before each beside those after it, and the time that was predicted."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,8 +83,7 @@ def predictions(job: Job, view: View) -> Predictions:
     }
     table = None
     if said:
-        span = Span(first=max(min(said), max(said) - MAX_SPAN), last=max(said) + 1)
-        table = _Lengths(read_columns(job.pk, ITERATION, span).values())
+        table = _Lengths(read_columns(job.pk, ITERATION, newest(said)).values())
     found = [(at, predicted, table.slowest(at)) for at, predicted in sorted(said.items())] if table else []
     known = [(at, predicted, measured) for at, predicted, measured in found if measured]
     return Predictions(
@@ -92,6 +91,12 @@ def predictions(job: Job, view: View) -> Predictions:
         predicted_s=np.array([predicted for _, predicted, _ in known], np.float64),
         measured_s=np.array([measured for _, _, measured in known], np.float64),
     )
+
+
+def newest(iterations: Collection[int]) -> Span:
+    """From the first of these iterations to the last, and of a long stretch only its last ``MAX_SPAN``."""
+    last = max(iterations)
+    return Span(first=max(min(iterations), last - MAX_SPAN), last=last + 1)
 
 
 class _Lengths:

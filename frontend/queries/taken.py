@@ -9,13 +9,11 @@ import numpy as np
 
 from controlplane.jobs.models import Decision, Job
 from controlplane.telemetry.columns import Block
-from controlplane.telemetry.history import Span, read_columns
+from controlplane.telemetry.history import read_columns
+from frontend.queries.effects import newest
 
 PUSHED: Final = frozenset({"set-shares", "set-roster", "change-policies"})
 """Kinds of decisions that reach workers with the orders for an iteration."""
-
-MAX_SPAN: Final = 5_000
-"""Iterations that are read at once; a page of decisions rarely spans more."""
 
 SHOWN: Final = 8
 
@@ -53,9 +51,9 @@ def taken(job: Job, decisions: Sequence[Decision]) -> dict[int, Taken]:
     pushed = {row.pk: (row, at) for row in decisions if row.kind in PUSHED and (at := holds_from(row)) is not None}
     if not pushed:
         return {}
-    places = [at for _, at in pushed.values()]
-    span = Span(first=max(min(places), max(places) - MAX_SPAN), last=max(places) + 1)
-    table = _by_iteration(read_columns(job.pk, ("samples", "coordination_s"), span), set(places))
+    places = {at for _, at in pushed.values()}
+    span = newest(places)
+    table = _by_iteration(read_columns(job.pk, ("samples", "coordination_s"), span), places)
     reached = job.iteration - 1
     return {
         pk: _taken(row, table.get(at, {}), over=job.is_over or at <= reached)
