@@ -123,16 +123,26 @@ def test_every_page(take: Shoot, ada: User) -> None:
     take("/system/", "system")
 
 
-def test_every_tab_of_a_job(take: Shoot, ada: User) -> None:
-    waiting = Job.objects.create(name="waits", spec=factories.spec(workers=8), submitted_by=ada)
-    failed = factories.make_job(user=ada, state=JobState.FAILED, reason="w2 ended with status 1; no checkpoint")
-    factories.make_reports(failed, [factories.Pace(shares=factories.EVEN)] * 8)
-    Forecast.objects.create(job=failed, reason="8 iterations are too few to learn from", made_at=timezone.now())
-    full = full_job(ada)
-    for job, kind in ((waiting, "empty"), (failed, "failed"), (full, "full")):
-        for tab in TABS:
-            take(f"/jobs/{job.pk}/?tab={tab}", f"job-{tab}-{kind}")
-    take(f"/jobs/{full.pk}/?ranks=0,3&smooth=5&x-batch-size=samples&follow=off", "job-charts-chosen")
+def take_tabs(take: Shoot, job: Job, kind: str) -> None:
+    for tab in TABS:
+        take(f"/jobs/{job.pk}/?tab={tab}", f"job-{tab}-{kind}")
+
+
+def test_every_tab_of_a_job_that_waits(take: Shoot, ada: User) -> None:
+    take_tabs(take, Job.objects.create(name="waits", spec=factories.spec(workers=8), submitted_by=ada), "empty")
+
+
+def test_every_tab_of_a_job_that_failed(take: Shoot, ada: User) -> None:
+    job = factories.make_job(user=ada, state=JobState.FAILED, reason="w2 ended with status 1; no checkpoint")
+    factories.make_reports(job, [factories.Pace(shares=factories.EVEN)] * 8)
+    Forecast.objects.create(job=job, reason="8 iterations are too few to learn from", made_at=timezone.now())
+    take_tabs(take, job, "failed")
+
+
+def test_every_tab_of_a_running_job(take: Shoot, ada: User) -> None:
+    job = full_job(ada)
+    take_tabs(take, job, "full")
+    take(f"/jobs/{job.pk}/?ranks=0,3&smooth=5&x-batch-size=samples&follow=off", "job-charts-chosen")
 
 
 def respond(status: int | None, route: Route) -> None:
