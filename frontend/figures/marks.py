@@ -56,8 +56,10 @@ def marked(figure: dict[str, Any], marks: Sequence[Mark], view: View) -> dict[st
     }
     layout = figure["layout"]
     axis = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
+    # Plotly leaves room for half a marker, so that an axis of lines that begins at 0 would begin before it.
+    xaxis = {"rangemode": "nonnegative", **layout["xaxis"]}
     shapes = [*layout.get("shapes", []), *lines]
-    return {"data": [*figure["data"], trace], "layout": {**layout, AXIS: axis, "shapes": shapes}}
+    return {"data": [*figure["data"], trace], "layout": {**layout, "xaxis": xaxis, AXIS: axis, "shapes": shapes}}
 
 
 def _by_place(marks: Sequence[Mark], x: str) -> dict[float, list[str]]:

@@ -58,7 +58,7 @@ def predictions(found: Predictions, view: View) -> dict[str, Any]:
             name=name,
             caption=_caption(found, int(missed.sum())),
             meta={"name": name, "follow": "?tab=timeline&first-timeline={x}"},
-            xaxis=axis(theme, "Iteration from which the shares hold"),
+            xaxis=axis(theme, "Iteration from which the shares hold", rangemode="nonnegative"),
             yaxis=axis(theme, "Slowest worker (ms)", rangemode="tozero"),
         ),
     }

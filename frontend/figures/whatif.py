@@ -85,7 +85,7 @@ def predictor_errors(found: PredictorErrors, view: View) -> dict[str, Any]:
             theme,
             name=name,
             caption=f"Mean error of the predicted speeds, relative to what was measured; {found.acting} decides.",
-            xaxis=axis(theme, "Iteration"),
+            xaxis=axis(theme, "Iteration", rangemode="nonnegative"),
             yaxis=axis(theme, "Off by", tickformat=".0%", rangemode="tozero"),
         ),
     }

@@ -34,6 +34,10 @@ def test_a_mark_stands_at_its_place_on_any_axis(x: str, place: float) -> None:
     assert (line["x0"], line["x1"], line["yref"]) == (place, place, "paper")
 
 
+def test_the_room_that_marks_take_does_not_begin_an_axis_below_zero() -> None:
+    assert drawn(a_mark(0.0))["layout"]["xaxis"]["rangemode"] == "nonnegative"
+
+
 def test_marks_at_one_place_are_one_and_only_the_latest_are_drawn() -> None:
     both = drawn(a_mark(0.5, "a"), a_mark(0.5, "b"))["data"][-1]
     assert both["text"] == ["a<br>b"]
