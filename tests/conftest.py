@@ -96,3 +96,11 @@ def stack() -> Iterator[Stack]:
         pytest.skip(INSTALL_REDIS)
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder, running_stack(Path(folder)) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that fails in the midst of its job does not hold the machines of those after it."""
+    yield
+    if "stack" in request.fixturenames:
+        request.getfixturevalue("stack").stop_what_is_left()

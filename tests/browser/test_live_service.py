@@ -50,11 +50,11 @@ def job(stack: Stack) -> Iterator[int]:
         elastic={"restarts": RESTARTS},
         emulate=[{"samples_per_second": speed} for speed in SPEEDS],
     )["id"]
+    stack.kept.add(number)
     stack.await_iteration(number, 5)
     yield number
     if not stack.job(number)["is_over"]:
-        stack.ask("POST", f"/api/v1/jobs/{number}/actions/stop")
-        stack.await_job(number, "cancelled")
+        stack.stop(number)
 
 
 @pytest.fixture(scope="module")

@@ -58,16 +58,14 @@ def test_what_processes_log_is_on_the_jobs_page_with_their_level(stack: Stack) -
 def test_a_job_that_was_stopped_gives_its_slots_back(stack: Stack) -> None:
     job = stack.submit(stop={"iterations": 100_000})["id"]
     stack.await_iteration(job, 3)
-    stack.ask("POST", f"/api/v1/jobs/{job}/actions/stop")
-    stack.await_job(job, "cancelled")
+    stack.stop(job)
     eventually(lambda: not any(agent["reserved"] for agent in machines(stack)), what="the slots' release")
 
 
 def test_a_job_that_does_not_fit_says_what_it_waits_for(stack: Stack) -> None:
     job = stack.submit(workers=5)["id"]
     waiting = eventually(lambda: stack.job(job)["waiting"], what="a reason")
-    stack.ask("POST", f"/api/v1/jobs/{job}/actions/stop")
-    stack.await_job(job, "cancelled")
+    stack.stop(job)
     assert "5" in waiting["sentence"]
     assert (waiting["worker_slots"], waiting["machines_matching"]) == (4, 1)
 

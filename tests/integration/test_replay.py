@@ -69,8 +69,7 @@ def test_events_in_the_database_lead_to_the_decisions_in_the_database(stack: Sta
             what="the last report's row",
             seconds=60,
         )
-        stack.ask("POST", f"/api/v1/jobs/{job}/actions/stop")
-        stack.await_job(job, "cancelled")
+        stack.stop(job)
         eventually(lambda: not reserved(stack), what="the slots' release")
     rows = eventually(lambda: rows_that_end_with(stack, job, "release-slots"), what="the last decision", seconds=60)
     reports = Counter((row["event"]["rank"], row["event"]["message"]["iteration"]) for row in rows if said_report(row))

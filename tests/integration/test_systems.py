@@ -57,5 +57,4 @@ def test_a_running_job_is_changed_paused_and_resumed_over_rest(stack: Stack) -> 
     changes = pages(stack, f"/api/v1/jobs/{job}/decisions?kind=change-policies")
     assert len(changes) == 3
     assert all("asked for by" in row["reason"] or "every worker stands" in row["reason"] for row in changes)
-    stack.ask("POST", f"/api/v1/jobs/{job}/actions/stop")
-    stack.await_job(job, "cancelled")
+    stack.stop(job)

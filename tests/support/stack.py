@@ -39,6 +39,8 @@ class Stack:
     environment: Mapping[str, str]
     supervisor: Supervisor
     replaced: dict[str, Service] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
+    """Jobs that go on when the test that uses them is over."""
 
     def submit(self, **spec: Any) -> dict[str, Any]:
         """Submit a job: a short softmax regression but for what is given."""
@@ -89,6 +91,17 @@ class Stack:
         found = eventually(look, what=f"iteration {iteration} of job {number}", seconds=seconds, every=0.1)
         assert found is not None
         return found
+
+    def stop(self, number: int) -> None:
+        """Stop the job, and see it stop."""
+        self.ask("POST", f"/api/v1/jobs/{number}/actions/stop")
+        self.await_job(number, "cancelled")
+
+    def stop_what_is_left(self) -> None:
+        """Stop every job that is not ``kept``, so that its machines are free."""
+        left = [row["id"] for row in self.ask("GET", "/api/v1/jobs")["results"] if not row["is_over"]]
+        for number in set(left) - self.kept:
+            self.stop(number)
 
     def service(self, name: str) -> Service:
         """The running service of that name."""
