@@ -5,13 +5,9 @@ all others and is ended after ``MOST_S``. Nobody's decisions wait for it.
 """
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
@@ -20,6 +16,7 @@ from redis.exceptions import RedisError
 
 from controlplane.jobs.models import Job
 from controlplane.runtime import names
+from controlplane.runtime.aside import BrokenOff, Failed, run_aside
 from controlplane.runtime.models import Forecast
 from controlplane.runtime.redis import Client, shared
 
@@ -32,9 +29,6 @@ WANTED_S: Final = 60.0
 
 MOST_S: Final = 120.0
 SEEDS: Final = 3
-NICENESS: Final = 15
-
-MANAGE: Final = Path(__file__).resolve().parents[2] / "manage.py"
 
 Play = Callable[[int], dict[str, Any]]
 """From a job to the document of ``manage.py whatif --json``; raises ``CannotPlay``."""
@@ -81,39 +75,17 @@ def make(job: int, play: Play) -> Forecast:
 
 
 def in_a_process(stopping: Event) -> Play:
-    """Plays by ``manage.py whatif`` in a process that yields to all others, and is ended when it takes too long."""
+    """Plays by ``manage.py whatif`` aside; it is ended when it takes too long."""
 
     def play(job: int) -> dict[str, Any]:
-        command = [sys.executable, str(MANAGE), "whatif", str(job), "--json"]
-        command += ["--last", str(RECENT_S), "--seeds", str(SEEDS)]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_yield_to_others, text=True
-        )
-        deadline = time.monotonic() + MOST_S
-        while True:
-            try:
-                out, said = process.communicate(timeout=1.0)
-            except subprocess.TimeoutExpired:
-                if not stopping.is_set() and time.monotonic() < deadline:
-                    continue
-                process.kill()
-                process.communicate()
-                raise CannotPlay(f"it took more than {MOST_S:.0f} s, and was broken off") from None
-            if process.returncode:
-                raise CannotPlay(_last_line(said))
-            found: dict[str, Any] = json.loads(out)
-            return found
+        command = ["whatif", str(job), "--json", "--last", str(RECENT_S), "--seeds", str(SEEDS)]
+        try:
+            found: dict[str, Any] = json.loads(run_aside(command, stopping, MOST_S))
+        except (BrokenOff, Failed) as error:
+            raise CannotPlay(str(error)) from None
+        return found
 
     return play
-
-
-def _yield_to_others() -> None:
-    os.nice(NICENESS)
-
-
-def _last_line(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
-    return lines[-1].removeprefix("CommandError: ") if lines else "its process ended without a word"
 
 
 def _is_final(job: Job, made_at: Any) -> bool:

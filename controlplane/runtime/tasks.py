@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from threading import Event, Semaphore, local
 from typing import Any, Final
 
+import structlog
 from celery import shared_task
 from celery.signals import worker_init, worker_ready, worker_shutting_down
 from django.db import DatabaseError
@@ -28,14 +29,17 @@ from controlplane.runtime import (
     ticks,
     training,
 )
+from controlplane.runtime.aside import BrokenOff, run_aside
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.pulse import start_pulse
 from controlplane.runtime.redis import Client, connect, refresh, shared
 from controlplane.runtime.scripts import RENEW, RESCUE, SEIZE
-from controlplane.telemetry.simulations import simulation_run, simulations_rescue
+from controlplane.telemetry.simulations import simulations_rescue
 
-SIMULATE: Final = "controlplane.runtime.tasks.run_simulation"
+SIMULATE: Final = "controlplane.runtime.tasks.run_simulations"
+
+logger = structlog.get_logger(__name__)
 
 stopping: Final = Event()
 """Set when this worker shuts down: every linger ends at once."""
@@ -44,6 +48,7 @@ FREE_THREADS: Final = 2
 """So many of those that decide linger with no job, so that one with news finds a thread at once."""
 
 _places: Final = Semaphore(0)
+_simulating: Final = Semaphore(1)
 _engines: Final = Engines.of_this_process()
 _thread: Final = local()
 
@@ -80,16 +85,22 @@ def train_predictor(job: int, lesson: str) -> None:
 
 
 @shared_task(name=SIMULATE)
-def run_simulation(simulation: int) -> None:
-    """Simulate what somebody asked for over REST."""
-    simulation_run(simulation, stopping.is_set)
+def run_simulations() -> None:
+    """Simulate what somebody asked for over REST, aside; one at a time for each process that takes tasks."""
+    if _simulating.acquire(blocking=False):
+        try:
+            run_aside(["simulate", "--queued"], stopping)
+        except BrokenOff:
+            logger.info("simulations wait until this process has started again")
+        finally:
+            _simulating.release()
 
 
 @shared_task(name="controlplane.runtime.tasks.rescue_simulations")
 def rescue_simulations() -> None:
-    """Give simulations whose process has died to another."""
-    for simulation in simulations_rescue(timezone.now()):
-        run_simulation.delay(simulation)
+    """Have simulations that wait, or whose process has died, taken up."""
+    if simulations_rescue(timezone.now()):
+        run_simulations.delay()
 
 
 @shared_task(name=scaling.RESERVE)

@@ -2,7 +2,7 @@
 
 A row is written by whoever asks and by the one task that runs it; each step is a conditional update, so a task that
 runs twice, or runs on after a cancel, changes nothing. A task says again and again that it lives: the row of one that
-has been silent for ``SILENCE`` is given to another, which goes on after the policies that have an outcome.
+has been silent for ``SILENCE`` waits for another, which goes on after the policies that have an outcome.
 """
 
 import time
@@ -33,8 +33,6 @@ LOOK_S: Final = 0.5
 """How often a run that is under way looks whether it was cancelled, and says that it lives."""
 SILENCE: Final = timedelta(seconds=60)
 """After so long without a sign of life a task is dead: far longer than any step between two looks."""
-FORGOTTEN: Final = timedelta(minutes=10)
-"""A simulation that waits is given to a task anew after so long: the queue may have lost the first one."""
 MOST_ATTEMPTS: Final = 3
 """A simulation that so many tasks have died of is not tried again."""
 
@@ -90,7 +88,7 @@ def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False) -> 
     except Cancelled:
         return
     except Stopping:
-        _mine(row).update(state=S.QUEUED, attempt=F("attempt") - 1, seen_at=timezone.now() - FORGOTTEN)
+        _mine(row).update(state=S.QUEUED, attempt=F("attempt") - 1, seen_at=timezone.now())
     except SimulationError as error:
         _end(row, S.FAILED, str(error))
     except Exception as error:
@@ -100,21 +98,23 @@ def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False) -> 
         _end(row, S.SUCCEEDED, "")
 
 
-def simulations_rescue(now: datetime) -> list[int]:
-    """Simulations that want a task: theirs has died, or they have waited for one for too long.
+def simulations_run(is_stopping: Callable[[], bool] = lambda: False) -> None:
+    """All that wait, those first that were asked for first, until none waits or ``is_stopping`` says so."""
+    waiting = Simulation.objects.filter(state=S.QUEUED).order_by("id").values_list("pk", flat=True)
+    while not is_stopping() and (pk := waiting.first()) is not None:
+        simulation_run(pk, is_stopping)
+
+
+def simulations_rescue(now: datetime) -> bool:
+    """Have those wait again whose task has died; whether any waits.
 
     One that its tasks have died of again and again is ended instead.
     """
     dead = Simulation.objects.filter(state=S.RUNNING, seen_at__lt=now - SILENCE)
     reason = f"each of the {MOST_ATTEMPTS} processes that ran it died: see their logs, and how much memory they had"
     dead.filter(attempt__gte=MOST_ATTEMPTS).update(state=S.FAILED, reason=reason, finished_at=now)
-    dead.update(state=S.QUEUED, seen_at=now - FORGOTTEN)
-    waiting = Simulation.objects.filter(state=S.QUEUED, seen_at__lte=now - FORGOTTEN).order_by("id")
-    found = []
-    for pk in waiting.values_list("pk", flat=True):
-        if Simulation.objects.filter(pk=pk, state=S.QUEUED, seen_at__lte=now - FORGOTTEN).update(seen_at=now):
-            found.append(pk)
-    return found
+    dead.update(state=S.QUEUED)
+    return Simulation.objects.filter(state=S.QUEUED).exists()
 
 
 def simulation_runs(row: Simulation) -> QuerySet[Job]:

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,17 +11,21 @@ from controlplane.runtime import tasks
 from controlplane.simulator.running import play, simulate
 from controlplane.simulator.scenarios import find
 from controlplane.telemetry.models import Simulation
-from controlplane.telemetry.simulations import FORGOTTEN, MOST_ATTEMPTS, SILENCE, simulation_run, simulations_rescue
+from controlplane.telemetry.simulations import (
+    MOST_ATTEMPTS,
+    SILENCE,
+    simulation_run,
+    simulations_rescue,
+    simulations_run,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def queued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[Any, ...]]]:
-    sent: list[tuple[str, tuple[Any, ...]]] = []
-    monkeypatch.setattr(
-        "controlplane.api.views.simulations.current_app.send_task", lambda name, args: sent.append((name, args))
-    )
+def queued(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    sent: list[str] = []
+    monkeypatch.setattr("controlplane.api.views.simulations.current_app.send_task", sent.append)
     return sent
 
 
@@ -47,9 +50,9 @@ def test_a_simulation_is_queued_run_and_read_with_its_outcomes(client: APIClient
     reply = ask(client, policies=["bsp", "lb-bsp-linear"], seed=3)
     assert (reply.status_code, reply.json()["state"], reply.json()["total"]) == (202, "queued", 2)
     pk = reply.json()["id"]
-    assert queued == [(tasks.SIMULATE, (pk,))]
+    assert queued == [tasks.SIMULATE]
     assert reply.headers["Location"].endswith(f"/api/v1/simulations/{pk}")
-    tasks.run_simulation(pk)
+    simulations_run()
     found = client.get(f"/api/v1/simulations/{pk}").json()
     assert (found["state"], found["done"]) == ("succeeded", 2)
     assert found["outcomes"][1] == simulate(find("demo"), "lb-bsp-linear", seed=3).document()
@@ -166,10 +169,10 @@ def test_a_simulation_whose_process_was_killed_goes_on_in_another(
     with pytest.raises(Killed):
         simulation_run(pk)
     now = timezone.now()
-    assert simulations_rescue(now) == [], "it may still live"
-    assert simulations_rescue(now + SILENCE) == [pk]
-    assert simulations_rescue(now + SILENCE) == [], "it was given to one"
-    simulation_run(pk)
+    assert not simulations_rescue(now), "it may still live"
+    assert simulations_rescue(now + SILENCE)
+    simulations_run()
+    assert not simulations_rescue(now + SILENCE)
     found = client.get(f"/api/v1/simulations/{pk}").json()
     assert (found["state"], found["done"]) == ("succeeded", 2)
     assert played == ["bsp", "lb-bsp-linear", "lb-bsp-linear"], "what had an outcome is not played again"
@@ -185,7 +188,7 @@ def test_a_task_that_was_given_up_and_lives_changes_nothing(
     def play_while_another_does(*arguments: Any, **rest: Any) -> Any:
         if not others:
             others.append(pk)
-            assert simulations_rescue(timezone.now() + SILENCE) == [pk]
+            assert simulations_rescue(timezone.now() + SILENCE)
             simulation_run(pk)
         return play(*arguments, **rest)
 
@@ -206,7 +209,7 @@ def test_a_simulation_that_every_process_dies_of_is_ended(
     for attempt in range(MOST_ATTEMPTS):
         with pytest.raises(Killed):
             simulation_run(pk)
-        assert simulations_rescue(timezone.now() + SILENCE) == ([pk] if attempt < MOST_ATTEMPTS - 1 else [])
+        assert simulations_rescue(timezone.now() + SILENCE) == (attempt < MOST_ATTEMPTS - 1)
     row = Simulation.objects.get(pk=pk)
     assert row.state == "failed"
     assert row.reason == "each of the 3 processes that ran it died: see their logs, and how much memory they had"
@@ -217,11 +220,35 @@ def test_a_process_that_shuts_down_gives_its_simulation_back(client: APIClient, 
     simulation_run(pk, is_stopping=lambda: True)
     row = Simulation.objects.get(pk=pk)
     assert (row.state, row.done, row.attempt, row.runs.count()) == ("queued", 0, 0, 0)
-    assert simulations_rescue(timezone.now()) == [pk]
+    assert simulations_rescue(timezone.now())
 
 
-def test_a_simulation_whose_task_was_lost_is_given_to_one_anew(client: APIClient, queued: list[Any]) -> None:
+def test_those_that_wait_are_simulated_in_the_order_in_which_they_were_asked_for(
+    client: APIClient, queued: list[Any]
+) -> None:
+    asked = [ask(client, policies=["bsp"], seed=seed).json()["id"] for seed in range(3)]
+    assert simulations_rescue(timezone.now()), "the queue may have lost their tasks"
+    simulations_run()
+    ended = Simulation.objects.order_by("finished_at").values_list("pk", "state")
+    assert list(ended) == [(pk, "succeeded") for pk in asked]
+
+
+def test_none_is_begun_by_a_process_that_ends(client: APIClient, queued: list[Any]) -> None:
     pk = ask(client, policies=["bsp"]).json()["id"]
-    now = timezone.now()
-    assert simulations_rescue(now + FORGOTTEN - timedelta(minutes=1)) == []
-    assert simulations_rescue(now + FORGOTTEN) == [pk]
+    simulations_run(is_stopping=lambda: True)
+    assert Simulation.objects.get(pk=pk).state == "queued"
+
+
+def test_simulations_are_done_aside_and_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is simulated, the other threads stay free for what the control plane lives by."""
+    commands: list[list[str]] = []
+
+    def aside(command: list[str], stopping: Any) -> str:
+        commands.append(command)
+        tasks.run_simulations()
+        return ""
+
+    monkeypatch.setattr("controlplane.runtime.tasks.run_aside", aside)
+    tasks.run_simulations()
+    tasks.run_simulations()
+    assert commands == [["simulate", "--queued"]] * 2

@@ -131,7 +131,7 @@ class SimulationsView(ListAPIView[Simulation]):
         try:
             with transaction.atomic():
                 row = simulation_submit(**asked.validated_data, user=user_of(request))
-                transaction.on_commit(lambda: current_app.send_task(SIMULATE, args=(row.pk,)))
+                transaction.on_commit(lambda: current_app.send_task(SIMULATE))
         except ScenarioError as error:
             fault = FieldError(field=error.field, found=error.found, expected=error.cure)
             raise Problem(400, str(error), errors=[fault]) from None

@@ -1,8 +1,14 @@
-"""``manage.py simulate SCENARIO``: what a job would do under each of several policies, in virtual time."""
+"""``manage.py simulate SCENARIO``: what a job would do under each of several policies, in virtual time.
+
+With ``--queued`` it does what was asked for over REST: so do the control plane's own processes, and any other machine
+that reaches its database.
+"""
 
 import json
+import signal
 import sys
 from argparse import ArgumentParser
+from threading import Event
 from typing import IO, Any, cast
 
 from django.core.management.base import BaseCommand, CommandError
@@ -18,6 +24,7 @@ from controlplane.simulator.running import compare
 from controlplane.simulator.scenario import Scenario
 from controlplane.simulator.scenarios import find, scenarios
 from controlplane.simulator.tables import HEADS, against_paper, endings, ratio, rows
+from controlplane.telemetry.simulations import simulations_run
 
 NOT_FINISHED, REFUSED, INTERRUPTED = 1, 2, 130
 PLAIN_WIDTH = 110
@@ -39,10 +46,16 @@ class Command(BaseCommand):
             help="names of the scenario's, or registered ones joined by + (default: all of its)",
         )
         parser.add_argument("--seed", type=int, default=0, help="of all chance (default: %(default)s)")
+        parser.add_argument(
+            "--queued", action="store_true", help="run those asked for over REST, in turn, until none waits"
+        )
         parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
     def handle(self, *args: Any, scenario: str | None, policies: str, seed: int, **options: Any) -> None:
         as_json: bool = options["json"]
+        if options["queued"]:
+            self._run_queued()
+            return
         if scenario is None:
             self._list(as_json=as_json)
             return
@@ -57,6 +70,13 @@ class Command(BaseCommand):
         self._show(found, outcomes, as_json=as_json)
         if any(outcome.state != "succeeded" for outcome in outcomes):
             sys.exit(NOT_FINISHED)
+
+    def _run_queued(self) -> None:
+        """A signal to end gives the one that is under way back."""
+        stopping = Event()
+        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+        with collecting_seldom():
+            simulations_run(stopping.is_set)
 
     def _list(self, *, as_json: bool) -> None:
         found = list(scenarios().values())

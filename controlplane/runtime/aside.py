@@ -1,0 +1,75 @@
+"""Work that takes long or much is done aside: by a management command, in a process that yields to all others.
+
+The thread that asked for it only waits, so those that copy, schedule and rescue keep their interpreter to themselves.
+"""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+MANAGE: Final = Path(__file__).resolve().parents[2] / "manage.py"
+NICENESS: Final = 15
+LOOK_S: Final = 0.2
+TO_END_S: Final = 1.0
+"""How long a process that is told to end may take; then it is killed."""
+
+
+class BrokenOff(RuntimeError):
+    """The process was ended before it was through."""
+
+
+class Failed(RuntimeError):
+    """The process was through, and did not do it: the last line of what it said."""
+
+
+def run_aside(arguments: Sequence[str], stopping: Event, most_s: float = math.inf) -> str:
+    """What ``manage.py`` prints with these arguments.
+
+    Raises:
+        BrokenOff: if it takes longer than ``most_s``, or ``stopping`` is set meanwhile.
+        Failed: if its exit code is not 0.
+    """
+    process = subprocess.Popen(
+        [sys.executable, str(MANAGE), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=_yield_to_others,
+        text=True,
+    )
+    deadline = time.monotonic() + most_s
+    while True:
+        try:
+            out, said = process.communicate(timeout=LOOK_S)
+        except subprocess.TimeoutExpired:
+            if not stopping.is_set() and time.monotonic() < deadline:
+                continue
+            _end(process)
+            raise BrokenOff(f"it took more than {most_s:.0f} s, and was broken off") from None
+        if process.returncode:
+            raise Failed(_last_line(said))
+        return out
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=TO_END_S)
+        return
+    process.kill()
+    process.communicate()
+
+
+def _yield_to_others() -> None:
+    os.nice(NICENESS)
+
+
+def _last_line(said: str) -> str:
+    lines = [line for line in said.splitlines() if line.strip()]
+    return lines[-1].removeprefix("CommandError: ") if lines else "its process ended without a word"
