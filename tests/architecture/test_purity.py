@@ -54,6 +54,14 @@ def test_importing_a_pure_package_loads_nothing_heavy(package: str) -> None:
     assert loaded.stdout.split() == []
 
 
+def test_a_celery_process_loads_no_pages() -> None:
+    pages = {"controlplane.config.urls", "frontend.urls", "rest_framework.views", "torch"}
+    start = "from controlplane.config.celery import app; app.loader.import_default_modules()"
+    program = f"import sys; {start}; print(*sorted({pages!r} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert loaded.stdout.split() == []
+
+
 def decoded_types(source: Source) -> Iterator[ast.expr]:
     """What its functions decode into, where that is said at each call."""
     functions = [node for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
