@@ -92,6 +92,10 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
 
 CELERY_BROKER_URL = broker_url(REDIS_URL) or "memory://"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+# Tasks are acknowledged early, and `rescue` finds what was fetched and not begun: Redis need not keep them until then.
+# To tell it over a connection that is gone raises what Celery does not expect, and ends the process.
+CELERY_BROKER_TRANSPORT_OPTIONS = {"ack_emulation": False}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "history"
 CELERY_TASK_ROUTES = {"controlplane.runtime.tasks.coordinate": {"queue": "decisions"}}
