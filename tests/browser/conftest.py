@@ -62,13 +62,13 @@ def site(_orm_beside_playwright: None, transactional_db: None, redis_url: str, s
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="web")
     thread.start()
-    assert started.wait(20)
+    assert started.wait(60)
     host, port = server.servers[0].sockets[0].getsockname()
     try:
         yield f"http://{host}:{port}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.fixture
