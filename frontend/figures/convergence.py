@@ -48,7 +48,7 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
     training = [raw]
     if view.smooth > 1:
         smooth_x, smooth_y = extremes(x, smoothed(rows.loss, view.smooth), budget(3))
-        name_of_mean = f"Training loss, mean of {view.smooth}"
+        name_of_mean = f"Mean of {view.smooth}"
         training = [
             raw | {"opacity": 0.45},
             _line(name_of_mean, smooth_x, smooth_y, theme.category(0), "y", {"width": 2}),

@@ -78,7 +78,7 @@ FIGURES: dict[str, FigureKind] = {
         title="Iteration time", rows="traces", x=("iteration", "time", "samples"), draw=iteration_times, marked=True
     ),
     "worker-speed": FigureKind(
-        title="Samples per second",
+        title="Speed",
         rows="traces",
         x=("iteration", "time", "samples"),
         draw=worker_speeds,

@@ -48,6 +48,7 @@ def others(ways: Others, view: View) -> dict[str, Any]:
             height=ROW_PX * len(rows) + 90,
             hovermode="closest",
             showlegend=False,
+            bargap=max(0.2, 0.8 - 0.15 * len(rows)),
             xaxis=axis(theme, "Time saved (%)", zeroline=True, zerolinecolor=theme.muted),
             yaxis=axis(theme, type="category", autorange="reversed", showgrid=False),
         ),
@@ -105,7 +106,7 @@ def _told(ways: Others, left_out: int) -> str:
     best = ways.best
     sure = "in every run" if best is not None and best.low > 0 else "but not in every run"
     lead = (
-        f"{best.name} would save {best.saved:.0%} of the time, {sure}."
+        f"Best: {best.name}, which would save {best.saved:.0%} of the time, {sure}."
         if best is not None and best.saved > 0
         else "No other way that does the same work saves time."
     )

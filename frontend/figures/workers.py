@@ -204,16 +204,16 @@ def _strip_axes(traces: Traces, top: float, view: View, theme: Theme) -> dict[st
         "annotations": [],
     }
     for row, trace in enumerate(traces.workers):
-        high = 1 - row / count
+        low = 1 - (row + 1) / count
         axes[f"yaxis{row + 1 if row else ''}"] = axis(
             theme,
             "ms",
-            domain=[high - 0.82 / count, high - 0.02 / count],
+            domain=[low, low + 0.8 / count],
             range=[0, top],
             nticks=3,
             fixedrange=True,
         )
-        axes["annotations"].append(_strip_name(trace.label, high - 0.02 / count, theme))
+        axes["annotations"].append(_strip_name(trace.label, low + 0.8 / count, theme))
     return axes
 
 

@@ -42,7 +42,7 @@ def test_a_way_that_leaves_work_out_is_not_the_best(played: Job) -> None:
     assert best.name == "ssp"
     figure = json.loads(build_figure("others", played, {}))
     assert figure["data"][0]["y"] == ["backup (50% of the samples)", "ssp"]
-    assert figure["layout"]["meta"]["caption"].startswith("ssp would save 10% of the time")
+    assert figure["layout"]["meta"]["caption"].startswith("Best: ssp, which would save 10% of the time")
 
 
 def test_predictors_stand_side_by_side_and_only_operators_may_promote(
