@@ -58,7 +58,7 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
             *training,
             _line("Held-out loss", scored_x, rows.scored_loss, theme.category(1), "y", {"width": 2}, markers=True),
             _line("Accuracy", scored_x, rows.scored_accuracy, theme.category(2), "y2", {"width": 2}, markers=True),
-            _batch(*extremes(x, rows.batch, budget(4)), theme),
+            *([_batch(*extremes(x, rows.batch, budget(4)), theme)] if len(x) else []),
         ],
         "layout": layout(
             theme,
@@ -68,16 +68,7 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
             xaxis=axis(theme, X_TITLES[view.x], anchor="y2", rangemode="tozero"),
             yaxis=loss_axis(theme, view),
             yaxis2=accuracy_axis(theme, scored=len(rows.scored_accuracy) > 0),
-            yaxis3=axis(
-                theme,
-                "Global batch",
-                overlaying="y",
-                side="right",
-                rangemode="tozero",
-                showgrid=False,
-                nticks=3,
-                tickmode="auto",
-            ),
+            **({"yaxis3": batch_axis(theme)} if len(x) else {}),
             **_target(rows, scored_x, theme),
         ),
     }
@@ -110,6 +101,20 @@ def loss_axis(theme: Theme, view: View) -> dict[str, Any]:
 def accuracy_axis(theme: Theme, *, scored: bool) -> dict[str, Any]:
     """The lower axis; from 0 to 100 % while nothing was scored, for then the library would make up a range."""
     return axis(theme, "Accuracy", domain=[0, 0.5 - GAP / 2], tickformat=".0%", **({} if scored else {"range": [0, 1]}))
+
+
+def batch_axis(theme: Theme) -> dict[str, Any]:
+    """Beside the losses' own. Only with iterations: the library draws no end of an axis whose lines have no points."""
+    return axis(
+        theme,
+        "Global batch",
+        overlaying="y",
+        side="right",
+        rangemode="tozero",
+        showgrid=False,
+        nticks=3,
+        tickmode="auto",
+    )
 
 
 def _line(

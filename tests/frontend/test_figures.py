@@ -77,6 +77,22 @@ def test_before_the_first_score_accuracy_has_the_axis_that_it_will_have() -> Non
     assert convergence(unscored, View(x="time"))["layout"]["yaxis2"]["range"] == [0, 1]
 
 
+def test_before_the_first_iteration_no_axis_waits_for_the_batch() -> None:
+    """A line without points on an axis over another makes the library draw an axis with no ends."""
+    scored = replace(
+        learning(0),
+        scored_iteration=np.array([0]),
+        **{
+            name: getattr(learning(), name)[:1]
+            for name in ("scored_elapsed_s", "scored_samples", "scored_updates", "scored_loss", "scored_accuracy")
+        },
+    )
+    figure = convergence(scored, View(x="time"))
+    assert "Global batch" not in [trace["name"] for trace in figure["data"]]
+    assert "yaxis3" not in figure["layout"]
+    assert "yaxis3" in convergence(learning(), View(x="time"))["layout"]
+
+
 def test_a_worker_keeps_its_colour_whoever_else_is_shown() -> None:
     alone = Traces(workers=two_workers().workers[1:], roster=2, width=1, reports=3)
     figure = batch_sizes(alone, View(x="iteration"))
