@@ -177,7 +177,12 @@ class IdxData(Part, frozen=True, kw_only=True):
     classes: Classes = 10
     side: Side = 28
     split: Annotated[
-        str, Meta(max_length=50, description="Start of the files' names, as EMNIST has them; empty: MNIST's own.")
+        str,
+        Meta(
+            max_length=50,
+            pattern="^[^/]*$",
+            description="Start of the files' names, as EMNIST has them; empty: MNIST's own.",
+        ),
     ] = ""
 
 
@@ -187,7 +192,13 @@ class SvmlightData(Part, frozen=True, kw_only=True):
     path: Path
     features: Features
     classes: Classes = 2
-    held: Annotated[str, Meta(max_length=500, description="File of the held-out rows; empty: a tenth of `path`.")] = ""
+    held: Annotated[
+        str,
+        Meta(
+            max_length=500,
+            description="File of the held-out rows, beside the file `path` or in that folder; empty: a tenth.",
+        ),
+    ] = ""
 
 
 class WavData(Part, frozen=True, kw_only=True):

@@ -147,6 +147,8 @@ def table(features: np.ndarray, targets: np.ndarray) -> Table:
 def _scales(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of each column where samples are rows of unlike things; of all pixels together where they are images."""
     axis = 0 if features.ndim == 2 else None
+    if not len(features):
+        return np.zeros(()), np.ones(())
     exact = features.astype(np.float32) if features.dtype == np.uint8 else features
     deviation = np.asarray(exact.std(axis=axis))
     return np.asarray(exact.mean(axis=axis)), np.where(deviation > 0.0, deviation, 1.0)

@@ -28,9 +28,24 @@ def _nowhere(name: str) -> Split:
 
 
 def _read(read: Read, folder: Path, options: Any) -> Split:
-    if not folder.exists():
-        raise DataError(f"{folder} does not exist on this machine")
-    return read(folder, options)
+    """What ``read`` makes of it.
+
+    Raises:
+        DataError: if it is not there, cannot be read, is of another form, or leaves one of the parts empty.
+    """
+    try:
+        if not folder.exists():
+            raise DataError(f"{folder} does not exist on this machine")
+        split = read(folder, options)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DataError(
+            f"{error.filename or folder}: cannot be read ({reason}), expected a file of the data set"
+        ) from None
+    if not len(split.train) or not len(split.held):
+        found = f"{len(split.train)} samples to train on and {len(split.held)} to hold out"
+        raise DataError(f"{folder}: found {found}, expected at least one of each")
+    return split
 
 
 _FACTS: Mapping[str, Callable[[Any], Facts]] = {

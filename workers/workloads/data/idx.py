@@ -1,6 +1,7 @@
 """IDX, the form of MNIST and EMNIST: a header of big-endian numbers, then bytes; plain or with gzip."""
 
 import gzip
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -46,7 +47,7 @@ def _array(folder: Path, name: str, *, dimensions: int) -> tuple[Path, np.ndarra
         expected = bytes([0, 0, UNSIGNED_BYTES, dimensions]).hex()
         raise DataError(f"{path}: begins with {data[:4].hex() or 'nothing'}, expected {expected} as IDX files do")
     extents = struct.unpack(f">{dimensions}I", data[4:begin])
-    size = int(np.prod(extents))
+    size = math.prod(extents)
     if len(data) - begin != size:
         raise DataError(f"{path}: found {len(data) - begin} bytes behind the header, expected {size} by the header")
     return path, np.frombuffer(data, dtype=np.uint8, offset=begin).reshape(extents)

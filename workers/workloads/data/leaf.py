@@ -1,6 +1,7 @@
 """LEAF's FEMNIST: folders ``train`` and ``test`` of JSON files, each with its users and their samples."""
 
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,18 @@ def _users(path: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
         users: list[str] = document["users"]
         data: dict[str, Any] = document["user_data"]
         images = np.array([row for user in users for row in data[user]["x"]], dtype=np.float32)
-        labels = np.array([label for user in users for label in data[user]["y"]], dtype=np.int64)
+        labels = np.array([operator.index(label) for user in users for label in data[user]["y"]], dtype=np.int64)
         names = [user for user in users for _ in data[user]["y"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(
             f"{path}: {type(error).__name__} {error}, expected LEAF's form: users, and user_data with x and y of each"
         ) from None
     if images.shape != (len(labels), SIDE * SIDE):
         found = " x ".join(map(str, images.shape))
         raise DataError(f"{path}: found pixels of {found}, expected {len(labels)} samples of {SIDE * SIDE}")
+    if not np.isfinite(images).all():
+        at = int(np.flatnonzero(~np.isfinite(images).all(axis=1))[0])
+        raise DataError(f"{path}: found a pixel of sample {at} that is no number, expected numbers from 0 to 1")
     if len(labels) and not 0 <= labels.min() <= labels.max() < CLASSES:
         raise DataError(f"{path}: found labels {labels.min()} to {labels.max()}, expected 0 to {CLASSES - 1}")
     return images.reshape(-1, 1, SIDE, SIDE), labels, names

@@ -11,10 +11,14 @@ def resolve(path: str, data_dir: Path) -> Path:
     """``path`` below ``data_dir``, links followed.
 
     Raises:
-        DataError: if it leads elsewhere.
+        DataError: if it leads elsewhere, or nothing can have that name.
     """
     root = data_dir.resolve()
-    found = (root / path).resolve()
+    try:
+        found = (root / path).resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"workload.data {path!r}: expected the name of a file or folder ({reason})") from None
     if not found.is_relative_to(root):
-        raise DataError(f"workload.data.path {path!r} leads out of the data folder of this machine")
+        raise DataError(f"workload.data {path!r} leads out of the data folder of this machine")
     return found

@@ -17,18 +17,23 @@ def read(path: Path, options: SvmlightData) -> Split:
     Raises:
         DataError: if a file is missing or not of that form, or has more features or classes than stated.
     """
-    whole = _table(path, options)
-    if options.held:
-        return Split(train=whole, held=_table(resolve(options.held, path.parent), options))
+    held = resolve(options.held, path if path.is_dir() else path.parent) if options.held else None
+    files = [file for file in _files(path) if file != held]
+    whole = _table(path, files, options)
+    if held is not None:
+        return Split(train=whole, held=_table(held, _files(held), options))
     order = np.random.default_rng(SPLIT_SEED).permutation(len(whole))
-    held = max(1, len(whole) // 10)
-    return Split(train=_rows(whole, order[held:]), held=_rows(whole, order[:held]))
+    tenth = max(1, len(whole) // 10)
+    return Split(train=_rows(whole, order[tenth:]), held=_rows(whole, order[:tenth]))
 
 
-def _table(path: Path, options: SvmlightData) -> SparseTable:
+def _files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.svm")) if path.is_dir() else [path]
+
+
+def _table(path: Path, files: list[Path], options: SvmlightData) -> SparseTable:
     from sklearn.datasets import load_svmlight_files  # a second and a half: only those who read the data pay it
 
-    files = sorted(path.glob("*.svm")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise DataError(f"{path}: found no file, expected one in svmlight's form or a folder of *.svm")
     try:
@@ -36,6 +41,8 @@ def _table(path: Path, options: SvmlightData) -> SparseTable:
     except (ValueError, OverflowError) as error:
         raise DataError(f"{path}: {error}; expected lines of 'label index:value ...' (data.features)") from None
     matrices, labels = loaded[::2], np.concatenate(loaded[1::2])
+    for file, matrix in zip(files, matrices, strict=True):
+        _check_values(file, matrix.data)
     starts = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(matrix.indptr) for matrix in matrices]))])
     return SparseTable(
         starts=torch.from_numpy(starts.astype(np.int64)),
@@ -43,6 +50,12 @@ def _table(path: Path, options: SvmlightData) -> SparseTable:
         values=torch.from_numpy(np.concatenate([matrix.data for matrix in matrices]).astype(np.float32)),
         targets=torch.from_numpy(_classes(path, labels, options.classes)),
     )
+
+
+def _check_values(file: Path, values: np.ndarray) -> None:
+    odd = values[~(np.abs(values) <= np.finfo(np.float32).max)]
+    if len(odd):
+        raise DataError(f"{file}: found the value {odd[0]:g}, expected finite numbers of 32 bits")
 
 
 def _classes(path: Path, labels: np.ndarray, classes: int) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from controlplane.protocol.options import WavData
 from workers.workloads.data.examples import Split, prepared
-from workers.workloads.data.paths import DataError
+from workers.workloads.data.paths import DataError, resolve
 
 RATE = 16_000
 LIST = "testing_list.txt"
@@ -25,13 +25,16 @@ def read(folder: Path, options: WavData) -> Split:
     Raises:
         DataError: if a word has no folder or no recordings, or a file is not of that form.
     """
+    if twice := [word for word in options.words if options.words.count(word) > 1]:
+        raise DataError(f"workload.data.words: found {twice[0]!r} more than once, expected each word once")
     listed = _listed(folder / LIST)
     train: list[tuple[np.ndarray, int]] = []
     held: list[tuple[np.ndarray, int]] = []
     for label, word in enumerate(options.words):
-        files = sorted((folder / word).glob("*.wav"))
+        recordings = resolve(word, folder)
+        files = sorted(recordings.glob("*.wav"))
         if not files:
-            raise DataError(f"{folder / word}: found no .wav, expected recordings of the word {word!r}")
+            raise DataError(f"{recordings}: found no .wav, expected recordings of the word {word!r}")
         for file in files:
             series = spectra(_sound(file), options.frames, options.bands)
             (held if _is_held(file, listed) else train).append((series, label))
@@ -60,7 +63,7 @@ def _sound(path: Path) -> np.ndarray:
             form = (file.getnchannels(), file.getsampwidth() * 8, file.getframerate())
             data = file.readframes(RATE)
     except (wave.Error, EOFError) as error:
-        raise DataError(f"{path}: {error or 'ends too early'}; expected a WAV file") from None
+        raise DataError(f"{path}: {str(error) or 'ends too early'}; expected a WAV file") from None
     if form != (1, 16, RATE):
         found = f"{form[0]} channels of {form[1]} bits at {form[2]} Hz"
         raise DataError(f"{path}: found {found}, expected 1 channel of 16 bits at {RATE} Hz")
@@ -69,7 +72,10 @@ def _sound(path: Path) -> np.ndarray:
 
 
 def _listed(path: Path) -> set[str] | None:
-    return set(path.read_text().split()) if path.is_file() else None
+    try:
+        return set(path.read_text(encoding="utf-8").split()) if path.is_file() else None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: {error}, expected names of recordings, one a line") from None
 
 
 def _is_held(file: Path, listed: set[str] | None) -> bool:

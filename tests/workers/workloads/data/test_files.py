@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import math
+import shutil
 import struct
 import wave
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from controlplane.protocol.parts import SpecError
 from controlplane.protocol.training import Workload
 from workers.workloads.catalogue import load_dataset, load_workload
 from workers.workloads.data.examples import Split
@@ -38,8 +41,15 @@ def cifar(folder: Path, *, label: int = 3) -> None:
         (folder / f"{name}.bin").write_bytes(row * rows)
 
 
-def idx(folder: Path, *, packed: bool, side: int = 28, prefix: tuple[str, str] = ("train", "t10k")) -> None:
-    for name, count in zip(prefix, (6, 3), strict=True):
+def idx(
+    folder: Path,
+    *,
+    packed: bool,
+    side: int = 28,
+    prefix: tuple[str, str] = ("train", "t10k"),
+    counts: tuple[int, int] = (6, 3),
+) -> None:
+    for name, count in zip(prefix, counts, strict=True):
         images = struct.pack(">4I", 0x803, count, side, side) + bytes(range(1, count + 1)) * side * side
         labels = struct.pack(">2I", 0x801, count) + bytes(range(count))
         for kind, data in (("images-idx3", images), ("labels-idx1", labels)):
@@ -47,9 +57,9 @@ def idx(folder: Path, *, packed: bool, side: int = 28, prefix: tuple[str, str] =
             path.write_bytes(gzip.compress(data) if packed else data)
 
 
-def leaf(folder: Path) -> None:
+def leaf(folder: Path, *, pixel: float = 0.5, label: float = 0) -> None:
     for part, users in (("train", {"f1": 2, "f2": 3}), ("test", {"f1": 1})):
-        data = {user: {"x": [[0.5] * 784] * n, "y": list(range(n))} for user, n in users.items()}
+        data = {user: {"x": [[pixel] * 784] * n, "y": [label, *range(1, n)]} for user, n in users.items()}
         document = {"users": list(users), "num_samples": list(users.values()), "user_data": data}
         (folder / part).mkdir()
         (folder / part / "all_data_0.json").write_text(json.dumps(document))
@@ -66,6 +76,28 @@ def wav(folder: Path, *, rate: int = 16_000) -> None:
                 tone = np.sin(np.arange(12_000) * (0.1 if word == "yes" else 0.9)) * 20_000
                 file.writeframes(tone.astype("<i2").tobytes())
     (folder / "testing_list.txt").write_text("yes/0_nohash_0.wav\nno/5_nohash_0.wav\n")
+
+
+def beside(folder: Path) -> None:
+    """Rows outside the data folder."""
+    (folder.parent / "a.svm").write_text("1 1:1\n" * 9)
+    (folder.parents[1] / "x.svm").write_text("1 1:1\n" * 9)
+
+
+def wav_beside(folder: Path) -> None:
+    """Recordings outside the data folder."""
+    wav(folder)
+    shutil.copytree(folder / "no", folder.parents[1] / "no")
+
+
+def list_of_noise(folder: Path) -> None:
+    wav(folder)
+    (folder / "testing_list.txt").write_bytes(b"\xff\xfe")
+
+
+def sound_of_noise(folder: Path) -> None:
+    wav(folder)
+    (folder / "no" / "x.wav").write_bytes(b"hello")
 
 
 def test_cifar_10_in_binary(tmp_path: Path, folder: Path) -> None:
@@ -106,6 +138,19 @@ def test_svmlight_of_one_file_and_of_days(tmp_path: Path, folder: Path) -> None:
     assert (len(one.train), one.held.targets.tolist()) == (20, [1] * 10)
     bag, targets = one.train.take(np.array([0, 1]), CPU)
     assert (bag.columns.tolist(), bag.values.tolist(), targets.tolist()) == ([0, 6, 1], [0.5, 1.0, 2.0], [0, 1])  # type: ignore[union-attr]
+
+
+def test_held_out_rows_within_the_folder_are_not_trained_on(tmp_path: Path, folder: Path) -> None:
+    (folder / "Day0.svm").write_text("-1 1:0.5 7:1\n+1 2:2\n" * 10)
+    (folder / "Day1.svm").write_text("+1 3:1\n" * 10)
+    split = read(tmp_path, "svmlight", held="Day1.svm", features=8)
+    assert (len(split.train), len(split.held)) == (20, 10)
+
+
+def test_files_are_named_by_their_start_and_not_by_a_way_elsewhere(tmp_path: Path, folder: Path) -> None:
+    idx(folder, packed=False, prefix=("x-train", "x-test"))
+    with pytest.raises(SpecError, match=r"workload\.data\.split: found '\.\./set/x'"):
+        read(tmp_path, "idx", split="../set/x")
 
 
 def test_speech_commands_with_its_own_list(tmp_path: Path, folder: Path) -> None:
@@ -157,6 +202,28 @@ def test_a_network_trains_on_files(tmp_path: Path, folder: Path) -> None:
         ("speech-commands", {"words": ["yes", "no"]}, lambda f: wav(f, rate=8000), "16 bits at 8000 Hz, expected 1"),
         ("idx", {"path": "gone"}, lambda f: None, "does not exist on this machine"),
         ("idx", {"path": "../elsewhere"}, lambda f: None, "leads out of the data folder"),
+        ("idx", {"path": "loop"}, lambda f: (f.parent / "loop").symlink_to("loop"), "expected the name of a file"),
+        ("cifar-10", {"path": "a\0b"}, lambda f: None, "expected the name of a file or folder (embedded null byte)"),
+        ("idx", {}, lambda f: idx(f, packed=False, counts=(0, 3)), "found 0 samples to train on and 3 to hold out"),
+        ("idx", {}, lambda f: idx(f, packed=False, counts=(6, 0)), "found 6 samples to train on and 0 to hold out"),
+        ("femnist", {}, lambda f: leaf(f, pixel=math.nan), "a pixel of sample 0 that is no number"),
+        ("femnist", {}, lambda f: leaf(f, label=0.5), "TypeError 'float' object cannot be interpreted as an integer"),
+        ("femnist", {}, lambda f: leaf(f, label=10**30), "OverflowError"),
+        ("femnist", {}, lambda f: (leaf(f), (f / "train" / "b.json").mkdir()), "b.json: cannot be read (Is a dir"),
+        ("svmlight", {"features": 8}, lambda f: (f / "a.svm").write_text(""), "found 0 samples"),
+        ("svmlight", {"features": 8}, lambda f: (f / "a.svm").write_text("1 1:1\n"), "found 0 samples to train on"),
+        (
+            "svmlight",
+            {"features": 8},
+            lambda f: (f / "a.svm").write_text("1 1:nan\n" * 9),
+            "a.svm: found the value nan",
+        ),
+        ("svmlight", {"features": 8}, lambda f: (f / "a.svm").write_text("1 1:1e99\n" * 9), "found the value 1e+99"),
+        ("svmlight", {"features": 8, "path": ".", "held": "../x.svm"}, beside, "leads out of the data folder"),
+        ("speech-commands", {"words": ["yes", "../../no"]}, wav_beside, "leads out of the data folder"),
+        ("speech-commands", {"words": ["yes", "yes"]}, lambda f: wav(f), "found 'yes' more than once"),
+        ("speech-commands", {"words": ["yes", "no"]}, list_of_noise, "testing_list.txt: 'utf-8' codec can't decode"),
+        ("speech-commands", {"words": ["yes", "no"]}, sound_of_noise, "x.wav: ends too early; expected a WAV file"),
         ("idx", {"path": "/etc"}, lambda f: None, "leads out of the data folder"),
         ("svmlight", {"features": 8, "held": "../../x"}, lambda f: (f / "a.svm").write_text("1 1:1\n"), "leads out of"),
     ],
