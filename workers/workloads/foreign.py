@@ -1,12 +1,21 @@
-"""Workloads of a user's own: ``package.module:factory``, on machines whose owner allows it."""
+"""Workloads of a user's own: ``package.module:factory``, on machines whose owner allows it.
+
+What such code gives is looked at where it is given: a wrong size or type would else be found far from here, or never.
+"""
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
+
 from controlplane.protocol.parts import SpecError
+from controlplane.protocol.training import Optimizer
 from controlplane.protocol.training import Workload as WorkloadSpec
 from workers.workloads.local import Local
-from workers.workloads.shape import Workload
+from workers.workloads.memory import ceiling_of
+from workers.workloads.shape import Replica, Rule, Samples, Score, TellFinal, Telling, Update, Vector, Workload
 
 MEMBERS = ("shapes", "init", "replica", "rule", "labels", "writers")
 
@@ -20,20 +29,152 @@ def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
     if not local.allow_code:
         expected = "a name of the catalogue: this machine runs no code of jobs (its agent was not given --allow-code)"
         raise SpecError("workload.name", spec.name, expected)
-    workload = _factory(spec)(**spec.options)
+    factory = _factory(spec)
+    try:
+        workload = factory(**spec.options)
+    except Exception as error:
+        expected = f"a factory that takes workload.options ({type(error).__name__}: {error})"
+        raise SpecError("workload.name", spec.name, expected) from error
     lacking = [name for name in MEMBERS if not hasattr(workload, name)]
     if lacking:
         made = f"a {type(workload).__name__} without {', '.join(lacking)}"
         raise SpecError("workload.name", made, "a workload: workers/workloads/shape.py says what it must have")
-    return workload  # type: ignore[no-any-return]
+    return Foreign(spec.name, workload)
 
 
 def _factory(spec: WorkloadSpec) -> Any:
     module, _, name = spec.name.partition(":")
     try:
         factory = getattr(importlib.import_module(module), name, None)
-    except (ImportError, ValueError) as error:
-        raise SpecError("workload.name", spec.name, f"a module that can be imported here ({error})") from None
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise SpecError("workload.name", spec.name, f"a module that can be imported here ({reason})") from error
     if not callable(factory):
         raise SpecError("workload.name", spec.name, f"a callable {name!r} in module {module}")
     return factory
+
+
+class Foreign:
+    """``Workload`` around a user's own: raises ``SpecError``, naming what is wrong, where that breaks its promise."""
+
+    def __init__(self, name: str, workload: Any) -> None:
+        self._name, self._workload = name, workload
+        self.shapes: Mapping[str, tuple[int, ...]] = self._shapes(workload.shapes)
+        self._elements = sum(int(np.prod(shape)) for shape in self.shapes.values())
+
+    @property
+    def sample_count(self) -> int:
+        """Samples of the training split."""
+        count = self._workload.sample_count
+        if not isinstance(count, int | np.integer) or count < 1:
+            raise self._error("sample_count", count, "a number of at least 1")
+        return int(count)
+
+    def init(self, seed: int) -> Vector:
+        """Version 0 of the parameters."""
+        vector = self._vector("what init gives", self._workload.init(seed))
+        if not np.isfinite(vector).all():
+            raise self._error("what init gives", "values that are no numbers", "finite ones")
+        return vector
+
+    def replica(self) -> Replica:
+        """One that is looked at after each update."""
+        replica = self._workload.replica()
+        for name in ("parameters", "gradient"):
+            self._vector(f"replica().{name}", getattr(replica, name, None))
+        return TellingReplica(self, replica) if isinstance(replica, Telling) else ForeignReplica(self, replica)
+
+    def rule(self, values: torch.Tensor, optimizer: Optimizer) -> Rule:
+        """The user's own."""
+        rule: Rule = self._workload.rule(values, optimizer)
+        return rule
+
+    def labels(self) -> Samples:
+        """A class for each sample."""
+        labels = np.asarray(self._workload.labels())
+        if labels.shape != (self.sample_count,):
+            raise self._error(
+                "labels()", f"an array of {_size(labels)}", f"one for each of {self.sample_count} samples"
+            )
+        return labels
+
+    def writers(self) -> Samples | None:
+        """Who made each sample, if the user says so."""
+        writers: Samples | None = self._workload.writers()
+        return writers
+
+    def check_update(self, replica: Any, parameters: Vector, update: Any, samples: int) -> None:
+        """Raise ``SpecError`` unless ``update`` stands for ``samples``, and the vectors are as they must be."""
+        if not isinstance(update, Update):
+            raise self._error("what update gives", type(update).__name__, "an Update")
+        if update.samples != samples:
+            raise self._error("what update gives", f"{update.samples} samples", f"{samples}, as many as it was given")
+        if replica.parameters is not parameters:
+            raise self._error("update", "another array as parameters", "the same one: it is written to from outside")
+        self._vector("gradient", replica.gradient)
+
+    def check_score(self, score: Any) -> None:
+        """Raise ``SpecError`` unless ``score`` is one."""
+        if not isinstance(score, Score):
+            raise self._error("what evaluate gives", type(score).__name__, "a Score")
+
+    def _shapes(self, shapes: Any) -> Mapping[str, tuple[int, ...]]:
+        expected = "at least one name, each with a tuple of extents of at least 1"
+        if not isinstance(shapes, Mapping) or not shapes:
+            raise self._error("shapes", shapes, expected)
+        for shape in shapes.values():
+            if not isinstance(shape, tuple | list) or not all(isinstance(n, int) and n >= 1 for n in shape):
+                raise self._error("shapes", dict(shapes), expected)
+        return {str(name): tuple(shape) for name, shape in shapes.items()}
+
+    def _vector(self, what: str, found: Any) -> Vector:
+        """``found``, if it is a flat vector of all parameters."""
+        expected = f"a flat float32 array of {self._elements}, as shapes say"
+        if not isinstance(found, np.ndarray):
+            raise self._error(what, type(found).__name__, expected)
+        if found.dtype != np.float32 or found.shape != (self._elements,) or not found.flags.c_contiguous:
+            raise self._error(what, f"a {found.dtype} array of {_size(found)}", expected)
+        return found
+
+    def _error(self, what: str, found: object, expected: str) -> SpecError:
+        return SpecError(f"workload {self._name}: {what}", found, expected)
+
+
+class ForeignReplica:
+    """``Replica`` around a user's own."""
+
+    def __init__(self, workload: Foreign, replica: Any) -> None:
+        self._workload, self._replica = workload, replica
+        self.parameters: Vector = replica.parameters
+        self.gradient: Vector = replica.gradient
+
+    @property
+    def ceiling(self) -> int | None:
+        """The largest number of samples that its memory was found to hold, if it says so."""
+        return ceiling_of(self._replica)
+
+    def update(self, samples: Samples) -> Update:
+        """The user's own, looked at."""
+        update = self._replica.update(samples)
+        self._workload.check_update(self._replica, self.parameters, update, len(samples))
+        if self._replica.gradient is not self.gradient:
+            np.copyto(self.gradient, self._replica.gradient)
+        return update  # type: ignore[no-any-return]
+
+    def evaluate(self) -> Score:
+        """The user's own, looked at."""
+        score = self._replica.evaluate()
+        self._workload.check_score(score)
+        return score  # type: ignore[no-any-return]
+
+
+class TellingReplica(ForeignReplica):
+    """One that says while it computes which of its gradients are final."""
+
+    def tell_progress(self, tell: TellFinal) -> None:
+        """The user's own."""
+        self._replica.tell_progress(tell)
+
+
+def _size(array: np.ndarray) -> str:
+    return " x ".join(map(str, array.shape)) or "no dimensions"
