@@ -20,6 +20,9 @@ FAREWELL_S = 1.0
 FINAL_REJECTIONS = {"stale": REPLACED, "unauthorised": UNAUTHORISED}
 """Rejections that are about this life of the process, not about one message; they end it like these close codes."""
 
+NEVER_TAKEN = ("malformed", "oversized")
+"""Rejections of what would be refused again each time: it is our own fault, and nobody would ever hear of it."""
+
 Said = TypeVar("Said", bound=msgspec.Struct)
 Heard = TypeVar("Heard")
 log = structlog.get_logger("control")
@@ -108,6 +111,9 @@ class ProcessLink(Generic[Said, Heard]):
             self._ended(Ending(code=code, reason=rejection.detail or rejection.code))
         elif rejection.code == "out-of-order":
             self._socket.resend(rejection.number or 0)
+        elif rejection.code in NEVER_TAKEN:
+            self.failure = ValueError(f"the control plane cannot take what this process says: {rejection.detail}")
+            self.stopping.set()
 
     def _ended(self, ending: Ending) -> None:
         say = log.info if ending.code in NOT_WANTED else log.error

@@ -232,6 +232,16 @@ def test_a_rejection_of_one_message_ends_nothing(peer: ControlPeer, link: Worker
     assert not link.stopping.is_set()
 
 
+@pytest.mark.parametrize("code", ["malformed", "oversized"])
+def test_what_would_be_refused_for_ever_fails_the_process_with_the_reason(
+    peer: ControlPeer, link: WorkerControl, code: Any
+) -> None:
+    detail = "not a message of this socket: Expected `int` >= 1 - at `$.sample_count`"
+    peer.await_session(PATH).send(Rejection(code=code, detail=detail))
+    assert link.stopping.wait(20.0)
+    assert str(link.failure) == f"the control plane cannot take what this process says: {detail}"
+
+
 def test_a_gap_is_filled_by_sending_again(peer: ControlPeer, link: WorkerControl) -> None:
     for build in (hello, report):
         link.say(build)
