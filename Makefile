@@ -13,7 +13,7 @@ RUNTIME := $(VENV)/.installed
 TESTS   := $(VENV)/.installed-tests
 
 FAST         := "not integration and not browser"
-SIDE_BY_SIDE := -n 4 --dist loadgroup
+SIDE_BY_SIDE := -n 4 --dist loadfile
 
 # Processes that keep what was compiled start a quarter sooner.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,7 +30,7 @@ up: $(RUNTIME)
 # Tests that start processes of their own wait more than they compute: two at a time, whatever the machine.
 test: $(TESTS)
 	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m "integration or browser" -n 2 --dist loadgroup $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m "integration or browser" -n 2 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(TESTS)
 	$(BIN)/ruff format --check .

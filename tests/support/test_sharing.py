@@ -1,0 +1,68 @@
+"""What runs side by side is shared out so that nothing is made twice and the dearest does not come last."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT
+from tests.support.sharing import DEAREST, SHARE_STACK, STACK, check_sharing, share_of
+
+CONFTEST = """
+import os
+import pytest
+from tests.support import sharing
+
+sharing.SHARE_STACK = {"test_a.py", "test_d.py"}
+sharing.DEAREST = ["test_c.py", "stack"]
+
+def pytest_xdist_make_scheduler(config, log):
+    return sharing.Sharing(config, log)
+
+@pytest.fixture(scope="session")
+def stack():
+    return os.getpid()
+
+@pytest.fixture(autouse=True)
+def noted(request):
+    with open(os.environ["NOTES"], "a") as notes:
+        print(request.path.name, os.getpid(), file=notes)
+"""
+TESTS = "import pytest\n@pytest.mark.parametrize('number', range({}))\ndef test_it(number): pass\n"
+
+
+def test_a_file_and_all_that_share_the_stack_stay_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    for name, count in (("a", 4), ("b", 6), ("c", 1), ("d", 4)):
+        (tmp_path / f"test_{name}.py").write_text(TESTS.format(count))
+    environment = {
+        **os.environ,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONPATH": str(ROOT),
+        "NOTES": str(tmp_path / "notes"),
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-p", "no:cacheprovider", "-c", os.devnull]
+    done = subprocess.run(
+        [*command, "--rootdir", ".", "-n", "2"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    notes = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
+    processes = {name: {process for file, process in notes if file == name} for name, _ in notes}
+    assert {name: len(found) for name, found in processes.items()} == dict.fromkeys(processes, 1)
+    assert processes["test_a.py"] == processes["test_d.py"]
+    assert processes["test_c.py"] != processes["test_a.py"], "the two dearest are begun first, one by each"
+    assert len(notes) == 15
+
+
+def test_a_test_that_uses_the_stack_must_be_known_to_do_so() -> None:
+    check_sharing("tests/integration/test_jobs.py::test_it[a::b]", ("stack",))
+    check_sharing("tests/core/test_x.py::test_it", ())
+    with pytest.raises(ValueError, match=r"^tests/core/test_x\.py: found a test that uses the stack, .*: add it\.$"):
+        check_sharing("tests/core/test_x.py::test_it", ("tmp_path", "stack"))
+
+
+def test_every_file_that_is_named_is_there() -> None:
+    assert [path for path in {*SHARE_STACK, *DEAREST} - {STACK} if not (ROOT / path).is_file()] == []
+    assert share_of("tests/browser/test_pages.py::test_it[a]") == "tests/browser/test_pages.py"
