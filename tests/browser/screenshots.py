@@ -1,9 +1,11 @@
 """Pictures of every page, full, empty and failed, in both themes and two widths: ``make screenshots``.
 
-Not a test: pytest collects it only where it is named. The pictures lie under ``var/screenshots``.
+Not a test: pytest collects it only where it is named. The pictures lie under ``var/screenshots``. A page is loaded once
+for both themes, as by somebody whose system turns dark at night. Style sheets must stay as they are meanwhile.
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -33,12 +35,19 @@ pytestmark = [
     # A request that a page breaks off when it is left takes its body's file with it, whenever that is collected.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.parametrize("width", [WIDE, NARROW]),
-    pytest.mark.parametrize("theme", ["light", "dark"]),
 ]
+THEMES = ("light", "dark")
 FOLDER = Path(__file__).parents[2] / "var" / "screenshots"
 HEIGHT = 900
 SETTLE_MS = 400
 """For fonts and the last frame of a chart."""
+
+PATIENCE_MS = 180_000
+"""A busy machine makes pictures, too."""
+
+DRAWN = """theme => [...document.querySelectorAll("plotly-figure")].every(
+  each => !each.visible || (!each.busy && !each.dirty && each.etag.includes(`theme=${theme}`)))"""
+"""Whether every chart in the window is drawn in that theme."""
 
 Shoot = Callable[[str, str], None]
 
@@ -56,17 +65,17 @@ def open_whole(page: Page, width: int, path: str) -> None:
     )
 
 
-def keep(page: Page, name: str, *, whole: bool = True) -> None:
-    """One picture of the page, or only of what is in the window: a dialog stands in its middle."""
-    page.wait_for_timeout(SETTLE_MS)
+def keep(page: Page, name: str, *, whole: bool = False, drawn: bool = True) -> None:
+    """A picture in each theme of the page, or only of what is in the window: a dialog stands in its middle."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=FOLDER / f"{name}.png", full_page=whole)
-
-
-def shoot(page: Page, width: int, path: str, name: str) -> None:
-    """One picture of the whole page at ``path``."""
-    open_whole(page, width, path)
-    keep(page, name)
+    width = page.viewport_size["width"] if page.viewport_size else 0
+    now = page.evaluate("document.documentElement.dataset.theme")
+    for theme in sorted(THEMES, key=lambda each: each != now):
+        page.emulate_media(color_scheme=theme)
+        if drawn:
+            page.wait_for_function(DRAWN, arg=theme)
+        page.wait_for_timeout(SETTLE_MS)
+        page.screenshot(path=FOLDER / f"{name}-{theme}-{width}.png", full_page=whole)
 
 
 def full_job(user: User) -> Job:
@@ -82,20 +91,29 @@ def full_job(user: User) -> Job:
 
 
 @pytest.fixture(autouse=True)
-def _lately(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs began a moment ago."""
+def _lately(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Jobs began a moment ago; and what a test leaves unclosed is collected with it, not at the end of all."""
     monkeypatch.setattr(factories, "START", timezone.now() - timedelta(seconds=30))
+    yield
+    gc.collect()
 
 
 @pytest.fixture
-def page(site: str, look: Look, ada: User, theme: str, width: int) -> Page:
-    return look(site, user=ada, theme=theme, width=width)
+def page(site: str, look: Look, ada: User, width: int) -> Page:
+    page = look(site, user=ada, theme=THEMES[0], width=width)
+    page.set_default_timeout(PATIENCE_MS)
+    return page
 
 
 @pytest.fixture
-def take(page: Page, theme: str, width: int) -> Shoot:
-    """Pictures the page at a path under a name."""
-    return lambda path, name: shoot(page, width, path, f"{name}-{theme}-{width}")
+def take(page: Page, width: int) -> Shoot:
+    """Pictures the whole page at a path under a name."""
+
+    def shoot(path: str, name: str) -> None:
+        open_whole(page, width, path)
+        keep(page, name, whole=True)
+
+    return shoot
 
 
 def test_nothing_is_there_yet(take: Shoot) -> None:
@@ -151,9 +169,7 @@ def respond(status: int | None, route: Route) -> None:
         route.fulfill(status=status)
 
 
-def test_a_job_whose_figures_are_awaited_or_cannot_be_had(
-    page: Page, ada: User, theme: str, width: int, errors: list[str]
-) -> None:
+def test_a_job_whose_figures_are_awaited_or_cannot_be_had(page: Page, ada: User, width: int, errors: list[str]) -> None:
     job = full_job(ada)
     for kind, answer in (("loading", None), ("unreachable", 503)):
         page.route("**/figures/*", partial(respond, answer))
@@ -161,7 +177,7 @@ def test_a_job_whose_figures_are_awaited_or_cannot_be_had(
             page.set_viewport_size({"width": width, "height": 3 * HEIGHT})
             page.goto(f"/jobs/{job.pk}/?tab={tab}")
             page.locator(".plot-waiting" if answer is None else ".figure-error:not([hidden])").first.wait_for()
-            keep(page, f"job-{tab}-{kind}-{theme}-{width}")
+            keep(page, f"job-{tab}-{kind}", drawn=False)
         page.unroute("**/figures/*")
     errors.clear()
 
@@ -176,7 +192,7 @@ def test_machines(take: Shoot, ada: User) -> None:
 
 
 def test_simulations(take: Shoot, ada: User) -> None:
-    done = simulation_submit(scenario="demo", policies=[], seed=3, user=ada)
+    done = simulation_submit(scenario="demo", policies=["bsp", "lb-bsp-cpu"], seed=3, user=ada)
     simulation_run(done.pk)
     queued = simulation_submit(scenario="demo", policies=["bsp"], seed=4, user=ada)
     failed = simulation_submit(scenario="demo", policies=["bsp"], seed=5, user=ada)
@@ -195,9 +211,8 @@ def row_ids(row: Simulation) -> list[int]:
     return list(row.runs.order_by("id").values_list("id", flat=True))[:6]
 
 
-def test_controls(page: Page, ada: User, theme: str, width: int) -> None:
+def test_controls(page: Page, ada: User, width: int) -> None:
     job = full_job(ada)
-    ending = f"{theme}-{width}"
     path = f"/jobs/{job.pk}/"
     asked = [
         ("", "#job-pause"),
@@ -212,20 +227,20 @@ def test_controls(page: Page, ada: User, theme: str, width: int) -> None:
         page.goto(path + query)
         page.locator(button).first.click()
         page.locator("dialog[open]").wait_for()
-        keep(page, f"dialog-{button.strip('#[]^=-').replace('id^=', '')}-{ending}", whole=False)
+        keep(page, f"dialog-{button.strip('#[]^=-').replace('id^=', '')}")
     page.goto(f"{path}?tab=processes")
     page.locator("#exclude-w3").click()
     page.get_by_role("button", name="Exclude w3", exact=True).click()
     page.locator("#job-requests p").first.wait_for()
-    keep(page, f"requests-{ending}", whole=False)
+    keep(page, "requests")
     page.goto("/jobs/")
     page.get_by_text("Columns", exact=True).click()
-    keep(page, f"jobs-columns-{ending}", whole=False)
+    keep(page, "jobs-columns")
     page.goto("/jobs/")
     page.get_by_label(f"Select {job.name}").check()
     page.locator("#bulk-stop").click()
-    keep(page, f"dialog-bulk-stop-{ending}", whole=False)
+    keep(page, "dialog-bulk-stop")
     page.goto("/jobs/new/")
     page.get_by_role("button", name="Check only").click()
     page.locator("#submit-finding").wait_for()
-    keep(page, f"submit-checked-{ending}", whole=False)
+    keep(page, "submit-checked")
