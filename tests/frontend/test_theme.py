@@ -7,7 +7,8 @@ import pytest
 
 from frontend.figures.theme import DARK, LIGHT, Theme, mixed, readable_on
 
-TOKENS = Path(__file__).parents[2] / "frontend/static/paceline/css/tokens.css"
+FRONTEND = Path(__file__).parents[2] / "frontend"
+TOKENS = FRONTEND / "static/paceline/css/tokens.css"
 
 
 def tokens(theme: Theme) -> dict[str, str]:
@@ -56,3 +57,9 @@ class TestTheme:
         grounds = [mixed(theme.surface, theme.waiting, part / 50) for part in range(51)]
         assert (grounds[0], grounds[-1]) == (theme.surface, theme.waiting)
         assert min(contrast(readable_on(ground), ground) for ground in grounds) >= 4.5
+
+
+def test_every_column_of_the_list_of_jobs_can_be_hidden() -> None:
+    columns = re.findall(r'data-column="(\w+)"', (FRONTEND / "templates/parts/job_rows.html").read_text())
+    hidden = re.findall(r'\[data-hide~="(\w+)"\] \[data-column="\1"\]', (TOKENS.parent / "parts.css").read_text())
+    assert sorted(hidden) == sorted(set(columns))
