@@ -14,7 +14,7 @@ from controlplane.runtime.redis import shared
 from controlplane.runtime.room import room
 from controlplane.runtime.troubles import history
 from frontend.queries.fleet import MachineCard
-from frontend.queries.job import news, of_kinds
+from frontend.queries.job import KINDS, news, of_kinds
 from frontend.queries.jobs import JobLine, jobs, lines
 from frontend.queries.wording import counted, describe
 
@@ -37,6 +37,24 @@ class Tiles:
     samples_per_second: float
     waiting_share: float | None
     flags: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastDecision:
+    """What was decided last, in any job."""
+
+    at: datetime
+    job: int
+    job_name: str
+    what: str
+    reason: str
+    incarnation: int
+    sequence: int
+
+    @property
+    def before(self) -> int:
+        """The log of decisions that ends with it lists those before this one."""
+        return self.sequence + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +106,35 @@ def _waiting(jobs: list[int]) -> float | None:
     sums = Job.objects.filter(pk__in=jobs).values_list("busy_s", "waiting_s", "coordination_s")
     whole = sum(busy + waiting + coordination for busy, waiting, coordination in sums)
     return sum(waiting for _, waiting, _ in sums) / whole if whole else None
+
+
+def last_decision() -> LastDecision | None:
+    """The latest decision about a job's work: who counts, their shares, placement, policies, flags, its state.
+
+    What follows from one, processes and slots above all, is left out; so are simulated runs.
+    """
+    rows = Decision.objects.filter(kind__in=(*KINDS["key"], *KINDS["shares"]), job__simulation=None)
+    row = rows.select_related("job").order_by("-id").first()
+    if row is None:
+        return None
+    return LastDecision(
+        at=row.at,
+        job=row.job_id,
+        job_name=row.job.name,
+        what=describe(row.kind, row.payload, _shares_before(row)),
+        reason=row.reason,
+        incarnation=row.incarnation,
+        sequence=row.sequence,
+    )
+
+
+def _shares_before(row: Decision) -> dict[str, int]:
+    """What shares were, where the decision is about them."""
+    if row.kind != "set-shares":
+        return {}
+    earlier = Decision.objects.filter(job=row.job_id, kind="set-shares", pk__lt=row.pk).order_by("-id")
+    payload = earlier.values_list("payload", flat=True).first()
+    return payload.get("shares", {}) if payload else {}
 
 
 def events() -> list[EventLine]:

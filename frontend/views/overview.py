@@ -41,6 +41,7 @@ def _context(request: HttpRequest) -> dict[str, Any]:
         "picked": shown,
         "jobs": lines,
         "events": overview.events(),
+        "last_decision": overview.last_decision(),
         "newest_job": overview.newest_job(),
         "live_jobs": [line for line in lines if not line.over],
     }

@@ -131,6 +131,17 @@ def test_slots_of_a_machine_that_is_offline_are_not_free(viewer: Client) -> None
         assert "free" not in text_of(viewer, path)
 
 
+def test_the_tile_of_the_last_decision_leads_to_it(viewer: Client) -> None:
+    assert "Last decision none yet" in text_of(viewer, "/")
+    job = factories.demo_job()
+    page = text_of(viewer, "/live/")
+    assert f"Last decision placement 2: 3 blocks digits #{job.pk} ·" in page
+    link = re.search(r'id="last-decision" href="([^"#]+)#([^"]+)"', viewer.get("/").content.decode())
+    assert link is not None
+    there = viewer.get(html.unescape(link[1])).content.decode()
+    assert re.findall(r'<tr id="(decision-[\d-]+)"', there)[0] == link[2]
+
+
 def test_the_overview_leads_to_all_decisions_of_the_newest_job(viewer: Client) -> None:
     factories.make_job()
     newest = factories.make_job().pk

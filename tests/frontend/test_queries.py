@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Flag, Job, Process
-from controlplane.telemetry.models import Report
+from controlplane.telemetry.models import Report, Simulation
 from frontend.figures.rows import View
 from frontend.queries import figures as queries
 from frontend.queries import fleet, lanes, overview
@@ -213,6 +213,25 @@ def test_tiles_sum_up_what_runs() -> None:
     assert (tiles.jobs_running, tiles.jobs_queued, tiles.flags) == (1, 0, 1)
     assert tiles.waiting_share == pytest.approx(job.waiting_share)
     assert tiles.samples_per_second == pytest.approx(256 / 0.102, rel=1e-3)
+
+
+def test_the_last_decision_of_any_job_says_what_changed() -> None:
+    assert overview.last_decision() is None
+    job = factories.demo_job()
+    found = overview.last_decision()
+    assert found is not None
+    assert (found.job, found.what) == (job.pk, "placement 2: 3 blocks")
+    factories.make_decision(job, 60, "set-shares", {"shares": {"0": 90, "1": 93, "2": 50, "3": 23}}, reason="drift")
+    factories.make_decision(job, 61, "start-process", {"role": "worker", "index": 1})
+    found = overview.last_decision()
+    assert found is not None
+    assert (found.what, found.reason, found.sequence) == ("w0 93 → 90, w2 47 → 50", "drift", 60)
+
+
+def test_a_simulated_decision_is_not_the_clusters_last() -> None:
+    row = Simulation.objects.create(scenario="demo", policies=["bsp"], seed=1)
+    factories.make_decisions(factories.make_job(simulation=row))
+    assert overview.last_decision() is None
 
 
 def test_a_machine_that_is_lost_is_an_event() -> None:
