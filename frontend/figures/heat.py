@@ -30,6 +30,12 @@ NOTICEABLE = 1.25
 
 LEAST_CELLS = 3
 
+FEW_COLUMNS = 120
+"""Up to so many, thin gaps part them, as they always part rows."""
+
+STROKES = 90
+"""Over the width of the map: so closely is struck through what nobody reported."""
+
 _SENTENCES: Final = {
     "work": "compute and communication, without waiting",
     "pace": "compute and communication per sample",
@@ -41,7 +47,7 @@ _SENTENCES: Final = {
 
 
 def heat_map(heat: Heat, view: View) -> dict[str, Any]:
-    """A row for each worker, a column for each stretch of iterations; blank where nothing was reported."""
+    """A row for each worker, a column for each stretch of iterations; struck through where nothing was reported."""
     name, metric = "heat-map", view.metric or "work"
     if not heat.values.size:
         return empty(name, "The map fills with the first iteration that a worker reports.")
@@ -60,8 +66,10 @@ def heat_map(heat: Heat, view: View) -> dict[str, Any]:
             hovermode="closest",
             # A cell that is like the median has the surface's colour: against this ground it is a cell all the same.
             plot_bgcolor=theme.grid,
-            xaxis=axis(theme, "Iteration", showgrid=False),
-            yaxis=axis(theme, autorange="reversed", showgrid=False, ticks="", type="category"),
+            shapes=_struck(heat, theme),
+            # Its first column reaches half an iteration to the left of 0.
+            xaxis=axis(theme, "Iteration", showgrid=False, rangemode="normal"),
+            yaxis=axis(theme, autorange="reversed", showgrid=False, ticks="", **_grouping(heat, theme)),
         ),
     }
 
@@ -95,10 +103,10 @@ def _cells(heat: Heat, shown: Floats, theme: Theme, *, ratio: bool, unit: str) -
     return {
         "type": "heatmap",
         "x": numbers(heat.first),
-        "y": list(heat.labels),
+        "y": [list(heat.classes), list(heat.labels)] if heat.classes else list(heat.labels),
         "z": [[None if np.isnan(cell) else round(float(cell), 4) for cell in row] for row in shown],
         "hoverongaps": False,
-        "xgap": 0,
+        "xgap": 1 if len(heat.first) <= FEW_COLUMNS else 0,
         "ygap": 1,
         "hovertemplate": "%{y}, iteration %{x}: %{z:.3~g}"
         + (" times the median" if ratio else f" {unit}")
@@ -114,6 +122,37 @@ def _cells(heat: Heat, shown: Floats, theme: Theme, *, ratio: bool, unit: str) -
     }
 
 
+def _grouping(heat: Heat, theme: Theme) -> dict[str, Any]:
+    """Rows by kind of machine, with a line between two kinds."""
+    if not heat.classes:
+        return {"type": "category"}
+    return {"type": "multicategory", "showdividers": True, "dividercolor": theme.muted, "dividerwidth": 1}
+
+
+def _struck(heat: Heat, theme: Theme) -> list[dict[str, Any]]:
+    """A slanted stroke for every few columns of a row that nobody reported: no data is not the same as 1x."""
+    edges = _edges(heat.first, heat.width)
+    step = max(1, -(-len(heat.first) // STROKES))
+    strokes = []
+    for row, values in enumerate(heat.values):
+        missing = np.isnan(values)
+        for start in range(0, len(values), step):
+            if missing[start : start + step].all():
+                end = edges[min(start + step, len(values))]
+                strokes.append(f"M{edges[start]:g},{row + 0.5:g}L{end:g},{row - 0.5:g}")
+    if not strokes:
+        return []
+    line = {"color": theme.muted, "width": 1}
+    return [{"type": "path", "xref": "x", "yref": "y", "layer": "below", "path": "".join(strokes), "line": line}]
+
+
+def _edges(first: Numbers, width: int) -> Floats:
+    """Where columns begin and end: half-way between two of them, as Plotly has it."""
+    middles = (first[1:] + first[:-1]) / 2
+    edges: Floats = np.concatenate([[first[0] - width / 2], middles, [first[-1] + width / 2]])
+    return edges
+
+
 def _diverging(theme: Theme) -> dict[str, Any]:
     """Blue below the median, vermillion above; the middle is the page's own surface, darker the further away."""
     return {
@@ -127,7 +166,9 @@ def _caption(heat: Heat, metric: str, *, ratio: bool) -> str:
     against = "as a multiple of the median worker's in the same iteration" if ratio else f"in {_unit(metric)}"
     hint = pattern(heat.values, heat.labels) if metric in ("work", "pace") else ""
     words = f"Colour is {_SENTENCES[metric]}, {against}. {hint}".strip()
-    return f"{words} A click on a cell opens its iteration."
+    missing = " Struck through is what no report came for." if np.isnan(heat.values).any() else ""
+    grouped = " Rows stand together by kind of machine." if heat.classes else ""
+    return f"{words}{missing}{grouped} A click on a cell opens its iteration."
 
 
 def _factor(metric: str) -> float:

@@ -140,6 +140,8 @@ class Heat:
     width: int
     values: Floats
     """Times in seconds, shares in samples."""
+    classes: tuple[str, ...] = ()
+    """The kind of machine of each row, alike ones together; empty where rows are not told apart by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Reads one metric of every worker over all iterations, from columns or, where that is too much, from rollups."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,6 +11,7 @@ from controlplane.protocol.spec import parse_spec
 from controlplane.telemetry.history import Windows, quotient, read_windows
 from controlplane.telemetry.metrics import BUSY, ITERATION
 from frontend.figures.rows import Heat, View
+from frontend.queries.classes import machine_classes
 from frontend.queries.figures import width_of
 from frontend.queries.lanes import machines
 
@@ -21,12 +22,16 @@ Peaks = Callable[[Windows], NDArray[np.float64]]
 
 
 def heat(job: Job, view: View) -> Heat:
-    """The matrix; rows stand together by machine. Of a very large roster, the first ``MAX_RANKS``."""
+    """The matrix; rows stand together by kind of machine, and there by machine.
+
+    Of a very large roster, the first ``MAX_RANKS``.
+    """
     ranks = range(min(parse_spec(job.spec).workers, MAX_RANKS))
     width = width_of(job, len(ranks), MAX_CELLS)
     found = read_windows(job.pk, width, ranks, names=("at_ms", "samples", *ITERATION))
     where, peaks = machines(job), _PEAKS[view.metric or "work"]
-    order = sorted(found, key=lambda rank: (where.get(rank, ""), rank))
+    kinds = _kinds(job, sorted(found))
+    order = sorted(found, key=lambda rank: (list(kinds.values()).index(kinds[rank]), where.get(rank, ""), rank))
     columns = np.unique(np.concatenate([found[rank].first for rank in order])) if order else np.empty(0, np.int64)
     values = np.full((len(order), len(columns)), np.nan)
     for row, rank in enumerate(order):
@@ -37,7 +42,14 @@ def heat(job: Job, view: View) -> Heat:
         first=columns.astype(np.int64),
         width=width,
         values=values,
+        classes=tuple(kinds[rank] for rank in order) if 1 < len(set(kinds.values())) < len(order) else (),
     )
+
+
+def _kinds(job: Job, ranks: Sequence[int]) -> dict[int, str]:
+    """The kind of machine of each rank."""
+    known = machine_classes(job)
+    return {rank: known.get(rank, "unknown") for rank in ranks}
 
 
 def _peak(names: tuple[str, ...], windows: Windows) -> NDArray[np.float64]:

@@ -1,5 +1,7 @@
 """Small hand-made columns for figures."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from frontend.figures.rows import (
@@ -130,6 +132,12 @@ def heat_of(values: list[list[float]], *, width: int = 1) -> Heat:
 def two_rows() -> Heat:
     """A worker and one of a quarter of its speed, who was away in the last iteration."""
     return heat_of([[0.064, 0.064, 0.064, 0.102], [0.256, 0.256, 0.256, float("nan")]])
+
+
+def of_two_kinds() -> Heat:
+    """The same beside another of the fast kind."""
+    rows = [[0.064, 0.064, 0.064, 0.102], [0.066, 0.064, 0.064, 0.1], [0.256, 0.256, 0.256, float("nan")]]
+    return replace(heat_of(rows), classes=("fast", "fast", "slow"))
 
 
 def stay(rank: int, iteration: int, *, ended_s: float, compute_s: float, waiting_s: float) -> Stay:

@@ -1,16 +1,25 @@
 """The heat map: who stands out, and what a cell keeps."""
 
+import json
+import re
+
 import numpy as np
+import plotly.graph_objects as go
 import pytest
+from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.fleet.models import Agent
+from controlplane.jobs.models import Process
 from controlplane.telemetry.folding import fold
-from frontend.figures.heat import heat_map, over_median, pattern
+from controlplane.telemetry.simulations import simulation_run, simulation_submit
+from frontend.figures.heat import STROKES, heat_map, over_median, pattern
 from frontend.figures.rows import View
+from frontend.queries.classes import machine_classes
 from frontend.queries.heat import heat
 from tests.frontend import factories
-from tests.frontend.rows import heat_of, two_rows
+from tests.frontend.rows import heat_of, of_two_kinds, two_rows
 
 EVEN = [[0.1] * 6 for _ in range(5)]
 LABELS = tuple(f"w{rank}" for rank in range(5))
@@ -46,6 +55,32 @@ def test_who_reported_nothing_is_left_blank() -> None:
     assert (cells[0][3], cells[1][3]) == (1.0, None)
 
 
+def test_no_data_is_struck_through_and_a_cell_at_the_median_is_not() -> None:
+    figure = heat_map(two_rows(), View(x="iteration"))
+    (strokes,) = figure["layout"]["shapes"]
+    assert (strokes["path"], strokes["layer"]) == ("M2.5,1.5L3.5,0.5", "below")
+    assert "Struck through is what no report came for." in figure["layout"]["meta"]["caption"]
+    whole = heat_map(heat_of(EVEN), View(x="iteration"))
+    assert whole["layout"]["shapes"] == []
+    assert "Struck through" not in whole["layout"]["meta"]["caption"]
+
+
+@given(st.integers(1, 4), st.integers(1, 2_000), st.integers(1, 50))
+def test_strokes_stay_few_and_within_the_map(rows: int, columns: int, width: int) -> None:
+    figure = heat_map(heat_of([[float("nan")] * columns] * rows, width=width), View(x="iteration"))
+    strokes = re.findall(r"M([-\d.e+]+),[-\d.]+L([-\d.e+]+),[-\d.]+", figure["layout"]["shapes"][0]["path"])
+    assert rows <= len(strokes) <= rows * STROKES
+    assert float(strokes[0][0]) == -width / 2
+    assert float(strokes[-1][1]) == pytest.approx((columns - 0.5) * width, rel=1e-5)
+
+
+def test_rows_of_one_kind_of_machine_stand_together_under_its_name() -> None:
+    figure = heat_map(of_two_kinds(), View(x="iteration"))
+    assert figure["data"][0]["y"] == [["fast", "fast", "slow"], ["w0 machine-0", "w1 machine-1", "w2 machine-2"]]
+    assert "Rows stand together by kind of machine." in figure["layout"]["meta"]["caption"]
+    go.Figure(json.loads(json.dumps(figure)))
+
+
 def test_absolute_times_are_in_milliseconds() -> None:
     figure = heat_map(two_rows(), View(x="iteration", metric="work", scale="absolute"))
     assert figure["data"][0]["z"][0] == [64, 64, 64, 102]
@@ -75,3 +110,43 @@ def test_rows_of_one_machine_stand_together() -> None:
     factories.make_processes(job, factories.make_agents(2, slots=2))
     factories.make_reports(job, [factories.Pace(shares=factories.EVEN)] * 3)
     assert heat(job, View()).labels == ("w0 machine-0", "w2 machine-0", "w1 machine-1", "w3 machine-1")
+
+
+@pytest.mark.django_db
+def test_rows_of_one_kind_of_machine_stand_together() -> None:
+    job = factories.make_job()
+    agents = factories.make_agents(4)
+    for agent, kind in zip(agents, ("new", "old", "new", "old"), strict=True):
+        Agent.objects.filter(pk=agent.pk).update(labels={"class": kind})
+    factories.make_processes(job, agents)
+    factories.make_reports(job, [factories.Pace(shares=factories.EVEN)] * 3)
+    found = heat(job, View())
+    assert (found.classes, found.ranks) == (("new", "new", "old", "old"), (0, 2, 1, 3))
+    Agent.objects.update(labels={})
+    Process.objects.update(emulate=None)
+    assert heat(job, View()).classes == ()  # all have four cores: there is nothing to tell apart
+
+
+@pytest.mark.django_db
+def test_machines_without_a_label_go_by_what_they_are_made_to_be() -> None:
+    job = factories.make_job()
+    factories.make_processes(job, factories.make_agents(4))
+    Agent.objects.update(labels={})
+    assert machine_classes(job) == {
+        0: "1,000 samples/s",
+        1: "1,000 samples/s",
+        2: "500 samples/s",
+        3: "250 samples/s",
+    }
+
+
+@pytest.mark.django_db
+def test_simulated_workers_go_by_the_machines_of_their_scenario() -> None:
+    user = User.objects.create_user("ada")
+    row = simulation_submit(scenario="demo", policies=["bsp"], seed=3, user=user)
+    simulation_run(row.pk)
+    run = row.runs.get()
+    assert len(machine_classes(run)) == 4
+    kinds = heat(run, View()).classes
+    assert len(kinds) == 4
+    assert [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]] == list(dict.fromkeys(kinds))

@@ -38,7 +38,9 @@ function columnsOf(trace) {
   if (trace.type === "treemap") return [{ name: trace.meta, x: trace.labels, y: trace.values }];
   const x = plain(trace.x);
   if (trace.type !== "heatmap") return [{ name: trace.meta ?? trace.name, x, y: plain(trace.y) }];
-  return trace.y.map((/** @type {string} */ name, /** @type {number} */ at) => ({ name, x, y: trace.z[at] }));
+  // Where rows stand in groups, the first list names the groups.
+  const names = Array.isArray(trace.y[0]) ? trace.y[1] : trace.y;
+  return names.map((/** @type {string} */ name, /** @type {number} */ at) => ({ name, x, y: trace.z[at] }));
 }
 
 /** The newest rows first, as an element. @param {Table} table */

@@ -1,0 +1,52 @@
+"""What kind of machine each worker of a job runs on: by label, emulation, scenario or cores."""
+
+from controlplane.fleet.models import Agent
+from controlplane.jobs.models import Job, Process
+from controlplane.policies.wording import number
+from controlplane.simulator.learned import RecordedMachine
+from controlplane.simulator.machines import CpuMachine, GpuMachine, MachineSpec
+from controlplane.telemetry.models import Simulation
+from frontend.queries.simulations import scenario_of
+from frontend.queries.wording import counted, emulation_told
+
+LABEL = "class"
+"""The label by which operators tell kinds of machines apart: ``manage.py enroll --label class=fast``."""
+
+MOST = 2_000
+"""Processes that are looked at."""
+
+
+def machine_classes(job: Job) -> dict[int, str]:
+    """By rank, in words: the operator's label, else what it is made to be, else how many cores it has."""
+    if job.simulation is not None:
+        return _simulated(job.simulation)
+    rows = Process.objects.filter(job=job, role="worker", agent__isnull=False).select_related("agent")
+    found: dict[int, str] = {}
+    for row in rows.order_by("started_at", "id")[:MOST]:
+        if row.agent is not None:
+            found[row.index] = (
+                _labelled(row.agent) or emulation_told(row.emulate) or counted(row.agent.cpu_count, "core")
+            )
+    return found
+
+
+def _labelled(agent: Agent) -> str:
+    return str(agent.enrolled_labels.get(LABEL) or agent.labels.get(LABEL) or "")
+
+
+def _simulated(row: Simulation) -> dict[int, str]:
+    scenario = scenario_of(row)
+    return {rank: _told(group.machine) for rank, group in enumerate(scenario.machines)} if scenario else {}
+
+
+def _told(machine: MachineSpec) -> str:
+    """Its speed where nothing is in its way."""
+    match machine:
+        case CpuMachine():
+            return f"{number(machine.samples_per_second / machine.slowness)} samples/s"
+        case GpuMachine():
+            return f"GPU, {number(1 / machine.seconds_per_sample)} samples/s"
+        case RecordedMachine():
+            return "recorded"
+        case _:
+            return f"shared, {number(machine.samples_per_second)} samples/s"
