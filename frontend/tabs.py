@@ -8,13 +8,15 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane.jobs.models import Job
+from controlplane.protocol.orders import Block
 from controlplane.telemetry.selectors import LEVELS, process_of
 from frontend.figures.lanes import verdict
 from frontend.figures.rows import View
 from frontend.queries import job as queries
-from frontend.queries import logs, whatif
+from frontend.queries import logs, moves, whatif
 from frontend.queries import waiting as lost
 from frontend.queries.lanes import lanes
+from frontend.queries.placement import updates_per_s
 
 
 class TabQueryError(ValueError):
@@ -102,11 +104,33 @@ def _logs(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _placement(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+    lines, rate, blocks = queries.servers(job), updates_per_s(job), moves.blocks_of(job)
     return {
-        "servers": queries.servers(job),
+        "servers": lines,
+        "updates_per_s": rate,
+        "traffic": {line.index: rate * line.held_bytes for line in lines} if rate is not None else {},
+        "offers": moves.offers(blocks),
+        **_move(job, lines, blocks, query),
         "fragile": queries.ends_with_a_server(job),
         "late_updates": queries.late_updates(job),
     }
+
+
+def _move(job: Job, lines: list[queries.ServerLine], blocks: list[Block], query: Mapping[str, str]) -> dict[str, Any]:
+    """What the reader asks about with ``move`` and ``to``; a server may have left since the link was made."""
+    asked = {name: query[name] for name in _NUMBERED if query.get(name)}
+    for name, found in asked.items():
+        if not (found.isdecimal() and len(found) < 10):
+            raise TabQueryError(f"{name}: found {found[:40]!r}, expected the number of a {_NUMBERED[name]}")
+    if len(asked) < len(_NUMBERED) or not blocks:
+        return {}
+    try:
+        return {"move": moves.move(job, blocks, lines, int(asked["move"]), int(asked["to"]))}
+    except ValueError as error:
+        return {"move_error": str(error)}
+
+
+_NUMBERED = {"move": "block", "to": "server"}
 
 
 def _waiting(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
@@ -160,7 +184,7 @@ TABS: dict[str, Tab] = {
     "waiting": Tab(title="Waiting", context=_waiting, parts=("waiting",), figures=("waiting-price",)),
     "whatif": Tab(title="What if", context=_whatif, parts=("whatif",), figures=("others", "predictor-errors")),
     "placement": Tab(
-        title="Placement", context=_placement, parts=("servers",), figures=("block-map", "server-exchanges")
+        title="Placement", context=_placement, parts=("servers", "move"), figures=("block-map", "server-exchanges")
     ),
     "decisions": Tab(
         title="Decisions", context=_decisions, parts=("decisions",), figures=("predictions",), figures_first=True

@@ -7,6 +7,8 @@ from frontend.figures.rows import Holding, Placements, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout, mixed, readable_on
 
 MOMENTS: Final = {"now": "Now", "before": "Before the last move"}
+COLOURS: Final = {"time": "Time per MiB", "traffic": "Traffic"}
+"""What the colour of the map is: how dear a MiB is on its server, or how much goes there and back per second."""
 
 MAX_BLOCKS = 1_500
 """Blocks that are drawn one by one; of more, each server's smallest stand together."""
@@ -16,16 +18,17 @@ ROOT = "all"
 
 
 def block_map(placements: Placements, view: View) -> dict[str, Any]:
-    """Blocks within servers, by size; colour is how long a worker's exchange takes for each MiB of the server."""
-    name, when = "block-map", view.scale or "now"
+    """Blocks within servers, by size; colour is time of an exchange for each MiB of the server, or its traffic."""
+    name, when, colour = "block-map", view.scale or "now", view.metric or "time"
     holdings = placements.now if when == "now" else placements.before
     if not holdings:
         return empty(name, _nothing(placements, when))
     theme = THEMES[view.theme]
     total = sum(holding.held_bytes for holding in holdings)
     nodes = [(ROOT, "", "", total, 0.0)]
-    nodes += [node for holding in holdings for node in _nodes(holding, MAX_BLOCKS // len(holdings))]
-    scale = _scale(holdings, theme)
+    paces = {each.server: _traffic(each, placements) if colour == "traffic" else _ms_per_mib(each) for each in holdings}
+    nodes += [node for each in holdings for node in _nodes(each, paces[each.server], most=MAX_BLOCKS // len(holdings))]
+    scale = _scale(max(paces.values()), "MiB/s" if colour == "traffic" else "ms/MiB", theme)
     grounds = [mixed(theme.surface, theme.waiting, node[4] / scale["cmax"]) for node in nodes]
     return {
         "data": [
@@ -42,13 +45,15 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
                 "tiling": {"pad": 1},
                 "marker": {"colors": [node[4] for node in nodes], **scale},
                 "textfont": {"color": [readable_on(ground) for ground in grounds]},
-                "hovertemplate": "%{label}: %{value:.3~g} MiB<extra></extra>",
+                "text": [_rate(node[3], placements) for node in nodes],
+                "textinfo": "label",
+                "hovertemplate": "%{label}: %{value:.3~g} MiB%{text}<extra></extra>",
             }
         ],
         "layout": layout(
             theme,
             name=f"{name}:{when}",
-            caption=_caption(placements, holdings, when),
+            caption=_caption(placements, holdings, when, colour),
             hovermode="closest",
             margin={"l": 4, "r": 4, "t": 8, "b": 8},
             height=340,
@@ -99,9 +104,9 @@ def imbalance(holdings: Sequence[Holding]) -> float:
     return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else 1.0
 
 
-def _nodes(holding: Holding, most: int) -> list[tuple[str, str, str, int, float]]:
+def _nodes(holding: Holding, pace: float, *, most: int) -> list[tuple[str, str, str, int, float]]:
     """(id, label, parent, bytes, colour) of a server and its blocks, the largest first."""
-    root, pace = f"s{holding.server}", _ms_per_mib(holding)
+    root = f"s{holding.server}"
     blocks = sorted(holding.blocks, key=lambda block: (-block[1], block[0]))
     shown, rest = blocks[:most], blocks[most:]
     nodes = [(root, root, ROOT, holding.held_bytes, pace)]
@@ -117,14 +122,25 @@ def _ms_per_mib(holding: Holding) -> float:
     return round((holding.push_s + holding.pull_s) * 1000 / (holding.held_bytes / MIB), 4)
 
 
-def _scale(holdings: Sequence[Holding], theme: Theme) -> dict[str, Any]:
+def _traffic(holding: Holding, placements: Placements) -> float:
+    """MiB per second to the server, and as much back: every update brings each of its blocks anew."""
+    return round((placements.updates_per_s or 0.0) * holding.held_bytes / MIB, 4)
+
+
+def _rate(size: int, placements: Placements) -> str:
+    """Of so many bytes: how often they are updated, and what travels each way for that."""
+    rate = placements.updates_per_s
+    return f", {rate:.3g} updates/s, {rate * size / MIB:.3g} MiB/s each way" if rate is not None else ""
+
+
+def _scale(highest: float, unit: str, theme: Theme) -> dict[str, Any]:
     return {
         "cmin": 0.0,
-        "cmax": max(_ms_per_mib(holding) for holding in holdings) or 1.0,
+        "cmax": highest or 1.0,
         "colorscale": [[0, theme.surface], [1, theme.waiting]],
         "line": {"width": 1, "color": theme.grid},
         "showscale": True,
-        "colorbar": {"thickness": 10, "outlinewidth": 0, "tickfont": {"color": theme.muted}, "ticksuffix": " ms/MiB"},
+        "colorbar": {"thickness": 10, "outlinewidth": 0, "tickfont": {"color": theme.muted}, "ticksuffix": f" {unit}"},
     }
 
 
@@ -139,11 +155,14 @@ def _bar(name: str, labels: list[str], seconds: list[float], colour: str) -> dic
     }
 
 
-def _caption(placements: Placements, holdings: Sequence[Holding], when: str) -> str:
+def _caption(placements: Placements, holdings: Sequence[Holding], when: str, colour: str) -> str:
     blocks = sum(len(holding.blocks) for holding in holdings)
     total = sum(holding.held_bytes for holding in holdings) / MIB
     here = f"{blocks} blocks, {total:.3g} MiB, on {len(holdings)} servers; the fullest holds {imbalance(holdings):.2f}"
-    sentence = f"{here} times the mean. Colour is the time of an exchange for each MiB."
+    said = "what goes to a server per second, and as much back" if colour == "traffic" else "the time of an exchange"
+    sentence = f"{here} times the mean. Colour is {said}{'' if colour == 'traffic' else ' for each MiB'}."
+    if placements.updates_per_s is not None:
+        sentence += f" Workers push {placements.updates_per_s:.3g} updates/s, each to every block."
     if when == "now" and placements.before:
         sentence += f" Before the last move the fullest held {imbalance(placements.before):.2f} times the mean."
     return sentence

@@ -204,6 +204,8 @@ class Placements:
     """Empty where nothing has moved yet."""
     version: int
     policy: str
+    updates_per_s: float | None = None
+    """Updates of all workers, each of which brings every block anew; None where too little was reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

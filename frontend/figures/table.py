@@ -10,7 +10,7 @@ from frontend.figures.convergence import convergence
 from frontend.figures.heat import METRICS, SCALES, heat_map
 from frontend.figures.machine import machine_load, speed_by_batch
 from frontend.figures.pace import SPEEDS, staleness, worker_speeds
-from frontend.figures.placement import MOMENTS, block_map, server_exchanges
+from frontend.figures.placement import COLOURS, MOMENTS, block_map, server_exchanges
 from frontend.figures.predictions import predictions
 from frontend.figures.rows import View
 from frontend.figures.simulated import simulated_iterations
@@ -112,7 +112,10 @@ FIGURES: dict[str, FigureKind] = {
         rows="placement",
         x=("server",),
         draw=block_map,
-        options=(Option(name="scale", title="When", values=MOMENTS),),
+        options=(
+            Option(name="metric", title="Colour", values=COLOURS),
+            Option(name="scale", title="When", values=MOMENTS),
+        ),
     ),
     "server-exchanges": FigureKind(
         title="What an exchange with each server takes", rows="placement", x=("server",), draw=server_exchanges

@@ -181,7 +181,7 @@ def moved() -> Placements:
         Holding(server=0, blocks=fast.blocks[:3], push_s=0.008, pull_s=0.008),
         Holding(server=1, blocks=((2, 4 << 20), (4, 4 << 20)), push_s=0.02, pull_s=0.02),
     )
-    return Placements(now=(fast, slow), before=before, version=2, policy="psld")
+    return Placements(now=(fast, slow), before=before, version=2, policy="psld", updates_per_s=10.0)
 
 
 def unplaced() -> Placements:

@@ -44,6 +44,16 @@ def test_the_slower_server_is_the_darker_one() -> None:
     assert (colour["s0"], colour["s1"], colour["s1/2"]) == (1.0, 10.0, 10.0)
 
 
+def test_the_fuller_server_has_the_more_traffic() -> None:
+    figure = block_map(moved(), View(metric="traffic"))
+    trace = figure["data"][0]
+    colour = dict(zip(trace["ids"], trace["marker"]["colors"], strict=True))
+    assert (colour["s0"], colour["s1"]) == (160.0, 40.0)
+    assert trace["text"][trace["ids"].index("s1/2")] == ", 10 updates/s, 40 MiB/s each way"
+    assert "what goes to a server per second" in figure["layout"]["meta"]["caption"]
+    assert "Workers push 10 updates/s, each to every block." in figure["layout"]["meta"]["caption"]
+
+
 def test_the_caption_says_what_the_move_did_to_the_balance() -> None:
     caption = block_map(moved(), View())["layout"]["meta"]["caption"]
     assert "the fullest holds 1.60 times the mean" in caption

@@ -1,0 +1,174 @@
+"""What moving one block to another server would come to, by the model of communication that placement policies have."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from controlplane.core.choices import Transfer
+from controlplane.core.events import WorkerHeard
+from controlplane.jobs.models import Job
+from controlplane.policies.parameters import RebalancingParameters
+from controlplane.policies.placement.communication import Line, exchange_s, lines_of, remember
+from controlplane.policies.placement.loads import bytes_of, loads_of
+from controlplane.protocol.messages import IterationReport
+from controlplane.protocol.orders import Block
+from controlplane.runtime import log
+from controlplane.telemetry.models import RawEvent
+from frontend.queries.job import ServerLine
+from frontend.queries.placement import latest_placements
+
+REPORTS = 400
+"""Of workers, the latest, from whose exchanges the servers' speeds are learned."""
+
+OFFERED = 1_500
+"""Blocks that a reader can choose from: the largest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """One block that can be moved."""
+
+    index: int
+    server: int
+    size: int
+    """In bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One server as it is and as it would be; times are those of one worker's exchange, None: nothing was measured."""
+
+    server: int
+    now_bytes: int
+    then_bytes: int
+    now_s: float | None
+    then_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A block on another server."""
+
+    block: Offer
+    target: int
+    sides: tuple[Side, ...]
+    now_s: float | None
+    """Of one worker's exchange with all servers side by side."""
+    then_s: float | None
+    measured: int
+    """Exchanges that this was learned from."""
+
+    @property
+    def now_imbalance(self) -> float:
+        """Bytes of the fullest server over the mean."""
+        return _imbalance([side.now_bytes for side in self.sides])
+
+    @property
+    def then_imbalance(self) -> float:
+        """The same if it were moved."""
+        return _imbalance([side.then_bytes for side in self.sides])
+
+    @property
+    def saved(self) -> float | None:
+        """Part of the exchange's time that is saved, negative where it takes longer."""
+        return 1 - self.then_s / self.now_s if self.now_s and self.then_s is not None else None
+
+
+def blocks_of(job: Job) -> list[Block]:
+    """Every block as the latest placement has it; none before there is one."""
+    return [
+        Block(index=each["index"], start=each["start"], stop=each["stop"], server=each["server"])
+        for placed in latest_placements(job, 1)
+        for each in placed["blocks"]
+    ]
+
+
+def offers(blocks: Sequence[Block]) -> list[Offer]:
+    """Blocks to choose from, by server and index: the largest where there are very many."""
+    largest = sorted(blocks, key=lambda block: (-bytes_of(block), block.index))[:OFFERED]
+    found = [Offer(index=block.index, server=block.server, size=bytes_of(block)) for block in largest]
+    return sorted(found, key=lambda offer: (offer.server, offer.index))
+
+
+def move(job: Job, blocks: Sequence[Block], lines: Sequence[ServerLine], index: int, target: int) -> Move:
+    """What it would come to if block ``index`` of this job were on server ``target``.
+
+    Raises:
+        ValueError: as ``foretell``.
+    """
+    indices = sorted({line.index for line in lines} | {each.server for each in blocks})
+    return foretell(blocks, indices, _transfers(job) or _means(job, lines), index, target)
+
+
+def foretell(
+    blocks: Sequence[Block], indices: Sequence[int], transfers: Sequence[Transfer], index: int, target: int
+) -> Move:
+    """Block ``index`` on server ``target``, one of ``indices``, by what ``transfers`` say of the servers.
+
+    Raises:
+        ValueError: if there is no such block or server; names those there are.
+    """
+    block = next((block for block in blocks if block.index == index), None)
+    if block is None:
+        raise ValueError(f"move: found block {index}, expected one from 0 to {len(blocks) - 1}")
+    if target not in indices:
+        raise ValueError(f"to: found server {target}, expected one of {', '.join(map(str, indices))}")
+    then = [replace(each, server=target) if each.index == index else each for each in blocks]
+    known = lines_of(remember({}, transfers, forgetting=RebalancingParameters().forgetting), indices)
+    now_bytes, then_bytes = loads_of(blocks, indices), loads_of(then, indices)
+    return Move(
+        block=Offer(index=index, server=block.server, size=bytes_of(block)),
+        target=target,
+        sides=tuple(
+            Side(
+                server=server,
+                now_bytes=now_bytes[server],
+                then_bytes=then_bytes[server],
+                now_s=_alone(known, server, now_bytes),
+                then_s=_alone(known, server, then_bytes),
+            )
+            for server in indices
+        ),
+        now_s=exchange_s(known, now_bytes) if known else None,
+        then_s=exchange_s(known, then_bytes) if known else None,
+        measured=len(transfers),
+    )
+
+
+def _alone(lines: Mapping[int, Line], server: int, loads: Mapping[int, int]) -> float | None:
+    if server not in lines:
+        return None
+    return lines[server].mean(loads[server]) if loads[server] else 0.0
+
+
+def _transfers(job: Job) -> list[Transfer]:
+    """Exchanges that workers reported lately; none of a simulated run, whose events are not kept."""
+    rows = RawEvent.objects.filter(job=job, kind="report").order_by("-id").values_list("payload", flat=True)
+    heard = [log.decode_event(bytes(payload)) for payload in rows[:REPORTS]]
+    return [
+        Transfer(
+            rank=event.rank,
+            server=each.server,
+            iteration=event.message.iteration,
+            bytes=each.bytes,
+            seconds=each.seconds,
+            is_probe=each.is_probe,
+        )
+        for event in heard
+        if isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport)
+        for each in event.message.exchanges
+    ]
+
+
+def _means(job: Job, lines: Sequence[ServerLine]) -> list[Transfer]:
+    """What an exchange with each server takes by the mean of its workers, where single ones are not to be had."""
+    return [
+        Transfer(rank=0, server=line.index, iteration=job.iteration, bytes=line.held_bytes, seconds=push + pull)
+        for line in lines
+        if (push := line.push_s) is not None and (pull := line.pull_s) is not None and line.held_bytes
+    ]
+
+
+def _imbalance(sizes: Sequence[int]) -> float:
+    return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else 1.0
