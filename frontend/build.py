@@ -196,6 +196,7 @@ def _view(kinds: Mapping[str, FigureKind], name: str, query: Mapping[str, str]) 
     if kind.windowed:
         picked["first"] = _whole(query, "first", 0, 10**9)
         picked["count"] = _whole(query, "count", 1, timeline.MAX_ITERATIONS) or 0
+    picked |= {entry.name: _ENTERED[entry.name](query, entry.name) for entry in kind.entries}
     return View(
         theme=_pick(query, "theme", tuple(THEMES)),
         x=_pick(query, "x", kind.x),
@@ -222,6 +223,34 @@ def _whole(query: Mapping[str, str], field: str, least: int, most: int) -> int |
     if not (found.isdecimal() and len(found) < 11 and least <= int(found) <= most):
         raise FigureQueryError(field, found, f"a whole number from {least} to {most}")
     return int(found)
+
+
+def _part(query: Mapping[str, str], field: str) -> float | None:
+    """A part of a whole, above 0: ``0.95`` or ``95%``."""
+    found = query.get(field, "").strip()
+    number = _number(found.removesuffix("%"))
+    part = number / 100 if number is not None and found.endswith("%") else number
+    if found and (part is None or not 0.0 < part <= 1.0):
+        raise FigureQueryError(field, found[:40], "a part of all, such as 0.95 or 95%")
+    return part
+
+
+def _positive(query: Mapping[str, str], field: str) -> float | None:
+    found = query.get(field, "").strip()
+    number = _number(found)
+    if found and (number is None or not 0.0 < number < 1e9):
+        raise FigureQueryError(field, found[:40], "a number above 0, such as 0.2")
+    return number
+
+
+_ENTERED: dict[str, Callable[[Mapping[str, str], str], float | None]] = {"accuracy": _part, "loss": _positive}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _ranks(text: str) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Whether it learns: loss, accuracy and global batch, against time, iterations, updates, epochs or samples."""
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -69,7 +70,7 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
             yaxis=loss_axis(theme, view),
             yaxis2=accuracy_axis(theme, scored=len(rows.scored_accuracy) > 0),
             **({"yaxis3": batch_axis(theme)} if len(x) else {}),
-            **_target(rows, scored_x, theme),
+            **_targets(rows, view, theme),
         ),
     }
 
@@ -149,30 +150,54 @@ def _batch(x: Numbers, batch: Numbers, theme: Theme) -> dict[str, Any]:
     }
 
 
-def _target(rows: Convergence, scored_x: Numbers, theme: Theme) -> dict[str, Any]:
-    """The accuracy that is aimed at, and where it was reached."""
-    target, reached = rows.target, rows.reached_at
-    if target is None:
-        return {}
-    rule = {"type": "line", "xref": "paper", "yref": "y2", "x0": 0, "x1": 1, "y0": target, "y1": target}
-    note = {
-        "text": f"target {target:.1%}",
+def _targets(rows: Convergence, view: View, theme: Theme) -> dict[str, Any]:
+    """What is aimed at, and where it was reached: an accuracy below, a loss above."""
+    accuracy, (x, scored_x) = _accuracy(rows, view), x_of(rows, view)
+    shapes: list[dict[str, Any]] = []
+    notes = []
+    if accuracy is not None:
+        shapes += _rule(accuracy, "y2", _at(scored_x, rows.first_score(accuracy)), theme)
+        notes.append(_note(f"target {accuracy:.1%}", accuracy, "y2", theme))
+    if view.loss is not None:
+        shapes += _rule(view.loss, "y", _at(scored_x if rows.has_scored_loss else x, rows.first_loss(view.loss)), theme)
+        # Annotations stand at the exponent of a logarithmic axis, lines at the number itself.
+        height = math.log10(view.loss) if view.scale == "log" else view.loss
+        notes.append(_note(f"target {view.loss:.4g}", height, "y", theme))
+    return {"shapes": shapes, "annotations": notes} if shapes else {}
+
+
+def _accuracy(rows: Convergence, view: View) -> float | None:
+    """The reader's target, or else the job's."""
+    return view.accuracy if view.accuracy is not None else rows.target
+
+
+def _at(x: Numbers, place: int | None) -> float | None:
+    return round(float(x[place]), 4) if place is not None else None
+
+
+def _rule(target: float, yaxis: str, reached: float | None, theme: Theme) -> list[dict[str, Any]]:
+    """A line at the target, and one down to the axis where it was reached."""
+    line = {"line": {"color": theme.muted, "width": 1, "dash": "dot"}}
+    rule = {"type": "line", "xref": "paper", "yref": yaxis, "x0": 0, "x1": 1, "y0": target, "y1": target} | line
+    if reached is None:
+        return [rule]
+    foot = {"yref": yaxis, "y0": 0} if yaxis == "y2" else {"yref": f"{yaxis} domain", "y0": 0}
+    top = {"y1": target} if yaxis == "y2" else {"y1": 1}
+    return [rule, {"type": "line", "xref": "x", "x0": reached, "x1": reached} | foot | top | line]
+
+
+def _note(text: str, y: float, yaxis: str, theme: Theme) -> dict[str, Any]:
+    return {
+        "text": text,
         "xref": "paper",
-        "yref": "y2",
+        "yref": yaxis,
         "x": 1,
-        "y": target,
+        "y": y,
         "xanchor": "right",
         "yanchor": "bottom",
         "showarrow": False,
         "font": {"color": theme.muted, "size": 11},
     }
-    line = {"color": theme.muted, "width": 1, "dash": "dot"}
-    shapes = [rule | {"line": line}]
-    if reached is not None:
-        at = round(float(scored_x[reached]), 4)
-        there = {"type": "line", "xref": "x", "yref": "y2", "x0": at, "x1": at, "y0": 0, "y1": target}
-        shapes.append(there | {"line": line})
-    return {"shapes": shapes, "annotations": [note]}
 
 
 def x_of(rows: Convergence, view: View) -> tuple[Numbers, Numbers]:
@@ -190,20 +215,37 @@ def x_of(rows: Convergence, view: View) -> tuple[Numbers, Numbers]:
 
 
 def _caption(rows: Convergence, view: View) -> str:
-    against = AGAINST[view.x]
+    against, reached = AGAINST[view.x], f"{_accuracy_told(rows, view)}{_loss_told(rows, view)}"
     if not len(rows.scored_accuracy):
-        return f"Training loss against {against}; the held-out split has not been scored yet."
+        return f"Training loss against {against}; the held-out split has not been scored yet.{reached}"
     best = float(max(rows.scored_accuracy))
-    return f"Loss and held-out accuracy against {against}; best accuracy so far {best:.1%}.{_reached(rows)}"
+    return f"Loss and held-out accuracy against {against}; best accuracy so far {best:.1%}.{reached}"
 
 
-def _reached(rows: Convergence) -> str:
-    """When the target was reached, in every unit that it is asked in."""
-    there = rows.reached_at
-    if there is None:
+def _accuracy_told(rows: Convergence, view: View) -> str:
+    """When the accuracy was reached that is aimed at."""
+    target = _accuracy(rows, view)
+    there = rows.first_score(target) if target is not None else None
+    if target is None or there is None:
+        return f" The target of {target:.1%} has not been reached." if view.accuracy is not None else ""
+    return f" The target of {target:.1%} was reached after {_when(rows, there, scored=True)}."
+
+
+def _loss_told(rows: Convergence, view: View) -> str:
+    """The same of a loss."""
+    if view.loss is None:
         return ""
-    epochs = f", {rows.scored_samples[there] / rows.training_samples:.3g} epochs" if rows.training_samples else ""
-    return (
-        f" The target of {rows.target:.1%} was reached after {rows.scored_elapsed_s[there]:.1f} s,"
-        f" {rows.scored_iteration[there]:,} iterations, {rows.scored_samples[there]:,} samples{epochs}."
-    )
+    which = "held-out" if rows.has_scored_loss else "training"
+    there = rows.first_loss(view.loss)
+    if there is None:
+        return f" A {which} loss of {view.loss:.4g} has not been reached."
+    when = _when(rows, there, scored=rows.has_scored_loss)
+    return f" A {which} loss of {view.loss:.4g} was reached after {when}."
+
+
+def _when(rows: Convergence, there: int, *, scored: bool) -> str:
+    """A moment in every unit that it is asked in."""
+    columns = ("elapsed_s", "iteration", "samples")
+    elapsed_s, iteration, samples = (getattr(rows, f"scored_{name}" if scored else name)[there] for name in columns)
+    epochs = f", {samples / rows.training_samples:.3g} epochs" if rows.training_samples else ""
+    return f"{elapsed_s:.1f} s, {iteration:,} iterations, {samples:,} samples{epochs}"

@@ -105,13 +105,23 @@ class Convergence:
     training_samples: int | None
     """Of one epoch; None: not known."""
 
+    def first_score(self, target: float) -> int | None:
+        """Which score is the first with an accuracy of at least ``target``; None without one."""
+        return _first(self.scored_accuracy >= target)
+
+    def first_loss(self, target: float) -> int | None:
+        """Which score, or before anything was scored which entry of the training loss, is the first at most that."""
+        return _first((self.scored_loss if self.has_scored_loss else self.loss) <= target)
+
     @property
-    def reached_at(self) -> int | None:
-        """The first score at the target or above; None without one."""
-        if self.target is None:
-            return None
-        there = np.flatnonzero(self.scored_accuracy >= self.target)
-        return int(there[0]) if len(there) else None
+    def has_scored_loss(self) -> bool:
+        """Whether the held-out split's loss is known."""
+        return bool(np.isfinite(self.scored_loss).any())
+
+
+def _first(there: NDArray[np.bool_]) -> int | None:
+    places = np.flatnonzero(there)
+    return int(places[0]) if len(places) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,5 +420,9 @@ class View:
     """Whether decisions are marked: on or off."""
     smooth: int = 0
     """So many neighbouring values make one, where a figure can be smoothed; 0: none do."""
+    accuracy: float | None = None
+    """Where a figure has a target, the accuracy that a reader aims at; None: that at which the job stops."""
+    loss: float | None = None
+    """And the loss; None: none."""
     top: int = 0
     """Only so many workers, those that pace the job; 0: as many as the figure shows by itself."""

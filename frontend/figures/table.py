@@ -44,6 +44,21 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A number that a reader of a figure may type: a query parameter, the words beside its box, an example in it."""
+
+    name: str
+    title: str
+    example: str
+
+
+TARGETS = (
+    Entry(name="accuracy", title="Target accuracy", example="95%"),
+    Entry(name="loss", title="Target loss", example="0.2"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FigureKind:
     """A figure. ``rows`` names what it is drawn from; ``x`` its axes, the default first."""
 
@@ -53,6 +68,8 @@ class FigureKind:
     draw: Callable[[Any, View], dict[str, Any]]
     options: tuple[Option, ...] = ()
     """Besides the axis: ``metric`` and ``scale``."""
+    entries: tuple[Entry, ...] = ()
+    """Some of ``TARGETS``."""
     marked: bool = False
     """Whether decisions are marked on its horizontal axis."""
     windowed: bool = False
@@ -95,6 +112,7 @@ FIGURES: dict[str, FigureKind] = {
         draw=convergence,
         marked=True,
         options=(Option(name="scale", title="Axis of losses", values=LOSS_SCALES),),
+        entries=TARGETS,
     ),
     "heat-map": FigureKind(
         title="Every worker, every iteration",

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from controlplane.policies.registry import catalogue
 from frontend import formats
-from frontend.figures.table import Option
+from frontend.figures.table import Entry, Option
 from frontend.figures.theme import LIGHT
 
 register = template.Library()
@@ -27,8 +27,8 @@ register.filter("workertime", formats.worker_time)
 
 
 @register.filter
-def switches(options: tuple[Option, ...]) -> str:
-    """What a reader of a figure can choose, as the JSON that its element reads."""
+def switches(options: tuple[Option | Entry, ...]) -> str:
+    """What a reader of a figure can choose or type, as the JSON that its element reads."""
     return msgspec.json.encode(options).decode()
 
 

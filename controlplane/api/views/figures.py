@@ -59,6 +59,8 @@ class FigureView(APIView):
                 enum=["ratio", "absolute", "linear", "log", "now", "before"],
                 description="Of a map's colours, of losses, or when: the first of what a figure has, where absent.",
             ),
+            OpenApiParameter("accuracy", OpenApiTypes.STR, description="A target, such as 0.95 or 95%."),
+            OpenApiParameter("loss", OpenApiTypes.STR, description="A target, such as 0.2."),
             *WINDOW,
         ],
         responses=FIGURE_REPLIES,

@@ -12,6 +12,7 @@ import { keepZoom, zoomed } from "./zoom.js";
 
 const SEGMENTS = 3;
 /** @typedef {{name: string, title: string, values: Record<string, string>}} Switch */
+/** @typedef {{name: string, title: string, example: string}} Entry */
 
 /** @type {Promise<any> | undefined} */
 let loading;
@@ -31,6 +32,13 @@ function plotly(url) {
   return loading;
 }
 
+/** What the server found wrong with the question, or that there was no answer. @param {Response} response */
+async function reasonOf(response) {
+  const problem = response.status === 400 ? await response.json().catch(() => null) : null;
+  const wrong = problem?.errors?.map((/** @type {any} */ each) => `${each.field}: found ${JSON.stringify(each.found)}, expected ${each.expected}`).join("; ");
+  return wrong || problem?.detail || `this figure could not be fetched (${response.status}); it is asked for again with the next change`;
+}
+
 class PlotlyFigure extends HTMLElement {
   connectedCallback() {
     if (this.built) return;
@@ -44,6 +52,10 @@ class PlotlyFigure extends HTMLElement {
     /** @type {Switch[]} */
     this.switches = JSON.parse(this.getAttribute("switches") ?? "[]");
     this.choices = Object.fromEntries(this.switches.map((each) => [each.name, this.chosen(each)]));
+    /** @type {Entry[]} */
+    this.entries = JSON.parse(this.getAttribute("entries") ?? "[]");
+    /** @type {Record<string, string>} */
+    this.typed = Object.fromEntries(this.entries.map((each) => [each.name, this.said(each)]).filter(([, value]) => value));
     this.mover = this.hasAttribute("windowed") ? new Mover(this.getAttribute("name") ?? "", () => this.refresh()) : null;
     this.build();
     document.addEventListener("paceline:theme", () => this.refresh());
@@ -58,6 +70,11 @@ class PlotlyFigure extends HTMLElement {
   chosen(each) {
     const found = new URLSearchParams(location.search).get(`${each.name}-${this.getAttribute("name")}`) ?? "";
     return found in each.values ? found : Object.keys(each.values)[0];
+  }
+
+  /** What was typed, by the address. @param {Entry} each */
+  said(each) {
+    return new URLSearchParams(location.search).get(`${each.name}-${this.getAttribute("name")}`) ?? "";
   }
 
   build() {
@@ -77,6 +94,7 @@ class PlotlyFigure extends HTMLElement {
     this.exports = exportMenu(/** @type {any} */ (this));
     this.exports.hidden = true;
     const controls = this.switches.map((each) => (Object.keys(each.values).length > SEGMENTS ? this.list(each) : this.segments(each)));
+    controls.push(...this.entries.map((each) => this.box(each)));
     const head = make("div", { class: "figure-head" }, title, this.badge, ...controls, ...(this.mover ? [this.mover.element] : []), this.toggle, this.exports);
     this.append(head, this.plot, this.table, this.nothing, this.caption, this.totals.element, this.error);
   }
@@ -101,11 +119,33 @@ class PlotlyFigure extends HTMLElement {
     return select;
   }
 
+  /** @param {Entry} each */
+  box(each) {
+    const input = /** @type {HTMLInputElement} */ (make("input", { class: "narrow", placeholder: each.example, inputmode: "decimal", autocomplete: "off", "aria-label": each.title }));
+    input.value = this.typed[each.name] ?? "";
+    input.addEventListener("change", () => this.enter(each, input.value.trim()));
+    return make("label", { class: "figure-entry" }, make("span", { class: "muted" }, each.title), input);
+  }
+
+  /** @param {Entry} each @param {string} value nothing: none */
+  enter(each, value) {
+    if (value) this.typed[each.name] = value;
+    else delete this.typed[each.name];
+    this.keepChoice(each.name, value);
+  }
+
   /** @param {Switch} each @param {string} value */
   choose(each, value) {
     this.choices[each.name] = value;
+    this.keepChoice(each.name, value);
+  }
+
+  /** @param {string} name @param {string} value */
+  keepChoice(name, value) {
     const url = new URL(location.href);
-    url.searchParams.set(`${each.name}-${this.getAttribute("name")}`, value);
+    const key = `${name}-${this.getAttribute("name")}`;
+    if (value) url.searchParams.set(key, value);
+    else url.searchParams.delete(key);
     history.replaceState(history.state, "", url);
     this.refresh();
   }
@@ -139,7 +179,7 @@ class PlotlyFigure extends HTMLElement {
 
   async fetch() {
     const theme = document.documentElement.dataset.theme ?? "light";
-    const query = new URLSearchParams({ theme, ...this.choices, ...viewQuery(), ...this.mover?.query() });
+    const query = new URLSearchParams({ theme, ...this.choices, ...this.typed, ...viewQuery(), ...this.mover?.query() });
     const fixed = this.getAttribute("fixed");
     const url = `${this.getAttribute("src")}?${fixed ? `${fixed}&` : ""}${query}`;
     const known = this.figure && this.etag.startsWith(`${url} `) ? this.etag.slice(url.length + 1) : "";
@@ -154,7 +194,7 @@ class PlotlyFigure extends HTMLElement {
       if (!this.drawn) await this.draw();
       return;
     }
-    if (!response.ok) throw new Error(`this figure could not be fetched (${response.status}); it is asked for again with the next change`);
+    if (!response.ok) throw new Error(await reasonOf(response));
     this.figure = await response.json();
     this.etag = `${url} ${response.headers.get("ETag") ?? ""}`;
     await this.draw();
