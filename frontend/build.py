@@ -34,7 +34,7 @@ from frontend.queries import (
 from frontend.queries import figures as queries
 from frontend.queries.marks import marks
 
-EDITION = 5
+EDITION = 6
 """Raise it when figures are drawn differently, so that nobody keeps an old drawing."""
 
 KEPT_S = 600
@@ -274,6 +274,6 @@ def _tag(name: str, jobs: Sequence[Job], view: View) -> str:
     copied = Cursor.objects.filter(job__in=[job.pk for job in jobs], stream__in=("events", "commands"))
     cursors = copied.order_by("job", "stream")
     states = [(job.pk, job.state, job.iteration, str(job.started_at)) for job in jobs]
-    made = whatif.made_at(jobs) if name == "others" else ()
+    made = whatif.made_at(jobs) if name in {"others", "machine-changes"} else ()
     parts = (EDITION, name, states, made, *cursors.values_list("job", "stream", "incarnation", "position"), view)
     return f"figure-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"

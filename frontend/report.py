@@ -22,7 +22,7 @@ STYLES = ("tokens", "base", "parts", "job", "report")
 DECISIONS = 200
 """Latest of the key decisions; all of them are at the API."""
 
-LIVE = frozenset({"others"})
+LIVE = frozenset({"others", "machine-changes"})
 """Figures of the moment, which say nothing of the whole job."""
 
 SPRITE = "paceline/icons.svg"

@@ -182,7 +182,9 @@ TABS: dict[str, Tab] = {
     "heatmap": Tab(title="Heat map", context=_map, parts=("machines",), figures=("heat-map",), figures_first=True),
     "timeline": Tab(title="Timeline", context=_nothing, figures=("timeline",)),
     "waiting": Tab(title="Waiting", context=_waiting, parts=("waiting",), figures=("waiting-price",)),
-    "whatif": Tab(title="What if", context=_whatif, parts=("whatif",), figures=("others", "predictor-errors")),
+    "whatif": Tab(
+        title="What if", context=_whatif, parts=("whatif",), figures=("others", "machine-changes", "predictor-errors")
+    ),
     "placement": Tab(
         title="Placement", context=_placement, parts=("servers", "move"), figures=("block-map", "server-exchanges")
     ),

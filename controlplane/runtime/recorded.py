@@ -1,6 +1,7 @@
 """A job's log and decisions as the database has them, for replay and what-if. Reads only."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from django.db.models import Exists, OuterRef, QuerySet
@@ -13,6 +14,8 @@ from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
 from controlplane.simulator.replay import Decided
+from controlplane.simulator.scenario import Scenario
+from controlplane.simulator.scenarios import find
 from controlplane.telemetry.models import RawEvent
 
 CHUNK: Final = 2000
@@ -26,6 +29,29 @@ HELLOS: Final = 500
 
 class NotRecorded(LookupError):
     """There is no such job, or its log is not in the database from its beginning on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedRun:
+    """A run of a simulation: what was played, under which of its policies, and the mean iteration that came out."""
+
+    scenario: Scenario
+    policy: str
+    iteration_s: float
+
+
+def simulated_run(job_id: int) -> SimulatedRun | None:
+    """What the job is a run of; None where it is no simulated one.
+
+    Raises:
+        SimulationError: if this release has no such scenario any more.
+    """
+    job = Job.objects.filter(pk=job_id, simulation__isnull=False).select_related("simulation").first()
+    if job is None or job.simulation is None:
+        return None
+    lengths = {outcome["policy"]: outcome["iteration_s"] for outcome in job.simulation.outcomes}
+    scenario = find(job.simulation.scenario)
+    return SimulatedRun(scenario=scenario, policy=job.policy, iteration_s=lengths.get(job.policy, 0.0))
 
 
 def recorded_job(job_id: int) -> Job:

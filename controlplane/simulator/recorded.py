@@ -27,7 +27,7 @@ from controlplane.protocol.spec import JobSpec, SpecError, Stop, Synchronization
 from controlplane.simulator.control import ControlPlane
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.learned import Sample, learn_machine
-from controlplane.simulator.network import Link
+from controlplane.simulator.network import Link, ServerSpec
 from controlplane.simulator.scenario import Group, Happening, Scenario
 from controlplane.simulator.scenarios.choices import ASP, BSP, barrier, batching
 
@@ -129,7 +129,7 @@ def scenario_of(run: Run) -> Scenario:
         story="Machines behave as its recorded events show them; nothing is known of what was not recorded.",
         spec=spec,
         policies={RECORDED: spec.synchronization}
-        | {name: other for name, other in OTHERS.items() if _goes_with(spec, other)},
+        | {name: other for name, other in OTHERS.items() if goes_with(spec, other)},
         baseline=RECORDED,
         groups=groups,
         tensor_sizes=tuple(run.tensor_sizes),
@@ -149,7 +149,61 @@ def without(scenario: Scenario, rank: int) -> Scenario:
     return replace(scenario, happenings=(*kept, leaves))
 
 
-def _goes_with(spec: JobSpec, synchronization: Synchronization) -> bool:
+def with_another(scenario: Scenario, rank: int) -> Scenario:
+    """The same job with one more machine like that worker's, from the beginning.
+
+    They share the same global batch, as nearly as it can be divided, and process as many samples in all.
+    """
+    spec, workers = scenario.spec, scenario.spec.workers + 1
+    batch_size = max(1, round(spec.global_batch / workers))
+    stop = spec.stop
+    if stop.iterations is not None:
+        same = max(scenario.warm_up + 1, round(stop.iterations * spec.global_batch / (workers * batch_size)))
+        stop = replace(stop, iterations=same)
+    machines = scenario.machines
+    return replace(
+        scenario,
+        spec=replace(spec, workers=workers, batch_size=batch_size, stop=stop),
+        groups=(*scenario.groups, replace(machines[rank], count=1)),
+    )
+
+
+def with_bandwidth(scenario: Scenario, times: float) -> Scenario:
+    """The same job over links and to servers of so many times the bandwidth.
+
+    What was recorded of exchanges is taken to be bandwidth altogether, since their latency cannot be told apart: so a
+    gain is at most as large as this says.
+    """
+    return replace(
+        scenario,
+        groups=tuple(replace(group, link=_wider(group.link, times)) for group in scenario.groups),
+        servers=_faster(scenario.servers, times),
+        odd_servers={index: _faster(server, times) for index, server in scenario.odd_servers.items()},
+    )
+
+
+def _wider(link: Link, times: float) -> Link:
+    return replace(
+        link,
+        bytes_per_s=link.bytes_per_s * times if link.bytes_per_s is not None else None,
+        changes=tuple(replace(change, bytes_per_s=change.bytes_per_s * times) for change in link.changes),
+        recorded_s=tuple(seconds / times for seconds in link.recorded_s),
+    )
+
+
+def _faster(server: ServerSpec, times: float) -> ServerSpec:
+    """Its network; how fast its CPU sums up stays."""
+    if server.bytes_per_s is None:
+        return server
+    return replace(
+        server,
+        bytes_per_s=server.bytes_per_s * times,
+        changes=tuple(replace(change, bytes_per_s=change.bytes_per_s * times) for change in server.changes),
+    )
+
+
+def goes_with(spec: JobSpec, synchronization: Synchronization) -> bool:
+    """Whether the rest of the spec can be as it is under these policies."""
     try:
         check_combination(replace(spec, synchronization=synchronization))
     except SpecError:

@@ -1,20 +1,55 @@
-"""What a recorded job would have done under other policies, or without one of its workers.
+"""What a job would have done under other policies, or on other machines: one less, one more, more bandwidth.
 
 The model is judged first: the recorded policies are played on it, and compared with what was recorded. Every
 alternative is played with the same seeds as these; what it saves is a difference between two simulations with the same
-chance, over the same number of iterations.
+chance, over the same number of iterations, or where the global batch does not divide, over as many samples.
+
+A simulated job is its own model: there, what single seeds give is judged.
 """
 
 import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal
+
+from msgspec.structs import replace
 
 from controlplane.protocol.base import Value
 from controlplane.protocol.spec import Synchronization
 from controlplane.simulator.cluster import Cluster
+from controlplane.simulator.errors import SimulationError
+from controlplane.simulator.learned import RecordedMachine
+from controlplane.simulator.machines import CpuMachine, GpuMachine
 from controlplane.simulator.outcome import Outcome, outcome_of
-from controlplane.simulator.recorded import RECORDED, Run, scenario_of, without
+from controlplane.simulator.recorded import (
+    MOST,
+    OTHERS,
+    RECORDED,
+    Run,
+    goes_with,
+    scenario_of,
+    with_another,
+    with_bandwidth,
+    without,
+)
 from controlplane.simulator.scenario import Scenario, check, chosen
+
+TWICE: Final = 2.0
+
+
+class Ways(Value, frozen=True, kw_only=True):
+    """What is to be played. Ranks are those of workers that stay; of policies, none: those that ``recorded`` names."""
+
+    policies: Sequence[str] = ()
+    without: Sequence[int] = ()
+    """Each left out, one at a time."""
+    like: Sequence[int] = ()
+    """One more worker on a machine like that of each, one at a time."""
+    bandwidths: Sequence[float] = ()
+    """So many times the bandwidth, one at a time."""
+
+
+USUAL: Final = Ways()
 
 
 class Fit(Value, frozen=True, kw_only=True):
@@ -54,6 +89,8 @@ class Alternative(Value, frozen=True, kw_only=True):
     """and the least and most that any seed gave."""
     unfinished: int
     """Seeds with which the job did not come to its end."""
+    kind: Literal["policy", "machines"] = "policy"
+    """What is other than it was."""
 
 
 class WhatIf(Value, frozen=True, kw_only=True):
@@ -73,46 +110,77 @@ Play = tuple[Outcome, list[float], list[float]]
 
 
 def what_if(
-    run: Run,
-    *,
-    policies: Sequence[str] = (),
-    without_ranks: Sequence[int] = (),
-    seeds: int = 8,
-    progress: Callable[[str], None] = lambda _: None,
+    run: Run, ways: Ways = USUAL, *, seeds: int = 8, progress: Callable[[str], None] = lambda _: None
 ) -> WhatIf:
-    """Judge the model, then play every alternative: ``policies`` (none: those that ``recorded`` names), and the job
-    without each of ``without_ranks``. ``progress`` is told the name of each way when it has been played.
+    """Judge the model, then play every alternative. ``progress`` is told the name of each way when it has been played.
 
     Raises:
         SimulationError: for a policy that does not exist, or a model on which nothing can go on.
     """
     scenario = scenario_of(run)
     check(scenario)
-    names = list(policies) or _others(scenario)
-    ways = {name: (scenario, chosen(scenario, name)) for name in names}
-    own = scenario.policies[RECORDED]
-    ways |= {f"without w{rank}": (without(scenario, rank), own) for rank in without_ranks}
-    base = [_play(scenario, own, RECORDED, seed) for seed in range(seeds)]
-    progress(RECORDED)
-    alternatives = []
-    for name, (played, synchronization) in ways.items():
-        found = [_play(played, synchronization, name, seed)[0] for seed in range(seeds)]
-        alternatives.append(_compare(name, found, [outcome for outcome, _, _ in base]))
-        progress(name)
-    assert scenario.spec.stop.iterations is not None
-    return WhatIf(
-        job=run.job,
-        iterations=scenario.spec.stop.iterations,
-        seeds=seeds,
-        fit=_judge(run, base),
-        recorded=_compare(RECORDED, [one[0] for one in base], [one[0] for one in base]),
-        alternatives=sorted(alternatives, key=lambda one: -one.saved),
+    alternatives = _alternatives(scenario, RECORDED, ways)
+    base = _base(scenario, RECORDED, seeds, progress)
+    return _answer(run.job, scenario, alternatives, base, _judge(run, base), progress)
+
+
+def what_if_simulated(
+    job: int,
+    scenario: Scenario,
+    policy: str,
+    ways: Ways = USUAL,
+    *,
+    iteration_s: float,
+    seeds: int = 8,
+    progress: Callable[[str], None] = lambda _: None,
+) -> WhatIf:
+    """The same of a simulated job, whose own seed gave a mean iteration of ``iteration_s``: machines are known.
+
+    Where it ends by its iterations, only times are played, and of those at most ``MOST``.
+
+    Raises:
+        SimulationError: as ``what_if``.
+    """
+    if policy in scenario.reassigning:
+        raise SimulationError(
+            f"policy {policy}: its workers hand work to one another within an iteration, and such runs are not played "
+            "otherwise; look at a run of another policy of this simulation"
+        )
+    own, stop = chosen(scenario, policy), scenario.spec.stop
+    if stop.iterations is not None:
+        short = replace(stop, iterations=max(scenario.warm_up + 1, min(MOST, stop.iterations)), accuracy=None)
+        scenario = replace(scenario, spec=replace(scenario.spec, stop=short), numerics=None)
+    others = {name: other for name, other in OTHERS.items() if goes_with(scenario.spec, other)}
+    scenario = replace(scenario, policies={**others, policy: own}, baseline=policy, paper=())
+    check(scenario)
+    alternatives = _alternatives(scenario, policy, ways)
+    base = _base(scenario, policy, seeds, progress)
+    lengths = [outcome.iteration_s for outcome, _, _ in base]
+    errors = sorted(abs(each - iteration_s) / max(iteration_s, 1e-9) for each in lengths)
+    fit = Fit(
+        compared=len(lengths),
+        what="seeds",
+        recorded_s=iteration_s,
+        predicted_s=statistics.fmean(lengths),
+        error_median=statistics.median(errors),
+        error_p95=errors[min(len(errors) - 1, int(0.95 * len(errors)))],
     )
+    return _answer(job, scenario, alternatives, base, fit, progress)
 
 
-def count_ways(policies: Sequence[str], without_ranks: Sequence[int], run: Run) -> int:
+def count_ways(ways: Ways, run: Run) -> int:
     """How many ways ``what_if`` will play, the recorded one included."""
-    return 1 + len(policies or _others(scenario_of(run))) + len(without_ranks)
+    return 1 + len(_alternatives(scenario_of(run), RECORDED, ways))
+
+
+def fastest(run: Run) -> int:
+    """The worker that takes least time for a sample, as medians have it, of those that stayed."""
+    paces = {
+        rank: statistics.median(sample.compute_s / sample.samples for sample in found)
+        for rank, found in run.samples.items()
+        if rank not in run.left_s
+    }
+    return min(paces, key=lambda rank: (paces[rank], rank))
 
 
 def slowest(run: Run, count: int) -> list[int]:
@@ -125,9 +193,83 @@ def slowest(run: Run, count: int) -> list[int]:
     return sorted(sorted(busy, key=lambda rank: (-busy[rank], rank))[:count])
 
 
-def _others(scenario: Scenario) -> list[str]:
-    own = scenario.policies[RECORDED]
-    return [name for name, policy in scenario.policies.items() if name != RECORDED and policy != own]
+def slowest_of(scenario: Scenario, count: int) -> list[int]:
+    """Of a simulated job: the workers whose machines take longest for an even share where nothing disturbs them."""
+    order = sorted(range(scenario.spec.workers), key=lambda rank: (-_even_s(scenario, rank), rank))
+    return sorted(order[:count])
+
+
+def fastest_of(scenario: Scenario) -> int:
+    """And the worker whose machine takes least."""
+    return min(range(scenario.spec.workers), key=lambda rank: (_even_s(scenario, rank), rank))
+
+
+def _even_s(scenario: Scenario, rank: int) -> float:
+    samples, machine = scenario.spec.batch_size, scenario.machines[rank].machine
+    match machine:
+        case CpuMachine():
+            return (machine.overhead_s + samples / machine.samples_per_second) * machine.slowness
+        case GpuMachine():
+            return machine.launch_s + max(samples, machine.saturation) * machine.seconds_per_sample
+        case RecordedMachine():
+            return machine.fixed_s + samples * machine.each_s
+        case _:
+            return samples / machine.samples_per_second
+
+
+class _Way(Value, frozen=True, kw_only=True):
+    """One other way, before it is played."""
+
+    name: str
+    kind: Literal["policy", "machines"]
+    scenario: Scenario
+    synchronization: Synchronization
+
+
+def _alternatives(scenario: Scenario, own: str, ways: Ways) -> list[_Way]:
+    names = list(ways.policies) or _others(scenario, own)
+    changed = {f"without w{rank}": without(scenario, rank) for rank in ways.without}
+    changed |= {f"one more like w{rank}": with_another(scenario, rank) for rank in ways.like}
+    changed |= {_bandwidth(times): with_bandwidth(scenario, times) for times in ways.bandwidths}
+    policy = scenario.policies[own]
+    return [
+        *(_Way(name=each, kind="policy", scenario=scenario, synchronization=chosen(scenario, each)) for each in names),
+        *(_Way(name=each, kind="machines", scenario=new, synchronization=policy) for each, new in changed.items()),
+    ]
+
+
+def _bandwidth(times: float) -> str:
+    return "twice the bandwidth" if times == TWICE else f"{times:g} times the bandwidth"
+
+
+def _base(scenario: Scenario, own: str, seeds: int, progress: Callable[[str], None]) -> list[Play]:
+    base = [_play(scenario, scenario.policies[own], own, seed) for seed in range(seeds)]
+    progress(own)
+    return base
+
+
+def _answer(
+    job: int, scenario: Scenario, ways: Sequence[_Way], base: Sequence[Play], fit: Fit, progress: Callable[[str], None]
+) -> WhatIf:
+    outcomes = [outcome for outcome, _, _ in base]
+    alternatives = []
+    for way in ways:
+        found = [_play(way.scenario, way.synchronization, way.name, seed)[0] for seed in range(len(base))]
+        alternatives.append(replace(_compare(way.name, found, outcomes), kind=way.kind))
+        progress(way.name)
+    return WhatIf(
+        job=job,
+        iterations=scenario.spec.stop.iterations or outcomes[0].iterations,
+        seeds=len(base),
+        fit=fit,
+        recorded=_compare(RECORDED, outcomes, outcomes),
+        alternatives=sorted(alternatives, key=lambda one: -one.saved),
+    )
+
+
+def _others(scenario: Scenario, own: str) -> list[str]:
+    policy = scenario.policies[own]
+    return [name for name, other in scenario.policies.items() if name != own and other != policy]
 
 
 def _play(scenario: Scenario, synchronization: Synchronization, name: str, seed: int) -> Play:

@@ -315,6 +315,8 @@ class Other:
     samples: float
     """Processed, over those of the present way."""
     unfinished: bool
+    kind: str = "policy"
+    """What is other than it is: ``policy`` or ``machines``."""
 
     @property
     def whole(self) -> bool:

@@ -16,7 +16,7 @@ from frontend.figures.rows import View
 from frontend.figures.simulated import simulated_iterations
 from frontend.figures.timeline import timeline
 from frontend.figures.waiting import waiting_price
-from frontend.figures.whatif import others, predictor_errors
+from frontend.figures.whatif import machine_changes, others, predictor_errors
 from frontend.figures.workers import batch_sizes, iteration_times
 
 AXES = {
@@ -141,7 +141,10 @@ FIGURES: dict[str, FigureKind] = {
     "waiting-price": FigureKind(
         title="Who waits, and how far each runs ahead", rows="waiting", x=("worker",), draw=waiting_price
     ),
-    "others": FigureKind(title="What else it could do", rows="others", x=("saved",), draw=others),
+    "others": FigureKind(title="What other policies would do", rows="others", x=("saved",), draw=others),
+    "machine-changes": FigureKind(
+        title="What other machines would do", rows="others", x=("saved",), draw=machine_changes
+    ),
     "predictions": FigureKind(title="Predicted and measured", rows="predictions", x=("iteration",), draw=predictions),
     "predictor-errors": FigureKind(
         title="How far predictors are off", rows="predictors", x=("iteration",), draw=predictor_errors

@@ -106,6 +106,7 @@ def _other(found: dict[str, Any]) -> Other:
         high=found["saved_high"],
         samples=found["samples"],
         unfinished=found["unfinished"] > 0,
+        kind=found.get("kind") or ("machines" if found["name"].startswith("without w") else "policy"),
     )
 
 

@@ -289,7 +289,15 @@ def played_job(*, user: User | None = None) -> Job:
     answer = {
         "fit": {"predicted_s": 0.104, "recorded_s": 0.1},
         "recorded": alternative("recorded", 0.0),
-        "alternatives": [alternative("without w3", 0.3), alternative("asp", 0.1, unfinished=2)],
+        "alternatives": [
+            alternative("without w3", 0.3, kind="machines"),
+            alternative("one more like w0", 0.24, kind="machines"),
+            alternative("lb-bsp-linear", 0.12),
+            alternative("asp", 0.1, unfinished=2),
+            alternative("twice the bandwidth", 0.06, kind="machines"),
+            alternative("without w0", -0.4, kind="machines"),
+            alternative("backup", -0.08),
+        ],
     }
     Forecast.objects.create(job=job, answer=answer, took_s=7.2, made_at=START + timedelta(minutes=1))
     for sequence, (iteration, ema, narx) in enumerate([(20, 0.09, 0.2), (40, 0.07, 0.03)], start=100):

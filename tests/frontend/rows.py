@@ -204,10 +204,13 @@ def not_waited() -> Waiting:
 
 
 def ways() -> Others:
-    """One way that does less, one that saves for sure, one that may, and one that did not end."""
+    """Policies: one that does less, one that saves for sure, one that may, one that did not end; and other machines."""
 
-    def way(name: str, saved: float, spread: float, *, samples: float = 1.0, unfinished: bool = False) -> Other:
+    def way(
+        name: str, saved: float, spread: float, *, samples: float = 1.0, unfinished: bool = False, kind: str = "policy"
+    ) -> Other:
         return Other(
+            kind=kind,
             name=name,
             iteration_s=0.1 * (1 - saved),
             waiting=0.2,
@@ -221,8 +224,11 @@ def ways() -> Others:
     found = (
         way("backup", 0.5, 0.0, samples=0.75),
         way("lb-bsp-ema", 0.4, 0.05),
-        way("ssp", -0.02, 0.1),
+        way("one more like w0", 0.12, 0.02, kind="machines"),
+        way("twice the bandwidth", 0.01, 0.01, kind="machines"),
         way("asp", 0.0, 0.0, unfinished=True),
+        way("ssp", -0.02, 0.1),
+        way("without w0", -0.35, 0.03, kind="machines"),
     )
     return Others(ways=found, now=way("recorded", 0.0, 0.0), doubt=0.04, reason="")
 

@@ -5,13 +5,18 @@ import json
 import pytest
 from django.test import Client
 from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controlplane.jobs.models import Job
 from controlplane.runtime import names
 from controlplane.runtime.models import Forecast
 from controlplane.runtime.redis import shared
+from controlplane.telemetry.models import Simulation
 from frontend.build import build_figure, figure_etag
-from frontend.figures.rows import View
+from frontend.figures.points import plain
+from frontend.figures.rows import Other, Others, View
+from frontend.figures.whatif import machine_changes
 from frontend.queries.whatif import others, predictors, standing
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
@@ -66,9 +71,53 @@ def test_a_predictor_that_was_adopted_decides(played: Job) -> None:
 
 def test_the_figure_moves_when_the_job_was_played_again(played: Job) -> None:
     before = figure_etag("others", played, {})
-    assert len(json.loads(build_figure("others", played, {}))["data"][0]["y"]) == 1
+    assert json.loads(build_figure("others", played, {}))["data"][0]["y"] == ["lb-bsp-linear", "backup"]
+    changes = figure_etag("machine-changes", played, {})
     Forecast.objects.update(made_at=timezone.now())
     assert figure_etag("others", played, {}) != before
+    assert figure_etag("machine-changes", played, {}) != changes
+
+
+def test_changes_of_machines_stand_in_the_order_in_which_they_matter(played: Job) -> None:
+    figure = json.loads(build_figure("machine-changes", played, {}))
+    names = ["without w0", "without w3", "one more like w0", "twice the bandwidth"]
+    assert figure["data"][0]["y"] == names
+    assert plain(figure["data"][0]["x"]) == [-40.0, 30.0, 24.0, 6.0]
+    assert len(set(figure["data"][0]["marker"]["color"])) == 2
+    assert figure["layout"]["meta"]["caption"].startswith("Without w0 would cost 40% of the time.")
+
+
+@given(st.lists(st.floats(-0.9, 0.9), min_size=1, max_size=12))
+def test_a_tornado_narrows_downwards(saved: list[float]) -> None:
+    found = [
+        Other(
+            name=f"without w{rank}",
+            iteration_s=0.1,
+            waiting=0.0,
+            saved=each,
+            low=each,
+            high=each,
+            samples=1.0,
+            unfinished=False,
+            kind="machines",
+        )
+        for rank, each in enumerate(saved)
+    ]
+    figure = machine_changes(Others(ways=tuple(found), now=None, doubt=0.0, reason=""), View())
+    lengths = [abs(each) for each in plain(figure["data"][0]["x"])]
+    assert lengths == sorted(lengths, reverse=True)
+
+
+def test_what_an_earlier_release_played_is_told_apart_by_its_name(played: Job) -> None:
+    old = [factories.alternative("without w1", 0.1), factories.alternative("ssp", 0.1)]
+    Forecast.objects.update(answer=Forecast.objects.get().answer | {"alternatives": old})
+    assert [way.kind for way in others(played, View()).ways] == ["machines", "policy"]
+
+
+def test_a_simulated_run_says_that_it_is_played_on_its_scenario(viewer: Client, played: Job) -> None:
+    assert "Learned from the last 180 s" in text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
+    Job.objects.update(simulation=Simulation.objects.create(scenario="demo", policies=["bsp"], seed=1))
+    assert "Played on the machines of its scenario" in text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
 
 
 def test_while_nothing_was_played_it_says_why(viewer: Client) -> None:

@@ -19,6 +19,7 @@ from controlplane.simulator.control import Recording
 from controlplane.simulator.disturbances import Wavering
 from controlplane.telemetry.models import RawEvent
 from controlplane.telemetry.projections import Logged, record_events
+from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from tests.simulator.worlds import LB_BSP, world
 
 pytestmark = pytest.mark.django_db
@@ -75,15 +76,30 @@ def test_a_decision_that_was_altered_is_found_and_the_exit_code_says_so(job: Job
 
 
 def test_what_if_says_how_good_its_model_is_and_what_others_would_have_done(job: Job) -> None:
-    answer = json.loads(run("whatif", job.pk, "--policies", "bsp,asp", "--seeds", "2", "--json"))
+    answer = json.loads(run("whatif", job.pk, "--policies", "bsp,asp", "--like", "0", "--seeds", "2", "--json"))
     assert answer["fit"]["error_median"] < 0.15
     names = {one["name"]: one for one in answer["alternatives"]}
-    assert names.keys() == {"bsp", "asp", "without w0", "without w1", "without w2", "without w3"}
+    changed = {"without w0", "without w1", "without w2", "without w3", "one more like w0", "twice the bandwidth"}
+    assert names.keys() == {"bsp", "asp", *changed}
+    assert {name for name, one in names.items() if one["kind"] == "machines"} == changed
     assert names["bsp"]["saved"] < -1.0
+    assert names["one more like w0"]["saved"] > 0.1
     table = run("whatif", job.pk, "--policies", "bsp", "--without", "3", "--seeds", "2")
     assert "the model, learned from this very run" in table
     assert "without w3" in table
     assert "without w0" not in table
+
+
+def test_a_simulated_run_is_played_otherwise_on_its_scenario() -> None:
+    row = simulation_submit(scenario="demo", policies=["bsp"], seed=3, user=User.objects.create(username="ann"))
+    simulation_run(row.pk)
+    answer = json.loads(run("whatif", row.runs.get().pk, "--policies", "lb-bsp-linear", "--seeds", "2", "--json"))
+    assert (answer["fit"]["what"], answer["fit"]["error_median"]) == ("seeds", pytest.approx(0.0, abs=1e-6))
+    saved = {one["name"]: one["saved"] for one in answer["alternatives"]}
+    assert saved["lb-bsp-linear"] > 0.5
+    assert saved["without w3"] > 0.2
+    assert saved["one more like w0"] > 0.1
+    assert saved["twice the bandwidth"] == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("command", ["replay", "whatif"])
@@ -102,8 +118,10 @@ def test_a_log_without_its_beginning_is_refused(command: str, job: Job) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--without", "7"], "without: found '7', expected ranks of 0, 1, 2, 3"),
-        (["--without", "the slow one"], "expected ranks of 0, 1, 2, 3"),
+        (["--without", "7"], "without: found '7', expected ranks of workers that stayed: 0, 1, 2, 3"),
+        (["--without", "the slow one"], "expected ranks of workers that stayed: 0, 1, 2, 3"),
+        (["--like", "7"], "like: found '7', expected ranks of workers that stayed: 0, 1, 2, 3"),
+        (["--bandwidth", "-2"], "bandwidth: found '-2', expected factors above 0 separated by commas, such as 2,0.5"),
         (["--policies", "fastest"], "policies: found 'fastest'"),
     ],
 )

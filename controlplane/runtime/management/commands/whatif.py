@@ -1,7 +1,9 @@
-"""``manage.py whatif JOB``: what a recorded job would have done under other policies, or without one of its workers."""
+"""``manage.py whatif JOB``: what a job would have done under other policies, or on other machines."""
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any, cast
 
 import msgspec
@@ -12,11 +14,23 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from controlplane.policies.wording import seconds
-from controlplane.runtime.recorded import NotRecorded, recent_log, recorded_job, recorded_log
+from controlplane.runtime.recorded import NotRecorded, recent_log, recorded_job, recorded_log, simulated_run
 from controlplane.simulator.collecting import collecting_seldom
 from controlplane.simulator.errors import SimulationError
-from controlplane.simulator.recorded import Run, read_run
-from controlplane.simulator.whatif import Alternative, WhatIf, count_ways, slowest, what_if
+from controlplane.simulator.recorded import read_run
+from controlplane.simulator.whatif import (
+    TWICE,
+    Alternative,
+    Ways,
+    WhatIf,
+    count_ways,
+    fastest,
+    fastest_of,
+    slowest,
+    slowest_of,
+    what_if,
+    what_if_simulated,
+)
 
 REFUSED, INTERRUPTED = 2, 130
 PLAIN_WIDTH = 110
@@ -29,7 +43,8 @@ HEADS = ("instead", "iteration", "waiting", "samples", "time", "saved", "saved, 
 class Command(BaseCommand):
     help = (
         "Learn how a recorded job's machines behaved, print how well that predicts its recorded iterations, and what "
-        "other policies, or the job without a worker, would have done. Exit code 2: nothing can be learned from it."
+        "other policies, one worker less, one more, or other bandwidth would have done. A simulated run is played on "
+        "its scenario's machines. Exit code 2: nothing can be learned from it."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -40,6 +55,16 @@ class Command(BaseCommand):
             default=None,
             help=f"ranks to leave out, one at a time (default: the {SLOWEST} slowest; of {FEW_WORKERS} or less, each)",
         )
+        parser.add_argument(
+            "--like",
+            default=None,
+            help="ranks on a machine like whose one more worker is added, one at a time (default: the fastest)",
+        )
+        parser.add_argument(
+            "--bandwidth",
+            default=f"{TWICE:g}",
+            help="so many times the bandwidth, separated by commas (default: %(default)s)",
+        )
         parser.add_argument("--seeds", type=_at_least_2, default=8, help="runs of each way (default: %(default)s)")
         parser.add_argument(
             "--last",
@@ -49,42 +74,60 @@ class Command(BaseCommand):
         )
         parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
-    def handle(self, *args: Any, job: int, policies: str, without: str | None, seeds: int, **options: Any) -> None:
-        as_json: bool = options["json"]
-        last: int | None = options["last"]
+    def handle(self, *args: Any, job: int, **options: Any) -> None:
         try:
-            recorded_job(job)
-            run = read_run(job, recorded_log(job) if last is None else recent_log(job, last))
             with collecting_seldom():
-                answer = self._play(run, _named(policies), _ranks(without, run), seeds, silent=as_json)
+                answer, changed_at = self._answer(job, options)
         except (NotRecorded, SimulationError) as error:
             raise CommandError(str(error), returncode=REFUSED) from None
         except KeyboardInterrupt:
             raise CommandError("interrupted", returncode=INTERRUPTED) from None
-        if as_json:
+        if options["json"]:
             self.stdout.write(json.dumps(msgspec.to_builtins(answer)))
         else:
-            self._show(answer, run)
+            self._show(answer, changed_at)
 
-    def _play(self, run: Run, policies: list[str], ranks: list[int], seeds: int, *, silent: bool) -> WhatIf:
+    def _answer(self, job: int, options: dict[str, Any]) -> tuple[WhatIf, int | None]:
+        """The answer, and from which iteration on it says nothing."""
+        last, seeds = options["last"], options["seeds"]
+        if (simulated := simulated_run(job)) is not None:
+            own, workers = simulated.scenario, simulated.scenario.spec.workers
+            ways = _ways(options, slowest_of(own, _count(workers)), [fastest_of(own)], list(range(workers)))
+            with self._progress(job, 1, silent=options["json"]) as advance:
+                return what_if_simulated(
+                    job,
+                    own,
+                    simulated.policy,
+                    ways,
+                    iteration_s=simulated.iteration_s,
+                    seeds=seeds,
+                    progress=advance,
+                ), None
+        recorded_job(job)
+        run = read_run(job, recorded_log(job) if last is None else recent_log(job, last))
+        stay = [rank for rank in sorted(run.samples) if rank not in run.left_s]
+        ways = _ways(options, slowest(run, _count(len(stay))), [fastest(run)], stay)
+        with self._progress(job, count_ways(ways, run), silent=options["json"]) as advance:
+            return what_if(run, ways, seeds=seeds, progress=advance), run.changed_at
+
+    @contextmanager
+    def _progress(self, job: int, total: int, *, silent: bool) -> Iterator[Callable[[str], None]]:
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
         console = Console(file=cast(IO[str], self.stderr))
         with Progress(*columns, TimeElapsedColumn(), console=console, disable=silent, transient=True) as bar:
-            task = bar.add_task(f"job {run.job}", total=count_ways(policies, ranks, run))
-            return what_if(
-                run, policies=policies, without_ranks=ranks, seeds=seeds, progress=lambda _: bar.advance(task)
-            )
+            task = bar.add_task(f"job {job}", total=total)
+            yield lambda _: bar.advance(task)
 
-    def _show(self, answer: WhatIf, run: Run) -> None:
+    def _show(self, answer: WhatIf, changed_at: int | None) -> None:
         fit = answer.fit
         self.stdout.write(
             f"job {answer.job}: the model, learned from this very run, gives its {fit.compared} {fit.what} a mean of "
             f"{seconds(fit.predicted_s)}, recorded were {seconds(fit.recorded_s)} ({fit.error_of_mean:.1%} off); error "
             f"of single ones: median {fit.error_median:.1%}, 95th percentile {fit.error_p95:.1%}"
         )
-        if run.changed_at is not None:
+        if changed_at is not None:
             self.stdout.write(
-                f"its policies were changed at iteration {run.changed_at}: only what came before is compared, "
+                f"its policies were changed at iteration {changed_at}: only what came before is compared, "
                 "and the policies of its submission are what others are compared with"
             )
         table = Table(
@@ -110,22 +153,39 @@ def _named(policies: str) -> list[str]:
     return [name for name in policies.split(",") if name]
 
 
-def _ranks(without: str | None, run: Run) -> list[int]:
-    """Those to leave out, one at a time; the last worker cannot be."""
-    workers = run.spec.workers - len(run.left_s)
-    if without is None:
-        return slowest(run, workers if workers <= FEW_WORKERS else SLOWEST) if workers > 1 else []
+def _ways(options: dict[str, Any], least: list[int], most: list[int], stay: list[int]) -> Ways:
+    """What is asked for; where nothing is said, the job without each of ``least``, and with more like ``most``."""
+    without, like = options["without"], options["like"]
+    return Ways(
+        policies=_named(options["policies"]),
+        without=least if without is None else _ranks("without", without, stay if len(stay) > 1 else []),
+        like=most if like is None else _ranks("like", like, stay),
+        bandwidths=_times(options["bandwidth"]),
+    )
+
+
+def _count(workers: int) -> int:
+    """How many are left out, one at a time; the last worker cannot be."""
+    return 0 if workers < 2 else workers if workers <= FEW_WORKERS else SLOWEST
+
+
+def _ranks(option: str, said: str, stay: list[int]) -> list[int]:
+    found = [rank for rank in said.split(",") if rank]
+    if not all(rank.isdecimal() and int(rank) in stay for rank in found):
+        known = ", ".join(map(str, stay)) or "none: one worker has to stay"
+        raise SimulationError(f"{option}: found {said!r}, expected ranks of workers that stayed: {known}")
+    return [int(rank) for rank in found]
+
+
+def _times(said: str) -> list[float]:
+    """Factors of bandwidth."""
     try:
-        ranks = [int(rank) for rank in without.split(",") if rank]
+        found = [float(part) for part in said.split(",") if part]
     except ValueError:
-        ranks = [-1]
-    for rank in ranks:
-        if rank not in run.samples or rank in run.left_s or workers < 2:
-            stay = [str(rank) for rank in sorted(run.samples) if rank not in run.left_s]
-            raise SimulationError(
-                f"without: found {without!r}, expected ranks of {', '.join(stay)}, one of which stays"
-            )
-    return ranks
+        found = [0.0]
+    if not all(0.0 < times < 1e6 for times in found):
+        raise SimulationError(f"bandwidth: found {said!r}, expected factors above 0 separated by commas, such as 2,0.5")
+    return found
 
 
 def _positive(text: str) -> int:
