@@ -17,7 +17,7 @@ def predictions(found: Predictions, view: View) -> dict[str, Any]:
     name = "predictions"
     if not len(found.iteration):
         return empty(
-            name, "Predicted and measured times appear once shares that a prediction led to have been worked under."
+            name, "Predicted and measured times appear once workers have trained with shares that a prediction gave."
         )
     theme, off = THEMES[view.theme], found.off
     missed = np.abs(off) > MISSED
