@@ -19,6 +19,7 @@ urlpatterns = [
         r"^jobs/(?P<job_id>\d+)/decisions\.(?P<form>csv|json)$", exports.decisions_export, name="job-decisions-export"
     ),
     path("audit/", audit.audit, name="audit"),
+    re_path(r"^audit\.(?P<form>csv|json)$", exports.audit_export, name="audit-export"),
     path("compare/", comparison.comparison_page, name="comparison"),
     path("simulations/", simulations.simulations_page, name="simulations"),
     path("simulations/<int:pk>/", simulations.simulation_page, name="simulation"),

@@ -1,6 +1,7 @@
 """Reads what people and programs asked of the control plane."""
 
 from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet
 
 from controlplane.jobs.models import AuditEntry
 
@@ -9,12 +10,15 @@ PER_PAGE = 50
 
 def audit_page(*, actor: str = "", action: str = "", number: str | int = 1) -> Page[AuditEntry]:
     """One page of what was asked, newest first."""
-    rows = AuditEntry.objects.order_by("-id")
+    return Paginator(audit_rows(actor=actor, action=action).order_by("-id"), PER_PAGE).get_page(number)
+
+
+def audit_rows(*, actor: str = "", action: str = "") -> QuerySet[AuditEntry]:
+    """All that was asked by such an actor, and of that kind."""
+    rows = AuditEntry.objects.all()
     if actor:
         rows = rows.filter(actor__icontains=actor)
-    if action:
-        rows = rows.filter(action=action)
-    return Paginator(rows, PER_PAGE).get_page(number)
+    return rows.filter(action=action) if action else rows
 
 
 def actions() -> list[str]:

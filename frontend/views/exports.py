@@ -1,20 +1,23 @@
-"""A job's decisions to take away, all of a kind, row by row as they are read."""
+"""A job's decisions, and what was asked by whom, to take away: all of a kind, row by row as they are read."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 
-from controlplane.jobs.models import Decision, Job
+from controlplane.jobs.models import AuditEntry, Decision, Job
 from controlplane.jobs.roles import Role
 from controlplane.jobs.streaming import streamed_lines
+from frontend.queries.audit import audit_rows
 from frontend.queries.job import KINDS, of_kinds
 from frontend.queries.wording import describe
 from frontend.views.access import needs
+from frontend.views.audit import asked_for
 
+AUDIT_COLUMNS = ("at", "actor", "action", "subject", "detail")
 COLUMNS = ("incarnation", "sequence", "at", "kind", "iteration", "what", "reason", "cause", "payload")
 CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
@@ -26,11 +29,28 @@ def decisions_export(request: HttpRequest, job_id: int, form: str) -> HttpRespon
     if kinds not in KINDS:
         return HttpResponseBadRequest(f"decisions: found {kinds[:40]!r}, expected one of {', '.join(KINDS)}")
     rows = Decision.objects.filter(of_kinds(kinds), job=job).order_by("incarnation", "sequence")
-    lines = map(_line, rows.iterator(chunk_size=500))
-    parts = _as_csv(lines) if form == "csv" else _as_json(lines)
+    return _file(request, map(_line, rows.iterator(chunk_size=500)), COLUMNS, f"job-{job.pk}-decisions", form)
+
+
+@needs(Role.VIEWER)
+def audit_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
+    """What was asked, narrowed as on the page, oldest first."""
+    actor, action = asked_for(request)
+    rows = audit_rows(actor=actor, action=action).order_by("id")
+    return _file(request, map(_asked, rows.iterator(chunk_size=500)), AUDIT_COLUMNS, "audit", form)
+
+
+def _file(
+    request: HttpRequest, lines: Iterator[dict[str, Any]], columns: Sequence[str], name: str, form: str
+) -> StreamingHttpResponse:
+    parts = _as_csv(lines, columns) if form == "csv" else _as_json(lines)
     reply = StreamingHttpResponse(streamed_lines(request, parts), content_type=CONTENT_TYPES[form])
-    reply["Content-Disposition"] = f"attachment; filename=job-{job.pk}-decisions.{form}"
+    reply["Content-Disposition"] = f"attachment; filename={name}.{form}"
     return reply
+
+
+def _asked(row: AuditEntry) -> dict[str, Any]:
+    return {name: row.at.isoformat() if name == "at" else getattr(row, name) for name in AUDIT_COLUMNS}
 
 
 def _line(row: Decision) -> dict[str, Any]:
@@ -45,12 +65,16 @@ def _as_json(lines: Iterator[dict[str, Any]]) -> Iterator[str]:
     yield "\n]\n"
 
 
-def _as_csv(lines: Iterator[dict[str, Any]]) -> Iterator[str]:
+def _as_csv(lines: Iterator[dict[str, Any]], columns: Sequence[str]) -> Iterator[str]:
+    """Documents in it are JSON."""
     writer = csv.writer(_Echo())
-    yield writer.writerow(COLUMNS)
+    yield writer.writerow(columns)
     for line in lines:
-        line["payload"] = msgspec.json.encode(line["payload"]).decode()
-        yield writer.writerow(_harmless(value) for value in line.values())
+        yield writer.writerow(_harmless(_flat(value)) for value in line.values())
+
+
+def _flat(value: Any) -> Any:
+    return msgspec.json.encode(value).decode() if isinstance(value, dict) else value
 
 
 def _harmless(value: Any) -> Any:

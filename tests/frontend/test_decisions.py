@@ -111,3 +111,16 @@ def test_the_audit_page_says_who_asked_for_what(viewer: Client) -> None:
     assert "ada job-stop job 7 state running" in page
     assert "bob" not in page
     assert "No entry matches." in text_of(viewer, "/audit/?action=job-stop&actor=bob")
+
+
+def test_what_was_asked_can_be_taken_away_as_it_was_narrowed(viewer: Client) -> None:
+    audit(actor="ada", action="job-stop", subject="job 7", detail={"state": "running"})
+    audit(actor="bob", action="token-create", subject="=1+1")
+    body = viewer.get("/audit/?actor=ad&page=1").content.decode()
+    assert 'href="/audit.csv?actor=ad"' in body
+    rows = list(csv.DictReader(io.StringIO(viewer.get("/audit.csv?actor=ad").getvalue().decode())))
+    assert [(row["actor"], row["action"], json.loads(row["detail"])) for row in rows] == [
+        ("ada", "job-stop", {"state": "running"})
+    ]
+    everything = json.loads(viewer.get("/audit.json").getvalue())
+    assert [(row["actor"], row["subject"]) for row in everything] == [("ada", "job 7"), ("bob", "=1+1")]
