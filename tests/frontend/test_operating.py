@@ -37,6 +37,15 @@ def test_operators_are_offered_what_viewers_are_not(job: Job) -> None:
     assert [control in hidden for control in controls] == [False] * 5
 
 
+def test_a_flagged_worker_can_be_excluded_where_it_is_flagged(job: Job, operator: Client, viewer: Client) -> None:
+    flag = Flag.objects.get(job=job)
+    button = f'id="exclude-flag-{flag.pk}" data-ask="Exclude w3 from job #{job.pk}?"'
+    assert button in operator.get(f"/jobs/{job.pk}/").content.decode()
+    assert "exclude-flag" not in viewer.get(f"/jobs/{job.pk}/").content.decode()
+    Flag.objects.update(closed_at=factories.START)
+    assert "exclude-flag" not in operator.get(f"/jobs/{job.pk}/").content.decode()
+
+
 def test_one_that_has_left_can_be_included_and_one_that_returns_by_itself_excluded(job: Job) -> None:
     Process.objects.filter(role="worker", index=3).update(state="stopped", ended_at=timezone.now())
     Process.objects.filter(role="worker", index=2).update(state="lost", wants_slot=True, ended_at=timezone.now())
