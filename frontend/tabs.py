@@ -18,6 +18,9 @@ from frontend.queries import waiting as lost
 from frontend.queries.lanes import lanes
 from frontend.queries.placement import updates_per_s
 
+MANY = 64
+"""Workers beyond which lines and strips of a few say less than the map of all."""
+
 
 class TabQueryError(ValueError):
     """A query parameter of a tab that cannot be followed: names it, what was found, and what is allowed."""
@@ -35,6 +38,12 @@ class Tab:
     """Stand after the first part,"""
     figures_first: bool = False
     """or before all of them."""
+    figures_of_many: tuple[str, ...] = ()
+    """In their place for a job of more than ``MANY`` workers, if there are any."""
+
+    def figures_for(self, workers: int) -> tuple[str, ...]:
+        """Those that can be read with so many workers."""
+        return self.figures_of_many if workers > MANY and self.figures_of_many else self.figures
 
     @property
     def first(self) -> tuple[str, ...]:
@@ -175,6 +184,7 @@ TABS: dict[str, Tab] = {
         context=_overview,
         parts=("lanes", "flags"),
         figures=("batch-size", "iteration-time", "convergence"),
+        figures_of_many=("heat-map", "convergence"),
     ),
     "workers": Tab(
         title="Workers", context=_nothing, figures=("batch-size", "iteration-time", "worker-speed", "staleness")

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
+from controlplane.protocol.spec import parse_spec
 from frontend import presets
 from frontend.figures import FIGURES
 from frontend.queries import asked
@@ -59,6 +60,7 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
     except TabQueryError as error:
         return HttpResponseBadRequest(str(error))
     tab = TABS[name]
+    shown = tab.figures_for(parse_spec(job.spec).workers)
     page: dict[str, Any] = {
         "job": job_list.one_job(job, timezone.now()),
         "speed_up": (context["lanes"] if "lanes" in context else lanes(job)).speed_up,
@@ -67,8 +69,9 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
         "tabs": TABS,
         "requests": asked.open_lines(job, timezone.now()),
         "questions": presets.questions(),
-        "figures": {figure: FIGURES[figure] for figure in tab.figures},
-        "charts_share_a_view": any(FIGURES[figure].marked for figure in tab.figures),
+        "figures": {figure: FIGURES[figure] for figure in shown},
+        "figures_grid": name if shown == tab.figures else "heatmap",
+        "charts_share_a_view": any(FIGURES[figure].marked for figure in shown),
     }
     if page["charts_share_a_view"] and "oob" not in more:
         page |= {"tops": (4, 8, 16), "ranks": ranks(job), "most_ranks": MAX_WORKERS}

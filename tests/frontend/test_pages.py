@@ -98,6 +98,13 @@ def test_a_tab_of_a_job_without_data_opens_too(viewer: Client) -> None:
     assert [viewer.get(f"/jobs/{job.pk}/?tab={name}").status_code for name in TABS] == [200] * len(TABS)
 
 
+@pytest.mark.parametrize(("workers", "first"), [(64, "batch-size"), (65, "heat-map")])
+def test_many_workers_are_shown_as_a_map_first(viewer: Client, workers: int, first: str) -> None:
+    job = Job.objects.create(name="digits", spec=factories.spec(workers=workers))
+    figures = re.findall(r'<plotly-figure id="figure-([\w-]+)"', viewer.get(f"/jobs/{job.pk}/").content.decode())
+    assert (figures[0], figures[-1]) == (first, "convergence")
+
+
 def test_a_job_that_waits_says_for_what(viewer: Client) -> None:
     job = Job.objects.create(name="digits", spec=factories.spec())
     page = text_of(viewer, f"/jobs/{job.pk}/")
