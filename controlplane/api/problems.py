@@ -13,6 +13,7 @@ from django.views import defaults
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from controlplane.api.tracing import current_trace
 from controlplane.jobs.documents import shown
 from controlplane.protocol.spec import SpecError
 
@@ -53,13 +54,18 @@ def spec_problem(error: SpecError) -> Problem:
 
 
 def document(status: int, detail: str, errors: Sequence[FieldError] = ()) -> dict[str, Any]:
-    """The body. The first fault's members stand at the top as well, for clients that look no further."""
+    """The body, with the id under which the log has the request.
+
+    The first fault's members stand at the top as well, for clients that look no further.
+    """
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
     }
+    if trace := current_trace():
+        body["trace_id"] = trace
     if errors:
         body |= errors[0].document | {"errors": [error.document for error in errors]}
     return body

@@ -483,6 +483,7 @@ class ProblemDocument(serializers.Serializer[Any]):
     title = serializers.CharField()
     status = serializers.IntegerField()
     detail = serializers.CharField()
+    trace_id = serializers.CharField(required=False)
     field = serializers.CharField(required=False, allow_blank=True)
     found = serializers.JSONField(required=False)
     expected = serializers.CharField(required=False)

@@ -74,8 +74,9 @@ def problem(status: int, detail: str, *errors: tuple[str, object, str]) -> dict[
 
 
 def refused(reply: Any) -> dict[str, Any]:
-    """The body of a refusal, which must be a problem document."""
+    """The body of a refusal, which must be a problem document, without the id of the request that is in its header."""
     assert reply["Content-Type"] == "application/problem+json", reply.content
-    body: dict[str, Any] = reply.json()
+    body: dict[str, Any] = dict(reply.json())
+    assert body.pop("trace_id", "") == reply.headers.get("X-Trace-Id", "")
     assert body["status"] == reply.status_code
     return body

@@ -1,11 +1,14 @@
 """Every error has one shape."""
 
+import re
 from typing import Any
 
 import pytest
+import structlog
 from django.test import Client
 from rest_framework.test import APIClient
 
+from controlplane.api.tracing import current_trace
 from controlplane.jobs import selectors
 from tests.api.conftest import problem, refused
 
@@ -60,3 +63,29 @@ def test_a_host_that_is_not_ours_is_refused(settings: Any) -> None:
 def test_pages_keep_their_own_errors() -> None:
     reply = Client(raise_request_exception=False).get("/nothing/here/")
     assert (reply.status_code, reply["Content-Type"].partition(";")[0]) == (404, "text/html")
+
+
+def test_a_request_has_an_id_of_its_own_that_its_answer_says(anybody: APIClient) -> None:
+    first, second = anybody.get("/api/v1/nothing"), anybody.get("/healthz")
+    assert re.fullmatch(r"[0-9a-f]{16}", first["X-Trace-Id"])
+    assert first["X-Trace-Id"] != second["X-Trace-Id"]
+    assert current_trace() == ""
+
+
+@pytest.mark.parametrize(("given", "kept"), [("from-the-proxy.17", True), ("short", False), ("a b c d e f g h", False)])
+def test_an_id_that_a_proxy_gave_is_kept_where_it_is_one(anybody: APIClient, given: str, kept: bool) -> None:
+    reply = anybody.get("/api/v1/nothing", headers={"x-trace-id": given})
+    assert (reply["X-Trace-Id"] == given) is kept
+    assert reply.json()["trace_id"] == reply["X-Trace-Id"]
+
+
+def test_the_log_has_what_broke_under_the_id_of_the_request(viewer: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def break_down(*_: Any, **__: Any) -> None:
+        seen.append(str(structlog.contextvars.get_contextvars()["trace_id"]))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("controlplane.api.views.history._job", break_down)
+    reply = viewer.get("/api/v1/jobs/1/decisions")
+    assert (reply.status_code, seen) == (500, [reply["X-Trace-Id"]])

@@ -6,15 +6,30 @@ export function csrf() {
   return document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1] ?? "";
 }
 
-/** @param {string} text @param {boolean} bad @param {boolean} audited whether what was done stands in the audit */
-export function toast(text, bad = false, audited = false) {
+/** @param {string} text @param {boolean} bad @param {boolean} audited whether what was done stands in the audit @param {{title?: string, trace_id?: string} | null} problem what the server says of it */
+export function toast(text, bad = false, audited = false, problem = null) {
   const place = document.getElementById("toasts");
-  const note = document.createElement("p");
+  const note = document.createElement("div");
   note.className = bad ? "toast toast-bad" : "toast";
-  note.textContent = text;
+  if (problem?.title) note.append(Object.assign(document.createElement("strong"), { textContent: problem.title }), document.createElement("br"));
+  note.append(text);
+  if (problem?.trace_id) note.append(traced(problem.trace_id));
   if (audited) note.append(" ", Object.assign(document.createElement("a"), { href: "/audit/", textContent: "Audit" }));
   place?.append(note);
   setTimeout(() => note.remove(), bad ? 12_000 : 6_000);
+}
+
+/** Under this id the log of the web process has it. @param {string} id */
+function traced(id) {
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "toast-trace", textContent: `Copy trace id ${id}` });
+  button.addEventListener("click", () => {
+    navigator.clipboard.writeText(id).then(
+      () => (button.textContent = "Copied."),
+      // Without TLS there is no clipboard off loopback: select the text for the person instead.
+      () => getSelection()?.selectAllChildren(button)
+    );
+  });
+  return button;
 }
 
 /** Ask once, naming the effect, before what a button does. @param {HTMLButtonElement} button */
@@ -63,7 +78,7 @@ async function post(button) {
     const response = await fetch(button.dataset.post ?? "", { method: "POST", headers, body: button.dataset.body ?? "{}", credentials: "same-origin" });
     const problem = response.ok ? null : await response.json().catch(() => null);
     if (response.ok) document.dispatchEvent(new CustomEvent("paceline:asked"));
-    toast(response.ok ? (button.dataset.done ?? "Done.") : (problem?.detail ?? `Refused (${response.status}).`), !response.ok, response.ok);
+    toast(response.ok ? (button.dataset.done ?? "Done.") : (problem?.detail ?? `Refused (${response.status}).`), !response.ok, response.ok, problem);
   } catch {
     toast("The control plane cannot be reached; nothing was changed.", true);
   } finally {
