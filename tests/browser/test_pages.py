@@ -1,6 +1,7 @@
 """Every page in both themes and on a narrow screen: readable by all, within its width, by keyboard as by mouse."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -146,6 +147,66 @@ def test_the_timeline_moves_and_can_be_opened_in_perfetto(site: str, look: Look,
     expect(figure.locator(".figure-caption")).to_contain_text("Iterations 40 to 49")
     trace = json.loads(exported(page, figure, "Trace for Perfetto"))
     assert {event["args"]["iteration"] for event in trace["traceEvents"] if event["ph"] == "X"} == set(range(40, 50))
+
+
+WIDTH = "(([low, high]) => high - low)(document.querySelector('#figure-timeline .plot')._fullLayout.xaxis.range)"
+"""What the timeline shows, in milliseconds."""
+
+
+def test_keys_zoom_the_timeline_and_escape_shows_all(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/?tab=timeline")
+    page.locator("#figure-timeline .main-svg").first.wait_for()
+    whole = page.evaluate(WIDTH)
+    for key, part in (("w", 0.5), ("w", 0.25), ("Escape", 1.0)):
+        page.keyboard.press(key)
+        page.wait_for_function(f"Math.abs({WIDTH} - {whole * part}) < 1")
+    page.keyboard.press("s")
+    page.wait_for_function(f"{WIDTH} > {whole * 1.4}")
+
+
+def test_a_pointer_on_one_chart_is_marked_on_those_that_share_its_axis(
+    site: str, look: Look, ada: User, job: Job
+) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/")
+    for name in ("batch-size", "iteration-time"):
+        page.locator(f"#figure-{name} .main-svg").first.wait_for()
+    page.locator("#figure-batch-size .nsewdrag").hover(position={"x": 120, "y": 60})
+    expect(page.locator("#figure-iteration-time .crosshair")).to_be_visible()
+    expect(page.locator("#figure-convergence .crosshair")).to_have_count(0)
+    page.mouse.move(2, 2)
+    expect(page.locator("#figure-iteration-time .crosshair")).to_be_hidden()
+
+
+def test_a_target_that_is_typed_is_kept_in_the_address(
+    site: str, look: Look, ada: User, job: Job, errors: list[str]
+) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/")
+    figure = page.locator("#figure-convergence")
+    figure.get_by_label("Target accuracy").fill("60%")
+    page.keyboard.press("Enter")
+    expect(figure.locator(".figure-caption")).to_contain_text("The target of 60.0% was reached after")
+    expect(page).to_have_url(re.compile("accuracy-convergence=60%25"))
+    page.reload()
+    expect(figure.get_by_label("Target accuracy")).to_have_value("60%")
+    expect(figure.locator(".figure-caption")).to_contain_text("The target of 60.0%")
+    figure.get_by_label("Target loss").fill("low")
+    page.keyboard.press("Enter")
+    expect(figure.locator(".figure-error")).to_contain_text('loss: found "low", expected a number above 0')
+    errors.clear()
+
+
+def test_a_block_is_moved_in_thought(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/?tab=placement")
+    page.get_by_label("Block").select_option("1")
+    page.get_by_label("to server").select_option("1")
+    page.get_by_role("button", name="Foretell").click()
+    expect(page).to_have_url(f"{site}/jobs/{job.pk}/?tab=placement&move=1&to=1")
+    expect(page.locator(".move-told")).to_contain_text("an exchange would take 18 ms instead of 9 ms")
+    expect(page.get_by_label("to server")).to_have_value("1")
 
 
 def test_a_cell_of_the_heat_map_opens_its_iteration(site: str, look: Look, ada: User, job: Job) -> None:

@@ -36,7 +36,8 @@ function plotly(url) {
 async function reasonOf(response) {
   const problem = response.status === 400 ? await response.json().catch(() => null) : null;
   const wrong = problem?.errors?.map((/** @type {any} */ each) => `${each.field}: found ${JSON.stringify(each.found)}, expected ${each.expected}`).join("; ");
-  return wrong || problem?.detail || `this figure could not be fetched (${response.status}); it is asked for again with the next change`;
+  const trace = response.headers.get("X-Trace-Id");
+  return wrong || problem?.detail || `this figure could not be fetched (${response.status}${trace ? `, trace id ${trace}` : ""}); it is asked for again with the next change`;
 }
 
 class PlotlyFigure extends HTMLElement {
@@ -56,7 +57,7 @@ class PlotlyFigure extends HTMLElement {
     this.entries = JSON.parse(this.getAttribute("entries") ?? "[]");
     /** @type {Record<string, string>} */
     this.typed = Object.fromEntries(this.entries.map((each) => [each.name, this.said(each)]).filter(([, value]) => value));
-    this.mover = this.hasAttribute("windowed") ? new Mover(this.getAttribute("name") ?? "", () => this.refresh()) : null;
+    this.mover = this.hasAttribute("windowed") ? new Mover(this.getAttribute("name") ?? "", () => this.refresh(), (times) => this.scale(times)) : null;
     this.build();
     document.addEventListener("paceline:theme", () => this.refresh());
     document.addEventListener("paceline:view", () => this.refresh());
@@ -258,10 +259,40 @@ class PlotlyFigure extends HTMLElement {
         follow(true);
       }
     });
+    plot.on("plotly_hover", (/** @type {any} */ event) => this.point(event.xvals?.[0] ?? event.points[0]?.x));
+    plot.on("plotly_unhover", () => this.point(null));
     plot.on("plotly_click", (/** @type {any} */ event) => {
       const follow = this.figure.layout.meta?.follow;
       if (follow) location.assign(follow.replace("{x}", String(event.points[0].x)));
     });
+  }
+
+  /** Where the pointer is on the horizontal axis: every other chart with that axis marks it. @param {any} x null: nowhere */
+  point(x) {
+    const axis = this.choices?.x;
+    if (!axis || (x !== null && typeof x !== "number")) return;
+    for (const other of document.querySelectorAll("plotly-figure")) if (other !== this) /** @type {PlotlyFigure} */ (other).mark(axis, x);
+  }
+
+  /** @param {string} axis @param {number | null} x */
+  mark(axis, x) {
+    const plot = /** @type {any} */ (this.plot);
+    const across = this.drawn && this.choices?.x === axis && plot._fullLayout?.xaxis?.type === "linear" ? plot._fullLayout.xaxis : null;
+    const at = x === null || !across ? Number.NaN : across.l2p(x);
+    const within = at >= 0 && at <= across?._length;
+    this.hair?.toggleAttribute("hidden", !within);
+    if (!within) return;
+    this.hair ??= this.appendChild(make("div", { class: "crosshair", "aria-hidden": "true" }));
+    this.hair.style.cssText = `left:${plot.offsetLeft + across._offset + at}px;top:${plot.offsetTop}px;height:${plot.offsetHeight}px`;
+  }
+
+  /** See so many times as much around the middle. @param {number | null} times null: all there is */
+  scale(times) {
+    if (!this.drawn) return;
+    const [low, high] = /** @type {any} */ (this.plot)._fullLayout.xaxis.range;
+    const [middle, half] = [(low + high) / 2, ((high - low) / 2) * (times ?? 1)];
+    const shown = times === null ? { "xaxis.autorange": true } : { "xaxis.range[0]": Math.max(0, middle - half), "xaxis.range[1]": middle + half };
+    void /** @type {any} */ (window).Plotly.relayout(this.plot, shown);
   }
 
   /** Follow again: the axis goes as far as the data. */

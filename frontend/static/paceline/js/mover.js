@@ -4,13 +4,17 @@
 import { make } from "./elements.js";
 import { keysAreOn } from "./preferences.js";
 
+/** So many times as much, or as little, is seen after each step. */
+const ZOOM = 2;
+
 /** @typedef {{first: number, last: number, newest: number}} Window */
 
 export class Mover {
-  /** @param {string} name of the figure @param {() => void} moved */
-  constructor(name, moved) {
+  /** @param {string} name of the figure @param {() => void} moved @param {(times: number | null) => void} zoom null: all */
+  constructor(name, moved, zoom) {
     this.key = `first-${name}`;
     this.moved = moved;
+    this.zoom = zoom;
     const from = new URLSearchParams(location.search).get(this.key) ?? "";
     /** The first iteration to show; null follows the newest. @type {number | null} */
     this.first = /^\d+$/.test(from) ? Number(from) : null;
@@ -59,12 +63,15 @@ export class Mover {
     this.moved();
   }
 
-  /** A and D move, F follows; never while somebody types. @param {KeyboardEvent} event */
+  /** A and D move, W and S zoom, Esc shows all, F follows; never while somebody types. @param {KeyboardEvent} event */
   press(event) {
     const typing = /** @type {Element} */ (event.target)?.closest?.("input, select, textarea, dialog, [contenteditable]");
     if (typing || event.ctrlKey || event.metaKey || event.altKey || !keysAreOn()) return;
     if (event.key === "a") this.by(-1);
     else if (event.key === "d") this.by(1);
     else if (event.key === "f") this.to(null);
+    else if (event.key === "w") this.zoom(1 / ZOOM);
+    else if (event.key === "s") this.zoom(ZOOM);
+    else if (event.key === "Escape") this.zoom(null);
   }
 }
