@@ -86,7 +86,8 @@ class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
     memory: Fraction = 0.0
     """CPU and memory use of the machine when the report is sent."""
     spoilt: str = ""
-    """The loss where it is no finite number (``nan``, ``inf``): the update was left out, and ``samples`` is 0."""
+    """The loss where it, or its gradient, is no finite number (``nan``, ``inf``): the update was left out, and
+    ``samples`` is 0."""
     overran: bool = False
     """An emulated machine that could not keep its stated speed in this iteration."""
     ceiling: Positive | None = None
@@ -259,6 +260,8 @@ class CheckpointSaved(Value, frozen=True, kw_only=True, tag="checkpoint-saved"):
     is_whole: bool = False
     """The manifest is written: the checkpoint can be returned to."""
     failure: str = ""
+    is_spoilt: bool = False
+    """The parameters are no finite numbers any more: there is nothing to keep, now or later."""
 
 
 class FolderApart(Value, frozen=True, kw_only=True, tag="folder-apart"):

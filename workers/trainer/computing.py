@@ -4,10 +4,12 @@ Early ends are a stop order (A-BSP), a used-up time budget, and word that the it
 processed until then is the update, and says of how many samples it is.
 """
 
+import math
 import time
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from controlplane.protocol.messages import MicroBatch, ProgressReport
 from controlplane.protocol.orders import Orders
@@ -24,6 +26,29 @@ Begin = Callable[[int, Vector, int], None]
 
 class Skipped(Exception):
     """The iteration that is under way is not owed any more: leave it and report none."""
+
+
+def without_spoilt(update: Update, gradient: Vector, *, is_given_away: bool = False) -> tuple[Update, str]:
+    """The update, or an empty one where it would spoil the parameters, and then what its loss is.
+
+    Args:
+        update: what was computed.
+        gradient: its sum; it is made empty with it.
+        is_given_away: whether parts of the gradient are with others already, so that only the loss can be looked at.
+    """
+    if not math.isfinite(update.loss):
+        spoilt = str(update.loss)
+    elif is_given_away or _is_finite(gradient):
+        return update, ""
+    else:
+        spoilt = f"{update.loss:g}, and its gradient is no number"
+    gradient.fill(0.0)
+    return Update(loss_sum=0.0, samples=0), spoilt
+
+
+def _is_finite(gradient: Vector) -> bool:
+    """Whether all of it is; a sum without memory of its own tells mostly, but it can overflow by itself."""
+    return math.isfinite(float(torch.from_numpy(gradient).sum())) or bool(np.isfinite(gradient).all())
 
 
 def is_interruptible(orders: Orders) -> bool:

@@ -4,7 +4,6 @@ In synchronous modes iteration ``k`` pulls version ``k``, which the servers hold
 closed, and pushes its sum of gradients to iteration ``k``. In asynchronous ones it pulls what there is.
 """
 
-import math
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
@@ -19,7 +18,7 @@ from workers.link import WorkerLink
 from workers.resources import Machine
 from workers.trainer.aggregating import AggregatingExchange
 from workers.trainer.clock import IterationClock, Part
-from workers.trainer.computing import Computing, Skipped
+from workers.trainer.computing import Computing, Skipped, without_spoilt
 from workers.trainer.copies import Copies
 from workers.trainer.evaluation import Evaluator
 from workers.trainer.exchange import Exchange
@@ -88,7 +87,10 @@ class Trainer:
         self.sampler = make_sampler(self.workload, order.spec, order.index)
         self.pace = Pace(order.emulate, rest=link.stopping.wait)
         self.computing = Computing(self.replica, self.sampler, link, self.pace)
+        self._gives_early = False
+        """Whether parts of an update are on their way to the other workers before it is complete."""
         if isinstance(servers, Reduction) and isinstance(self.replica, Telling):
+            self._gives_early = True
             self.replica.tell_progress(servers.offer)
             self.computing.announce_to(servers.begin)
         self.machine = Machine()
@@ -147,19 +149,12 @@ class Trainer:
         self._last = None
         with self._still if self.spec.federated else nullcontext():
             update, overran = self.computing.run(iteration, given)
-        update, spoilt = self._without_spoilt(update)
+        update, spoilt = without_spoilt(update, self.computing.gradient, is_given_away=self._gives_early)
         self.clock.lap(Part.COMPUTE)
         self._last = (iteration, update.samples)
         self._announce(iteration, update)
         generation = self._push(iteration, update)
         self._report(generation, iteration, given.position, update, overran=overran, spoilt=spoilt)
-
-    def _without_spoilt(self, update: Update) -> tuple[Update, str]:
-        """An update whose loss is no number would spoil the parameters: an empty one instead, and what the loss is."""
-        if math.isfinite(update.loss):
-            return update, ""
-        self.computing.gradient.fill(0.0)
-        return Update(loss_sum=0.0, samples=0), str(update.loss)
 
     def _hello(self, number: int) -> WorkerHello:
         host, port = self.servers.address

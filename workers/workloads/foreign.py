@@ -117,6 +117,8 @@ class Foreign:
         """Raise ``SpecError`` unless ``score`` is one."""
         if not isinstance(score, Score):
             raise self._error("what evaluate gives", type(score).__name__, "a Score")
+        if score.samples < 1 or not (score.accuracy is None or 0.0 <= score.accuracy <= 1.0):
+            raise self._error("what evaluate gives", score, "at least one sample, and no accuracy or one from 0 to 1")
 
     def _shapes(self, shapes: Any) -> Mapping[str, tuple[int, ...]]:
         expected = "at least one name, each with a tuple of extents of at least 1"

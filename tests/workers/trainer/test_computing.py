@@ -11,7 +11,7 @@ from controlplane.protocol.messages import ProgressReport
 from controlplane.protocol.orders import Orders
 from tests.workers.driver import MemoryWorkerLink
 from workers.emulation import Pace
-from workers.trainer.computing import Computing, Skipped
+from workers.trainer.computing import Computing, Skipped, without_spoilt
 from workers.trainer.micro_batch import Size
 from workers.trainer.schedule import Task
 from workers.workloads.shape import Update
@@ -93,3 +93,30 @@ def test_an_iteration_that_is_not_owed_any_more_is_left_at_the_end_of_a_micro_ba
     says = replace(orders(sequence=2), skip_to=4)
     with pytest.raises(Skipped):
         run(2, says)
+
+
+@pytest.mark.parametrize(
+    ("loss_sum", "gradient", "spoilt"),
+    [
+        (6.0, [1.0, np.nan], "3, and its gradient is no number"),
+        (6.0, [np.inf, -np.inf], "3, and its gradient is no number"),
+        (np.nan, [1.0, 2.0], "nan"),
+        (-np.inf, [np.nan, 2.0], "-inf"),
+    ],
+)
+def test_an_update_that_is_no_number_is_made_empty(loss_sum: float, gradient: list[float], spoilt: str) -> None:
+    vector = np.array(gradient, dtype=np.float32)
+    assert without_spoilt(Update(loss_sum=loss_sum, samples=2), vector) == (Update(loss_sum=0.0, samples=0), spoilt)
+    assert vector.tolist() == [0.0, 0.0]
+
+
+def test_an_update_of_numbers_stays_even_where_their_sum_is_too_large() -> None:
+    update, largest = Update(loss_sum=6.0, samples=2), np.finfo(np.float32).max
+    vector = np.array([largest, largest], dtype=np.float32)
+    assert without_spoilt(update, vector) == (update, "")
+    assert vector.tolist() == [largest, largest]
+
+
+def test_a_gradient_that_others_have_parts_of_stays_as_it_is() -> None:
+    update, vector = Update(loss_sum=6.0, samples=2), np.array([np.nan], dtype=np.float32)
+    assert without_spoilt(update, vector, is_given_away=True) == (update, "")

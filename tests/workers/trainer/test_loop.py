@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.protocol.messages import Evaluation, IterationReport, ServerReport, WorkerFinished, WorkerHello
 from controlplane.protocol.orders import Member
-from controlplane.protocol.spec import Emulation, Evaluate
+from controlplane.protocol.spec import Emulation, Evaluate, Optimizer, Workload
 from tests.properties.test_training import single_process_run
 from tests.support.waiting import eventually
 from tests.workers.driver import Cluster, Vector, job_spec
@@ -79,6 +79,18 @@ def test_a_machine_that_cannot_keep_its_speed_says_so() -> None:
     with Cluster(job_spec(workers=1), [[16]], emulate=[Emulation(samples_per_second=1e12)]) as cluster:
         cluster.run()
         assert [report.overran for report in cluster.reports(0)] == [True]
+
+
+def test_updates_whose_loss_is_no_number_are_left_out_and_spoil_nothing() -> None:
+    spec = job_spec(
+        workers=2, workload=Workload(name="ridge", dataset="diabetes"), optimizer=Optimizer(name="sgd", lr=1e6)
+    )
+    with Cluster(spec, [[8, 8]] * 12) as cluster:
+        cluster.run()
+        spoilt = [report for rank in (0, 1) for report in cluster.reports(rank) if report.spoilt]
+        assert {report.spoilt for report in spoilt} == {"inf"}
+        assert {(report.samples, report.loss) for report in spoilt} == {(0, 0.0)}
+        assert np.isfinite(cluster.parameters).all()
 
 
 def test_a_share_of_nothing_still_takes_part() -> None:

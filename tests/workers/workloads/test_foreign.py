@@ -106,6 +106,7 @@ BREAK: dict[str, Callable[[Own], None]] = {
     "no update": replica_with(given=(1.0, 2)),
     "an update of others": replica_with(given=Update(loss_sum=1.0, samples=99)),
     "no score": replica_with(score=0.5),
+    "accuracy in per cent": replica_with(score=Score(loss=1.0, accuracy=97.0, samples=1)),
 }
 
 
@@ -186,6 +187,7 @@ def test_a_sound_one_is_used_as_it_is_even_where_it_makes_a_new_gradient_each_ti
         ("a matrix of gradients", r"replica\(\)\.gradient: found 'a float32 array of 2 x 2', expected a flat"),
         ("no update", "what update gives: found 'tuple', expected an Update"),
         ("an update of others", "what update gives: found '99 samples', expected 3, as many as it was given"),
+        ("accuracy in per cent", r"what evaluate gives: found Score\(.*\), expected at least one sample, and no acc"),
         ("no score", "what evaluate gives: found 'float', expected a Score"),
     ],
 )
