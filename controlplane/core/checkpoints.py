@@ -23,7 +23,10 @@ def on_saved(handling: Handling, keeper: Process, message: CheckpointSaved) -> N
     job = handling.job
     if job.is_rebuilding or (job.checkpoints and message.iteration <= job.checkpoints[-1].iteration):
         return
-    if message.failure:
+    if message.is_spoilt:
+        found = f"{keeper.title}: {message.failure}"
+        ending.end(handling, JobState.FAILED, f"{found}; {last_good(job)}; try a smaller learning rate")
+    elif message.failure:
         _give_up(handling, message.iteration, f"{keeper.title}: {message.failure}")
     elif message.is_whole:
         _note_whole(handling, message.iteration)
@@ -32,6 +35,12 @@ def on_saved(handling: Handling, keeper: Process, message: CheckpointSaved) -> N
         pieces |= {piece.start: piece for piece in message.pieces}
         if _reaches(pieces) == max(worker.parameters for worker in job.workers.values()):
             _order_manifest(handling, message.iteration)
+
+
+def last_good(job: Job) -> str:
+    """Where a job whose numbers are spoilt could be begun again, as a sentence; one that is spoilt is never kept."""
+    kept = job.checkpoints
+    return f"the last good checkpoint is of iteration {kept[-1].iteration}" if kept else "there is no checkpoint"
 
 
 def on_restore_failed(handling: Handling, keeper: Process, message: RestoreFailed) -> None:

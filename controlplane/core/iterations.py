@@ -69,8 +69,7 @@ def _take_loss(handling: Handling, worker: Worker, report: IterationReport) -> b
         evidence = {"iteration": report.iteration}
         flags.open_flag(handling, worker.index, "loss", "transient", f"{found}: its update is left out", evidence)
         return True
-    kept = handling.job.checkpoints
-    good = f"the last good checkpoint is of iteration {kept[-1].iteration}" if kept else "there is no checkpoint"
+    good = checkpoints.last_good(handling.job)
     ending.end(handling, JobState.FAILED, f"{found}; {good}; try a smaller learning rate")
     return False
 

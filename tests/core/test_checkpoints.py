@@ -255,6 +255,16 @@ def test_loss_that_is_no_number_ends_the_job_and_names_the_last_good_checkpoint(
     assert moved.reason == f"the loss of w2 in iteration 7 is nan; {good}"
 
 
+@pytest.mark.parametrize("on_nan", ["fail", "skip"])
+def test_parameters_that_are_no_numbers_end_the_job_whatever_may_be_left_out(story, on_nan):
+    told = with_checkpoint(story, on_nan=on_nan)
+    told.iterate(3, speeds=ALL, start=7)
+    why = "the parameters that iteration 10 begins with are no finite numbers"
+    moved = of(MoveJob, say(told, 0, CheckpointSaved, iteration=10, failure=why, is_spoilt=True))[0]
+    assert moved.state == "failed"
+    assert moved.reason == f"s0: {why}; the last good checkpoint is of iteration 5; try a smaller learning rate"
+
+
 def test_loss_that_is_no_number_can_be_left_out(story):
     told = story(on_nan="skip").running()
     (raised,) = of(RaiseFlag, told.report(2, 0, samples=0, spoilt="inf"))

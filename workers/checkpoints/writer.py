@@ -38,6 +38,7 @@ class Saved:
     pieces: list[SavedBlock]
     is_whole: bool = False
     failure: str = ""
+    is_spoilt: bool = False
 
     def message(self, number: int) -> CheckpointSaved:
         """As whoever holds the parameters says it to the control plane."""
@@ -47,6 +48,7 @@ class Saved:
             pieces=self.pieces,
             is_whole=self.is_whole,
             failure=self.failure,
+            is_spoilt=self.is_spoilt,
         )
 
 
@@ -111,6 +113,11 @@ class Writer:
 
     def _write(self, copies: list[Copy]) -> None:
         iteration = copies[0].iteration
+        if not all(bool(torch.isfinite(copy.tensors[files.VALUES]).all()) for copy in copies):
+            failure = f"the parameters that iteration {iteration} begins with are no finite numbers"
+            log.error(failure)
+            self._say(Saved(iteration=iteration, pieces=[], failure=failure, is_spoilt=True))
+            return
         folder = files.folder_of(self._folder, iteration)
         try:
             pieces = [files.write_piece(folder, c.start, c.stop, c.steps, c.tensors) for c in copies]

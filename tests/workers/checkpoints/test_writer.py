@@ -1,0 +1,44 @@
+"""What is written of a version, and what is not."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from workers.checkpoints.files import VALUES
+from workers.checkpoints.writer import Copy, Saved, Writer
+
+
+def written(folder: Path, *blocks: list[float]) -> list[Saved]:
+    """What is said of blocks of iteration 20, one after another."""
+    said: list[Saved] = []
+    writer = Writer(folder, keep=1, manifest=lambda whole: pytest.fail("no manifest is asked for"), say=said.append)
+    for at, values in enumerate(blocks):
+        tensors = {VALUES: torch.tensor(values)}
+        writer.take(Copy(iteration=20, start=2 * at, stop=2 * at + 2, steps=20, tensors=tensors))
+    writer.close()
+    return said
+
+
+def test_blocks_are_written_and_said(tmp_path: Path) -> None:
+    said = written(tmp_path, [1.0, 2.0], [3.0, 4.0])
+    assert [piece.start for each in said for piece in each.pieces] == [0, 2]
+    assert not any(each.is_spoilt for each in said)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_parameters_that_are_no_numbers_are_no_checkpoint(tmp_path: Path, value: float) -> None:
+    (said,) = written(tmp_path, [1.0, value])
+    assert (said.is_spoilt, said.pieces) == (True, [])
+    assert said.failure == "the parameters that iteration 20 begins with are no finite numbers"
+    assert said.message(1).is_spoilt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (said,) = written(tmp_path / "file", [1.0, 2.0])
+    assert (said.is_spoilt, said.failure) == (
+        False,
+        f"the checkpoint of iteration 20 cannot be written to {tmp_path / 'file'}: Not a directory",
+    )
