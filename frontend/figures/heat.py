@@ -30,6 +30,9 @@ NOTICEABLE = 1.25
 
 LEAST_CELLS = 3
 
+SCATTERED = 0.03
+"""Such a part of all cells must be noticeably slow, on at least half of the rows, to be called scattered."""
+
 FEW_COLUMNS = 120
 """Up to so many, thin gaps part them, as they always part rows."""
 
@@ -96,6 +99,10 @@ def pattern(values: Floats, labels: tuple[str, ...]) -> str:
         return f"Rows stand out ({names}): slow machines, not bad moments."
     if 0 < bad <= values.shape[1] // 4:
         return f"{bad} column{'s' if bad > 1 else ''} stand{'' if bad > 1 else 's'} out: everybody was slow at once."
+    ratio = over_median(values)
+    slow_cells = ratio > 2 * NOTICEABLE
+    if slow_cells.mean() > SCATTERED and slow_cells.any(axis=1).mean() >= 0.5:
+        return "Single cells stand out all over: it goes with what is processed, not with a machine or a moment."
     return "No row and no column stands out."
 
 

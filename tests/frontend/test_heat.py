@@ -41,6 +41,15 @@ def test_even_workers_leave_nothing_to_see() -> None:
     assert pattern(np.array(EVEN), LABELS) == "No row and no column stands out."
 
 
+def test_cells_that_stand_out_all_over_go_with_the_data() -> None:
+    skewed = np.full((5, 20), 0.1)
+    for place in range(10):
+        skewed[place % 5, 2 * place] = 0.4
+    assert pattern(skewed, LABELS).startswith("Single cells stand out all over: it goes with what is processed")
+    skewed[1:] = 0.1
+    assert pattern(skewed, LABELS) == "No row and no column stands out."
+
+
 def test_two_iterations_are_no_pattern() -> None:
     assert pattern(np.array(EVEN)[:, :2], LABELS) == ""
 
