@@ -32,9 +32,23 @@ LINES, FLAGS = 40, 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobHere:
+    """The job of a process, as the buttons name it."""
+
+    id: int
+    over: bool
+
+    @property
+    def prefix(self) -> str:
+        """Of the buttons' ids: a machine may run a w0 of several jobs."""
+        return f"job-{self.id}-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
     """One process that ran here."""
 
+    of: JobHere
     job: int
     job_name: str
     title: str
@@ -51,6 +65,8 @@ class Life:
     started_at: datetime
     ended_at: datetime | None
     over: bool
+    returns: bool
+    """Whether its next life is planned."""
 
 
 def lives(agent: Agent) -> list[Life]:
@@ -60,6 +76,7 @@ def lives(agent: Agent) -> list[Life]:
     speeds = {row.pk: _speed(row) for row in rows[:SERIES] if row.role == "worker"}
     return [
         Life(
+            of=JobHere(id=row.job_id, over=row.job.is_over),
             job=row.job_id,
             job_name=row.job.name,
             title=f"{row.role[:1]}{row.index}",
@@ -74,6 +91,7 @@ def lives(agent: Agent) -> list[Life]:
             started_at=row.started_at,
             ended_at=row.ended_at,
             over=row.state in PROCESS_OVER,
+            returns=row.restart is not None or row.wants_slot,
         )
         for row in rows
     ]

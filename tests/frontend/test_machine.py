@@ -85,3 +85,15 @@ def test_the_page_holds_all_of_it_and_an_idle_machine_says_so(viewer: Client, jo
     bare = Agent.objects.create(name="bare", credential_digest="bare")
     assert "Nothing ran here yet." in text_of(viewer, f"/workers/{bare.pk}/live/")
     assert viewer.get("/workers/9999/").status_code == 404
+
+
+def test_what_runs_here_can_be_drained_and_excluded_by_operators(job: Job, operator: Client, viewer: Client) -> None:
+    path = f"/workers/{machine('machine-0').pk}/"
+    body = operator.get(path).content.decode()
+    for control in ("drain-w0", "exclude-w0", "drain-s0"):
+        assert f'id="job-{job.pk}-{control}"' in body
+    assert f'data-post="/api/v1/jobs/{job.pk}/workers/0/actions/drain"' in body
+    assert body.count('id="ask-dialog"') == 1
+    assert "drain-w0" not in viewer.get(path).content.decode()
+    Process.objects.update(state="stopped", ended_at=factories.START)
+    assert "drain-w0" not in operator.get(path).content.decode()
