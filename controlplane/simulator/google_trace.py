@@ -11,14 +11,18 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from controlplane.protocol.base import Value
-from controlplane.simulator.errors import TraceError
-from controlplane.simulator.machines import TracedMachine
+from controlplane.simulator.errors import ScenarioError, TraceError
+from controlplane.simulator.machines import GpuMachine, TracedMachine
+from controlplane.simulator.scenario import Scenario
 
 COLUMNS: Final = 20
 START, END, JOB, TASK, MACHINE, CPU, MEMORY = 0, 1, 2, 3, 4, 5, 6
 MICROSECONDS: Final = 1_000_000
+MOST_STEPS: Final = 100_000
+"""A year in steps of five minutes: more is a broken row, and would take all memory."""
 
 
 class Usage(Value, frozen=True, kw_only=True):
@@ -55,10 +59,45 @@ def read_task_usage(lines: Iterable[str], *, name: str = "task_usage") -> list[U
     Raises:
         TraceError: for the first broken row, with its number and what is wrong with it.
     """
-    rows = [_usage(row, f"{name}, row {number}") for number, row in enumerate(csv.reader(lines), start=1) if row]
+    rows, number = [], 0
+    try:
+        for number, row in enumerate(csv.reader(lines), start=1):
+            if row:
+                rows.append(_usage(row, f"{name}, row {number}"))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise TraceError(
+            f"{name}, row {number + 1}: {error}, expected a line of text: repair or leave it out"
+        ) from None
     if not rows:
         raise TraceError(f"{name}: no rows, expected lines of {COLUMNS} fields: is the file still compressed?")
     return rows
+
+
+def under(scenario: Scenario, loads: Mapping[str, Load]) -> Scenario:
+    """The scenario on machines that others use as recorded, in the order of machine ids; each load repeats.
+
+    It is another experiment than the paper's then, and has none of its figures.
+
+    Raises:
+        TraceError: for fewer machines than the scenario has workers.
+        ScenarioError: for a scenario of machines whose speed is not that of a CPU.
+    """
+    specs = scenario.machines
+    if len(loads) < len(specs):
+        raise TraceError(
+            f"the trace has {len(loads)} machines, expected one for each of {len(specs)} workers of "
+            f"{scenario.name}: give more of its rows"
+        )
+    groups = []
+    for rank, (group, load) in enumerate(zip(specs, loads.values(), strict=False)):
+        speed = getattr(group.machine, "samples_per_second", None)
+        if speed is None:
+            kind = "a GPU" if isinstance(group.machine, GpuMachine) else "recorded"
+            raise ScenarioError(f"machine of w{rank}", kind, "a CPU machine, whose use by others a trace can tell")
+        machine = load.machine(samples_per_second=speed / getattr(group.machine, "slowness", 1.0), repeats=True)
+        groups.append(replace(group, count=1, machine=machine))
+    title = f"{scenario.title}, used by others as recorded"
+    return replace(scenario, title=title, groups=tuple(groups), paper=())
 
 
 def loads_of(
@@ -70,6 +109,9 @@ def loads_of(
         rows: of any number of files together.
         step_s: length of a step; a task counts in a step by the part of it for which it ran.
         capacities: CPU and memory of each machine, in the trace's units (table ``machine_events``); 1 where unknown.
+
+    Raises:
+        TraceError: if they are so far apart that one of them must be broken.
     """
     by_machine: dict[str, list[Usage]] = defaultdict(list)
     for row in rows:
@@ -77,6 +119,11 @@ def loads_of(
     begin_s = min((row.start_s for found in by_machine.values() for row in found), default=0.0)
     end_s = max((row.end_s for found in by_machine.values() for row in found), default=0.0)
     steps = math.ceil((end_s - begin_s) / step_s)
+    if steps > MOST_STEPS:
+        raise TraceError(
+            f"the trace lasts from {begin_s:g} to {end_s:g} s, expected at most {MOST_STEPS} steps of {step_s:g} s: "
+            "leave out the rows of other times"
+        )
     known = capacities or {}
     return {
         machine: _load(found, begin_s, steps, step_s, known.get(machine, (1.0, 1.0)))

@@ -45,6 +45,7 @@ def test_it_prints_one_document_that_a_seed_decides() -> None:
     ("arguments", "sentence"),
     [
         (["dem"], "scenario: found 'dem', .* close to it: demo"),
+        (["demo", "--trace", "/gone.csv"], r"/gone\.csv: cannot be read \(No such file or directory\)"),
         (["demo", "--policies", "bsp,fastest"], "policies: found 'fastest', expected one of bsp, lb-bsp-cpu"),
     ],
 )

@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 from argparse import ArgumentParser
+from pathlib import Path
 from threading import Event
 from typing import IO, Any, cast
 
@@ -19,12 +20,14 @@ from rich.table import Table
 
 from controlplane.simulator.collecting import collecting_seldom
 from controlplane.simulator.errors import SimulationError
+from controlplane.simulator.google_trace import loads_of, under
 from controlplane.simulator.outcome import Outcome
 from controlplane.simulator.running import compare
 from controlplane.simulator.scenario import Scenario
 from controlplane.simulator.scenarios import find, scenarios
 from controlplane.simulator.tables import HEADS, against_paper, endings, ratio, rows
 from controlplane.telemetry.simulations import simulations_run
+from controlplane.telemetry.trace_files import read_trace
 
 NOT_FINISHED, REFUSED, INTERRUPTED = 1, 2, 130
 PLAIN_WIDTH = 110
@@ -45,13 +48,22 @@ class Command(BaseCommand):
             default="",
             help="names of the scenario's, or registered ones joined by + (default: all of its)",
         )
+        parser.add_argument(
+            "--trace",
+            type=Path,
+            metavar="FILE",
+            help="have others use the scenario's machines as this file of the public cluster-usage traces tells "
+            "(table task_usage, .csv or .csv.gz)",
+        )
         parser.add_argument("--seed", type=int, default=0, help="of all chance (default: %(default)s)")
         parser.add_argument(
             "--queued", action="store_true", help="run those asked for over REST, in turn, until none waits"
         )
         parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
-    def handle(self, *args: Any, scenario: str | None, policies: str, seed: int, **options: Any) -> None:
+    def handle(
+        self, *args: Any, scenario: str | None, policies: str, seed: int, trace: Path | None, **options: Any
+    ) -> None:
         as_json: bool = options["json"]
         if options["queued"]:
             self._run_queued()
@@ -61,6 +73,8 @@ class Command(BaseCommand):
             return
         try:
             found = find(scenario)
+            if trace is not None:
+                found = under(found, loads_of(read_trace(trace)))
             with collecting_seldom():
                 outcomes = self._run(found, [name for name in policies.split(",") if name], seed, silent=as_json)
         except SimulationError as error:
