@@ -17,7 +17,7 @@ from controlplane.runtime.bench.postgres import INSTALL as INSTALL_POSTGRES
 from controlplane.runtime.bench.postgres import postgres_folder, running_postgres
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, bundled_redis, redis_binary, start_redis
-from tests.support.sharing import Sharing, check_sharing
+from tests.support.sharing import Sharing, check_sharing, is_passed_over
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import eventually
 
@@ -31,10 +31,16 @@ def pytest_configure(config: pytest.Config) -> None:
     django_settings.SERVESTATIC_USE_STATIC_ROOT = False
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where tests of some marks alone are asked for, files without them are passed over."""
+    return True if is_passed_over(collection_path, config.option.markexpr) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before anything runs, see that what runs side by side shares what it should."""
     for item in items:
-        check_sharing(item.nodeid, tuple(getattr(item, "fixturenames", ())))
+        marks = {mark.name for mark in item.iter_markers()}
+        check_sharing(item.path, item.nodeid, getattr(item, "fixturenames", ()), marks)
 
 
 @pytest.hookimpl(optionalhook=True)

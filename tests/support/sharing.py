@@ -1,9 +1,11 @@
-"""How tests that run side by side are shared out among processes: whole files, the dearest first.
+"""Which files of tests a process reads in, and how they are shared out side by side: whole, the dearest first.
 
 The groups of ``--dist loadgroup`` do nothing under pytest 9.2 (pytest-dev/pytest-xdist#1386): what a module or a
 session needs is then made in every process.
 """
 
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
@@ -23,8 +25,30 @@ SHARE_STACK = frozenset(
 )
 """Files whose tests use the one ``stack``: they count as one file, so that one is started and not one per process."""
 
-DEAREST = (STACK, "tests/integration/test_postgres.py", "tests/browser/test_pages.py", "tests/integration/test_up.py")
+DEAREST = (
+    STACK,
+    "tests/integration/test_postgres.py",
+    "tests/browser/test_pages.py",
+    "tests/integration/test_demo.py",
+    "tests/runtime/test_bench.py",
+    "tests/integration/test_up.py",
+    "tests/deploy/test_topology.py",
+)
 """What must not begin when all others are nearly done."""
+
+MARKS = frozenset({"integration", "browser"})
+
+
+def is_passed_over(path: Path, asked: str) -> bool:
+    """Whether no test of a file can have a mark of those that alone are asked for, as in "integration or browser".
+
+    Such a file is not even imported: every process would import hundreds of them to run a handful of others.
+    """
+    marks = set(asked.split(" or "))
+    if not marks <= MARKS or path.suffix != ".py" or not path.name.startswith("test_"):
+        return False
+    text = path.read_text()
+    return not any(f"mark.{mark}" in text for mark in marks)
 
 
 def share_of(nodeid: str) -> str:
@@ -33,15 +57,20 @@ def share_of(nodeid: str) -> str:
     return STACK if path in SHARE_STACK else path
 
 
-def check_sharing(nodeid: str, fixtures: tuple[str, ...]) -> None:
-    """See that the lists here know a test that uses the ``stack``.
+def check_sharing(path: Path, nodeid: str, fixtures: Collection[str], marks: Collection[str]) -> None:
+    """See that a test is where the rules here look for its kind.
 
     Raises:
-        ValueError: naming the test's file and where to add it.
+        ValueError: naming the test's file, and the cure.
     """
+    file = nodeid.partition("::")[0]
     if STACK in fixtures and share_of(nodeid) != STACK:
-        path = nodeid.partition("::")[0]
-        raise ValueError(f"{path}: found a test that uses the stack, expected it in SHARE_STACK of {__name__}: add it.")
+        raise ValueError(f"{file}: found a test that uses the stack, expected it in SHARE_STACK of {__name__}: add it.")
+    for mark in MARKS.intersection(marks):
+        if is_passed_over(path, mark):
+            raise ValueError(
+                f"{file}: found a test marked {mark}, expected mark.{mark} to be written in the file: write it there."
+            )
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.support.sharing import DEAREST, SHARE_STACK, STACK, check_sharing, share_of
+from tests.support.sharing import DEAREST, SHARE_STACK, STACK, check_sharing, is_passed_over, share_of
 
 CONFTEST = """
 import os
@@ -56,13 +56,44 @@ def test_a_file_and_all_that_share_the_stack_stay_in_one_process(tmp_path: Path)
     assert len(notes) == 15
 
 
-def test_a_test_that_uses_the_stack_must_be_known_to_do_so() -> None:
-    check_sharing("tests/integration/test_jobs.py::test_it[a::b]", ("stack",))
-    check_sharing("tests/core/test_x.py::test_it", ())
+def test_a_test_that_uses_the_stack_must_be_known_to_do_so(tmp_path: Path) -> None:
+    path = tmp_path / "test_x.py"
+    check_sharing(path, "tests/integration/test_jobs.py::test_it[a::b]", ["stack"], [])
+    check_sharing(path, "tests/core/test_x.py::test_it", [], ["parametrize"])
     with pytest.raises(ValueError, match=r"^tests/core/test_x\.py: found a test that uses the stack, .*: add it\.$"):
-        check_sharing("tests/core/test_x.py::test_it", ("tmp_path", "stack"))
+        check_sharing(path, "tests/core/test_x.py::test_it", ["tmp_path", "stack"], [])
+
+
+def test_a_mark_must_be_written_where_it_is_looked_for(tmp_path: Path) -> None:
+    path = tmp_path / "test_x.py"
+    path.write_text("pytestmark = pytest.mark.browser")
+    check_sharing(path, "test_x.py::test_it", [], ["browser"])
+    with pytest.raises(ValueError, match=r"^test_x\.py: found a test marked integration, .*: write it there\.$"):
+        check_sharing(path, "test_x.py::test_it", [], ["browser", "integration"])
 
 
 def test_every_file_that_is_named_is_there() -> None:
     assert [path for path in {*SHARE_STACK, *DEAREST} - {STACK} if not (ROOT / path).is_file()] == []
     assert share_of("tests/browser/test_pages.py::test_it[a]") == "tests/browser/test_pages.py"
+
+
+@pytest.mark.parametrize(
+    ("asked", "passed_over"),
+    [
+        ("integration or browser", ["test_plain.py"]),
+        ("browser", ["test_plain.py", "test_starts.py"]),
+        ("not integration and not browser", []),
+        ("", []),
+    ],
+)
+def test_a_file_without_the_marks_that_alone_are_asked_for_is_not_imported(
+    tmp_path: Path, asked: str, passed_over: list[str]
+) -> None:
+    for name, text in {
+        "conftest.py": "",
+        "test_plain.py": "def test_it(): pass",
+        "test_starts.py": "import pytest\npytestmark = pytest.mark.integration",
+        "test_looks.py": "import pytest\n@pytest.mark.browser\ndef test_it(): pass",
+    }.items():
+        (tmp_path / name).write_text(text)
+    assert sorted(path.name for path in tmp_path.iterdir() if is_passed_over(path, asked)) == passed_over
