@@ -37,6 +37,10 @@ from controlplane.simulator.scenario import Scenario, check, chosen
 TWICE: Final = 2.0
 
 
+RESOLUTION_S: Final = 1e-3
+"""Of the times of events."""
+
+
 class Ways(Value, frozen=True, kw_only=True):
     """What is to be played. Ranks are those of workers that stay; of policies, none: those that ``recorded`` names."""
 
@@ -293,7 +297,7 @@ def _judge(run: Run, base: Sequence[Play]) -> Fit:
         recorded = [statistics.fmean(sample.total_s for sample in run.samples[rank]) for rank in stay]
         predicted = [statistics.fmean(each[rank] for _, _, each in base) for rank in stay]
         what = "workers"
-    errors = sorted(abs(p - r) / max(r, 1e-9) for p, r in zip(predicted, recorded, strict=True))
+    errors = relative_errors(predicted, recorded)
     return Fit(
         compared=len(errors),
         what=what,
@@ -302,6 +306,14 @@ def _judge(run: Run, base: Sequence[Play]) -> Fit:
         error_median=statistics.median(errors),
         error_p95=errors[min(len(errors) - 1, int(0.95 * len(errors)))],
     )
+
+
+def relative_errors(predicted: Sequence[float], recorded: Sequence[float]) -> list[float]:
+    """By how much each prediction misses what was recorded, over what was recorded, from the least on.
+
+    Events have times to the millisecond, so two iterations may seem to end at once: none counts as shorter than that.
+    """
+    return sorted(abs(p - r) / max(r, RESOLUTION_S) for p, r in zip(predicted, recorded, strict=True))
 
 
 def _compare(name: str, found: Sequence[Outcome], base: Sequence[Outcome]) -> Alternative:

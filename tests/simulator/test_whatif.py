@@ -15,7 +15,7 @@ from controlplane.simulator.network import Link, Network, ServerSpec
 from controlplane.simulator.recorded import TooLittle, read_run, scenario_of
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenario import Group, Happening, chosen
-from controlplane.simulator.whatif import Ways, fastest, slowest, what_if, what_if_simulated
+from controlplane.simulator.whatif import Ways, fastest, relative_errors, slowest, what_if, what_if_simulated
 from tests.simulator.worlds import world
 
 
@@ -187,3 +187,7 @@ def test_a_run_that_has_hardly_begun_is_refused_with_what_is_missing() -> None:
 def test_a_policy_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ScenarioError, match="policies: found 'fastest', expected one of recorded, bsp"):
         what_if(read_run(1, recorded()), Ways(policies=["fastest"]), seeds=2)
+
+
+def test_an_iteration_that_seems_to_take_no_time_is_not_missed_by_a_billion_per_cent() -> None:
+    assert relative_errors([0.015, 0.012], [0.0, 0.010]) == pytest.approx([0.2, 15.0])

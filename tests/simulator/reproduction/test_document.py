@@ -77,6 +77,15 @@ def test_a_paper_that_is_none_is_refused() -> None:
         call_command("reproduce", "hogwild", stdout=io.StringIO(), stderr=io.StringIO())
 
 
+@pytest.mark.parametrize("option", ["--output", "--keep"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(tmp_path: Path, option: str) -> None:
+    for path, reason in ((tmp_path, "Is a directory"), (tmp_path / "gone" / "file", "No such file or directory")):
+        with pytest.raises(
+            CommandError, match=rf"{option[2:]}: {path} cannot be written \({reason}\), expected a file"
+        ):
+            call_command("reproduce", "all", option, str(path), stdout=io.StringIO(), stderr=io.StringIO())
+
+
 def test_runs_that_are_kept_are_not_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claim = claim_of("psp", "ASP makes 200 updates")
     monkeypatch.setitem(PAPERS, "psp", ("PSP", (claim,)))

@@ -67,6 +67,10 @@ class Command(BaseCommand):
             if options["processes"] < 1:
                 raise SimulationError(f"processes: found {options['processes']}, expected 1 or more")
             papers = chosen_papers(paper)
+            target = output if output is not None else settings.BASE_DIR / "docs" / "reproduction.md"
+            is_written = not as_json and (paper == ALL or output is not None)
+            for name, path in (("output", target if is_written else None), ("keep", keep)):
+                _check_writable(name, path)
             runs = runs_of([claim for _, claims in papers.values() for claim in claims])
             played = self._play(runs, seeds, keep, processes=options["processes"], silent=as_json)
         except SimulationError as error:
@@ -78,8 +82,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps({name: [_row(one) for one in rows] for name, (_, rows) in found.items()}))
             return
         text = document(found, seeds=seeds, played=played)
-        target = output if output is not None else settings.BASE_DIR / "docs" / "reproduction.md"
-        if paper == ALL or output is not None:
+        if is_written:
             target.write_text(text, encoding="utf-8")
             self.stdout.write(f"wrote {target}")
         else:
@@ -133,6 +136,21 @@ class Done(Value, frozen=True, kw_only=True):
     to_target: bool
     seed: int
     played: Played
+
+
+def _check_writable(name: str, path: Path | None) -> None:
+    """Before anything is played, which takes minutes: whether ``path`` can be written at the end."""
+    if path is None:
+        return
+    is_new = not path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise SimulationError(
+            f"{name}: {path} cannot be written ({error.strerror}), expected a file in a folder that is there"
+        ) from None
+    if is_new:
+        path.unlink()
 
 
 def _kept(path: Path | None) -> dict[Key, Played]:
