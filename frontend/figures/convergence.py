@@ -7,7 +7,7 @@ import numpy as np
 
 from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
 from frontend.figures.rows import Convergence, View
-from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout
 
 X_TITLES: Final = {
     "time": "Time since start (s)",
@@ -196,6 +196,7 @@ def _note(text: str, y: float, yaxis: str, theme: Theme) -> dict[str, Any]:
         "xanchor": "right",
         "yanchor": "bottom",
         "showarrow": False,
+        "bgcolor": faded(theme.surface, 0.8),
         "font": {"color": theme.muted, "size": 11},
     }
 
