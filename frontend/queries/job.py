@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 
 from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.jobs.flag_notes import Note, notes_on
-from controlplane.jobs.models import Decision, Flag, Job, Process
+from controlplane.jobs.models import AuditEntry, Decision, Flag, Job, Process
 from controlplane.protocol.spec import parse_spec
 from frontend.queries.effects import Effect, effects
 from frontend.queries.evidence import Evidence, evidence_of
@@ -71,6 +71,8 @@ class DecisionLine:
     reason: str
     iteration: int | None
     cause: str
+    actor: str
+    """Who asked for it, else the policy that decided, else the engine."""
     effect: Effect | None
     taken: Taken | None
     """Who has taken it up, where it was pushed to workers."""
@@ -173,8 +175,22 @@ def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: 
     found = list(rows[: most + 1])
     earlier = {row.pk: _previous(row, found[place + 1 :]) for place, row in enumerate(found)}
     shown = found[:most] if kinds != "key" else news(found[:most])
-    came_to, took = effects(job, shown), taken(job, shown)
-    return [_decision_line(row, earlier[row.pk], came_to.get(row.pk), took.get(row.pk)) for row in shown]
+    came_to, took, asked = effects(job, shown), taken(job, shown), askers(job)
+    return [
+        _decision_line(row, earlier[row.pk], actor_of(row, asked), came_to.get(row.pk), took.get(row.pk))
+        for row in shown
+    ]
+
+
+def askers(job: Job) -> dict[str, str]:
+    """By the entry of the job's log that it made, who asked for something."""
+    asked = AuditEntry.objects.filter(job=job).exclude(entry="")
+    return dict(asked.values_list("entry", "actor"))
+
+
+def actor_of(row: Decision, asked: Mapping[str, str]) -> str:
+    """Who asked for a decision, else the policy that it names, else the engine."""
+    return asked.get(row.cause) or str(row.payload.get("policy") or "the engine")
 
 
 def news(rows: Sequence[Decision]) -> list[Decision]:
@@ -196,7 +212,9 @@ def _previous(row: Decision, older: list[Decision]) -> dict[str, int]:
     return next((each.payload.get("shares", {}) for each in older if each.kind == "set-shares"), {})
 
 
-def _decision_line(row: Decision, earlier: dict[str, int], effect: Effect | None, took: Taken | None) -> DecisionLine:
+def _decision_line(
+    row: Decision, earlier: dict[str, int], actor: str, effect: Effect | None, took: Taken | None
+) -> DecisionLine:
     return DecisionLine(
         sequence=row.sequence,
         incarnation=row.incarnation,
@@ -206,6 +224,7 @@ def _decision_line(row: Decision, earlier: dict[str, int], effect: Effect | None
         reason=row.reason,
         iteration=row.iteration,
         cause=row.cause,
+        actor=actor,
         effect=effect,
         taken=took,
         payload=json.dumps(row.payload, indent=1)[:MAX_PAYLOAD],

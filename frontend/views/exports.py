@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,13 +13,13 @@ from controlplane.jobs.models import AuditEntry, Decision, Job
 from controlplane.jobs.roles import Role
 from controlplane.jobs.streaming import streamed_lines
 from frontend.queries.audit import audit_rows
-from frontend.queries.job import KINDS, of_kinds
+from frontend.queries.job import KINDS, actor_of, askers, of_kinds
 from frontend.queries.wording import describe
 from frontend.views.access import needs
 from frontend.views.audit import asked_for
 
 AUDIT_COLUMNS = ("at", "actor", "action", "subject", "detail")
-COLUMNS = ("incarnation", "sequence", "at", "kind", "iteration", "what", "reason", "cause", "payload")
+COLUMNS = ("incarnation", "sequence", "at", "kind", "iteration", "what", "reason", "cause", "actor", "payload")
 CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
@@ -29,7 +30,13 @@ def decisions_export(request: HttpRequest, job_id: int, form: str) -> HttpRespon
     if kinds not in KINDS:
         return HttpResponseBadRequest(f"decisions: found {kinds[:40]!r}, expected one of {', '.join(KINDS)}")
     rows = Decision.objects.filter(of_kinds(kinds), job=job).order_by("incarnation", "sequence")
-    return _file(request, map(_line, rows.iterator(chunk_size=500)), COLUMNS, f"job-{job.pk}-decisions", form)
+    return _file(
+        request,
+        map(partial(_line, askers(job)), rows.iterator(chunk_size=500)),
+        COLUMNS,
+        f"job-{job.pk}-decisions",
+        form,
+    )
 
 
 @needs(Role.VIEWER)
@@ -53,8 +60,8 @@ def _asked(row: AuditEntry) -> dict[str, Any]:
     return {name: row.at.isoformat() if name == "at" else getattr(row, name) for name in AUDIT_COLUMNS}
 
 
-def _line(row: Decision) -> dict[str, Any]:
-    said = {"at": row.at.isoformat(), "what": describe(row.kind, row.payload)}
+def _line(asked: dict[str, str], row: Decision) -> dict[str, Any]:
+    said = {"at": row.at.isoformat(), "what": describe(row.kind, row.payload), "actor": actor_of(row, asked)}
     return {name: said[name] if name in said else getattr(row, name) for name in COLUMNS}
 
 

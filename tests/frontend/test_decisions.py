@@ -124,3 +124,14 @@ def test_what_was_asked_can_be_taken_away_as_it_was_narrowed(viewer: Client) -> 
     ]
     everything = json.loads(viewer.get("/audit.json").getvalue())
     assert [(row["actor"], row["subject"]) for row in everything] == [("ada", "job 7"), ("bob", "=1+1")]
+
+
+def test_a_decision_says_who_asked_for_it_or_which_policy_decided(viewer: Client, job: Job) -> None:
+    change = factories.make_decision(job, 1, "change-policies", {"choices": {}, "first_iteration": 20}, iteration=20)
+    audit(actor="ada", action="job-change", subject=f"job {job.pk}", detail={}, job=job, entry=change.cause)
+    factories.make_decision(job, 2, "set-placement", {"version": 1, "policy": "psld", "blocks": []})
+    factories.make_decision(job, 3, "move-job", {"state": "running"})
+    assert [line.actor for line in decisions(job)] == ["the engine", "psld", "ada"]
+    assert "by ada" in text_of(viewer, f"/jobs/{job.pk}/?tab=decisions")
+    rows = json.loads(viewer.get(f"/jobs/{job.pk}/decisions.json").getvalue())
+    assert [row["actor"] for row in rows] == ["ada", "psld", "the engine"]
