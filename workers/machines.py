@@ -41,8 +41,11 @@ def _machine(text: str) -> Emulation:
         return parse_emulation({"samples_per_second": float(text)}, "--emulate")
     except OSError as error:
         raise UsageError(f"--emulate {text!r}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--emulate {text!r}: found bytes that are no text, expected lines of a CSV file") from None
     except SpecError as error:
-        raise UsageError(f"--emulate {text!r}: {error.expected}") from None
+        found = f"found {error.found!r}, expected " if isinstance(error.found, str) else ""
+        raise UsageError(f"--emulate {text!r}: {found}{error.expected}") from None
     except ValueError:
         raise UsageError(f"--emulate {text!r}: expected samples/s like 1000, x3 or @trace.csv") from None
 

@@ -1,7 +1,6 @@
 """Machines and links worse than the real ones, for demonstrations and tests; whatever is emulated is shown as such."""
 
 import csv
-import io
 from typing import Annotated, Any
 
 import msgspec
@@ -82,17 +81,22 @@ def read_trace(text: str, field: str = "trace") -> list[dict[str, Any]]:
     Raises:
         SpecError: naming the line that cannot be read.
     """
-    rows = csv.DictReader(io.StringIO(text.strip()), skipinitialspace=True)
-    names = tuple(name.strip() for name in rows.fieldnames or ())
-    if not {"time", "speed"} <= set(names) <= set(COLUMNS):
-        raise SpecError(field, ",".join(names), f"a first line that names columns: {','.join(COLUMNS)}")
-    points = []
-    for line, row in enumerate(rows, start=2):
-        try:
-            points.append({name: float(row[name]) for name in names})
-        except (TypeError, ValueError):
-            raise SpecError(field, f"line {line}: {list(row.values())}", "a number in each column") from None
+    rows = csv.reader(text.strip("\ufeff \t\r\n").splitlines(), skipinitialspace=True)
+    try:
+        names = [name.strip() for name in next(rows, [])]
+        if not {"time", "speed"} <= set(names) <= set(COLUMNS) or len(set(names)) < len(names):
+            raise SpecError(field, ",".join(names), f"a first line that names columns: {','.join(COLUMNS)}")
+        points = [_point(names, row, field, rows.line_num) for row in rows if row]
+    except csv.Error as error:
+        raise SpecError(field, f"line {rows.line_num}", f"numbers with commas between ({error})") from None
     return points
+
+
+def _point(names: list[str], row: list[str], field: str, line: int) -> dict[str, Any]:
+    try:
+        return {name: float(value) for name, value in zip(names, row, strict=True)}
+    except ValueError:
+        raise SpecError(field, f"line {line}: {row}", "a number in each column, and no more") from None
 
 
 def parse_emulation(document: object, field: str) -> Emulation:

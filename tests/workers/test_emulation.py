@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.protocol.emulation import Competitor, Emulation, TracePoint, parse_emulation
+from controlplane.protocol.emulation import Competitor, Emulation, TracePoint, parse_emulation, read_trace
 from controlplane.protocol.parts import SpecError
 from workers.emulation import Course, Pace, Rival
 from workers.resources import Load
@@ -147,3 +147,27 @@ def test_each_is_told_in_words() -> None:
         "3 times slower, a competing process that takes 50%",
         "a trace of 2 points",
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["time,speed\n0,10\n5,20\n", "time , speed\n0, 10\n\n5, 20", "\ufefftime,speed\r0,10\r5,20"]
+)
+def test_a_trace_is_read_as_programs_write_it(text: str) -> None:
+    assert read_trace(text) == [{"time": 0.0, "speed": 10.0}, {"time": 5.0, "speed": 20.0}]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "found '', expected a first line that names columns: time,speed,cpu,memory"),
+        ("time;speed\n0;1", "found 'time;speed', expected a first line"),
+        ("time,time,speed\n0,0,1", "found 'time,time,speed', expected a first line"),
+        ("time,speed\n0,1\n5", r"line 3: \['5'\].*, expected a number in each column, and no more"),
+        ("time,speed\n0,1,99", r"line 2: \['0', '1', '99'\].*, expected a number in each column, and no more"),
+        ("time,speed\n0,fast", r"line 2: \['0', 'fast'\]"),
+        ("time,speed\n0," + "1" * 200_000, r"found 'line 2', expected numbers with commas between \(field larger"),
+    ],
+)
+def test_a_broken_line_of_a_trace_is_named(text: str, sentence: str) -> None:
+    with pytest.raises(SpecError, match=sentence):
+        read_trace(text)

@@ -50,8 +50,11 @@ def test_a_file_that_is_no_trace_says_what_a_trace_is(tmp_path: Path) -> None:
     file = tmp_path / "other.csv"
     for text, sentence in (
         ("a,b\n1,2\n", "a first line that names columns"),
-        ("time,speed\n0,x\n", "a number in each"),
+        ("time,speed\n0,x\n", r"found \"line 2: \['0', 'x'\]\", expected a number in each"),
     ):
         file.write_text(text)
         with pytest.raises(UsageError, match=sentence):
             machines_of(f"@{file}", None, None)
+    file.write_bytes(b"\xff\xfe\x00time")
+    with pytest.raises(UsageError, match="found bytes that are no text, expected lines of a CSV file"):
+        machines_of(f"@{file}", None, None)
