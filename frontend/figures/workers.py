@@ -12,6 +12,9 @@ X_TITLES = {"iteration": "Iteration", "time": "Time since start (s)", "samples":
 STRIP_PX = 84
 """Height of one worker's strip."""
 
+AROUND_PX = 140
+"""For the axis below, and above a legend that has four lines in a narrow window."""
+
 HEADROOM = 1.1
 """Room above the longest lasting iteration."""
 
@@ -70,7 +73,7 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
             name=name,
             caption=caption,
             sampling=sampling_note(traces.reports, traces.reports, means=every * traces.width),
-            height=STRIP_PX * count + 90,
+            height=STRIP_PX * count + AROUND_PX,
             shapes=_bands(traces, theme),
             **_strip_axes(traces, top, view, theme),
         ),
