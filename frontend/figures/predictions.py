@@ -34,6 +34,7 @@ def predictions(found: Predictions, view: View) -> dict[str, Any]:
             "y": numbers((seconds * 1000).round(3)),
             "line": line,
             "marker": {"size": 5, "symbol": symbol},
+            "cliponaxis": False,
             "hovertemplate": "%{y:.4~g} ms",
         }
         for title, seconds, line, symbol in lines
@@ -48,6 +49,7 @@ def predictions(found: Predictions, view: View) -> dict[str, Any]:
                 "y": numbers((found.measured_s[missed] * 1000).round(3)),
                 "text": [f"{each:+.0%}" for each in off[missed]],
                 "marker": {"size": 11, "symbol": "x-thin", "line": {"width": 2, "color": theme.waiting}},
+                "cliponaxis": False,
                 "hovertemplate": "%{text} of the prediction",
             }
         )

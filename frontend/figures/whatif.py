@@ -94,6 +94,7 @@ def predictor_errors(found: PredictorErrors, view: View) -> dict[str, Any]:
                     "width": 3 if predictor == found.acting else 1.5,
                 },
                 "marker": {"size": 6, "symbol": place},
+                "cliponaxis": False,
                 "hovertemplate": "%{y:.1%} off",
             }
             for place, (predictor, errors) in enumerate(sorted(found.errors.items()))
