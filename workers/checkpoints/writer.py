@@ -71,6 +71,8 @@ class Writer:
     ) -> None:
         self._folder, self._keep, self._manifest, self._say = folder, keep, manifest, say
         self._work: queue.SimpleQueue[Copy | WholeCheckpoint | None] = queue.SimpleQueue()
+        self._back: list[Copy | WholeCheckpoint | None] = []
+        """What was taken from the queue too soon; it comes next."""
         self._whole = -1
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
@@ -91,7 +93,7 @@ class Writer:
         self._thread.join(5.0)
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+        while (work := self._back.pop() if self._back else self._work.get()) is not None:
             if isinstance(work, WholeCheckpoint):
                 self._finish(work)
             else:
@@ -106,7 +108,7 @@ class Writer:
             except queue.Empty:
                 break
             if not isinstance(work, Copy) or work.iteration != iteration:
-                self._work.put(work)
+                self._back.append(work)
                 break
             found.append(work)
         return found

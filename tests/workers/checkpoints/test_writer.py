@@ -1,10 +1,12 @@
 """What is written of a version, and what is not."""
 
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.workers.driver import DEADLINE_S
 from workers.checkpoints.files import VALUES
 from workers.checkpoints.writer import Copy, Saved, Writer
 
@@ -42,3 +44,22 @@ def test_a_folder_that_cannot_be_written_is_said_to_be_one(tmp_path: Path) -> No
         False,
         f"the checkpoint of iteration 20 cannot be written to {tmp_path / 'file'}: Not a directory",
     )
+
+
+def test_whatever_waits_when_it_is_closed_is_written_in_turn(tmp_path: Path) -> None:
+    said: list[int] = []
+    all_wait = threading.Event()
+
+    def say(saved: Saved) -> None:
+        assert all_wait.wait(DEADLINE_S)
+        said.append(saved.iteration)
+
+    writer = Writer(tmp_path, keep=1, manifest=lambda whole: pytest.fail("no manifest is asked for"), say=say)
+    for iteration in (20, 40, 60, 80):
+        tensors = {VALUES: torch.ones(2)}
+        writer.take(Copy(iteration=iteration, start=0, stop=2, steps=iteration, tensors=tensors))
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    all_wait.set()
+    closing.join(DEADLINE_S)
+    assert said == [20, 40, 60, 80]
