@@ -2,7 +2,9 @@
 
 import json
 import socket
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,9 @@ def assert_nothing_left(command: Running, folder: Path, port: int) -> None:
 @pytest.mark.timeout(240)
 def test_it_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Path) -> None:
     port = free_port()
-    with running(tmp_path, "demo", "--exit", "--json", "--iterations", "60", "--port", str(port)) as command:
+    kept = tmp_path / "kept"
+    few = ["--iterations", "60", "--port", str(port), "--keep", str(kept)]
+    with running(tmp_path, "demo", "--exit", "--json", *few) as command:
         code = command.process.wait(timeout=200)
         assert_nothing_left(command, tmp_path, port)
     said = command.said()
@@ -38,6 +42,11 @@ def test_it_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Path) -> 
     assert [run["label"] for run in result["runs"]] == ["BSP", "LB-BSP"]
     assert result["speed_up"] > 1.5
     assert all(moment in said for moment in MOMENTS)
+    with closing(sqlite3.connect(kept / "paceline.sqlite3")) as database:
+        assert database.execute("SELECT id, state FROM jobs_job ORDER BY id").fetchall() == [
+            (1, "succeeded"),
+            (2, "succeeded"),
+        ]
 
 
 @pytest.mark.timeout(120)
@@ -68,6 +77,15 @@ def test_no_place_for_its_files_is_one_sentence(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file" / "tmp"))
     with pytest.raises(CannotStart, match=r"^No temporary folder can be made \(.*\): name one .* with TMPDIR\.$"):
         private_folder()
+
+
+def test_what_is_kept_goes_to_an_empty_folder_only(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "paceline.sqlite3").touch()
+    code, said = run(tmp_path, "demo", "--keep", str(taken))
+    assert code == 1
+    assert f"--keep {taken}: there is something in it; name a new folder or an empty one." in said
 
 
 def test_too_few_iterations_are_refused(tmp_path: Path) -> None:

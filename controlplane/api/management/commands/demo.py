@@ -60,6 +60,9 @@ class Command(BaseCommand):
             parser.add_argument(f"--{question}", choices=registry.names(question), help=named)
         parser.add_argument("--iterations", type=enough, help="iterations of each run (default: the scenario's)")
         parser.add_argument("--exit", action="store_true", dest="leave", help="end after the table, not at Ctrl-C")
+        parser.add_argument(
+            "--keep", type=Path, metavar="FOLDER", help="put database, models and logs there, and leave them"
+        )
         parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as one line of JSON")
         parser.add_argument("--host", default="127.0.0.1", help="address of the dashboard (default: %(default)s)")
         parser.add_argument("--insecure", action="store_true", help=INSECURE)
@@ -78,6 +81,7 @@ class Command(BaseCommand):
             console,
             host=options["host"],
             port=options["port"] or free_port(),
+            keep=options["keep"],
         )
         try:
             check_exposure(options["host"], insecure=options["insecure"])
@@ -95,20 +99,28 @@ class Command(BaseCommand):
 
 
 class Demo:
-    """One demo, from an empty folder to nothing left."""
+    """One demo, from an empty folder to nothing left but what is to be kept."""
 
     def __init__(
-        self, scenario: Scenario, challenger: Run, iterations: int | None, console: Console, *, host: str, port: int
+        self,
+        scenario: Scenario,
+        challenger: Run,
+        iterations: int | None,
+        console: Console,
+        *,
+        host: str,
+        port: int,
+        keep: Path | None,
     ) -> None:
         self.scenario, self.challenger, self.console = scenario, challenger, console
         self.iterations = iterations or scenario.iterations
-        self.host, self.port = host, port
+        self.host, self.port, self.keep = host, port, keep
 
     def run(self, *, leave: bool, as_json: bool) -> bool:
         """Show it all; whether every bar held."""
         with ExitStack() as stack:
             interruption = stack.enter_context(Interruption())
-            folder = Path(stack.enter_context(private_folder()))
+            folder = kept_folder(self.keep) if self.keep else Path(stack.enter_context(private_folder()))
             supervisor = stack.enter_context(Supervisor(interruption, say=self._say))
             plane = ControlPlane(folder=folder, host=self.host, port=self.port, settings=PRIVATE)
             access, environment = self._start(plane, supervisor)
@@ -122,6 +134,8 @@ class Demo:
                 self._stay(supervisor)
         if not leave:
             self.console.print("Ended. Nothing is left running.")
+        if self.keep:
+            self._say(f"What was recorded is kept: PACELINE_DATA_DIR={self.keep} python manage.py whatif 1")
         return held
 
     def _start(self, plane: ControlPlane, supervisor: Supervisor) -> tuple[Access, dict[str, str]]:
@@ -214,6 +228,22 @@ def private_folder() -> tempfile.TemporaryDirectory[str]:
         raise CannotStart(
             f"No temporary folder can be made ({error.strerror or error}): name one that you may write with TMPDIR."
         ) from None
+
+
+def kept_folder(folder: Path) -> Path:
+    """A data folder that stays.
+
+    Raises:
+        CannotStart: if it cannot be made, or something is in it: another demo's jobs would be taken for this one's.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as error:
+        raise CannotStart(f"--keep {folder}: {error.strerror or error}; name a folder that you may write.") from None
+    if not is_empty:
+        raise CannotStart(f"--keep {folder}: there is something in it; name a new folder or an empty one.")
+    return folder.resolve()
 
 
 def enough(text: str) -> int:
