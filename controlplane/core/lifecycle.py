@@ -1,5 +1,8 @@
 """A job from submission to slots to running processes, and what follows when one of them is gone."""
 
+import re
+from typing import Final
+
 from controlplane.core import (
     arrivals,
     departures,
@@ -17,6 +20,9 @@ from controlplane.core.events import Assignment, EngineFailed, JobSubmitted, Pro
 from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Process, Server, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
+
+_PATH_OF_ERROR: Final = re.compile(r"^(?:\w+\.)+(?=\w+: )")
+"""Where the class of an error is to be found, as tracebacks put it before its name."""
 
 
 def on_submitted(handling: Handling, event: JobSubmitted) -> None:
@@ -201,5 +207,5 @@ def _how_it_ended(event: ProcessDied) -> str:
         return "ended by itself"
     if event.status < 0:
         return f"was ended by signal {-event.status}"
-    last_line = event.detail.strip().rpartition("\n")[2]
+    last_line = _PATH_OF_ERROR.sub("", event.detail.strip().rpartition("\n")[2])
     return f"ended with status {event.status}" + (f" ({last_line})" if last_line else "")

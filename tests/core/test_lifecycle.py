@@ -194,6 +194,14 @@ def test_process_that_dies_before_the_beginning_ends_the_job_with_its_last_line(
     assert states(commands) == ["failed"]
 
 
+def test_error_of_a_process_is_told_without_where_its_class_is_to_be_found(story):
+    told = story().starting()
+    commands = told.kill(1, status=1, detail="controlplane.protocol.parts.SpecError: workload.name: found 'x.y: z'")
+    assert of(MoveJob, commands)[0].reason.startswith(
+        "w1 ended with status 1 (SpecError: workload.name: found 'x.y: z')"
+    )
+
+
 def test_dead_server_ends_the_job_where_none_is_started_again(story):
     told = story(elastic={"restarts": 0}).running()
     commands = told.kill_server(1)
