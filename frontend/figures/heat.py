@@ -33,7 +33,7 @@ LEAST_CELLS = 3
 SCATTERED = 0.03
 """Such a part of all cells must be noticeably slow, on at least half of the rows, to be called scattered."""
 
-FEW_COLUMNS = 120
+FEW_COLUMNS = 30
 """Up to so many, thin gaps part them, as they always part rows."""
 
 STROKES = 90
