@@ -15,7 +15,8 @@ COPY manage.py ./
 COPY controlplane controlplane
 COPY frontend frontend
 ENV PACELINE_DATA_DIR=/data PACELINE_STATIC_ROOT=/app/static LOG_FORMAT=json
-RUN PACELINE_DATA_DIR=/tmp/build python manage.py collectstatic --no-input --verbosity 0 && rm -rf /tmp/build
+RUN python -m compileall -q controlplane frontend \
+ && PACELINE_DATA_DIR=/tmp/build python manage.py collectstatic --no-input --verbosity 0 && rm -rf /tmp/build
 USER paceline
 EXPOSE 8000
 CMD ["python", "-m", "uvicorn", "controlplane.config.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2", "--ws-max-size", "1048576"]
@@ -26,6 +27,7 @@ RUN pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r requirements
 COPY controlplane/__init__.py controlplane/__init__.py
 COPY controlplane/protocol controlplane/protocol
 COPY workers workers
+RUN python -m compileall -q controlplane workers
 USER paceline
 ENTRYPOINT ["python", "-m", "workers"]
 CMD ["--help"]
