@@ -58,7 +58,7 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
         "data": [
             *training,
             _line("Held-out loss", scored_x, rows.scored_loss, theme.category(1), "y", {"width": 2}, markers=True),
-            _line("Accuracy", scored_x, rows.scored_accuracy, theme.category(2), "y2", {"width": 2}, markers=True),
+            _line("Accuracy", *_accuracies(rows, x, scored_x), theme.category(2), "y2", {"width": 2}, markers=True),
             *([_batch(*extremes(x, rows.batch, budget(4)), theme)] if len(x) else []),
         ],
         "layout": layout(
@@ -102,6 +102,13 @@ def loss_axis(theme: Theme, view: View) -> dict[str, Any]:
 def accuracy_axis(theme: Theme, *, scored: bool) -> dict[str, Any]:
     """The lower axis; from 0 to 100 % while nothing was scored, for then the library would make up a range."""
     return axis(theme, "Accuracy", domain=[0, 0.5 - GAP / 2], tickformat=".0%", **({} if scored else {"range": [0, 1]}))
+
+
+def _accuracies(rows: Convergence, x: Numbers, scored_x: Numbers) -> tuple[Numbers, Numbers]:
+    """Where the accuracies stand. Before the first, a point that is nowhere: the library knows no place for an axis
+    without points, and complains of it.
+    """
+    return (scored_x, rows.scored_accuracy) if len(scored_x) else (x[:1], np.full(len(x[:1]), np.nan))
 
 
 def batch_axis(theme: Theme) -> dict[str, Any]:

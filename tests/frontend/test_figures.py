@@ -75,6 +75,8 @@ def test_before_the_first_score_accuracy_has_the_axis_that_it_will_have() -> Non
         scored_accuracy=none,
     )
     assert convergence(unscored, View(x="time"))["layout"]["yaxis2"]["range"] == [0, 1]
+    (accuracy,) = (each for each in convergence(unscored, View(x="time"))["data"] if each["name"] == "Accuracy")
+    assert np.isnan(plain(accuracy["y"])).tolist() == [True], "a point nowhere: an axis without points has no place"
 
 
 def test_before_the_first_iteration_no_axis_waits_for_the_batch() -> None:
