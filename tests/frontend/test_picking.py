@@ -1,5 +1,7 @@
 """Machines as a reader wants to see them: filtered, in an order, and as an address that can be passed on."""
 
+import re
+
 import pytest
 from django.test import Client
 
@@ -64,6 +66,12 @@ def test_an_address_says_what_is_wrong_with_it_and_nothing_found_leads_back(job:
         assert "None of the 4 machines is like that." in text_of(viewer, f"{path}?state=offline")
     with pytest.raises(PickError, match="job: found 'x', expected the number of a job"):
         picked([], {"job": "x"})
+
+
+def test_the_load_of_each_machine_is_a_bar_without_the_chart_library(job: Job, viewer: Client) -> None:
+    page = viewer.get("/?sort=load").content.decode()
+    assert re.findall(r'bar-load" style="inline-size:([^"]+)"', page) == ["90.00%", "70.00%", "50.00%", "30.00%"]
+    assert "plotly" not in page
 
 
 def test_the_tiles_stay_those_of_the_whole_cluster(job: Job, viewer: Client) -> None:
