@@ -4,6 +4,9 @@ from datetime import datetime
 
 NONE = "–"  # noqa: RUF001 - an en dash is what tables show for "not measured"
 
+MINUS = "\u2212"
+"""What people read before a number; what programs read keeps its hyphen."""
+
 STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -21,12 +24,17 @@ def _plain(value: float, digits: int) -> str:
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
-    return f"{float(text):.0f}" if "e" in text and abs(value) >= 1 else text
+    return signed(f"{float(text):.0f}" if "e" in text and abs(value) >= 1 else text)
+
+
+def signed(number: str) -> str:
+    """A written number with a minus sign in place of its hyphens, and none before nothing: ``-0.0%`` is ``0.0%``."""
+    return (number if any(digit in "123456789" for digit in number) else number.lstrip("-")).replace("-", MINUS)
 
 
 def percent(share: float | None, digits: int = 0) -> str:
     """A share of a whole."""
-    return NONE if share is None else f"{share * 100:.{digits}f}%"
+    return NONE if share is None else signed(f"{share * 100:.{digits}f}%")
 
 
 def milliseconds(seconds: float | None) -> str:

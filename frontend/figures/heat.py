@@ -4,6 +4,7 @@ import warnings
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frontend.figures.points import Numbers, numbers
 from frontend.figures.rows import Floats, Heat, View
@@ -29,6 +30,7 @@ NOTICEABLE = 1.25
 """How far from the median a row or column must lie to be called out."""
 
 LEAST_CELLS = 3
+"""So many columns make a pattern, or an end of one."""
 
 SCATTERED = 0.03
 """Such a part of all cells must be noticeably slow, on at least half of the rows, to be called scattered."""
@@ -85,8 +87,12 @@ def over_median(values: Floats) -> Floats:
     return ratio
 
 
-def pattern(values: Floats, labels: tuple[str, ...]) -> str:
-    """What the picture shows, in words: rows that stand out are machines, columns are moments of the whole cluster."""
+def pattern(values: Floats, labels: tuple[str, ...], first: Numbers | None = None) -> str:
+    """What the picture shows, in words: rows that stand out are machines, columns are moments of the whole cluster.
+
+    Of a picture that is loud only where it begins, the beginning is told. ``first`` has each column's first iteration;
+    without it they are counted from 0.
+    """
     if values.shape[0] < 2 or values.shape[1] < LEAST_CELLS:
         return ""
     rows = _median(over_median(values), axis=1)
@@ -95,8 +101,9 @@ def pattern(values: Floats, labels: tuple[str, ...]) -> str:
     slow = [label for label, row in zip(labels, rows, strict=True) if row > NOTICEABLE]
     bad = int(np.sum(columns > 2 * usual)) if usual > 0 else 0
     if slow and len(slow) <= max(1, len(labels) // 2):
-        names = ", ".join(slow[:4]) + (f" and {len(slow) - 4} more" if len(slow) > 4 else "")
-        return f"Rows stand out ({names}): slow machines, not bad moments."
+        return f"Rows stand out ({_few(slow)}): slow machines, not bad moments."
+    if beginning := _beginning(values, labels, np.arange(values.shape[1]) if first is None else first):
+        return beginning
     if 0 < bad <= values.shape[1] // 4:
         return f"{bad} column{'s' if bad > 1 else ''} stand{'' if bad > 1 else 's'} out: everybody was slow at once."
     ratio = over_median(values)
@@ -104,6 +111,39 @@ def pattern(values: Floats, labels: tuple[str, ...]) -> str:
     if slow_cells.mean() > SCATTERED and slow_cells.any(axis=1).mean() >= 0.5:
         return "Single cells stand out all over: it goes with what is processed, not with a machine or a moment."
     return "No row and no column stands out."
+
+
+def _beginning(values: Floats, labels: tuple[str, ...], first: Numbers) -> str:
+    """Rows that stood out only at the start, or a start that was slow for all; nothing where there is no such."""
+    ratio = over_median(values)
+    uneven = _loud_at_first(np.nan_to_num(ratio, nan=1.0).max(axis=0) > NOTICEABLE)
+    slow = (
+        [label for label, row in zip(labels, _median(ratio[:, :uneven], axis=1), strict=True) if row > NOTICEABLE]
+        if uneven
+        else []
+    )
+    if slow:
+        verb = "stands" if len(slow) == 1 else "stand"
+        return f"{_few(slow)} {verb} out up to iteration {first[uneven]:g}, and no row does after it."
+    columns = _median(values, axis=0)
+    late = float(_median(columns[None, len(columns) // 2 :], axis=1)[0])
+    long = _loud_at_first(columns > NOTICEABLE * late) if late > 0 else 0
+    if not long:
+        return ""
+    times = float(_median(columns[None, :long], axis=1)[0]) / late
+    return f"Everybody was slower up to iteration {first[long]:g}, {times:.2g} times as slow as later: a warm-up."
+
+
+def _loud_at_first(loud: NDArray[np.bool_]) -> int:
+    """How many columns from the first on are loud, where the rest, at least half, is not; else 0."""
+    quiet = np.convolve(loud, np.ones(LEAST_CELLS), mode="valid") == 0
+    until = int(quiet.argmax()) if quiet.any() else 0
+    is_start = LEAST_CELLS <= until <= len(loud) // 2 and loud[:until].mean() >= 0.5
+    return until if is_start and loud[until:].mean() <= 0.1 else 0
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _cells(heat: Heat, shown: Floats, theme: Theme, *, ratio: bool, unit: str) -> dict[str, Any]:
@@ -171,7 +211,7 @@ def _diverging(theme: Theme) -> dict[str, Any]:
 
 def _caption(heat: Heat, metric: str, *, ratio: bool) -> str:
     against = "as a multiple of the median worker's in the same iteration" if ratio else f"in {_unit(metric)}"
-    hint = pattern(heat.values, heat.labels) if metric in ("work", "pace") else ""
+    hint = pattern(heat.values, heat.labels, heat.first) if metric in ("work", "pace") else ""
     words = f"Colour is {_SENTENCES[metric]}, {against}. {hint}".strip()
     missing = " Struck through is what no report came for." if np.isnan(heat.values).any() else ""
     grouped = " Rows stand together by kind of machine." if heat.classes else ""

@@ -8,6 +8,8 @@ from frontend.figures.points import numbers
 from frontend.figures.rows import Predictions, View
 from frontend.figures.theme import THEMES, axis, empty, layout
 
+MINUS: Final = "\u2212"
+
 MISSED: Final = 0.25
 """A prediction that is further off is called a miss, and marked."""
 
@@ -47,7 +49,7 @@ def predictions(found: Predictions, view: View) -> dict[str, Any]:
                 "name": f"Off by more than {MISSED:.0%}",
                 "x": numbers(found.iteration[missed]),
                 "y": numbers((found.measured_s[missed] * 1000).round(3)),
-                "text": [f"{each:+.0%}" for each in off[missed]],
+                "text": [f"{each:+.0%}".replace("-", MINUS) for each in off[missed]],
                 "marker": {"size": 11, "symbol": "x-thin", "line": {"width": 2, "color": theme.waiting}},
                 "cliponaxis": False,
                 "hovertemplate": "%{text} of the prediction",

@@ -135,7 +135,7 @@ def _delta(value: float | None, base: float | None, is_base: bool) -> str:
         return "baseline"
     if value is None or not base:
         return ""
-    return f"{(value / base - 1) * 100:+.0f}%"
+    return formats.signed(f"{(value / base - 1) * 100:+.0f}%")
 
 
 def _mean(job: Job, side: Compared) -> float | None:

@@ -36,7 +36,7 @@ def test_results_stand_against_the_baseline_and_the_best_is_marked(pair: list[Jo
     mean = rows["Iteration time, mean"]
     assert [(cell.text, cell.delta, cell.best) for cell in mean] == [
         ("264 ms", "baseline", False),
-        ("102 ms", "-61%", True),
+        ("102 ms", "\u221261%", True),
     ]
     reached = rows["Time to 70.0% accuracy"]
     assert [(cell.text, cell.best) for cell in reached] == [("5.2 s", False), ("2 s", True)]

@@ -19,6 +19,8 @@ from tests.frontend.factories import START
         (1234, "1234"),
         (12_345, "12.3k"),
         (2.5e6, "2.5M"),
+        (-0.25, "\u22120.25"),
+        (-12_345, "\u221212.3k"),
     ],
 )
 def test_numbers_have_few_digits(value: float | None, text: str) -> None:
@@ -50,11 +52,8 @@ def test_sizes_are_binary(count: int, text: str) -> None:
 
 
 def test_shares_are_per_cents() -> None:
-    assert (formats.percent(0.1234), formats.percent(0.9123, 1), formats.percent(None)) == (
-        "12%",
-        "91.2%",
-        formats.NONE,
-    )
+    shares = (0.1234, 0.9123, -0.034, -0.0004, None)
+    assert [formats.percent(share, 1) for share in shares] == ["12.3%", "91.2%", "\u22123.4%", "0.0%", formats.NONE]
 
 
 def test_a_gain_too_small_to_be_told_is_none() -> None:

@@ -41,6 +41,29 @@ def test_even_workers_leave_nothing_to_see() -> None:
     assert pattern(np.array(EVEN), LABELS) == "No row and no column stands out."
 
 
+def test_a_machine_that_was_slow_until_the_shares_moved_is_told_with_its_end() -> None:
+    helped = np.full((5, 40), 0.1)
+    helped[1, :10] *= 2
+    assert pattern(helped, LABELS) == "w1 stands out up to iteration 10, and no row does after it."
+    helped[4, :9] *= 3
+    told = pattern(helped, LABELS, np.arange(0, 200, 5))
+    assert told == "w1, w4 stand out up to iteration 50, and no row does after it."
+
+
+def test_a_slow_start_of_all_is_a_warm_up() -> None:
+    warming = np.full((5, 40), 0.1)
+    warming[:, :10] *= 1.6
+    told = "Everybody was slower up to iteration 10, 1.6 times as slow as later: a warm-up."
+    assert pattern(warming, LABELS) == told
+
+
+def test_a_start_longer_than_the_rest_is_none() -> None:
+    turned = np.full((5, 40), 0.1)
+    turned[1, :25] *= 1.2
+    turned[:, :25] *= 1.6
+    assert "up to iteration" not in pattern(turned, LABELS)
+
+
 def test_cells_that_stand_out_all_over_go_with_the_data() -> None:
     skewed = np.full((5, 20), 0.1)
     for place in range(10):

@@ -317,6 +317,8 @@ class PlotlyFigure extends HTMLElement {
     this.error.textContent = reason;
     this.error.hidden = false;
     this.plot?.classList.remove("plot-waiting");
+    // What was drawn before stays; where nothing was, the sentence needs no frame.
+    if (!this.drawn && this.plot) this.plot.hidden = true;
   }
 
   tabular() {
