@@ -14,6 +14,7 @@ from frontend import presets
 from frontend.figures import FIGURES
 from frontend.queries import asked
 from frontend.queries import jobs as job_list
+from frontend.queries.copying import copy_of
 from frontend.queries.figures import MAX_WORKERS
 from frontend.queries.lanes import lanes, ranks
 from frontend.tabs import TABS, TabQueryError, tab_of
@@ -85,7 +86,8 @@ def submit_page(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"presets": presets.PRESETS, "options": presets.options(), "jobs_url": address}
     context |= {"predicting": presets.predicting(), "details": presets.details()}
     if copied := request.GET.get("copy", ""):
-        context["copied"] = get_object_or_404(Job, pk=copied if copied.isdecimal() else 0).spec
+        jobs = Job.objects.select_related("simulation")
+        context["copied"] = copy_of(get_object_or_404(jobs, pk=copied if copied.isdecimal() else 0))
     return render(request, "pages/submit.html", rights(request) | context | {"back": reverse("jobs")})
 
 

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
 from controlplane.jobs.models import AuditEntry, Job
+from controlplane.telemetry.models import Simulation
 from tests.browser.conftest import Look
 from tests.frontend import factories
 
@@ -76,6 +77,29 @@ def test_a_duplicate_begins_with_the_same_spec(site: str, look: Look, ada: User)
     page.goto(f"/jobs/{job.pk}/")
     page.locator("#duplicate").click()
     expect(page.get_by_label("Batch size per worker")).to_have_value("32")
+
+
+def test_the_fields_of_the_form_are_as_wide_as_one_another(site: str, look: Look, ada: User) -> None:
+    page = look(site, user=ada)
+    page.goto("/jobs/new/")
+    widths = page.locator(".fields > .field").evaluate_all("all => all.map(each => each.offsetWidth).filter(Boolean)")
+    assert max(widths) - min(widths) <= 1
+
+
+def test_a_simulated_policy_is_saved_as_a_job(site: str, look: Look, ada: User, simulation: Simulation) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/simulations/{simulation.pk}/")
+    page.get_by_role("link", name="Save as job: lb-bsp-linear").click()
+    expect(page.get_by_label(f"lb-bsp-linear of simulation #{simulation.pk}")).to_be_checked()
+    expect(page.locator("#left")).to_contain_text("The machines are yours: 4 workers and 2 servers were simulated")
+    expect(page.get_by_label("Batching")).to_have_value("lb-bsp-linear")
+    expect(page.get_by_label("Stop after iterations")).to_have_value("200")
+    page.get_by_label("Labels of machines").fill("class=fast")
+    page.locator("#submit-button").click()
+    page.wait_for_url(JOB_PAGE)
+    job = Job.objects.get(simulation=None)
+    assert (job.name, job.spec["labels"], job.spec["seed"]) == ("demo lb-bsp-linear", {"class": "fast"}, 3)
+    assert job.spec["synchronization"] == simulation.runs.get(policy="lb-bsp-linear").spec["synchronization"]
 
 
 def test_stopping_asks_first_and_names_the_job(site: str, look: Look, ada: User) -> None:

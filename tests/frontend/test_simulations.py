@@ -8,10 +8,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.build import build_simulation, simulation_etag
 from frontend.figures.points import plain
+from frontend.queries.copying import copy_of
 from tests.frontend.test_pages import text_of
 
 pytestmark = pytest.mark.django_db
@@ -70,6 +72,43 @@ def test_each_policy_leads_to_its_run_and_all_can_be_compared(viewer: Client, ro
     assert f'href="{comparison}">Compare all</a>' in page
     assert f"#{runs[1].pk} demo lb-bsp-linear" in text_of(viewer, comparison)
     assert f'<a href="{path}">#{row.pk}</a>' in viewer.get(f"/jobs/{runs[0].pk}/").content.decode()
+
+
+def test_a_run_is_offered_to_be_saved_as_a_job_once_it_is_there(
+    viewer: Client, operator: Client, row: Simulation
+) -> None:
+    path = f"/simulations/{row.pk}/"
+    simulation_run(row.pk)
+    run = row.runs.get(policy="lb-bsp-linear")
+    link = f"/jobs/new/?copy={run.pk}"
+    assert [link in each.get(path).content.decode() for each in (viewer, operator)] == [False, True]
+    assert "Save as job" in text_of(operator, f"/jobs/{run.pk}/")
+    copy = operator.get(link).context["copied"]
+    assert (copy.spec["name"], copy.spec["seed"], copy.spec["workers"]) == ("demo lb-bsp-linear", 3, 4)
+    assert copy.spec["synchronization"] == run.spec["synchronization"]
+    assert [sentence.partition(";")[0] for sentence in copy.left] == [
+        "The machines are yours: 4 workers and 2 servers were simulated"
+    ]
+
+
+def test_what_holds_of_simulated_machines_only_is_left_to_who_submits(row: Simulation) -> None:
+    spec = {
+        "workload": {"name": "resnet-32"},
+        "workers": 2,
+        "labels": {"class": "gpu"},
+        "limits": {"minimum": 2, "maximum": 64},
+        "elastic": {"minimum_workers": 1, "restarts": 0},
+    }
+    run = Job(name="levels bsp", simulation=row, policy="bsp", spec=spec)
+    copy = copy_of(run)
+    assert copy.spec == {
+        "name": "levels bsp",
+        "workload": {},
+        "workers": 2,
+        "limits": {"minimum": 2},
+        "elastic": {"restarts": 0},
+    }
+    assert copy.left[1].startswith("Only the times of resnet-32 were simulated")
 
 
 def test_rows_of_an_earlier_release_lead_nowhere(viewer: Client, row: Simulation) -> None:

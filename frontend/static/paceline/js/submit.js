@@ -175,6 +175,7 @@ form.addEventListener("input", (event) => {
   const field = /** @type {HTMLInputElement} */ (event.target);
   if (field.name === "preset") {
     fill(field.value ? presets[field.value] : copied);
+    document.getElementById("left")?.toggleAttribute("hidden", field.value !== "");
     clearErrors();
   } else if (field.dataset.kind) {
     field.removeAttribute("aria-invalid");
