@@ -209,8 +209,12 @@ class Agent:
 
     def _say_ended(self, process: ProcessName, status: int, tail: str) -> None:
         self._table.ended(process)
-        log.info(f"{process.role} {process.index} of job {process.job} ended with status {status}")
-        self._outbox.say(lambda number: ProcessEnded(number=number, process=process, status=status, tail=tail))
+        starved = status == KILLED and self._machine.ran_out_of_memory()
+        why = ": this machine had run out of memory" if starved else ""
+        log.info(f"{process.role} {process.index} of job {process.job} ended with status {status}{why}")
+        self._outbox.say(
+            lambda number: ProcessEnded(number=number, process=process, status=status, tail=tail, out_of_memory=starved)
+        )
 
     def _spawn(self) -> None:
         self._spawner = Spawner(self._kit, self._inbox.put)

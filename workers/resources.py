@@ -39,6 +39,7 @@ class Cgroup:
             ]
         )
         self._v1_usage = usage[0] if usage else None
+        self._killing = [*(f / "memory.events" for f in unified), *(f / "memory.oom_control" for f in memory)]
 
     @property
     def cpus(self) -> float | None:
@@ -58,6 +59,12 @@ class Cgroup:
             return nanoseconds / 1e9
         return None
 
+    def killed_for_memory(self) -> int | None:
+        """How many processes the kernel has ended in it because its memory was used up."""
+        if not self._memory:
+            return None
+        return next((count for file in self._killing if (count := _field(file, "oom_kill")) is not None), None)
+
     def memory_used_bytes(self) -> int | None:
         """Memory in use, without files that the kernel may drop at any time."""
         if not self._memory:
@@ -73,9 +80,16 @@ class Cgroup:
 class Machine:
     """The machine as its agent offers it. ``load()`` speaks of the time since it was last called."""
 
-    def __init__(self, cgroup: Cgroup | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        cgroup: Cgroup | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        counters: Path = Path("/proc/vmstat"),
+    ) -> None:
         self._cgroup = cgroup or Cgroup()
-        self._clock = clock
+        self._clock, self._counters = clock, counters
+        self._killed = self._killed_for_memory()
         self._at_s, self._used_s = clock(), self._cgroup.cpu_seconds()
         _busy_share()  # its first answer is meaningless; this is it
 
@@ -95,6 +109,15 @@ class Machine:
     def load(self) -> Load:
         """CPU use since the last call, and memory use now."""
         return Load(cpu=_share(self._cpu()), memory=_share(self._memory()))
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has ended processes for want of memory since this was last asked."""
+        before, self._killed = self._killed, self._killed_for_memory()
+        return self._killed > before
+
+    def _killed_for_memory(self) -> int:
+        """In the cgroup and on the whole machine: a process may fall to either."""
+        return (self._cgroup.killed_for_memory() or 0) + (_field(self._counters, "oom_kill") or 0)
 
     def _cpu(self) -> float:
         whole_machine = _busy_share()

@@ -105,6 +105,8 @@ class ProcessDied(Value, frozen=True, kw_only=True, tag="process-died"):
     detail: str = ""
     is_agent_lost: bool = False
     """Its agent is out of reach: nothing can be started there."""
+    out_of_memory: bool = False
+    """It was killed while the kernel ended processes of its machine for want of memory."""
 
 
 class TimePassed(Value, frozen=True, kw_only=True, tag="time-passed"):

@@ -205,6 +205,8 @@ def _how_it_ended(event: ProcessDied) -> str:
     """A process that failed says why in its last line; what one said before it ended otherwise is no reason."""
     if event.status == 0:
         return "ended by itself"
+    if event.out_of_memory:
+        return f"was ended by signal {-event.status}: its machine had run out of memory"
     if event.status < 0:
         return f"was ended by signal {-event.status}"
     last_line = _PATH_OF_ERROR.sub("", event.detail.strip().rpartition("\n")[2])

@@ -138,10 +138,17 @@ class AgentSocket:
         if isinstance(said, ProcessStarted):
             await agents.note_started(self._hub.client, self._agent, said.process)
         else:
-            await self._bury(said.process, said.status, said.tail)
+            await self._bury(said.process, said.status, said.tail, out_of_memory=said.out_of_memory)
 
-    async def _bury(self, name: ProcessName, status: int, detail: str) -> None:
-        event = ProcessDied(role=name.role, index=name.index, instance=name.instance, status=status, detail=detail)
+    async def _bury(self, name: ProcessName, status: int, detail: str, *, out_of_memory: bool = False) -> None:
+        event = ProcessDied(
+            role=name.role,
+            index=name.index,
+            instance=name.instance,
+            status=status,
+            detail=detail,
+            out_of_memory=out_of_memory,
+        )
         try:
             await log.aappend_event(self._hub.caller, name.job, event)
         except log.LogClosed as closed:

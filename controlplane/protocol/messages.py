@@ -325,6 +325,8 @@ class ProcessEnded(Value, frozen=True, kw_only=True, tag="process-ended"):
     process: ProcessName
     status: int
     tail: str = ""
+    out_of_memory: bool = False
+    """It was killed while the kernel ended processes of its machine for want of memory."""
 
 
 LineLevel = Literal["debug", "info", "output", "warning", "error"]

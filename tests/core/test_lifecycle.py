@@ -208,6 +208,14 @@ def test_dead_server_ends_the_job_where_none_is_started_again(story):
     assert of(MoveJob, commands)[0].reason == "s1 was ended by signal 9; the parameters it held are lost"
 
 
+def test_a_server_that_the_kernel_ended_for_want_of_memory_is_told_as_such(story):
+    told = story(elastic={"restarts": 0}).running()
+    died = ProcessDied(role="server", index=1, instance="s1.0.1", status=-9, out_of_memory=True)
+    assert of(MoveJob, told.see(died))[0].reason == (
+        "s1 was ended by signal 9: its machine had run out of memory; the parameters it held are lost"
+    )
+
+
 def test_slots_for_the_wrong_number_of_processes_are_refused(story):
     told = story().submitted()
     with pytest.raises(EventRefused, match="slots for 1 processes, expected one for each of 4 workers and 2 servers"):

@@ -112,10 +112,12 @@ async def test_a_process_that_ended_has_died_and_is_ordered_no_longer(
         await socket.send(encode(ProcessStarted(number=2, process=name, pid=17)))
         assert (await orders(socket)).durable == 2
         for _ in range(2):  # said again, as after a reconnect
-            await socket.send(encode(ProcessEnded(number=3, process=name, status=-9, tail="killed")))
+            await socket.send(
+                encode(ProcessEnded(number=3, process=name, status=-9, tail="killed", out_of_memory=True))
+            )
         last = await orders(socket)
     assert (last.durable, last.processes) == (3, [])
-    assert deaths(client, job.pk) == [ProcessDied(status=-9, detail="killed", **W0)]
+    assert deaths(client, job.pk) == [ProcessDied(status=-9, detail="killed", out_of_memory=True, **W0)]
 
 
 async def test_what_an_agent_lost_by_restarting_has_died(gateway: str, client: Client, job: Job, agent: int) -> None:

@@ -50,6 +50,37 @@ def test_no_limit_is_none(tmp_path: Path) -> None:
     assert (cgroup.cpus, cgroup.memory_bytes, cgroup.memory_used_bytes()) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("membership", "folder", "files"),
+    [
+        ("0::/box\n", "box", {"memory__max": 1000, "memory__events": "oom 4\noom_kill {}"}),
+        ("4:memory:/box\n0::/\n", "memory/box", {"memory__limit_in_bytes": 1000, "memory__oom_control": "oom_kill {}"}),
+    ],
+)
+def test_a_kill_for_want_of_memory_is_seen_once(
+    tmp_path: Path, membership: str, folder: str, files: dict[str, object]
+) -> None:
+    def killed(count: int) -> None:
+        write(tmp_path / "fs" / folder, **{name: str(text).format(count) for name, text in files.items()})
+
+    (tmp_path / "cgroup").write_text(membership)
+    killed(2)
+    machine = Machine(Cgroup(mount=tmp_path / "fs", membership=tmp_path / "cgroup"), counters=tmp_path / "none")
+    assert not machine.ran_out_of_memory(), "those were killed before"
+    killed(3)
+    assert machine.ran_out_of_memory()
+    assert not machine.ran_out_of_memory()
+
+
+def test_a_kill_on_a_machine_without_limits_is_seen_in_its_counters(tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("0::/\n")
+    counters = tmp_path / "vmstat"
+    counters.write_text("pgfault 7\noom_kill 0\n")
+    machine = Machine(Cgroup(mount=tmp_path / "fs", membership=tmp_path / "cgroup"), counters=counters)
+    counters.write_text("pgfault 9\noom_kill 1\n")
+    assert machine.ran_out_of_memory()
+
+
 def test_a_limited_machine_offers_its_limits_and_is_full_at_them(tmp_path: Path) -> None:
     now_s = 0.0
     machine = Machine(unified(tmp_path, usage_us=1_000_000), clock=lambda: now_s)
