@@ -39,6 +39,25 @@ def test_policies_are_changed_from_what_holds_now(site: str, look: Look, ada: Us
     expect(page.locator("#job-requests")).to_contain_text("Pending: barrier becomes ssp")
 
 
+def test_a_refused_change_says_its_title_and_its_trace(
+    site: str, look: Look, ada: User, job: Job, errors: list[str]
+) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{job.pk}/")
+    page.locator("#change-policy").click()
+    dialog = page.locator("#policy-dialog")
+    dialog.get_by_label("Barrier", exact=True).select_option("ssp")
+    dialog.get_by_label("Settings of barrier").fill("staleness=many")
+    dialog.get_by_role("button", name="Change it").click()
+    alert = page.locator("#policy-alert")
+    expect(alert.locator("strong")).to_have_text(re.compile(r"\w"))
+    expect(alert.get_by_role("button", name=re.compile("^Copy trace id [0-9a-f]"))).to_be_visible()
+    assert axe_findings(page, within="#policy-dialog") == []
+    # The browser itself notes that a request was refused.
+    assert len(errors) == 1
+    errors.clear()
+
+
 def test_a_link_shows_the_same_charts_and_decisions_can_be_taken_off(
     site: str, look: Look, ada: User, job: Job
 ) -> None:

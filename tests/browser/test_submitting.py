@@ -63,6 +63,9 @@ def test_an_error_of_the_server_lands_on_its_field(site: str, look: Look, ada: U
     expect(field).to_have_attribute("aria-invalid", "true")
     expect(field).to_be_focused()
     expect(page.locator('[data-field="batch_size"] .field-error')).to_have_text("Expected `int`, got `str`")
+    alert = page.get_by_role("alert")
+    expect(alert.locator("strong")).to_have_text(re.compile(r"\w"))
+    expect(alert.get_by_role("button", name=re.compile("^Copy trace id [0-9a-f]"))).to_be_visible()
     field.fill("64")
     expect(field).not_to_have_attribute("aria-invalid", "true")
     assert Job.objects.count() == 0

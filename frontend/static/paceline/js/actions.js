@@ -6,14 +6,34 @@ export function csrf() {
   return document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1] ?? "";
 }
 
-/** @param {string} text @param {boolean} bad @param {boolean} audited whether what was done stands in the audit @param {{title?: string, trace_id?: string} | null} problem what the server says of it */
+/** @typedef {{title?: string, detail?: string, trace_id?: string, errors?: {field: string, found: any, expected: string}[]}} Problem what the server says of a refusal */
+
+/** The problem that an answer carries, if it carries one. @param {Response | null | undefined} response @returns {Promise<Problem | null>} */
+export async function problemOf(response) {
+  return (await response?.json().catch(() => null)) ?? null;
+}
+
+/** What went wrong: its title, the text below, and the trace id to be copied. @param {string} text @param {Problem | null} problem */
+export function told(text, problem = null) {
+  const words = document.createElement("span");
+  if (problem?.title) words.append(Object.assign(document.createElement("strong"), { textContent: problem.title }), document.createElement("br"));
+  words.append(text);
+  if (problem?.trace_id) words.append(traced(problem.trace_id));
+  return words;
+}
+
+/** Say it in the alert of a form; no text: nothing is wrong any more. @param {HTMLElement | null} place @param {string} text @param {Problem | null} problem */
+export function alarm(place, text, problem = null) {
+  place?.replaceChildren(...(text ? [told(text, problem)] : []));
+  place?.toggleAttribute("hidden", !text);
+}
+
+/** @param {string} text @param {boolean} bad @param {boolean} audited whether what was done stands in the audit @param {Problem | null} problem */
 export function toast(text, bad = false, audited = false, problem = null) {
   const place = document.getElementById("toasts");
   const note = document.createElement("div");
   note.className = bad ? "toast toast-bad" : "toast";
-  if (problem?.title) note.append(Object.assign(document.createElement("strong"), { textContent: problem.title }), document.createElement("br"));
-  note.append(text);
-  if (problem?.trace_id) note.append(traced(problem.trace_id));
+  note.append(told(text, problem));
   if (audited) note.append(" ", Object.assign(document.createElement("a"), { href: "/audit/", textContent: "Audit" }));
   place?.append(note);
   setTimeout(() => note.remove(), bad ? 12_000 : 6_000);
@@ -21,7 +41,7 @@ export function toast(text, bad = false, audited = false, problem = null) {
 
 /** Under this id the log of the web process has it. @param {string} id */
 function traced(id) {
-  const button = Object.assign(document.createElement("button"), { type: "button", className: "toast-trace", textContent: `Copy trace id ${id}` });
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "trace-id", textContent: `Copy trace id ${id}` });
   button.addEventListener("click", () => {
     navigator.clipboard.writeText(id).then(
       () => (button.textContent = "Copied."),
@@ -76,7 +96,7 @@ async function post(button) {
   try {
     const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json" };
     const response = await fetch(button.dataset.post ?? "", { method: "POST", headers, body: button.dataset.body ?? "{}", credentials: "same-origin" });
-    const problem = response.ok ? null : await response.json().catch(() => null);
+    const problem = response.ok ? null : await problemOf(response);
     if (response.ok) document.dispatchEvent(new CustomEvent("paceline:asked"));
     toast(response.ok ? (button.dataset.done ?? "Done.") : (problem?.detail ?? `Refused (${response.status}).`), !response.ok, response.ok, problem);
   } catch {

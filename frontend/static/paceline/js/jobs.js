@@ -1,7 +1,7 @@
 // @ts-check
 // The list of jobs: which columns are shown (the address keeps it), and what is done with several jobs at once.
 
-import { csrf, toast } from "./actions.js";
+import { csrf, problemOf, toast } from "./actions.js";
 
 const MOST_COMPARED = 6;
 
@@ -46,13 +46,14 @@ async function stopAll() {
   const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json" };
   const asked = live().map(async (job) => {
     const response = await fetch(`/api/v1/jobs/${job}/actions/stop`, { method: "POST", headers, body: "{}", credentials: "same-origin" }).catch(() => null);
-    const problem = response && !response.ok ? await response.json().catch(() => null) : null;
-    return response?.ok ? "" : (problem?.detail ?? `job ${job}: the control plane cannot be reached`);
+    if (response?.ok) return null;
+    const problem = await problemOf(response);
+    return { problem, reason: problem?.detail ?? `job ${job}: ${response ? `refused (${response.status})` : "the control plane cannot be reached"}` };
   });
-  const refused = (await Promise.all(asked)).filter(Boolean);
+  const refused = (await Promise.all(asked)).filter((each) => each !== null);
   const done = asked.length - refused.length;
   if (done) toast(done === 1 ? "1 job was asked to stop." : `${done} jobs were asked to stop.`, false, true);
-  for (const reason of refused) toast(reason, true);
+  for (const { reason, problem } of refused) toast(reason, true, false, problem);
   picked.clear();
   dialog?.close();
   show();

@@ -1,7 +1,7 @@
 // @ts-check
 // Changing the four choices of a running job: what holds is read when the dialog opens, and only what differs is sent.
 
-import { csrf, toast } from "./actions.js";
+import { alarm, csrf, problemOf, toast } from "./actions.js";
 import { read, written } from "./settings.js";
 
 const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById("policy-dialog"));
@@ -26,16 +26,14 @@ function questions() {
   return [...(form?.querySelectorAll("select") ?? [])].map((select) => select.name);
 }
 
-/** @param {string} text */
-function say(text) {
-  if (!alertBox) return;
-  alertBox.textContent = text;
-  alertBox.hidden = !text;
+/** @param {string} text @param {import("./actions.js").Problem | null} problem */
+function say(text, problem = null) {
+  alarm(alertBox, text, problem);
 }
 
 async function open() {
   const response = await fetch(form?.dataset.url ?? "", { headers: { Accept: "application/json" }, cache: "no-store", credentials: "same-origin" });
-  if (!response.ok) return toast(`What holds now could not be read (${response.status}).`, true);
+  if (!response.ok) return toast(`What holds now could not be read (${response.status}).`, true, false, await problemOf(response));
   etag = response.headers.get("ETag") ?? "";
   now = await response.json();
   say(Object.keys(now.pending).length ? `A change is pending already: ${Object.entries(now.pending).map(([question, choice]) => `${question} becomes ${choice.name}`).join(", ")}.` : "");
@@ -62,8 +60,8 @@ async function send() {
   const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json", "If-Match": etag };
   const response = await fetch(form?.dataset.url ?? "", { method: "PATCH", headers, body: JSON.stringify(changes), credentials: "same-origin" }).catch(() => null);
   if (!response?.ok) {
-    const problem = await response?.json().catch(() => null);
-    return say(problem?.detail ?? "The control plane cannot be reached; nothing was changed.");
+    const problem = await problemOf(response);
+    return say(problem?.detail ?? (response ? `Refused (${response.status}).` : "The control plane cannot be reached; nothing was changed."), problem);
   }
   document.dispatchEvent(new CustomEvent("paceline:asked"));
   dialog?.close();

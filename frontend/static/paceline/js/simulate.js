@@ -1,6 +1,8 @@
 // @ts-check
 // The form of a simulation: the scenario's own policies are offered, and REST says what is wrong with a choice.
 
+import { alarm } from "./actions.js";
+
 const form = /** @type {HTMLFormElement} */ (document.getElementById("simulate-form"));
 const scenario = /** @type {HTMLSelectElement} */ (document.getElementById("scenario"));
 const button = /** @type {HTMLButtonElement} */ (document.getElementById("simulate-button"));
@@ -8,12 +10,6 @@ const alertBox = /** @type {HTMLElement} */ (document.getElementById("simulate-a
 
 function offer() {
   for (const set of form.querySelectorAll("[data-scenario]")) set.toggleAttribute("hidden", set.getAttribute("data-scenario") !== scenario.value);
-}
-
-/** @param {string} text */
-function say(text) {
-  alertBox.textContent = text;
-  alertBox.hidden = false;
 }
 
 async function send() {
@@ -29,7 +25,7 @@ async function send() {
   });
   const answer = await response.json().catch(() => ({}));
   if (response.ok) location.assign(`/simulations/${answer.id}/`);
-  else say(answer.errors?.map((/** @type {any} */ each) => `${each.field}: expected ${each.expected}`).join("; ") || answer.detail || `Refused (${response.status}).`);
+  else alarm(alertBox, answer.errors?.map((/** @type {any} */ each) => `${each.field}: expected ${each.expected}`).join("; ") || answer.detail || `Refused (${response.status}).`, answer);
   return response.ok;
 }
 
@@ -43,7 +39,7 @@ form.addEventListener("submit", async (event) => {
   try {
     gone = await send();
   } catch {
-    say("The control plane cannot be reached; nothing was simulated.");
+    alarm(alertBox, "The control plane cannot be reached; nothing was simulated.");
   } finally {
     button.disabled = gone;
   }

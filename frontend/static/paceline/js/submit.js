@@ -2,6 +2,7 @@
 // The form of a job: its fields are paths of a spec, the preview is what will be sent, and the server's word on a field
 // lands on that field. One key per spec, so that a second click, or a retry after a lost answer, makes no second job.
 
+import { alarm } from "./actions.js";
 import { read, written } from "./settings.js";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("submit-form"));
@@ -111,7 +112,7 @@ function fieldFor(path) {
   return found ? /** @type {HTMLElement} */ (form.elements.namedItem(found)) : null;
 }
 
-/** @param {{detail?: string, errors?: {field: string, found: any, expected: string}[]}} problem */
+/** @param {import("./actions.js").Problem} problem */
 function showProblem(problem) {
   /** @type {HTMLElement | null} */
   let first = null;
@@ -126,14 +127,13 @@ function showProblem(problem) {
     show(`e-${field.getAttribute("name")}`, `Expected ${error.expected}`);
     first ??= field;
   }
-  if (rest.length || !first) say(rest.join("; ") || problem.detail || "The job was refused.");
+  say(rest.join("; ") || problem.detail || "The job was refused.", problem);
   first?.focus();
 }
 
-/** @param {string} text */
-function say(text) {
-  alertBox.textContent = text;
-  alertBox.hidden = false;
+/** @param {string} text @param {import("./actions.js").Problem | null} problem */
+function say(text, problem = null) {
+  alarm(alertBox, text, problem);
   alertBox.scrollIntoView({ block: "center" });
 }
 
