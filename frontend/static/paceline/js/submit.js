@@ -79,6 +79,8 @@ function fill(document_) {
     else if (value !== undefined && value !== null) field.value = typeof value === "object" ? value.name : String(value);
     else if (field instanceof HTMLSelectElement) field.selectedIndex = 0;
     else field.value = "";
+    // A spec may say what is usual, for which a list has words instead.
+    if (field instanceof HTMLSelectElement && field.selectedIndex < 0 && field.options[0]?.value === "") field.selectedIndex = 0;
   }
   changed();
 }
