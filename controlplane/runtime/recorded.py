@@ -15,8 +15,9 @@ from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
 from controlplane.simulator.replay import Decided
 from controlplane.simulator.scenario import Scenario
-from controlplane.simulator.scenarios import find
+from controlplane.simulator.varying import variation_of
 from controlplane.telemetry.models import RawEvent
+from controlplane.telemetry.simulations import simulation_scenario
 
 CHUNK: Final = 2000
 """Rows that are fetched at once."""
@@ -50,7 +51,7 @@ def simulated_run(job_id: int) -> SimulatedRun | None:
     if job is None or job.simulation is None:
         return None
     lengths = {outcome["policy"]: outcome["iteration_s"] for outcome in job.simulation.outcomes}
-    scenario = find(job.simulation.scenario)
+    scenario = simulation_scenario(job.simulation)
     return SimulatedRun(scenario=scenario, policy=job.policy, iteration_s=lengths.get(job.policy, 0.0))
 
 
@@ -69,6 +70,7 @@ def recorded_job(job_id: int) -> Job:
         raise NotRecorded(
             f"job {job_id}: it is a run of simulation {job.simulation.pk}, which anybody can make again: "
             f"python manage.py simulate {job.simulation.scenario} --policies {job.policy} --seed {job.simulation.seed}"
+            + variation_of(job.simulation.variation).flags
         )
     first = RawEvent.objects.filter(job_id=job_id).order_by("incarnation", "id").first()
     if first is None:

@@ -155,10 +155,12 @@ def with_another(scenario: Scenario, rank: int) -> Scenario:
     They share the same global batch, as nearly as it can be divided, and process as many samples in all.
     """
     spec, workers = scenario.spec, scenario.spec.workers + 1
-    batch_size = max(1, round(spec.global_batch / workers))
+    batch_size = max(1, round(spec.workers * spec.batch_size / workers))
     stop = spec.stop
     if stop.iterations is not None:
-        same = max(scenario.warm_up + 1, round(stop.iterations * spec.global_batch / (workers * batch_size)))
+        same = max(
+            scenario.warm_up + 1, round(stop.iterations * spec.workers * spec.batch_size / (workers * batch_size))
+        )
         stop = replace(stop, iterations=same)
     machines = scenario.machines
     return replace(

@@ -178,6 +178,8 @@ class Simulation(models.Model):
     policies = models.JSONField()
     """By name, in order."""
     seed = models.PositiveBigIntegerField(default=0)
+    variation = models.JSONField(default=dict)
+    """What is other than the scenario says; empty: nothing."""
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED, db_index=True)
     reason = models.TextField(default="", blank=True)

@@ -21,9 +21,10 @@ from controlplane.jobs.services import audit
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.outcome import Outcome, outcome_of
 from controlplane.simulator.running import play
-from controlplane.simulator.scenario import check, chosen
+from controlplane.simulator.scenario import Scenario, check, chosen
 from controlplane.simulator.scenarios import find
 from controlplane.simulator.tables import ratio
+from controlplane.simulator.varying import Variation, variation_of, varied
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulated import Series, run_store
 
@@ -36,6 +37,8 @@ SILENCE: Final = timedelta(seconds=60)
 MOST_ATTEMPTS: Final = 3
 """A simulation that so many tasks have died of is not tried again."""
 
+USUAL: Final = Variation()
+
 
 class Cancelled(Exception):
     """Somebody wants the simulation no more, or another task has it."""
@@ -45,13 +48,16 @@ class Stopping(Exception):
     """The process that runs it is about to end."""
 
 
-def simulation_submit(*, scenario: str, policies: Sequence[str], seed: int, user: User) -> Simulation:
+def simulation_submit(
+    *, scenario: str, policies: Sequence[str], seed: int, user: User, variation: Variation = USUAL
+) -> Simulation:
     """A row that waits for its task.
 
     Raises:
-        SimulationError: for a scenario or a policy that does not exist, or cannot be.
+        SimulationError: for a scenario or a policy that does not exist or cannot be, or a variation that it does not
+            bear.
     """
-    found = find(scenario)
+    found = varied(find(scenario), variation)
     check(found)
     names = list(dict.fromkeys(policies)) or list(found.policies)
     if len(names) > MOST_POLICIES:
@@ -59,7 +65,9 @@ def simulation_submit(*, scenario: str, policies: Sequence[str], seed: int, user
     for name in names:
         chosen(found, name)
     with transaction.atomic():
-        row = Simulation.objects.create(scenario=scenario, policies=names, seed=seed, submitted_by=user)
+        row = Simulation.objects.create(
+            scenario=scenario, policies=names, seed=seed, variation=variation.document(), submitted_by=user
+        )
         audit(actor=user.get_username(), action="simulation-submit", subject=f"simulation {row.pk}")
     return row
 
@@ -122,9 +130,18 @@ def simulation_runs(row: Simulation) -> QuerySet[Job]:
     return row.runs.order_by("id")[: row.done]
 
 
+def simulation_scenario(row: Simulation) -> Scenario:
+    """What is played: its scenario, with what was asked to be other.
+
+    Raises:
+        SimulationError: if this release has no such scenario any more, or it does not bear that any more.
+    """
+    return varied(find(row.scenario), variation_of(row.variation))
+
+
 def simulation_figures(row: Simulation) -> list[dict[str, object]]:
     """What the paper found, and what came out, for each of the scenario's figures."""
-    scenario = find(row.scenario)
+    scenario = simulation_scenario(row)
     outcomes = [Outcome(**document) for document in row.outcomes]
     return [
         {
@@ -163,7 +180,7 @@ def _run(row: Simulation, policy: str, is_stopping: Callable[[], bool]) -> None:
         Cancelled: if somebody cancelled it meanwhile; nothing of this run stays.
         Stopping: if the process is about to end; likewise.
     """
-    scenario = find(row.scenario)
+    scenario = simulation_scenario(row)
     series = Series(has_losses=scenario.numerics is not None)
     cluster = play(scenario, policy, seed=row.seed, recording=series, watch=_watch(row, is_stopping))
     job = run_store(row, policy, cluster.spec, series, timezone.now())

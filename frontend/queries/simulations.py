@@ -10,10 +10,11 @@ from django.db.models import QuerySet
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.outcome import Outcome
 from controlplane.simulator.scenario import Scenario
-from controlplane.simulator.scenarios import find, scenarios
+from controlplane.simulator.scenarios import scenarios
 from controlplane.simulator.tables import HEADS, against_paper, rows
+from controlplane.simulator.varying import is_limited, variation_of
 from controlplane.telemetry.models import Simulation
-from controlplane.telemetry.simulations import simulation_runs
+from controlplane.telemetry.simulations import simulation_runs, simulation_scenario
 from frontend.figures.rows import Simulated, SimulatedOutcome
 from frontend.queries.comparison import LEAST, MOST
 
@@ -60,12 +61,22 @@ def offered() -> Sequence[Scenario]:
     return sorted(scenarios().values(), key=lambda scenario: scenario.name)
 
 
+def limited() -> frozenset[str]:
+    """The scenarios in which more bandwidth, or less, makes a difference."""
+    return frozenset(name for name, scenario in scenarios().items() if is_limited(scenario))
+
+
 def scenario_of(row: Simulation) -> Scenario | None:
-    """Its scenario; None where this release has none of that name any more."""
+    """Its scenario; None where this release has none of that name any more, or it bears no such change."""
     try:
-        return find(row.scenario)
+        return simulation_scenario(row)
     except SimulationError:
         return None
+
+
+def varied_of(row: Simulation) -> str:
+    """What is other than its scenario says, in words; empty where nothing is."""
+    return variation_of(row.variation).sentence
 
 
 def result(row: Simulation) -> Result:

@@ -15,6 +15,7 @@ from controlplane.policies.registry import catalogue
 from frontend import formats
 from frontend.figures.table import Entry, Option
 from frontend.figures.theme import LIGHT
+from frontend.queries.simulations import varied_of
 
 register = template.Library()
 
@@ -24,6 +25,7 @@ register.filter("milliseconds", formats.milliseconds)
 register.filter("duration", formats.duration)
 register.filter("bytes", formats.size)
 register.filter("workertime", formats.worker_time)
+register.filter("varied", varied_of)
 
 
 @register.filter

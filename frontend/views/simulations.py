@@ -12,7 +12,11 @@ from frontend.views.access import needs, rights
 @needs(Role.VIEWER)
 def simulations_page(request: HttpRequest) -> HttpResponse:
     """The list, or only its rows where a live part asks."""
-    context = {"page": queries.simulation_page(request.GET.get("page", 1)), "scenarios": queries.offered()}
+    context = {
+        "page": queries.simulation_page(request.GET.get("page", 1)),
+        "scenarios": queries.offered(),
+        "limited": queries.limited(),
+    }
     template = "parts/simulations_table.html" if request.headers.get("HX-Request") else "pages/simulations.html"
     return render(request, template, rights(request) | context)
 

@@ -1,13 +1,17 @@
+import io
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.utils import timezone
 from rest_framework.test import APIClient
 
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.runtime import tasks
+from controlplane.runtime.recorded import simulated_run
 from controlplane.simulator.running import play, simulate
 from controlplane.simulator.scenarios import find
 from controlplane.telemetry.models import Simulation
@@ -60,12 +64,30 @@ def test_a_simulation_is_queued_run_and_read_with_its_outcomes(client: APIClient
     assert AuditEntry.objects.filter(action="simulation-submit", subject=f"simulation {pk}").exists()
 
 
+def test_a_scenario_on_other_machines_is_what_the_command_simulates(client: APIClient, queued: list[Any]) -> None:
+    changed = {"workers": 3, "global_batch": 510}
+    pk = ask(client, policies=["bsp"], seed=3, **changed).json()["id"]
+    simulations_run()
+    found = client.get(f"/api/v1/simulations/{pk}").json()
+    out = io.StringIO()
+    flags = "--policies", "bsp", "--seed", "3", "--workers", "3", "--global-batch", "510", "--json"
+    call_command("simulate", "demo", *flags, stdout=out)
+    assert found["outcomes"] == json.loads(out.getvalue())["outcomes"]
+    assert (found["state"], found["variation"], found["paper"]) == ("succeeded", changed, [])
+    run = simulated_run(found["runs"][0]["job"])
+    assert run is not None
+    assert run.scenario.spec.workers == 3, "what else it could do is played on the same machines"
+
+
 @pytest.mark.parametrize(
     ("document", "detail"),
     [
         ({"scenario": "dem"}, "scenario: found 'dem', expected one of those that"),
         ({"policies": ["fastest"]}, "policies: found 'fastest', expected one of bsp, lb-bsp-cpu"),
         ({"seed": -1}, "seed"),
+        ({"workers": 0}, "workers: found 0, expected a number from 1 to 10000"),
+        ({"bandwidth": 2}, "bandwidth: found 2.0, expected none: nothing in this scenario limits bandwidth"),
+        ({"global_batch": "many"}, "global_batch"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(

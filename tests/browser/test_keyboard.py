@@ -105,6 +105,24 @@ def test_a_scenario_is_simulated_and_its_policies_compared_without_a_mouse(
     expect(page.locator("tbody")).to_contain_text(["70"])
 
 
+def test_other_machines_are_chosen_without_a_mouse(site: str, look: Look, ada: User, redis_url: str) -> None:
+    page = look(site, user=ada)
+    page.goto("/simulations/")
+    expect(page.get_by_role("slider", name="Bandwidth")).to_be_disabled()
+    page.locator("#scenario").select_option("psld-alexnet-8")
+    press(page, "#bandwidth", "ArrowRight")
+    expect(page.locator("#bandwidth-value")).to_have_text("2 times")
+    page.locator("#scenario").select_option("demo")
+    press(page, "#workers", "ArrowLeft")
+    expect(page.locator("#workers-value")).to_have_text("3 (else 4)")
+    press(page, "#global_batch", "End")
+    expect(page.get_by_role("slider", name="Global batch")).to_have_attribute("aria-valuetext", "1024")
+    press(page, "#simulate-button", "Enter")
+    page.wait_for_url(re.compile(r"/simulations/\d+/$"))
+    expect(page.locator("#simulation")).to_contain_text("On other machines: 3 workers, a global batch of 1024.")
+    assert Simulation.objects.get().variation == {"workers": 3, "global_batch": 1024}
+
+
 def test_a_predictor_is_promoted_and_a_report_taken_without_a_mouse(
     site: str, look: Look, ada: User, job: Job, redis_url: str
 ) -> None:

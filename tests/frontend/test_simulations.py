@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.jobs.models import Job
+from controlplane.simulator.varying import Variation
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.build import build_simulation, simulation_etag
@@ -109,6 +110,17 @@ def test_what_holds_of_simulated_machines_only_is_left_to_who_submits(row: Simul
         "elastic": {"restarts": 0},
     }
     assert copy.left[1].startswith("Only the times of resnet-32 were simulated")
+
+
+def test_other_machines_are_offered_and_said(operator: Client) -> None:
+    page = operator.get("/simulations/").content.decode()
+    assert 'data-scenario="demo" data-workers="4" data-batch="256" data-limited="no"' in page
+    user, variation = User.objects.create(username="ann"), Variation(workers=3)
+    row = simulation_submit(scenario="demo", policies=["bsp"], seed=3, user=user, variation=variation)
+    assert "demo #1 on 3 workers".replace("#1", f"#{row.pk}") in text_of(operator, "/simulations/")
+    simulation_run(row.pk)
+    assert "On other machines: 3 workers." in text_of(operator, f"/simulations/{row.pk}/")
+    assert operator.get(f"/jobs/new/?copy={row.runs.get().pk}").context["copied"].spec["workers"] == 3
 
 
 def test_rows_of_an_earlier_release_lead_nowhere(viewer: Client, row: Simulation) -> None:

@@ -41,11 +41,18 @@ def test_it_prints_one_document_that_a_seed_decides() -> None:
     assert first["paper"][0]["here"] is None
 
 
+def test_it_plays_a_scenario_on_other_machines() -> None:
+    changed = "--workers", "3", "--global-batch", "510"
+    (outcome,) = json.loads(simulate("demo", "--policies", "bsp", *changed, "--json"))["outcomes"]
+    assert (outcome["shares"], outcome["iterations"]) == ([170, 170, 170], 100)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["dem"], "scenario: found 'dem', .* close to it: demo"),
         (["demo", "--trace", "/gone.csv"], r"/gone\.csv: cannot be read \(No such file or directory\)"),
+        (["demo", "--bandwidth", "2"], "bandwidth: found 2.0, expected none"),
         (["demo", "--policies", "bsp,fastest"], "policies: found 'fastest', expected one of bsp, lb-bsp-cpu"),
     ],
 )

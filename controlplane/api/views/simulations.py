@@ -21,6 +21,7 @@ from controlplane.runtime.tasks import SIMULATE
 from controlplane.simulator.errors import ScenarioError, SimulationError
 from controlplane.simulator.scenario import Scenario
 from controlplane.simulator.scenarios import scenarios
+from controlplane.simulator.varying import Variation
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_cancel, simulation_figures, simulation_runs, simulation_submit
 
@@ -44,13 +45,14 @@ class SimulationRow(serializers.ModelSerializer[Simulation]):
 
     submitted_by = serializers.CharField(source="submitted_by.username", default=None, read_only=True, allow_null=True)
     policies = serializers.ListField(child=serializers.CharField(), read_only=True)
+    variation = serializers.DictField(read_only=True, help_text="What is other than the scenario says.")
     state = serializers.CharField(read_only=True, help_text="queued, running, succeeded, failed or cancelled.")
     total = serializers.SerializerMethodField()
 
     class Meta:
         model = Simulation
         fields: tuple[str, ...] = (
-            *("id", "scenario", "policies", "seed", "state", "reason", "done", "total"),
+            *("id", "scenario", "policies", "seed", "variation", "state", "reason", "done", "total"),
             *("submitted_by", "created_at", "started_at", "finished_at"),
         )
         read_only_fields = fields
@@ -100,6 +102,11 @@ class SimulationRequest(serializers.Serializer[Any]):
         help_text="Names of the scenario's, or registered ones joined by +; none: all of the scenario's.",
     )
     seed = serializers.IntegerField(required=False, default=0, min_value=0, max_value=MAX_SEED)
+    workers = serializers.IntegerField(
+        required=False, help_text="More are like the scenario's fastest, fewer are without its slowest."
+    )
+    bandwidth = serializers.FloatField(required=False, help_text="So many times that of every link and server.")
+    global_batch = serializers.IntegerField(required=False, help_text="Samples of an iteration, over all workers.")
 
 
 class ScenariosView(APIView):
@@ -130,7 +137,9 @@ class SimulationsView(ListAPIView[Simulation]):
         asked.is_valid(raise_exception=True)
         try:
             with transaction.atomic():
-                row = simulation_submit(**asked.validated_data, user=user_of(request))
+                rest = dict(asked.validated_data)
+                changed = {name: rest.pop(name) for name in Variation.__struct_fields__ if name in rest}
+                row = simulation_submit(**rest, variation=Variation(**changed), user=user_of(request))
                 transaction.on_commit(lambda: current_app.send_task(SIMULATE))
         except ScenarioError as error:
             fault = FieldError(field=error.field, found=error.found, expected=error.cure)

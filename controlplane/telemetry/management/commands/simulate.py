@@ -26,6 +26,7 @@ from controlplane.simulator.running import compare
 from controlplane.simulator.scenario import Scenario
 from controlplane.simulator.scenarios import find, scenarios
 from controlplane.simulator.tables import HEADS, against_paper, endings, ratio, rows
+from controlplane.simulator.varying import Variation, varied
 from controlplane.telemetry.simulations import simulations_run
 from controlplane.telemetry.trace_files import read_trace
 
@@ -56,6 +57,9 @@ class Command(BaseCommand):
             "(table task_usage, .csv or .csv.gz)",
         )
         parser.add_argument("--seed", type=int, default=0, help="of all chance (default: %(default)s)")
+        parser.add_argument("--workers", type=int, help="so many: more like its fastest, or fewer, without its slowest")
+        parser.add_argument("--bandwidth", type=float, help="so many times that of every link and server")
+        parser.add_argument("--global-batch", type=int, help="samples of an iteration, over all workers")
         parser.add_argument(
             "--queued", action="store_true", help="run those asked for over REST, in turn, until none waits"
         )
@@ -72,7 +76,8 @@ class Command(BaseCommand):
             self._list(as_json=as_json)
             return
         try:
-            found = find(scenario)
+            changed = {name: options[name] for name in Variation.__struct_fields__}
+            found = varied(find(scenario), Variation(**changed))
             if trace is not None:
                 found = under(found, loads_of(read_trace(trace)))
             with collecting_seldom():

@@ -6,22 +6,72 @@ import { alarm } from "./actions.js";
 const form = /** @type {HTMLFormElement} */ (document.getElementById("simulate-form"));
 const scenario = /** @type {HTMLSelectElement} */ (document.getElementById("scenario"));
 const button = /** @type {HTMLButtonElement} */ (document.getElementById("simulate-button"));
+/** By id: what of the scenario can be other. */
+const SLIDERS = ["workers", "bandwidth", "global_batch"];
 const alertBox = /** @type {HTMLElement} */ (document.getElementById("simulate-alert"));
+
+/** What a slider stands for: the number, its words, and whether it is as the scenario has it. @param {string} name */
+function slider(name) {
+  const input = /** @type {HTMLInputElement} */ (document.getElementById(name));
+  const own = picked().dataset;
+  const at = Number(input.value);
+  if (name === "workers") return { input, number: at, words: String(at), usual: at === Number(own.workers) };
+  if (name === "bandwidth") {
+    const words = input.disabled ? "unlimited here" : at ? `${2 ** at} times` : "as it is";
+    return { input, number: 2 ** at, words, usual: at === 0 };
+  }
+  const samples = Math.max(1, Math.round(Number(own.batch) * 2 ** (at / 4)));
+  return { input, number: samples, words: String(samples), usual: at === 0 };
+}
+
+/** The part of the form that belongs to the scenario. */
+function picked() {
+  return /** @type {HTMLElement} */ (form.querySelector(`[data-scenario="${CSS.escape(scenario.value)}"]`));
+}
+
+/** Every slider's number beside it, and for those who hear it. */
+function tell() {
+  for (const name of SLIDERS) {
+    const { input, words, usual } = slider(name);
+    input.setAttribute("aria-valuetext", words);
+    const output = document.getElementById(`${name}-value`);
+    if (output) output.textContent = usual || name === "bandwidth" ? words : `${words} (else ${name === "workers" ? picked().dataset.workers : picked().dataset.batch})`;
+  }
+}
+
+/** What is other than in the scenario. @returns {Record<string, number>} */
+function variation() {
+  const moved = SLIDERS.filter((name) => !slider(name).usual);
+  return Object.fromEntries(moved.map((name) => [name, slider(name).number]));
+}
+
+/** All as the scenario has it. */
+function reset() {
+  const { workers, limited } = picked().dataset;
+  const input = slider("workers").input;
+  input.max = String(Math.max(4, 2 * Number(workers)));
+  input.value = String(workers);
+  slider("bandwidth").input.value = "0";
+  slider("bandwidth").input.disabled = limited !== "yes";
+  slider("global_batch").input.value = "0";
+}
 
 function offer() {
   for (const set of form.querySelectorAll("[data-scenario]")) set.toggleAttribute("hidden", set.getAttribute("data-scenario") !== scenario.value);
+  reset();
+  tell();
 }
 
 async function send() {
-  const picked = form.querySelectorAll(`[data-scenario="${CSS.escape(scenario.value)}"] input:checked`);
-  const policies = [...picked].map((each) => /** @type {HTMLInputElement} */ (each).value);
+  const ticked = form.querySelectorAll(`[data-scenario="${CSS.escape(scenario.value)}"] input:checked`);
+  const policies = [...ticked].map((each) => /** @type {HTMLInputElement} */ (each).value);
   const seed = /** @type {HTMLInputElement} */ (form.elements.namedItem("seed")).value.trim();
   const token = document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1] ?? "";
   const response = await fetch("/api/v1/simulations", {
     method: "POST",
     headers: { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": token },
     credentials: "same-origin",
-    body: JSON.stringify({ scenario: scenario.value, policies, seed: /^\d+$/.test(seed) ? Number(seed) : seed }),
+    body: JSON.stringify({ scenario: scenario.value, policies, ...variation(), seed: /^\d+$/.test(seed) ? Number(seed) : seed }),
   });
   const answer = await response.json().catch(() => ({}));
   if (response.ok) location.assign(`/simulations/${answer.id}/`);
@@ -30,6 +80,7 @@ async function send() {
 }
 
 scenario.addEventListener("change", offer);
+for (const name of SLIDERS) document.getElementById(name)?.addEventListener("input", tell);
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (button.disabled) return;

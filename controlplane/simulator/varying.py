@@ -1,0 +1,128 @@
+"""A scenario on other machines: more or fewer workers, other bandwidth, another global batch. The work stays the same.
+
+The same samples in all, in iterations of the global batch that is asked for, as nearly as it can be divided among the
+workers; the number of iterations makes up for the rest.
+"""
+
+import math
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
+from controlplane.protocol.base import Value
+from controlplane.protocol.spec import MAX_WORKERS
+from controlplane.simulator.errors import ScenarioError
+from controlplane.simulator.recorded import with_bandwidth
+from controlplane.simulator.scenario import Group, Scenario, check
+from controlplane.simulator.whatif import fastest_of, slowest_of
+
+LEAST_BANDWIDTH: Final = 0.01
+MOST_BANDWIDTH: Final = 100.0
+
+
+class Variation(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """What is other than the scenario says; None: it stays."""
+
+    workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] | None = None
+    """More are like its fastest, fewer are without its slowest."""
+    bandwidth: Annotated[float, Meta(ge=LEAST_BANDWIDTH, le=MOST_BANDWIDTH)] | None = None
+    """So many times that of every link and server; latency stays."""
+    global_batch: Annotated[int, Meta(ge=1)] | None = None
+    """Samples of an iteration, over all workers."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it; what stays is not in it."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
+
+    @property
+    def flags(self) -> str:
+        """What ``manage.py simulate`` is told to play the same, a space before each."""
+        return "".join(f" --{name.replace('_', '-')} {value}" for name, value in self.document().items())
+
+    @property
+    def sentence(self) -> str:
+        """For people; empty where nothing is changed."""
+        parts = []
+        if self.workers is not None:
+            parts.append(f"{self.workers} worker{'' if self.workers == 1 else 's'}")
+        if self.bandwidth is not None:
+            parts.append(f"{self.bandwidth:g} times the bandwidth")
+        if self.global_batch is not None:
+            parts.append(f"a global batch of {self.global_batch}")
+        return ", ".join(parts)
+
+
+def variation_of(document: dict[str, Any]) -> Variation:
+    """The variation that ``document`` made."""
+    return msgspec.convert(document, Variation)
+
+
+def is_limited(scenario: Scenario) -> bool:
+    """Whether anything in it has a limited bandwidth, so that more or less of it makes a difference."""
+    links = [group.link for group in scenario.groups]
+    servers = [scenario.servers, *scenario.odd_servers.values()]
+    return any(link.bytes_per_s is not None or link.changes or link.recorded_s for link in links) or any(
+        server.bytes_per_s is not None for server in servers
+    )
+
+
+def varied(scenario: Scenario, variation: Variation) -> Scenario:
+    """The scenario so changed; nothing of its paper is compared with it.
+
+    Raises:
+        ScenarioError: for a change that it does not bear.
+    """
+    if variation == Variation():
+        return scenario
+    _check(variation)
+    spec, found = scenario.spec, scenario
+    if variation.bandwidth is not None:
+        if not is_limited(scenario):
+            raise ScenarioError("bandwidth", variation.bandwidth, "none: nothing in this scenario limits bandwidth")
+        found = with_bandwidth(found, variation.bandwidth)
+    workers = variation.workers or spec.workers
+    found = replace(_with_machines(found, workers), paper=())
+    asked = variation.global_batch or spec.global_batch
+    batch_size = max(1, round(asked * spec.batch_size / (workers * spec.usual_share)))
+    changed = replace(spec, workers=workers, batch_size=batch_size)
+    stop = spec.stop
+    if stop.iterations is not None:
+        same = round(stop.iterations * spec.global_batch / changed.global_batch)
+        stop = replace(stop, iterations=max(scenario.warm_up + 1, same))
+    found = replace(found, spec=replace(changed, stop=stop))
+    check(found)
+    return found
+
+
+def _check(variation: Variation) -> None:
+    """Structs that are made in Python are not checked when they are made."""
+    ranges = (
+        ("workers", variation.workers, 1, MAX_WORKERS),
+        ("bandwidth", variation.bandwidth, LEAST_BANDWIDTH, MOST_BANDWIDTH),
+        ("global_batch", variation.global_batch, 1, math.inf),
+    )
+    for field, value, least, most in ranges:
+        if value is not None and not least <= value <= most:
+            cure = f"a number from {least:g} to {most:g}" if most < math.inf else f"a number of at least {least:g}"
+            raise ScenarioError(field, value, cure)
+
+
+def _with_machines(scenario: Scenario, workers: int) -> Scenario:
+    """So many, each rank's group by itself; the job's spec is not changed yet."""
+    machines, more = [replace(group, count=1) for group in scenario.machines], workers - scenario.spec.workers
+    if more > 0:
+        like = machines[fastest_of(scenario)]
+        return replace(scenario, groups=(*scenario.groups, replace(like, count=more)))
+    if more == 0:
+        return scenario
+    gone = slowest_of(scenario, -more)
+    kept: list[Group] = [machine for rank, machine in enumerate(machines) if rank not in gone]
+    happenings = tuple(
+        replace(each, index=each.index - sum(rank < each.index for rank in gone)) if each.role == "worker" else each
+        for each in scenario.happenings
+        if each.role != "worker" or each.index not in gone
+    )
+    return replace(scenario, groups=tuple(kept), happenings=happenings)
