@@ -15,6 +15,7 @@ from frontend.build import build_figure
 from frontend.figures import FIGURES
 from frontend.figures.lanes import verdict
 from frontend.queries import job as queries
+from frontend.queries.environment import environments
 from frontend.queries.jobs import jobs, one_job
 from frontend.queries.lanes import lanes
 
@@ -41,6 +42,8 @@ def render_report(job: Job) -> str:
         "flags": flags,
         "decisions": queries.decisions(job, most=DECISIONS),
         "processes": queries.processes(job),
+        "environments": environments(job),
+        "control_plane": job.environment,
         "spec": json.dumps(job.spec, indent=2),
         "figures": [(name, kind.title, _figure(name, job)) for name, kind in FIGURES.items() if name not in LIVE],
         "styles": mark_safe("\n".join(_asset(f"paceline/css/{name}.css") for name in STYLES)),

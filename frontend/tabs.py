@@ -15,6 +15,7 @@ from frontend.figures.rows import View
 from frontend.queries import job as queries
 from frontend.queries import logs, moves, whatif
 from frontend.queries import waiting as lost
+from frontend.queries.environment import environments
 from frontend.queries.lanes import lanes
 from frontend.queries.placement import updates_per_s
 
@@ -109,7 +110,11 @@ def _logs(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
         raise TabQueryError(f"level: found {level[:40]!r}, expected one of {', '.join(LEVELS)}")
     if process and process_of(process) is None:
         raise TabQueryError(f"process: found {process[:40]!r}, expected w or s and a number, such as w0")
-    return logs.log_page(job, level=level, process=process, text=text)
+    return logs.log_page(job, level=level, process=process, text=text) | _environment(job)
+
+
+def _environment(job: Job) -> dict[str, Any]:
+    return {"environments": environments(job), "control_plane": job.environment}
 
 
 def _placement(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
@@ -201,7 +206,7 @@ TABS: dict[str, Tab] = {
     "decisions": Tab(
         title="Decisions", context=_decisions, parts=("decisions",), figures=("predictions",), figures_first=True
     ),
-    "logs": Tab(title="Logs", context=_logs, parts=("logs",)),
+    "logs": Tab(title="Logs & config", context=_logs, parts=("environment", "logs")),
     "processes": Tab(title="Processes", context=_processes, parts=("processes", "spec")),
 }
 """In the order of the page; the first is shown where none is named."""

@@ -30,6 +30,7 @@ from workers.addresses import ControlPlane
 from workers.backoff import Backoff
 from workers.control.outbox import Outbox
 from workers.control.socket import ControlSocket, Ears, Ending, Route
+from workers.environment import environment
 from workers.resources import Machine, network_bytes
 from workers.setup import Setup
 from workers.spawner.client import Kit, Lost, Spawner
@@ -253,6 +254,7 @@ class Agent:
             labels=offer.labels,
             cpu_count=self._machine.cpu_count,
             memory_bytes=self._machine.memory_bytes,
+            environment=environment(offer.setup.device),
             running=running + [process for process in told_next if process not in running],
         )
 

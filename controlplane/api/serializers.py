@@ -68,11 +68,17 @@ class JobDocument(JobRow):
     """A job by itself."""
 
     spec = serializers.JSONField(read_only=True)
+    environment = serializers.DictField(
+        child=serializers.CharField(), read_only=True, help_text="By name, at its start."
+    )
     waiting = serializers.SerializerMethodField()
     model_bytes = serializers.IntegerField(read_only=True, help_text="0 while there is no model to download.")
 
     class Meta(JobRow.Meta):
-        fields = (*JobRow.Meta.fields, "busy_s", "waiting_s", "coordination_s", "spec", "waiting", "model_bytes")
+        fields = (
+            *JobRow.Meta.fields,
+            *("busy_s", "waiting_s", "coordination_s", "spec", "environment", "waiting", "model_bytes"),
+        )
         read_only_fields = fields
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
@@ -113,6 +119,9 @@ class ProcessRow(serializers.ModelSerializer[Process]):
     agent_id = serializers.IntegerField(read_only=True, allow_null=True)
     job = serializers.IntegerField(source="job_id", read_only=True)
     emulate = serializers.JSONField(read_only=True)
+    environment = serializers.DictField(
+        child=serializers.CharField(), read_only=True, help_text="By name, at its start."
+    )
     restart = serializers.SerializerMethodField()
     block_times = serializers.SerializerMethodField()
 
@@ -129,7 +138,7 @@ class ProcessRow(serializers.ModelSerializer[Process]):
     class Meta:
         model = Process
         fields = (
-            *("id", "job", "role", "index", "instance", "agent", "agent_id", "slot", "emulate"),
+            *("id", "job", "role", "index", "instance", "agent", "agent_id", "slot", "emulate", "environment"),
             *(
                 "state",
                 "state_since",

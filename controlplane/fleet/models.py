@@ -38,6 +38,8 @@ class Agent(models.Model):
     server_slots = models.PositiveIntegerField(default=0)
     cpu_count = models.PositiveIntegerField(default=1)
     memory_bytes = models.BigIntegerField(default=0)
+    environment = models.JSONField(default=dict)
+    """``controlplane.protocol.messages.Environment``, as it last said; empty of an agent that says nothing of it."""
     joined_at = models.DateTimeField(auto_now_add=True)
     seen_at = models.DateTimeField(null=True)
 

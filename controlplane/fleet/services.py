@@ -16,12 +16,15 @@ from django.utils import timezone
 from controlplane.core.events import Assignment
 from controlplane.fleet.models import Agent, EnrolmentToken, Reservation
 from controlplane.fleet.selectors import digest, free_places
-from controlplane.protocol.messages import AgentHello
+from controlplane.protocol.messages import AgentHello, Environment
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
 
 TOKEN_LIFETIME = timedelta(hours=1)
 """How long an enrolment token can be used, unless told otherwise."""
+
+MOST_TOLD = 200
+"""Characters of one thing that a machine says of its environment."""
 
 
 class EnrolmentRefused(Exception):
@@ -110,9 +113,16 @@ def agent_connected(agent_id: int, hello: AgentHello, *, now: datetime | None = 
             server_slots=hello.server_slots,
             cpu_count=hello.cpu_count,
             memory_bytes=hello.memory_bytes,
+            environment=_found(hello.environment),
             seen_at=now or timezone.now(),
         )
     )
+
+
+def _found(environment: Environment) -> dict[str, str]:
+    """What the agent found out, as short as people read it."""
+    told: dict[str, str] = msgspec.to_builtins(environment)
+    return {name: text[:MOST_TOLD] for name, text in told.items() if text}
 
 
 def agent_disconnected(agent_id: int, *, now: datetime | None = None) -> bool:

@@ -52,6 +52,8 @@ class Job(models.Model):
     """Where it never ran on machines: whose run it is. Its times are virtual, such that it ended when it was stored."""
     policy = models.CharField(max_length=200, default="", blank=True)
     """Of a simulated run: as the simulation names it."""
+    environment = models.JSONField(default=dict)
+    """What the control plane ran when the job began to run, by name; empty before, and of a simulated run."""
     model_path = models.CharField(max_length=500, default="", blank=True)
     model_bytes = models.BigIntegerField(default=0)
 
@@ -85,6 +87,8 @@ class Process(models.Model):
     agent = models.ForeignKey("fleet.Agent", null=True, on_delete=models.SET_NULL, related_name="processes")
     slot = models.PositiveIntegerField(default=0)
     emulate = models.JSONField(null=True)
+    environment = models.JSONField(default=dict)
+    """What its machine ran when this life began, as its agent said, under the machine's name then: both may go."""
     state = models.CharField(max_length=12, choices=[(state, state) for state in ProcessState])
     state_since = models.DateTimeField()
     reason = models.TextField(default="", blank=True)

@@ -32,8 +32,8 @@ from controlplane.core.commands import (
     TrainPredictor,
 )
 from controlplane.core.states import JOB_OVER, PROCESS_OVER, JobState, ProcessState
-from controlplane.fleet.models import Agent
 from controlplane.fleet.services import release_slot, release_slots
+from controlplane.jobs.environment import control_plane, machines_run
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.jobs.rows import insert_rows, update_rows
 from controlplane.protocol.messages import BlockExchanged
@@ -176,6 +176,7 @@ def _move_job(job_id: int, commands: Sequence[AnyCommand]) -> None:
                 state, changes["state_since"] = command.state, at
             if command.state is JobState.RUNNING and started_at is None:
                 started_at = changes["started_at"] = at
+                changes["environment"] = control_plane()
             if command.state in JOB_OVER:
                 changes["finished_at"] = at
     if changes:
@@ -185,7 +186,7 @@ def _move_job(job_id: int, commands: Sequence[AnyCommand]) -> None:
 def _move_processes(job_id: int, moves: Sequence[MoveProcess]) -> None:
     """Insert new lives and move known ones. Of several moves of one life only the last shows."""
     rows: dict[tuple[str, int, str], Process] = {}
-    agents = _known_agents({move.agent for move in moves})
+    agents = machines_run({move.agent for move in moves})
     for move in moves:
         key, at = (move.role, move.index, move.instance), time_of(move.cause)
         started_at = rows[key].started_at if key in rows else at
@@ -197,6 +198,7 @@ def _move_processes(job_id: int, moves: Sequence[MoveProcess]) -> None:
             agent_id=move.agent if move.agent in agents else None,
             slot=move.slot,
             emulate=msgspec.to_builtins(move.emulate),
+            environment=agents.get(move.agent, {}),
             state=move.state,
             state_since=at,
             reason=move.reason,
@@ -232,10 +234,6 @@ def _replace_lives(job_id: int, moved: Iterable[Process]) -> None:
         if row.state == ProcessState.ORDERED:
             before = Process.objects.filter(job_id=job_id, role=row.role, index=row.index)
             before.exclude(instance=row.instance).update(restart=None, wants_slot=False, counts_from=None)
-
-
-def _known_agents(wanted: set[int]) -> set[int]:
-    return set(Agent.objects.filter(pk__in=wanted).values_list("pk", flat=True)) if wanted else set()
 
 
 def _count_workers(job_id: int, rosters: Sequence[SetRoster]) -> None:

@@ -294,6 +294,19 @@ class ProcessName(Value, frozen=True, kw_only=True):
     instance: Name
 
 
+class Environment(Value, frozen=True, kw_only=True):
+    """What the processes of a machine run on, as text for people; empty is what could not be found out."""
+
+    python: str = ""
+    torch: str = ""
+    platform: str = ""
+    """Operating system, its release, and the processor's architecture."""
+    cpu: str = ""
+    """The processor's model."""
+    device: str = ""
+    """What workers were told to compute on, with the models of GPUs that the machine's driver names."""
+
+
 class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
     """The first message of an agent's connection: what it offers and what it is running."""
 
@@ -307,6 +320,8 @@ class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
     labels: dict[str, str]
     cpu_count: Positive
     memory_bytes: Positive
+    environment: Environment = Environment()
+    """Older agents say nothing of it."""
     running: list[ProcessName] = []
 
 

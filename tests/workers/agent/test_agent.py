@@ -16,6 +16,7 @@ from tests.support.waiting import eventually
 from tests.workers.agent.peer import ControlPeer, Session
 from tests.workers.agent.test_spawner import gone
 from tests.workers.agent.values import agent_orders, behaving, process_order
+from workers.environment import environment
 from workers.table import name_of
 
 pytestmark = pytest.mark.integration
@@ -91,6 +92,7 @@ def test_an_agent_says_what_it_offers(machine: Machine) -> None:
         labels={"gpu": "none"},
         cpu_count=hello.cpu_count,
         memory_bytes=hello.memory_bytes,
+        environment=environment("auto"),
         running=[],
     )
     assert all(beat.bytes_received > 0 for beat in session.await_beats(2))

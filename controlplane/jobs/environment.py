@@ -1,0 +1,37 @@
+"""What a job runs on, as it is kept with it: the control plane's software, and what each machine said of itself."""
+
+import platform
+from collections.abc import Collection
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from django.db import connection
+
+from controlplane.core.engine import ENGINE_VERSION
+from controlplane.fleet.models import Agent
+from controlplane.protocol import RELEASE
+
+PACKAGES: Final = ("Django", "celery", "redis", "channels", "numpy", "msgspec")
+
+
+@cache
+def control_plane() -> dict[str, str]:
+    """What this process of the control plane runs, by name; ``engine`` is the version by which it decides."""
+    found = {"paceline": RELEASE, "engine": str(ENGINE_VERSION), "python": platform.python_version()}
+    found |= {"platform": f"{platform.system()} {platform.release()} {platform.machine()}"}
+    found |= {"database": connection.vendor}
+    for package in PACKAGES:
+        try:
+            found[package.lower()] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machines_run(agents: Collection[int]) -> dict[int, dict[str, str]]:
+    """Of those agents that are known: the machine's name, the agent's release, and its environment as it last said."""
+    if not agents:
+        return {}
+    known = Agent.objects.filter(pk__in=agents).values_list("pk", "name", "version", "environment")
+    return {pk: {"machine": name, "paceline": release, **said} for pk, name, release, said in known}

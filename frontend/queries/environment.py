@@ -1,0 +1,69 @@
+"""What a job ran on: the versions of each worker's and server's machine, and of the control plane, as kept with it."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from controlplane.jobs.models import Job, Process
+
+VERSIONS: Final = {"paceline": "Paceline", "python": "Python", "torch": "torch"}
+"""What all processes of a job should have alike."""
+
+NAMED = 8
+"""Processes and machines that a line names; the others it counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentLine:
+    """Processes whose machines said the same."""
+
+    processes: str
+    machines: str
+    found: dict[str, str]
+    """By the names of ``Process.environment``, without the machine's; empty where an agent said nothing."""
+    differs: str
+    """In words: which versions most others have another of; empty where they are alike."""
+
+
+def environments(job: Job) -> list[EnvironmentLine]:
+    """A line for each kind of environment, workers first. A process whose lives ran on two kinds is in two lines."""
+    rows = Process.objects.filter(job=job).order_by("-role", "index", "id")
+    alike: dict[tuple[tuple[str, str], ...], list[tuple[str, str]]] = {}
+    for role, index, said in rows.values_list("role", "index", "environment"):
+        kind = tuple(sorted((name, text) for name, text in said.items() if name != "machine"))
+        alike.setdefault(kind, []).append((f"{role[:1]}{index}", said.get("machine", "")))
+    usual = _usual({kind: len(members) for kind, members in alike.items()})
+    return [
+        EnvironmentLine(
+            processes=_named([title for title, _ in members]),
+            machines=_named([machine for _, machine in members if machine]),
+            found=dict(kind),
+            differs=_differs(dict(kind), usual),
+        )
+        for kind, members in alike.items()
+    ]
+
+
+def _usual(counts: dict[tuple[tuple[str, str], ...], int]) -> dict[str, str]:
+    """Of each version the one that most processes have; of two as frequent, the first that was met."""
+    usual = {}
+    for name in VERSIONS:
+        seen: Counter[str] = Counter()
+        for kind, count in counts.items():
+            if text := dict(kind).get(name):
+                seen[text] += count
+        if seen:
+            usual[name] = seen.most_common(1)[0][0]
+    return usual
+
+
+def _differs(found: dict[str, str], usual: dict[str, str]) -> str:
+    odd = [
+        f"{VERSIONS[name]}: most have {usual[name]}" for name in usual if found.get(name, usual[name]) != usual[name]
+    ]
+    return f"differs in {'; '.join(odd)}" if odd else ""
+
+
+def _named(titles: list[str]) -> str:
+    once = list(dict.fromkeys(titles))
+    return ", ".join(once[:NAMED]) + (f" and {len(once) - NAMED} more" if len(once) > NAMED else "")

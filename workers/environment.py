@@ -1,0 +1,46 @@
+"""What the processes of this machine run on, found without importing torch: its agent never does."""
+
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from controlplane.protocol.messages import Environment
+
+CPUS = Path("/proc/cpuinfo")
+GPUS = Path("/proc/driver/nvidia/gpus")
+
+
+@cache
+def environment(device: str, *, cpus: Path = CPUS, gpus: Path = GPUS) -> Environment:
+    """That of this machine, whose workers were told to compute on ``device`` (see ``Setup.device``)."""
+    return Environment(
+        python=platform.python_version(),
+        torch=_release_of("torch"),
+        platform=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cpu=_said(cpus, "model name") or platform.processor(),
+        device=_device(device, gpus),
+    )
+
+
+def _release_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _device(device: str, gpus: Path) -> str:
+    if device == "cpu":
+        return device
+    models = [found for file in sorted(gpus.glob("*/information")) if (found := _said(file, "Model"))]
+    return f"{device} ({', '.join(models)})" if models else device
+
+
+def _said(file: Path, name: str) -> str:
+    """The first value of that name in lines like ``name : value``."""
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return next((value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == name), "")
