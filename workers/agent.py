@@ -15,16 +15,18 @@ from msgspec import structs
 from controlplane.protocol import RELEASE
 from controlplane.protocol.base import Value
 from controlplane.protocol.codec import AgentReply, to_agent
+from controlplane.protocol.keys import secret_digest
 from controlplane.protocol.messages import (
     AgentHeartbeat,
     AgentHello,
     AgentMessage,
+    CredentialKept,
     ProcessEnded,
     ProcessName,
     ProcessStarted,
     SlotOffer,
 )
-from controlplane.protocol.orders import AgentOrders, Rejection
+from controlplane.protocol.orders import AgentOrders, CredentialIssued, Rejection
 from workers import keeping
 from workers.addresses import ControlPlane
 from workers.backoff import Backoff
@@ -99,6 +101,7 @@ class Agent:
         grace_s: float = GRACE_S,
     ) -> None:
         self._offer, self._state, self._announce, self._grace_s = offer, state, announce, grace_s
+        self._credential = credential
         self._machine = Machine()
         self._inbox: SimpleQueue[Happening] = SimpleQueue()
         self._table = ProcessTable(state.read_begun())
@@ -109,7 +112,7 @@ class Agent:
         self._told = Told()
         self._outbox.say(self._hello)
         ears: Ears[AgentReply] = Ears(hear=self._hear, opened=lambda: self._inbox.put(Opened()), ended=self._inbox.put)
-        route = Route(plane=plane, path="/ws/agent", headers={"Authorization": f"Bearer {credential.secret}"})
+        route = Route(plane=plane, path="/ws/agent", headers=_proof(credential))
         self._socket: ControlSocket[AgentMessage, AgentReply] = ControlSocket(
             route,
             self._outbox,
@@ -236,9 +239,26 @@ class Agent:
             log.warning(f"the control plane refused message {reply.number}: {reply.code}: {reply.detail}")
             if reply.code == "out-of-order":
                 self._socket.resend()
+        elif isinstance(reply, CredentialIssued):
+            self._take_credential(reply.secret)
         else:
             self._outbox.acknowledge(reply.durable)
             self._inbox.put(Ordered(orders=reply))
+
+    def _take_credential(self, secret: str) -> None:
+        """On the socket's thread, which connects again too: what is said to be kept is what it comes back with."""
+        credential, failure = structs.replace(self._credential, secret=secret), ""
+        try:
+            self._state.replace_credential(credential)
+        except StateError as error:
+            failure = str(error)
+            log.error(f"a new credential could not be kept, so the old one stays: {failure}")
+        else:
+            self._credential = credential
+            self._socket.prove_with(_proof(credential))
+            log.info("a new credential is kept")
+        digest = secret_digest(secret)
+        self._outbox.say(lambda number: CredentialKept(number=number, digest=digest, failure=failure))
 
     def _hello(self, number: int) -> AgentHello:
         """Built on the socket's thread. A process whose end is told right behind it has not vanished: it is named."""
@@ -256,6 +276,7 @@ class Agent:
             memory_bytes=self._machine.memory_bytes,
             environment=environment(offer.setup.device),
             running=running + [process for process in told_next if process not in running],
+            rotates=True,
         )
 
     def _heartbeat(self) -> AgentHeartbeat:
@@ -271,3 +292,8 @@ class Agent:
         """A SimpleQueue may be put into by a handler whatever it interrupts."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda received, _: self._inbox.put(Quit(received)))
+
+
+def _proof(credential: Credential) -> dict[str, str]:
+    """The header with which the agent proves itself. Not for printing."""
+    return {"Authorization": f"Bearer {credential.secret}"}

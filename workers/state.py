@@ -101,6 +101,14 @@ class AgentState:
         self._replace(self.credential_file, msgspec.json.encode(credential))
         self._begun_file.unlink(missing_ok=True)
 
+    def replace_credential(self, credential: Credential) -> None:
+        """Prove itself with another one from now on, as the same agent; it is on the disk when this returns.
+
+        Raises:
+            StateError: if it could not be written; then the old one is kept.
+        """
+        self._replace(self.credential_file, msgspec.json.encode(credential), lasting=True)
+
     def mark_alive(self) -> None:
         """Leave a sign of life for ``seconds_since_alive``; a full disk is no reason to end what runs."""
         with contextlib.suppress(OSError):
@@ -121,13 +129,19 @@ class AgentState:
     def _begun_file(self) -> Path:
         return self.folder / "begun.json"
 
-    def _replace(self, file: Path, content: bytes) -> None:
-        """Write by rename, so that a crash leaves the old content or the new. ``mkstemp`` makes mode 0600."""
+    def _replace(self, file: Path, content: bytes, *, lasting: bool = False) -> None:
+        """Write by rename, so that a crash leaves the old content or the new. ``mkstemp`` makes mode 0600.
+
+        With ``lasting`` the machine itself may crash afterwards.
+        """
         try:
             handle, temporary = tempfile.mkstemp(dir=self.folder)
             try:
                 with os.fdopen(handle, "wb") as stream:
                     stream.write(content)
+                    if lasting:
+                        stream.flush()
+                        os.fsync(stream.fileno())
                 os.replace(temporary, file)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -135,6 +149,17 @@ class AgentState:
                 raise
         except OSError as error:
             raise StateError(f"{file} cannot be written: {error.strerror}") from None
+        if lasting:
+            self._settle_names()
+
+    def _settle_names(self) -> None:
+        """Have the disk keep the rename too. It has happened: where this fails it is no failure of the rename."""
+        with contextlib.suppress(OSError):
+            folder = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
 
 def seconds_since_alive(root: Path) -> float | None:

@@ -4,11 +4,10 @@ from typing import Any
 
 import msgspec
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema_field, inline_serializer
+from drf_spectacular.utils import extend_schema_field
 from knox.models import AuthToken
 from rest_framework import serializers
 
-from controlplane.fleet.models import Agent
 from controlplane.jobs.flag_notes import notes_on
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.jobs.requests import Request, Stage
@@ -238,40 +237,6 @@ class EventRow(serializers.ModelSerializer[RawEvent]):
     def get_event(self, row: RawEvent) -> Any:
         """The event as it was appended."""
         return msgspec.to_builtins(msgspec.msgpack.decode(bytes(row.payload)), str_keys=True)
-
-
-class AgentRow(serializers.ModelSerializer[Agent]):
-    """A machine."""
-
-    labels = serializers.DictField(child=serializers.CharField(), read_only=True)
-    slots = serializers.ListField(child=serializers.JSONField(), read_only=True)
-    reserved = serializers.SerializerMethodField()
-
-    class Meta:
-        model = Agent
-        fields = (
-            *("id", "name", "state", "version", "host", "labels", "slots", "server_slots", "reserved"),
-            *("cpu_count", "memory_bytes", "joined_at", "seen_at"),
-        )
-        read_only_fields = fields
-
-    @extend_schema_field(
-        serializers.ListSerializer(
-            child=inline_serializer(
-                "ReservedSlot",
-                {
-                    "role": serializers.ChoiceField(("worker", "server")),
-                    "slot": serializers.IntegerField(),
-                    "job": serializers.IntegerField(),
-                    "index": serializers.IntegerField(),
-                },
-            )
-        )
-    )
-    def get_reserved(self, agent: Agent) -> list[dict[str, Any]]:
-        """Which of its slots are held, and by whom."""
-        rows = sorted(agent.reservations.all(), key=lambda row: (row.role, row.slot))
-        return [{"role": row.role, "slot": row.slot, "job": row.job_id, "index": row.index} for row in rows]
 
 
 class PolicyDocument(serializers.Serializer[Any]):

@@ -54,6 +54,7 @@ V1 = [
     path("jobs/<int:pk>/model", model.ModelView.as_view(), name="job-model"),
     path("agents", fleet.AgentsView.as_view(), name="agents"),
     path("agents/<int:pk>", fleet.AgentView.as_view(), name="agent"),
+    path("agents/<int:pk>/actions/rotate", fleet.AgentRotateView.as_view(), name="agent-rotate"),
     path("agents/<int:pk>/figures/<slug:name>", figures.MachineFigureView.as_view(), name="agent-figure"),
     path("agents/enrol", fleet.EnrolView.as_view(), name="agents-enrol"),
     path("agents/enrolment-tokens", fleet.EnrolmentTokensView.as_view(), name="agents-enrolment-tokens"),

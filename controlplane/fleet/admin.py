@@ -13,7 +13,7 @@ class AgentAdmin(ReadOnlyAdmin):
     may_delete = True
     list_display = ("name", "state", "host", "labels", "server_slots", "seen_at")
     list_filter = ("state",)
-    exclude = ("credential_digest",)
+    exclude = ("credential_digest", "next_digest")
 
 
 @admin.register(Reservation)

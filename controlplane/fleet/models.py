@@ -26,6 +26,13 @@ class Agent(models.Model):
 
     name = models.CharField(max_length=100, unique=True)
     credential_digest = models.CharField(max_length=64, unique=True)
+    next_digest = models.CharField(max_length=64, unique=True, null=True)
+    """Of a credential that was made for it, and that it has not been known to keep."""
+    can_rotate = models.BooleanField(default=False)
+    """Whether it takes a new credential over its connection, as it says itself."""
+    rotation_asked_at = models.DateTimeField(null=True)
+    rotated_at = models.DateTimeField(null=True)
+    rotation_failure = models.TextField(default="")
     state = models.CharField(max_length=10, choices=State.choices, default=State.OFFLINE)
     version = models.CharField(max_length=40, default="")
     host = models.CharField(max_length=255, default="127.0.0.1")

@@ -1,6 +1,5 @@
 """Reads of the fleet: who an agent is, and which slots are free."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -8,6 +7,7 @@ import msgspec
 from django.db.models import QuerySet
 
 from controlplane.fleet.models import Agent, Reservation
+from controlplane.protocol.keys import secret_digest
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
 
@@ -43,7 +43,7 @@ class Capacity:
 
 def digest(secret: str) -> str:
     """What is stored of a token or credential. They are random and long, so a plain hash is enough."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return secret_digest(secret)
 
 
 def agents() -> QuerySet[Agent]:
@@ -52,7 +52,7 @@ def agents() -> QuerySet[Agent]:
 
 
 def agent_by_credential(credential: str) -> Agent | None:
-    """The agent that was given this credential when it joined."""
+    """The agent whose credential this is; one that it has not been known to keep does not count."""
     return Agent.objects.filter(credential_digest=digest(credential)).first()
 
 

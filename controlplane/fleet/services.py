@@ -83,7 +83,15 @@ def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrol
 
 def _admit(name: str, credential_digest: str, labels: Mapping[str, str]) -> int:
     """The id of the agent ``name``, new or taken over while it is offline."""
-    fields = {"credential_digest": credential_digest, "labels": labels, "enrolled_labels": labels}
+    fields = {
+        "credential_digest": credential_digest,
+        "labels": labels,
+        "enrolled_labels": labels,
+        "next_digest": None,
+        "rotation_asked_at": None,
+        "rotated_at": None,
+        "rotation_failure": "",
+    }
     agent, created = Agent.objects.get_or_create(name=name, defaults=fields)
     if not created and not Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE).update(**fields):
         raise NameTaken(f"agent {name!r} is online; stop it first, or join under another --name")
@@ -107,6 +115,7 @@ def agent_connected(agent_id: int, hello: AgentHello, *, now: datetime | None = 
         Agent.objects.filter(pk=agent_id).update(
             state=Agent.State.ONLINE,
             version=hello.version[:40],
+            can_rotate=hello.rotates,
             host=hello.host[:255],
             labels={**hello.labels, **(enrolled or {})},
             slots=msgspec.to_builtins(hello.slots),

@@ -6,15 +6,18 @@ from typing import Any
 
 import structlog
 from channels.db import database_sync_to_async
+from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
 from controlplane.core.events import ProcessDied
+from controlplane.fleet.credentials import credential_issue
 from controlplane.fleet.services import agent_connected, agent_disconnected
 from controlplane.gateway import closing
 from controlplane.gateway.ending import end
 from controlplane.gateway.handshake import authenticated_agent, is_over, offers_our_protocol
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
+from controlplane.gateway.rotations import settle
 from controlplane.gateway.sockets import Message, Receive, Send, Socket
 from controlplane.jobs.selectors import process_is_of
 from controlplane.protocol.codec import encode, from_agent
@@ -22,12 +25,13 @@ from controlplane.protocol.messages import (
     AgentHeartbeat,
     AgentHello,
     AgentMessage,
+    CredentialKept,
     LogLines,
     ProcessEnded,
     ProcessName,
     ProcessStarted,
 )
-from controlplane.protocol.orders import Rejection
+from controlplane.protocol.orders import CredentialIssued, Rejection
 from controlplane.runtime import agents, log, names, presence, queue, ticks
 from controlplane.runtime.loglines import append_lines
 from controlplane.runtime.redis import shared
@@ -44,12 +48,13 @@ async def agent_socket(scope: dict[str, Any], receive: Receive, send: Send) -> N
     if not offers_our_protocol(scope):
         await socket.say_goodbye(closing.MALFORMED)
         return
-    agent = await authenticated_agent(scope)
-    if agent is None:
+    admission = await authenticated_agent(scope)
+    if admission is None:
         await socket.say_goodbye(closing.UNAUTHORISED)
         return
+    agent = admission.agent.pk
     try:
-        await AgentSocket(await get_hub(), agent, socket).serve()
+        await AgentSocket(await get_hub(), agent, socket, outstanding=admission.outstanding).serve()
     except (RedisError, OSError, log.LogMissing) as error:
         logger.warning("agent socket failed", agent=agent, why=str(error))
         await socket.say_goodbye(closing.TRY_AGAIN)
@@ -58,7 +63,7 @@ async def agent_socket(scope: dict[str, Any], receive: Receive, send: Send) -> N
 class AgentSocket:
     """One connection of one agent. A later connection, here or at another gateway, replaces it."""
 
-    def __init__(self, hub: Hub, agent: int, socket: Socket) -> None:
+    def __init__(self, hub: Hub, agent: int, socket: Socket, *, outstanding: str | None) -> None:
         self._hub, self._agent, self._socket = hub, agent, socket
         self._connection = token_hex(8)
         self._inbox: Inbox[AgentMessage] = Inbox(socket, from_agent)
@@ -66,11 +71,18 @@ class AgentSocket:
         self._durable = 0
         self._moved = asyncio.Event()
         self._ran: set[ProcessName] = set()
+        self._outstanding = outstanding
+        """The hash of a credential that was made for the agent, and that it does not have."""
+        self._rotates = False
+        """Whether it may be that the agent is to have a new one."""
 
     async def serve(self) -> None:
         """From the first frame to the last."""
         channel, client = names.agent_moved(self._agent), self._hub.client
-        async with self._hub.channel(self._socket, channel, self._take_news):
+        async with (
+            self._hub.channel(self._socket, channel, self._take_news),
+            self._hub.channel(self._socket, names.agent_rotation(self._agent), self._take_rotation),
+        ):
             await presence.connected(client, names.AGENT_CONNECTIONS, str(self._agent), self._connection)
             await client.publish(channel, self._connection)
             orders = asyncio.create_task(self._keep_informed())
@@ -86,14 +98,31 @@ class AgentSocket:
             self._socket.close(closing.REPLACED)
         self._moved.set()
 
+    def _take_rotation(self, _: bytes) -> None:
+        self._rotates = True
+        self._moved.set()
+
     async def _keep_informed(self) -> None:
         while True:
             await self._moved.wait()
             self._moved.clear()
+            if self._greeted and self._rotates:
+                self._rotates = False
+                await self._rotate()
             if self._greeted:
                 orders = await agents.current_orders(self._hub.client, self._agent, durable=self._durable)
                 if orders is not None:  # else they follow once every job is recovered
                     self._socket.put(encode(orders), "orders")
+
+    async def _rotate(self) -> None:
+        """Tell the agent a new credential, if it is to have one: the secret is here, on its way, and nowhere else."""
+        try:
+            secret = await database_sync_to_async(credential_issue)(self._agent, self._outstanding)
+        except DatabaseError as error:
+            logger.warning("no credential was made", agent=self._agent, why=str(error))
+            return
+        if secret is not None:
+            self._socket.put(encode(CredentialIssued(secret=secret)), "credential")
 
     async def _take(self, message: Message) -> None:
         said = self._inbox.open(message)
@@ -118,7 +147,7 @@ class AgentSocket:
         await database_sync_to_async(agent_connected)(self._agent, hello)
         for name in await agents.vanished(self._hub.client, self._agent, hello.running):
             await self._bury(name, RESTARTED_STATUS, "its agent restarted without it")
-        self._greeted = True
+        self._greeted, self._rotates = True, hello.rotates
         self._durable = max(self._durable, hello.number)
         self._moved.set()
         await asyncio.to_thread(_fleet_moved)
@@ -134,8 +163,11 @@ class AgentSocket:
             self._ran.add(process)
         await append_lines(self._hub.caller, said)
 
-    async def _take_change(self, said: ProcessStarted | ProcessEnded) -> None:
-        if isinstance(said, ProcessStarted):
+    async def _take_change(self, said: ProcessStarted | ProcessEnded | CredentialKept) -> None:
+        if isinstance(said, CredentialKept):
+            await database_sync_to_async(settle)(self._agent, said)
+            self._outstanding = None
+        elif isinstance(said, ProcessStarted):
             await agents.note_started(self._hub.client, self._agent, said.process)
         else:
             await self._bury(said.process, said.status, said.tail, out_of_memory=said.out_of_memory)

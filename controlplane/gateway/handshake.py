@@ -3,9 +3,9 @@
 from channels.db import database_sync_to_async
 
 from controlplane.core.states import JOB_OVER
-from controlplane.fleet.models import Agent
-from controlplane.fleet.selectors import agent_by_credential
+from controlplane.fleet.credentials import Admission
 from controlplane.gateway.rooms import Peer
+from controlplane.gateway.rotations import admit
 from controlplane.gateway.sockets import Scope
 from controlplane.jobs.models import Job
 from controlplane.protocol import SUBPROTOCOL
@@ -48,11 +48,11 @@ def is_over(job: int) -> bool:
     return state is None or state in JOB_OVER
 
 
-async def authenticated_agent(scope: Scope) -> int | None:
+async def authenticated_agent(scope: Scope) -> Admission | None:
     """The agent whose credential it is."""
     credential = bearer(scope)
-    agent: Agent | None = await database_sync_to_async(agent_by_credential)(credential) if credential else None
-    return agent.pk if agent is not None else None
+    admission: Admission | None = await database_sync_to_async(admit)(credential) if credential else None
+    return admission
 
 
 @database_sync_to_async

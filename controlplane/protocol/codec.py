@@ -8,14 +8,22 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from controlplane.protocol.messages import AgentMessage, ServerMessage, WorkerMessage
-from controlplane.protocol.orders import AgentOrders, Durable, Orders, Placement, Rejection, ServerOrders
+from controlplane.protocol.orders import (
+    AgentOrders,
+    CredentialIssued,
+    Durable,
+    Orders,
+    Placement,
+    Rejection,
+    ServerOrders,
+)
 
 MAX_FRAME_BYTES = 256 * 1024
 """Largest control message in bytes; parameters never travel here."""
 
 WorkerReply = Orders | Placement | Durable | Rejection
 ServerReply = ServerOrders | Durable | Rejection
-AgentReply = AgentOrders | Rejection
+AgentReply = AgentOrders | CredentialIssued | Rejection
 
 Message = TypeVar("Message")
 

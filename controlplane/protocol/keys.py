@@ -35,6 +35,11 @@ def proof(key: bytes, nonce: bytes) -> bytes:
     return hmac.digest(key, nonce, hashlib.sha256)
 
 
+def secret_digest(secret: str) -> str:
+    """What is stored, and said, of a random and long secret instead of itself: 64 hexadecimal digits."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
 def matches(expected: bytes, given: bytes) -> bool:
     """Whether two credentials are equal, in constant time."""
     return hmac.compare_digest(expected, given)

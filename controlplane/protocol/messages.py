@@ -323,6 +323,8 @@ class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
     environment: Environment = Environment()
     """Older agents say nothing of it."""
     running: list[ProcessName] = []
+    rotates: bool = False
+    """Whether it takes ``CredentialIssued``; agents of earlier releases do not."""
 
 
 class ProcessStarted(Value, frozen=True, kw_only=True, tag="process-started"):
@@ -342,6 +344,16 @@ class ProcessEnded(Value, frozen=True, kw_only=True, tag="process-ended"):
     tail: str = ""
     out_of_memory: bool = False
     """It was killed while the kernel ended processes of its machine for want of memory."""
+
+
+class CredentialKept(Value, frozen=True, kw_only=True, tag="credential-kept"):
+    """The agent has kept the credential that it was told, and proves itself with it from now on; or it could not."""
+
+    number: Positive
+    digest: Annotated[str, Meta(min_length=64, max_length=64)]
+    """Of the secret, by ``secret_digest``."""
+    failure: str = ""
+    """Why it could not keep it, and goes on with the old one; empty: it has."""
 
 
 LineLevel = Literal["debug", "info", "output", "warning", "error"]
@@ -399,4 +411,4 @@ WorkerMessage = (
 ServerMessage = (
     ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed | Heartbeat
 )
-AgentMessage = AgentHello | ProcessStarted | ProcessEnded | AgentHeartbeat | LogLines
+AgentMessage = AgentHello | ProcessStarted | ProcessEnded | CredentialKept | AgentHeartbeat | LogLines

@@ -4,7 +4,9 @@ Newer orders replace older ones whole, so a lost, late or repeated message is ha
 ``(incarnation, generation, sequence)``.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from controlplane.protocol.base import Count, Name, Positive, Value
 from controlplane.protocol.checkpoints import Restore, WholeCheckpoint
@@ -253,6 +255,15 @@ class Durable(Value, frozen=True, kw_only=True, tag="durable"):
     """Up to this number all that the process said is in the database, and need not be sent again."""
 
     number: Count
+
+
+class CredentialIssued(Value, frozen=True, kw_only=True, tag="credential-issued"):
+    """A new credential for the agent on this connection; said only to one whose hello has ``rotates``."""
+
+    secret: Annotated[str, Meta(min_length=20, max_length=200)]
+
+    def __repr__(self) -> str:
+        return "CredentialIssued()"
 
 
 class Rejection(Value, frozen=True, kw_only=True, tag="rejection"):

@@ -179,3 +179,8 @@ def agent_started(agent: int) -> str:
 def agent_moved(agent: int) -> str:
     """Channel: the agent's processes changed."""
     return f"agent:{agent}:moved"
+
+
+def agent_rotation(agent: int) -> str:
+    """Channel: the agent is to have a new credential."""
+    return f"agent:{agent}:rotation"

@@ -53,6 +53,7 @@ STATE_ICONS = {
     "online": "play",
     "offline": "slash",
     "queued": "queued",
+    "pending": "spinner",
     "well": "check",
     "behind": "warning",
     "down": "cross",

@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
+from controlplane.fleet.credentials import ROTATION_LIMIT, rotation
 from controlplane.fleet.models import Agent
 from controlplane.fleet.services import TOKEN_LIFETIME, token_create
 from controlplane.jobs.roles import Role
@@ -58,6 +59,8 @@ def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:
     agent = get_object_or_404(Agent, pk=agent_id)
     return rights(request) | {
         "machine": fleet.machine(agent, timezone.now()),
+        "rotation": rotation(agent),
+        "rotation_minutes": int(ROTATION_LIMIT.total_seconds() // 60),
         "lives": machine.lives(agent),
         "flags": machine.flags(agent),
         "lines": machine.lines(agent),

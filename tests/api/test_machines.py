@@ -6,7 +6,7 @@ from rest_framework.test import APIClient
 
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.selectors import agent_by_credential
-from controlplane.fleet.services import reserve_slots, token_create
+from controlplane.fleet.services import agent_disconnected, reserve_slots, token_create
 from controlplane.jobs.models import AuditEntry
 from tests.api.conftest import problem, refused
 from tests.support.rows import emulated, online_agent
@@ -76,3 +76,26 @@ def test_machines_can_be_filtered(viewer: APIClient) -> None:
     Agent.objects.create(name="m2", credential_digest="x")
     found = viewer.get("/api/v1/agents?state=offline").json()
     assert [agent["name"] for agent in found["results"]] == ["m2"]
+
+
+def test_a_credential_is_rotated_on_request_and_the_wish_is_in_the_audit(operator: APIClient, redis_url: str) -> None:
+    agent = online_agent("m1", rotates=True)
+    reply = operator.post(f"/api/v1/agents/{agent.pk}/actions/rotate")
+    assert (reply.status_code, reply.json()["rotation"]["state"]) == (202, "pending")
+    wish = ("operator", "agent-rotate", f"agent {agent.pk}", {"machine": "m1"})
+    assert list(AuditEntry.objects.values_list("actor", "action", "subject", "detail")) == [wish]
+    again = operator.post(f"/api/v1/agents/{agent.pk}/actions/rotate")
+    assert (again.status_code, "has a new credential coming" in again.json()["detail"]) == (409, True)
+    assert AuditEntry.objects.count() == 1
+
+
+def test_the_credential_of_a_machine_that_is_away_is_not_rotated_and_the_cure_is_named(operator: APIClient) -> None:
+    agent = online_agent("m1", rotates=True)
+    agent_disconnected(agent.pk)
+    reply = operator.post(f"/api/v1/agents/{agent.pk}/actions/rotate")
+    assert (reply.status_code, reply.json()["detail"]) == (
+        409,
+        "agent 'm1' is offline, and a new credential is told over its connection: ask again once it is back, or let it "
+        "join again with a token, from: python manage.py enroll; that ends the old one",
+    )
+    assert not AuditEntry.objects.exists()

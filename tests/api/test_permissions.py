@@ -62,6 +62,7 @@ WRITES = {
     "POST simulations": Role.OPERATOR,
     "POST simulations/{simulation}/actions/cancel": Role.OPERATOR,
     "POST agents/enrolment-tokens": Role.ADMIN,
+    "POST agents/{agent}/actions/rotate": Role.OPERATOR,
     "POST tokens": Role.VIEWER,
     "DELETE tokens/nothere": Role.VIEWER,
 }

@@ -6,7 +6,9 @@ import plotly.io
 import pytest
 from django.test import Client
 
+from controlplane.fleet.credentials import credential_issue, credential_kept, rotation_ask
 from controlplane.fleet.models import Agent
+from controlplane.fleet.selectors import digest
 from controlplane.jobs.models import Flag, Job, Process
 from frontend.build import build_machine, machine_etag
 from frontend.figures import MACHINES
@@ -97,3 +99,25 @@ def test_what_runs_here_can_be_drained_and_excluded_by_operators(job: Job, opera
     assert "drain-w0" not in viewer.get(path).content.decode()
     Process.objects.update(state="stopped", ended_at=factories.START)
     assert "drain-w0" not in operator.get(path).content.decode()
+
+
+def test_its_credential_is_rotated_from_its_page_and_pending_until_acknowledged(
+    operator: Client, viewer: Client, job: Job
+) -> None:
+    agent, path = machine(), f"/workers/{machine().pk}/"
+    button = f'data-post="/api/v1/agents/{agent.pk}/actions/rotate"'
+    assert "the one that it was given when it last joined" in text_of(viewer, path)
+    assert button not in viewer.get(path).content.decode()
+    page = operator.get(path).content.decode()
+    assert button in page
+    assert 'data-ask="Rotate the credential of machine-3?"' in page
+    Agent.objects.filter(pk=agent.pk).update(can_rotate=True)
+    rotation_ask(agent.pk)
+    assert "The old one holds until machine-3 has acknowledged the new one" in text_of(viewer, f"{path}live/")
+    assert button not in operator.get(path).content.decode()
+    secret = credential_issue(agent.pk, None)
+    assert secret is not None
+    assert secret not in operator.get(path).content.decode()
+    credential_kept(agent.pk, digest(secret))
+    assert "and acknowledged." in text_of(viewer, f"{path}live/")
+    assert button in operator.get(path).content.decode()

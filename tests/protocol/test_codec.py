@@ -12,10 +12,11 @@ from controlplane.protocol.codec import (
     from_agent,
     from_server,
     from_worker,
+    to_agent,
     to_worker,
 )
 from controlplane.protocol.messages import Heartbeat, IterationReport, ProcessEnded, ProcessName, ServerReport
-from controlplane.protocol.orders import Orders
+from controlplane.protocol.orders import CredentialIssued, Orders
 
 counts = st.integers(min_value=0, max_value=2**40)
 seconds = st.floats(min_value=0, max_value=1e6)
@@ -140,3 +141,9 @@ def test_iteration_is_the_sum_of_its_parts():
         coordination_s=0.0625,
     )
     assert (report.iteration_s, report.busy_s) == (1.9375, 0.875)
+
+
+def test_a_credential_crosses_the_wire_and_does_not_show_itself():
+    told = CredentialIssued(secret="topsecret" * 5)
+    assert to_agent.decode(encode(told)) == told
+    assert "topsecret" not in f"{told} {told!r}"

@@ -8,7 +8,7 @@ never waits for the network.
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import msgspec
@@ -112,6 +112,10 @@ class ControlSocket(Generic[Said, Heard]):
     def connected(self) -> bool:
         """Whether there is a connection now."""
         return self._connection is not None
+
+    def prove_with(self, headers: Mapping[str, str]) -> None:
+        """Show these at the next handshake."""
+        self._route = replace(self._route, headers=headers)
 
     def resend(self, number: int = 0) -> None:
         """Send all again from that message on that is not durable, at most once in ``RESEND_S``."""

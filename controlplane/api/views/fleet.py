@@ -3,6 +3,7 @@
 import django_filters
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework.generics import ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
@@ -10,19 +11,21 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.api.enrolment import invite
+from controlplane.api.machine_rows import AgentRow
 from controlplane.api.problems import Problem
+from controlplane.api.rotations import rotate_credential
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers import (
-    AgentRow,
     EnrolmentTokenReply,
     EnrolmentTokenRequest,
     EnrolReply,
     EnrolRequest,
 )
-from controlplane.api.views.base import OpenView
+from controlplane.api.views.base import OpenView, user_of
 from controlplane.fleet import selectors
 from controlplane.fleet.models import Agent
 from controlplane.fleet.services import EnrolmentRefused, NameTaken, token_redeem
+from controlplane.jobs.roles import Role
 from controlplane.jobs.services import audit
 
 
@@ -48,6 +51,18 @@ class AgentView(RetrieveAPIView[Agent]):
 
     serializer_class = AgentRow
     queryset = selectors.agents()
+
+
+class AgentRotateView(APIView):
+    """A new credential for a machine that is here."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=None, responses={202: AgentRow, **problem_responses(409, 503)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Have one made and told over its connection; the old one ends once the machine has acknowledged it."""
+        rotate_credential(agent=get_object_or_404(Agent, pk=pk), user=user_of(request))
+        return Response(AgentRow(selectors.agents().get(pk=pk)).data, status=202)
 
 
 class EnrolView(OpenView):

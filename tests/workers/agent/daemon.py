@@ -1,5 +1,10 @@
-"""``python -m tests.workers.agent.daemon URL STATE_DIR``: a real agent whose processes behave as ``entries`` says."""
+"""``python -m tests.workers.agent.daemon URL STATE_DIR``: a real agent whose processes behave as ``entries`` says.
 
+With ``TEST_DIES_ON_KEEPING`` it dies as soon as it has kept a new credential, before it can say so.
+"""
+
+import os
+import signal
 import sys
 from pathlib import Path
 from random import Random
@@ -14,13 +19,22 @@ from workers.spawner.client import Kit
 from workers.state import AgentState, Credential
 
 
+class Mortal(AgentState):
+    """Of an agent that dies as said above."""
+
+    def replace_credential(self, credential: Credential) -> None:
+        super().replace_credential(credential)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main(url: str, root: Path) -> int:
     """Serve; 0 when asked to end, 1 when the control plane ended it."""
     logs.configure()
     plane = control_plane(url)
-    state = AgentState(root, url=plane.url, name="box")
+    kind = Mortal if "TEST_DIES_ON_KEEPING" in os.environ else AgentState
+    state = kind(root, url=plane.url, name="box")
     state.open()
-    credential = Credential(agent=3, name="box", url=plane.url, secret="agent-secret")
+    credential = state.read_credential() or Credential(agent=3, name="box", url=plane.url, secret="agent-secret")
     setup = Setup(url=url)
     offer = Offer(name="box", slots=[SlotOffer()] * 2, server_slots=1, labels={"gpu": "none"}, setup=setup)
     kit = Kit(setup=setup, entry="tests.workers.agent.entries:act", modules=())

@@ -10,8 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.protocol.messages import AgentHello, ProcessEnded, ProcessName, ProcessStarted, SlotOffer
-from controlplane.protocol.orders import ProcessOrder
+from controlplane.protocol.keys import secret_digest
+from controlplane.protocol.messages import (
+    AgentHello,
+    CredentialKept,
+    ProcessEnded,
+    ProcessName,
+    ProcessStarted,
+    SlotOffer,
+)
+from controlplane.protocol.orders import CredentialIssued, ProcessOrder
 from tests.support.waiting import eventually
 from tests.workers.agent.peer import ControlPeer, Session
 from tests.workers.agent.test_spawner import gone
@@ -30,13 +38,13 @@ class Machine:
         self.peer, self.folder = peer, folder
         self._agents: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> Session:
+    def start(self, **environment: str) -> Session:
         """Start an agent; its next connection."""
         before = sum(session.path == PATH for session in self.peer.sessions)
         self._agents.append(
             subprocess.Popen(
                 [sys.executable, "-m", "tests.workers.agent.daemon", self.peer.url, str(self.folder / "state")],
-                env=os.environ | {"TEST_FOLDER": str(self.folder)},
+                env=os.environ | {"TEST_FOLDER": str(self.folder)} | environment,
             )
         )
         return self.peer.await_session(PATH, nth=before + 1)
@@ -94,6 +102,7 @@ def test_an_agent_says_what_it_offers(machine: Machine) -> None:
         memory_bytes=hello.memory_bytes,
         environment=environment("auto"),
         running=[],
+        rotates=True,
     )
     assert all(beat.bytes_received > 0 for beat in session.await_beats(2))
 
@@ -244,3 +253,48 @@ def test_an_agent_whose_place_was_taken_ends_with_its_processes(machine: Machine
     session.close(4409, "another agent uses this credential")
     assert machine.agent.wait(20.0) == 1
     assert gone(pid)
+
+
+NEW = "a-new-secret-of-forty-and-three-characters!"
+
+
+def credential_file(machine: Machine) -> Path:
+    (file,) = (machine.folder / "state").glob("agent-*/credential.json")
+    return file
+
+
+def test_a_new_credential_is_kept_said_and_used_while_what_runs_goes_on(machine: Machine) -> None:
+    session = machine.start()
+    order = ordered("wait")
+    session.send(agent_orders(1, order, durable=1))
+    pid = machine.pid_of(order)
+    session.send(CredentialIssued(secret=NEW))
+    session.await_one(CredentialKept, digest=secret_digest(NEW), failure="")
+    assert credential_file(machine).stat().st_mode & 0o777 == 0o600
+    session.close()
+    again = machine.peer.await_session(PATH, nth=2)
+    assert again.headers["Authorization"] == f"Bearer {NEW}"
+    assert again.await_one(AgentHello).running == [name_of(order)]
+    assert not gone(pid)
+
+
+def test_an_agent_that_dies_between_keeping_and_saying_so_comes_back_with_the_new_one(machine: Machine) -> None:
+    session = machine.start(TEST_DIES_ON_KEEPING="yes")
+    session.await_heard(1)
+    session.send(CredentialIssued(secret=NEW))
+    assert machine.agent.wait(60) == -signal.SIGKILL
+    session.await_over()
+    assert not [message for message in session.heard if isinstance(message, CredentialKept)]
+    assert machine.start().headers["Authorization"] == f"Bearer {NEW}"
+
+
+def test_a_credential_that_cannot_be_kept_is_said_so_and_the_old_one_stays(machine: Machine) -> None:
+    session = machine.start()
+    session.await_heard(1)
+    (folder,) = (machine.folder / "state").glob("agent-*")
+    (folder / "credential.json").mkdir()  # nothing can take its place, not even for somebody who may write anywhere
+    session.send(CredentialIssued(secret=NEW))
+    failure = session.await_one(CredentialKept, digest=secret_digest(NEW)).failure
+    assert "credential.json cannot be written" in failure
+    session.close()
+    assert machine.peer.await_session(PATH, nth=2).headers["Authorization"] == "Bearer agent-secret"

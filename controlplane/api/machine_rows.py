@@ -1,0 +1,50 @@
+"""Machines as the API shows them."""
+
+from dataclasses import asdict
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field, inline_serializer
+from rest_framework import serializers
+
+from controlplane.fleet.credentials import rotation
+from controlplane.fleet.models import Agent
+
+
+class AgentRow(serializers.ModelSerializer[Agent]):
+    """A machine."""
+
+    labels = serializers.DictField(child=serializers.CharField(), read_only=True)
+    slots = serializers.ListField(child=serializers.JSONField(), read_only=True)
+    reserved = serializers.SerializerMethodField()
+    rotation = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Agent
+        fields = (
+            *("id", "name", "state", "version", "host", "labels", "slots", "server_slots", "reserved"),
+            *("cpu_count", "memory_bytes", "joined_at", "seen_at", "rotation"),
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(
+        serializers.ListSerializer(
+            child=inline_serializer(
+                "ReservedSlot",
+                {
+                    "role": serializers.ChoiceField(("worker", "server")),
+                    "slot": serializers.IntegerField(),
+                    "job": serializers.IntegerField(),
+                    "index": serializers.IntegerField(),
+                },
+            )
+        )
+    )
+    def get_reserved(self, agent: Agent) -> list[dict[str, Any]]:
+        """Which of its slots are held, and by whom."""
+        rows = sorted(agent.reservations.all(), key=lambda row: (row.role, row.slot))
+        return [{"role": row.role, "slot": row.slot, "job": row.job_id, "index": row.index} for row in rows]
+
+    @extend_schema_field({"type": "object", "additionalProperties": True})
+    def get_rotation(self, agent: Agent) -> dict[str, Any]:
+        """Where the rotation of its credential stands; no secret is here, nor any hash of one."""
+        return asdict(rotation(agent))

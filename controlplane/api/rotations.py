@@ -1,0 +1,36 @@
+"""What a request asks about a machine's credential."""
+
+from http import HTTPStatus
+
+from django.contrib.auth.models import User
+
+from controlplane.api.actions import NO_ANSWER
+from controlplane.api.problems import Problem
+from controlplane.fleet.credentials import RotationRefused, rotation_ask, rotation_withdraw
+from controlplane.fleet.models import Agent
+from controlplane.jobs import services
+from controlplane.runtime import names, ticks
+from controlplane.runtime.redis import shared
+
+
+def rotate_credential(*, agent: Agent, user: User) -> None:
+    """Ask that the machine is given a new credential; it is pending until the machine has acknowledged it.
+
+    Raises:
+        Problem: if the machine is away or takes none, if one is coming already, or Redis does not answer.
+    """
+    try:
+        asked_at = rotation_ask(agent.pk)
+    except RotationRefused as refused:
+        raise Problem(HTTPStatus.CONFLICT, str(refused)) from None
+    try:
+        shared().publish(names.agent_rotation(agent.pk), b"")
+        ticks.publish(shared(), fleet=True)
+    except NO_ANSWER as error:
+        if rotation_withdraw(agent.pk, asked_at):
+            raise Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"the credential of {agent.name} was not rotated: Redis does not answer ({error}); try again",
+            ) from error
+    detail = {"machine": agent.name}
+    services.audit(actor=user.get_username(), action="agent-rotate", subject=f"agent {agent.pk}", detail=detail)

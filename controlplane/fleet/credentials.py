@@ -1,0 +1,153 @@
+"""With what an agent proves itself, and how a new credential takes the old one's place while the machine is here.
+
+A rotation is asked for, then a new secret is made by the gateway that has the machine's connection and is told over it,
+and it ends once the machine has said that it kept the secret, or has come back with it. Until then both are good, the
+old one for ``ROTATION_LIMIT`` at most. Only hashes are stored, and every step is one conditional write.
+"""
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.fleet.models import Agent
+from controlplane.fleet.selectors import agent_by_credential, digest
+
+ROTATION_LIMIT = timedelta(minutes=10)
+"""How long after it was asked for a new credential can be told, and how long the old one is good once it was."""
+
+RotationState = Literal["", "pending", "unheard", "ended"]
+"""Nothing under way; waiting for the machine; over before a secret was made; over, with the old credential's end."""
+
+MAX_FAILURE = 300
+
+
+class RotationRefused(Exception):
+    """An agent's credential cannot be rotated now; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """Where an agent's latest rotation stands."""
+
+    state: RotationState
+    asked_at: datetime | None
+    rotated_at: datetime | None
+    """When the agent was last known to hold the credential that was made for it."""
+    failure: str
+    """Why the machine could not keep the last one that it was told; empty: nothing failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """An agent that proved itself."""
+
+    agent: Agent
+    outstanding: str | None
+    """The hash of a credential that was made for it, which it cannot have kept, since it came with the old one."""
+    rotated: bool
+    """Whether it came with that for the first time: it had kept it, and the old one has ended by this."""
+
+
+def rotation(agent: Agent, now: datetime | None = None) -> Rotation:
+    """Where the rotation of this row's credential stands."""
+    return Rotation(
+        state=_state(agent, now or timezone.now()),
+        asked_at=agent.rotation_asked_at,
+        rotated_at=agent.rotated_at,
+        failure=agent.rotation_failure,
+    )
+
+
+def agent_admitted(credential: str, *, now: datetime | None = None) -> Admission | None:
+    """The agent that holds this credential; None for a stranger, and for one whose credential has ended."""
+    now = now or timezone.now()
+    rotated = _kept(Agent.objects.filter(next_digest=digest(credential)), digest(credential), now)
+    agent = agent_by_credential(credential)
+    if agent is None or _state(agent, now) == "ended":
+        return None
+    return Admission(agent=agent, outstanding=agent.next_digest, rotated=rotated)
+
+
+def rotation_ask(agent_id: int, *, now: datetime | None = None) -> datetime:
+    """Have the agent given a new credential as soon as its connection can carry one; when that was asked.
+
+    Raises:
+        RotationRefused: if the machine is away, cannot take one, or has one coming already.
+    """
+    now = now or timezone.now()
+    agent = Agent.objects.get(pk=agent_id)
+    _check(agent, now)
+    asked = Agent.objects.filter(
+        pk=agent_id, state=Agent.State.ONLINE, next_digest=None, rotation_asked_at=agent.rotation_asked_at
+    )
+    if not asked.update(rotation_asked_at=now, rotation_failure=""):
+        raise RotationRefused(f"agent {agent.name!r} has just changed: ask again")
+    return now
+
+
+def rotation_withdraw(agent_id: int, asked_at: datetime) -> bool:
+    """Ask no more for what was asked for then; False where a secret was made already."""
+    unanswered = Agent.objects.filter(pk=agent_id, next_digest=None, rotation_asked_at=asked_at)
+    return bool(unanswered.update(rotation_asked_at=None))
+
+
+def credential_issue(agent_id: int, outstanding: str | None, *, now: datetime | None = None) -> str | None:
+    """A new credential in clear, for this once, if the agent is to have one; else None.
+
+    ``outstanding`` is what its connection knows to have been made and not kept. Where another connection has made one
+    since, this makes none: the agent could not know which of the two is good.
+    """
+    now = now or timezone.now()
+    secret = secrets.token_urlsafe(32)
+    pending = Agent.objects.filter(
+        pk=agent_id, can_rotate=True, next_digest=outstanding, rotation_asked_at__gt=now - ROTATION_LIMIT
+    )
+    return secret if pending.update(next_digest=digest(secret)) else None
+
+
+def credential_kept(agent_id: int, hashed: str, *, now: datetime | None = None) -> bool:
+    """The agent says that it has kept the credential with this hash: the old one ends. False if that is no news."""
+    return _kept(Agent.objects.filter(pk=agent_id, next_digest=hashed), hashed, now or timezone.now())
+
+
+def credential_not_kept(agent_id: int, hashed: str, failure: str) -> bool:
+    """The agent says that it could not keep it: the old one stays. False if that is no news."""
+    fields = {"next_digest": None, "rotation_asked_at": None, "rotation_failure": failure[:MAX_FAILURE]}
+    return bool(Agent.objects.filter(pk=agent_id, next_digest=hashed).update(**fields))
+
+
+def _kept(made: QuerySet[Agent], hashed: str, now: datetime) -> bool:
+    fields = {"credential_digest": hashed, "next_digest": None, "rotation_asked_at": None, "rotation_failure": ""}
+    return bool(made.update(**fields, rotated_at=now))
+
+
+def _state(agent: Agent, now: datetime) -> RotationState:
+    if agent.rotation_asked_at is None:
+        return ""
+    if now - agent.rotation_asked_at < ROTATION_LIMIT:
+        return "pending"
+    return "unheard" if agent.next_digest is None else "ended"
+
+
+def _check(agent: Agent, now: datetime) -> None:
+    again = "stop it and let it join again with a token, from: python manage.py enroll"
+    if agent.state != Agent.State.ONLINE:
+        raise RotationRefused(
+            f"agent {agent.name!r} is offline, and a new credential is told over its connection: ask again once it is "
+            "back, or let it join again with a token, from: python manage.py enroll; that ends the old one"
+        )
+    if not agent.can_rotate:
+        found = agent.version or "an unknown release"
+        raise RotationRefused(f"agent {agent.name!r} runs {found}, which takes no new one: update it, or {again}")
+    state = _state(agent, now)
+    if state == "pending":
+        at = f"{agent.rotation_asked_at:%Y-%m-%d %H:%M:%S} UTC"
+        raise RotationRefused(f"agent {agent.name!r} has a new credential coming, asked for at {at}: wait for it")
+    if state == "ended":
+        raise RotationRefused(
+            f"agent {agent.name!r} never acknowledged its new credential, and the old one has ended: {again}"
+        )
