@@ -136,6 +136,28 @@ def held(stack: Stack, name: str) -> Iterator[None]:
             process.resume()
 
 
+def test_a_new_credential_is_pending_until_the_machine_has_kept_it_and_its_work_goes_on(
+    job: int, stack: Stack, watch: Watch
+) -> None:
+    (machine,) = stack.ask("GET", "/api/v1/agents")["results"]
+    (file,) = (stack.folder / "agent").glob("agent-*/credential.json")
+    before, agent = file.read_text(), psutil.Process(stack.service("agent machines").process.pid)
+    lives = {row["instance"] for row in stack.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]}
+    page = watch(f"/workers/{machine['id']}/")
+    agent.suspend()
+    try:
+        confirm(page, "#rotate", naming="Rotate the credential of machines?")
+        expect(page.locator("#credential")).to_contain_text("The old one holds until machines has acknowledged")
+    finally:
+        agent.resume()
+    expect(page.locator("#credential")).to_contain_text("and acknowledged.", timeout=SLOW_MS)
+    assert file.read_text() != before
+    page.goto("/audit/?action=agent-rotate")
+    expect(page.locator("tbody tr").first).to_contain_text(stack.user)
+    stack.await_iteration(job, stack.job(job)["iteration"] + 10)
+    assert lives == {row["instance"] for row in stack.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]}
+
+
 def test_a_killed_worker_comes_back_and_one_that_is_lost_says_why(job: int, watch: Watch) -> None:
     page = watch(f"/jobs/{job}/?tab=processes")
     os.kill(process_of(job, "w1").pid, signal.SIGKILL)
