@@ -64,7 +64,10 @@ class Reservation(models.Model):
     index = models.PositiveIntegerField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["agent", "role", "slot"], name="one_process_per_slot")]
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "role", "slot"], name="one_process_per_slot"),
+            models.UniqueConstraint(fields=["job_id", "role", "index"], name="one_slot_per_process"),
+        ]
 
 
 class AgentSample(models.Model):

@@ -63,6 +63,9 @@ def recognise(client: Client) -> bool:
         return True
     if not client.set(names.TAKING_OVER, 1, nx=True, px=TAKING_OVER_MS):
         return False
+    if own_identity(client) != identity:  # somebody took it over between the two looks
+        client.delete(names.TAKING_OVER)
+        return False
     if identity:
         _forget_jobs(client)
     _take_over(client, known=present is not None)

@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 
 from controlplane.core.events import Assignment
+from controlplane.fleet import services
 from controlplane.fleet.models import Reservation
 from controlplane.fleet.selectors import Capacity, capacity
 from controlplane.fleet.services import agent_disconnected, release_slots, reserve_slots
@@ -48,6 +49,21 @@ def test_a_taken_slot_is_not_given_again_until_it_is_released() -> None:
         assigned("worker", 1, agent.pk, 1),
         assigned("server", 0, agent.pk, 0),
     ]
+
+
+@pytest.mark.django_db
+def test_a_scheduler_that_looked_before_another_reserved_gives_no_process_a_second_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both look, one waits for the other's lock on the agents, and then sees slots that are free."""
+    online_agent("m1", slots=8, server_slots=8)
+    first = reserve_slots(7, {}, workers=2, servers=1)
+    with monkeypatch.context() as looked_before:
+        looked_before.setattr(services, "_held_by", lambda job_id: [])
+        looked_before.setattr(services, "release_slots", lambda job_id: 0)
+        assert reserve_slots(7, {}, workers=2, servers=1) is None
+    assert Reservation.objects.count() == 3
+    assert reserve_slots(7, {}, workers=2, servers=1) == first
 
 
 @pytest.mark.django_db

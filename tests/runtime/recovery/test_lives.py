@@ -78,6 +78,19 @@ def test_an_empty_redis_is_taken_over_once(client: Client) -> None:
     assert KnownRedis.objects.count() == 2
 
 
+def test_who_looked_before_another_took_a_redis_over_does_not_do_it_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = lives.own_identity
+    looks = iter([lambda client: "", look])
+    assert lives.recognise(client)
+    taken = look(client)
+    with monkeypatch.context() as looked_before:
+        looked_before.setattr(lives, "own_identity", lambda client: next(looks)(client))
+        assert not lives.recognise(client)
+    assert (look(client), lives.recognise(client)) == (taken, True)
+
+
 def test_the_redis_of_another_database_is_refused_and_left_as_it_is(client: Client, job: int) -> None:
     client.set(names.IDENTITY, "somebody else's")
     before = {key: client.dump(key) for key in client.keys("*")}
