@@ -100,7 +100,11 @@ def server_exchanges(placements: Placements, view: View) -> dict[str, Any]:
 
 def imbalance(holdings: Sequence[Holding]) -> float:
     """Bytes of the fullest server over the mean; 1.0 is even."""
-    sizes = [holding.held_bytes for holding in holdings]
+    return over_mean([holding.held_bytes for holding in holdings])
+
+
+def over_mean(sizes: Sequence[int]) -> float:
+    """The largest over the mean; 1.0 where all are alike, or nothing."""
     return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else 1.0
 
 

@@ -15,6 +15,7 @@ from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import Block
 from controlplane.runtime import log
 from controlplane.telemetry.models import RawEvent
+from frontend.figures.placement import over_mean
 from frontend.queries.job import ServerLine
 from frontend.queries.placement import latest_placements
 
@@ -62,12 +63,12 @@ class Move:
     @property
     def now_imbalance(self) -> float:
         """Bytes of the fullest server over the mean."""
-        return _imbalance([side.now_bytes for side in self.sides])
+        return over_mean([side.now_bytes for side in self.sides])
 
     @property
     def then_imbalance(self) -> float:
         """The same if it were moved."""
-        return _imbalance([side.then_bytes for side in self.sides])
+        return over_mean([side.then_bytes for side in self.sides])
 
     @property
     def saved(self) -> float | None:
@@ -168,7 +169,3 @@ def _means(job: Job, lines: Sequence[ServerLine]) -> list[Transfer]:
         for line in lines
         if (push := line.push_s) is not None and (pull := line.pull_s) is not None and line.held_bytes
     ]
-
-
-def _imbalance(sizes: Sequence[int]) -> float:
-    return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else 1.0
