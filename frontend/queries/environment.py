@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from controlplane.jobs.models import Job, Process
+from controlplane.policies.wording import listing
 
 VERSIONS: Final = {"paceline": "Paceline", "python": "Python", "torch": "torch"}
 """What all processes of a job should have alike."""
-
-NAMED = 8
-"""Processes and machines that a line names; the others it counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +33,8 @@ def environments(job: Job) -> list[EnvironmentLine]:
     usual = _usual({kind: len(members) for kind, members in alike.items()})
     return [
         EnvironmentLine(
-            processes=_named([title for title, _ in members]),
-            machines=_named([machine for _, machine in members if machine]),
+            processes=listing(dict.fromkeys(title for title, _ in members)),
+            machines=listing(dict.fromkeys(machine for _, machine in members if machine)),
             found=dict(kind),
             differs=_differs(dict(kind), usual),
         )
@@ -62,8 +60,3 @@ def _differs(found: dict[str, str], usual: dict[str, str]) -> str:
         f"{VERSIONS[name]}: most have {usual[name]}" for name in usual if found.get(name, usual[name]) != usual[name]
     ]
     return f"differs in {'; '.join(odd)}" if odd else ""
-
-
-def _named(titles: list[str]) -> str:
-    once = list(dict.fromkeys(titles))
-    return ", ".join(once[:NAMED]) + (f" and {len(once) - NAMED} more" if len(once) > NAMED else "")

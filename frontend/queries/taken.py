@@ -8,14 +8,13 @@ from typing import Any, Final
 import numpy as np
 
 from controlplane.jobs.models import Decision, Job
+from controlplane.policies.wording import listing
 from controlplane.telemetry.columns import Block
 from controlplane.telemetry.history import read_columns
 from frontend.queries.effects import newest
 
 PUSHED: Final = frozenset({"set-shares", "set-roster", "change-policies"})
 """Kinds of decisions that reach workers with the orders for an iteration."""
-
-SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,5 +100,4 @@ def _taken(row: Decision, said: Mapping[int, Said], *, over: bool) -> Taken:
 
 
 def _named(ranks: Sequence[int]) -> str:
-    more = f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else ""
-    return ", ".join(f"w{rank}" for rank in ranks[:SHOWN]) + more
+    return listing(f"w{rank}" for rank in ranks)

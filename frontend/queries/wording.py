@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from controlplane.core.states import in_words
+from controlplane.policies.wording import SHOWN, listing, workers
 from controlplane.protocol.emulation import Emulation
 from frontend.formats import milliseconds
 
@@ -15,9 +16,6 @@ Payload = dict[str, Any]
 
 FLAG = re.compile(r"(?P<kind>.+)-(?P<who>[wsj]\d+)-\d+\.\d+")
 """How the engine names a flag: what is wrong, with whom, and a number."""
-
-SHOWN = 8
-"""So many workers fit a line."""
 
 
 def describe(kind: str, payload: Payload, earlier: dict[str, int] | None = None) -> str:
@@ -197,13 +195,11 @@ def _partition(payload: Payload) -> str:
 
 def _move_splits(payload: Payload) -> str:
     """``from iteration 40: split 3 (359 samples) from w1 to w0``."""
-    moves = payload.get("moves", [])
     parts = [
         f"split {move['split']} ({move['stop'] - move['start']:,} samples) from w{move['giver']} to w{move['taker']}"
-        for move in moves[:SHOWN]
+        for move in payload.get("moves", [])
     ]
-    more = f" and {len(moves) - SHOWN} more" if len(moves) > SHOWN else ""
-    return f"from iteration {payload.get('iteration', '?')}: {', '.join(parts)}{more}"
+    return f"from iteration {payload.get('iteration', '?')}: {listing(parts)}"
 
 
 def _train(payload: Payload) -> str:
@@ -231,9 +227,7 @@ def _title(payload: Payload) -> str:
 
 def _workers(ranks: Iterable[int]) -> str:
     """``w0 w2 w3``, and no more than fits a line."""
-    names = [f"w{rank}" for rank in sorted(ranks)]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return " ".join(names[:SHOWN]) + more
+    return workers(sorted(ranks))
 
 
 def _shares(shares: dict[str, int], earlier: dict[str, int]) -> str:
@@ -245,8 +239,7 @@ def _shares(shares: dict[str, int], earlier: dict[str, int]) -> str:
     parts = [f"w{rank} {earlier[rank]} → {shares[rank]}" for rank in moved] or [
         f"w{rank} {shares[rank]}" for rank in ranks
     ]
-    more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
-    return ", ".join(parts[:SHOWN]) + more
+    return listing(parts)
 
 
 PHRASES: dict[str, Callable[[Payload], str]] = {
