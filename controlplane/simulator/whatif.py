@@ -161,14 +161,7 @@ def what_if_simulated(
     base = _base(scenario, policy, seeds, progress)
     lengths = [outcome.iteration_s for outcome, _, _ in base]
     errors = sorted(abs(each - iteration_s) / max(iteration_s, 1e-9) for each in lengths)
-    fit = Fit(
-        compared=len(lengths),
-        what="seeds",
-        recorded_s=iteration_s,
-        predicted_s=statistics.fmean(lengths),
-        error_median=statistics.median(errors),
-        error_p95=errors[min(len(errors) - 1, int(0.95 * len(errors)))],
-    )
+    fit = _fit("seeds", errors, recorded_s=iteration_s, predicted_s=statistics.fmean(lengths))
     return _answer(job, scenario, alternatives, base, fit, progress)
 
 
@@ -298,11 +291,16 @@ def _judge(run: Run, base: Sequence[Play]) -> Fit:
         predicted = [statistics.fmean(each[rank] for _, _, each in base) for rank in stay]
         what = "workers"
     errors = relative_errors(predicted, recorded)
+    return _fit(what, errors, recorded_s=statistics.fmean(recorded), predicted_s=statistics.fmean(predicted))
+
+
+def _fit(what: str, errors: Sequence[float], *, recorded_s: float, predicted_s: float) -> Fit:
+    """Of ``errors`` from the least on."""
     return Fit(
         compared=len(errors),
         what=what,
-        recorded_s=statistics.fmean(recorded),
-        predicted_s=statistics.fmean(predicted),
+        recorded_s=recorded_s,
+        predicted_s=predicted_s,
         error_median=statistics.median(errors),
         error_p95=errors[min(len(errors) - 1, int(0.95 * len(errors)))],
     )
