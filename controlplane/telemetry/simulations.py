@@ -96,7 +96,7 @@ def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False) -> 
     except Cancelled:
         return
     except Stopping:
-        _mine(row).update(state=S.QUEUED, attempt=F("attempt") - 1, seen_at=timezone.now())
+        _mine(row).update(state=S.QUEUED, attempt=F("attempt") - 1)
     except SimulationError as error:
         _end(row, S.FAILED, str(error))
     except Exception as error:
