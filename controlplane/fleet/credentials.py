@@ -62,10 +62,16 @@ def rotation(agent: Agent, now: datetime | None = None) -> Rotation:
     )
 
 
+def is_outstanding(credential: str) -> bool:
+    """Whether it was made for an agent that has not been known to keep it: only then does admission write."""
+    return Agent.objects.filter(next_digest=digest(credential)).exists()
+
+
 def agent_admitted(credential: str, *, now: datetime | None = None) -> Admission | None:
     """The agent that holds this credential; None for a stranger, and for one whose credential has ended."""
     now = now or timezone.now()
-    rotated = _kept(Agent.objects.filter(next_digest=digest(credential)), digest(credential), now)
+    hashed = digest(credential)
+    rotated = is_outstanding(credential) and _kept(Agent.objects.filter(next_digest=hashed), hashed, now)
     agent = agent_by_credential(credential)
     if agent is None or _state(agent, now) == "ended":
         return None
@@ -102,10 +108,12 @@ def credential_issue(agent_id: int, outstanding: str | None, *, now: datetime | 
     since, this makes none: the agent could not know which of the two is good.
     """
     now = now or timezone.now()
-    secret = secrets.token_urlsafe(32)
     pending = Agent.objects.filter(
         pk=agent_id, can_rotate=True, next_digest=outstanding, rotation_asked_at__gt=now - ROTATION_LIMIT
     )
+    if not pending.exists():  # as for nearly every connection, which then need not wait to write
+        return None
+    secret = secrets.token_urlsafe(32)
     return secret if pending.update(next_digest=digest(secret)) else None
 
 

@@ -2,7 +2,13 @@
 
 from django.db import transaction
 
-from controlplane.fleet.credentials import Admission, agent_admitted, credential_kept, credential_not_kept
+from controlplane.fleet.credentials import (
+    Admission,
+    agent_admitted,
+    credential_kept,
+    credential_not_kept,
+    is_outstanding,
+)
 from controlplane.fleet.models import Agent
 from controlplane.jobs.services import audit
 from controlplane.protocol.messages import CredentialKept
@@ -10,12 +16,14 @@ from controlplane.runtime import ticks
 from controlplane.runtime.redis import shared
 
 
-@transaction.atomic
 def admit(credential: str) -> Admission | None:
     """The agent that proves itself with it. One that comes with its new credential has kept that."""
-    admission = agent_admitted(credential)
-    if admission is not None and admission.rotated:
-        _note(admission.agent.pk, "agent-rotated", {"by": "coming back with the new credential"})
+    if not is_outstanding(credential):
+        return agent_admitted(credential)
+    with transaction.atomic():
+        admission = agent_admitted(credential)
+        if admission is not None and admission.rotated:
+            _note(admission.agent.pk, "agent-rotated", {"by": "coming back with the new credential"})
     return admission
 
 

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from controlplane.fleet import credentials
 from controlplane.fleet.credentials import (
@@ -145,3 +147,11 @@ def test_what_cannot_be_done_is_refused_with_the_cure(old: str) -> None:
     agent_disconnected(m1().pk)
     with pytest.raises(RotationRefused, match=r"'m1' is offline, .* token, from: python manage\.py enroll; that ends"):
         rotation_ask(m1().pk, now=NOON)
+
+
+def test_a_connection_for_which_nothing_was_asked_writes_nothing(old: str) -> None:
+    """Agents come back all at once after an outage, and one database file has one writer at a time."""
+    with CaptureQueriesContext(connection) as asked:
+        assert agent_admitted(old) is not None
+        assert credential_issue(m1().pk, None) is None
+    assert [each["sql"] for each in asked if not each["sql"].startswith("SELECT")] == []
