@@ -9,16 +9,10 @@ import pytest
 import structlog
 from celery import current_app
 from django.contrib.staticfiles import finders
-from django.core.management import call_command
 from django.db import connection
 from django.test import AsyncClient
 
 from controlplane.config.logs import logging_config
-
-
-@pytest.mark.django_db
-def test_migrations_are_complete() -> None:
-    call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 
 
 @pytest.mark.django_db(transaction=True)
