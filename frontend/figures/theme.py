@@ -8,6 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+ROOM_PX = 68
+"""Beside an axis of numbers, for its title and labels such as ``0.0005``: a fixed room, because one that is measured
+has the library draw each figure twice."""
+
+EDGE_PX = 16
+"""Beside no axis."""
+
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 
 
@@ -62,6 +69,9 @@ DARK = Theme(
     categories=("#3d9bd6", "#e69f00", "#1fb68c", "#cc79a7", "#ee7a2e", "#8fd0f5", "#f0e442", "#b6bcc8"),
 )
 
+NUMERIC = ("linear", "log")
+"""Types of axes whose labels are numbers."""
+
 THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
 
@@ -107,7 +117,7 @@ def layout(
         "font": {"family": FONT, "size": 12, "color": theme.muted},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 56, "r": 16, "t": 8, "b": 44},
+        "margin": {"l": ROOM_PX, "r": ROOM_PX if _has_right_axis(more) else EDGE_PX, "t": 8, "b": 44},
         "hovermode": "x unified",
         "hoverlabel": {
             "bgcolor": theme.surface,
@@ -127,14 +137,18 @@ def layout(
     } | more
 
 
+def _has_right_axis(parts: Mapping[str, Any]) -> bool:
+    return any(isinstance(part, dict) and part.get("side") == "right" for part in parts.values())
+
+
 def axis(theme: Theme, title: str = "", **more: Any) -> dict[str, Any]:
-    """An axis in the theme."""
+    """An axis in the theme. The library makes room for words and dates; numbers have theirs in the margin."""
     return {
         "title": {"text": title, "standoff": 8},
         "gridcolor": theme.grid,
         "linecolor": theme.grid,
         "zeroline": False,
-        "automargin": True,
+        "automargin": more.get("type", "linear") not in NUMERIC,
     } | more
 
 

@@ -22,6 +22,20 @@ pytestmark = pytest.mark.browser
 OVER = "document.documentElement.scrollWidth - window.innerWidth"
 """By how many pixels a page is wider than its window."""
 
+CRAMPED = """() => [...document.querySelectorAll("plotly-figure .plot:not([hidden])")].flatMap(plot => {
+  const boxes = selector =>
+    [...plot.querySelectorAll(selector)].map(text => text.getBoundingClientRect()).filter(box => box.width);
+  const whole = plot.getBoundingClientRect();
+  const leaves = box => Math.max(whole.left - box.left, box.right - whole.right, box.bottom - whole.bottom) > 1;
+  const meet = (a, b) => Math.max(a.left - b.right, b.left - a.right, a.top - b.bottom, b.top - a.bottom) < -1;
+  return [...plot.querySelectorAll("[class$=title]:is(text)")].filter(title => {
+    const box = title.getBoundingClientRect();
+    const labels = boxes("." + title.classList[0].replace("title", "tick") + " text");
+    return leaves(box) || labels.some(label => leaves(label) || meet(box, label));
+  }).map(title => title.textContent);
+})"""
+"""Titles of axes that reach out of their chart, or whose labels do, or that stand upon these."""
+
 
 @pytest.fixture
 def job(ada: User) -> Job:
@@ -63,14 +77,17 @@ def test_every_page_pleases_axe_and_fits_the_screen_even_with_a_name_without_spa
     """The document is the same in both themes and widths; the second time only its looks are judged."""
     Job.objects.update(name="x" * 100)
     page = look(site, user=ada, theme=theme, width=width)
-    found = {path: (axe_findings(page, rules=rules), page.evaluate(OVER)) for path in visited(page, job)}
+    found = {
+        path: (axe_findings(page, rules=rules), page.evaluate(OVER), page.evaluate(CRAMPED))
+        for path in visited(page, job)
+    }
     page.goto(f"/jobs/{job.pk}/?tab=processes")
     page.locator("#exclude-w3").click()
-    found["dialog"] = (axe_findings(page, within="dialog[open]"), page.evaluate(OVER))
+    found["dialog"] = (axe_findings(page, within="dialog[open]"), page.evaluate(OVER), [])
     signed_out = look(site, theme=theme, width=width)
     signed_out.goto("/login/")
-    found["/login/"] = (axe_findings(signed_out, rules=rules), signed_out.evaluate(OVER))
-    assert {path: wrong for path, wrong in found.items() if wrong != ([], 0)} == {}
+    found["/login/"] = (axe_findings(signed_out, rules=rules), signed_out.evaluate(OVER), [])
+    assert {path: wrong for path, wrong in found.items() if wrong != ([], 0, [])} == {}
 
 
 def test_the_theme_is_kept_and_the_charts_follow_it(site: str, look: Look, ada: User, job: Job) -> None:
