@@ -37,7 +37,8 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
                 "ids": [node[0] for node in nodes],
                 "labels": [node[1] for node in nodes],
                 "parents": [node[2] for node in nodes],
-                "values": [round(node[3] / MIB, 4) for node in nodes],
+                # Not rounded: blocks that add up to more than their server would not be drawn at all.
+                "values": [node[3] / MIB for node in nodes],
                 "branchvalues": "total",
                 "sort": False,
                 "pathbar": {"visible": False},
