@@ -13,6 +13,9 @@ COLOURS: Final = {"time": "Time per MiB", "traffic": "Traffic"}
 MAX_BLOCKS = 1_500
 """Blocks that are drawn one by one; of more, each server's smallest stand together."""
 
+NOISE = 0.05
+"""A change of an exchange below this part of it is what repeated measurements differ by, too."""
+
 MIB = 2**20
 ROOT = "all"
 
@@ -63,22 +66,26 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
 
 
 def server_exchanges(placements: Placements, view: View) -> dict[str, Any]:
-    """For each server: the mean time of a worker's push and pull, beside its part of the parameters."""
-    name = "server-exchanges"
-    measured = [each for each in placements.now if each.push_s is not None and each.pull_s is not None]
-    if not measured:
-        return empty(name, "Bars appear once workers have exchanged blocks with the servers.")
-    theme, labels = THEMES[view.theme], [f"s{each.server}" for each in measured]
+    """For each server: the mean time of a worker's push and pull, beside its part of the parameters; now or before.
+
+    Both moments have the same servers and scales, so that what changes between them is what the move changed.
+    """
+    name, when = "server-exchanges", view.scale or "now"
+    shown = [each for each in (placements.now if when == "now" else placements.before) if each.exchange_s is not None]
+    if not shown:
+        return empty(name, _no_bars(placements, when))
+    theme, either = THEMES[view.theme], (*placements.now, *placements.before)
+    labels = [f"s{server}" for server in sorted({each.server for each in either})]
     return {
         "data": [
-            _bar("Push", labels, [each.push_s or 0.0 for each in measured], theme.communication),
-            _bar("Pull", labels, [each.pull_s or 0.0 for each in measured], faded(theme.communication)),
+            _bar("Push", shown, [each.push_s or 0.0 for each in shown], theme.communication),
+            _bar("Pull", shown, [each.pull_s or 0.0 for each in shown], faded(theme.communication)),
             {
                 "type": "scatter",
                 "mode": "markers",
                 "name": "Parameters held",
-                "x": labels,
-                "y": [round(each.held_bytes / MIB, 4) for each in measured],
+                "x": _labels(shown),
+                "y": [round(each.held_bytes / MIB, 4) for each in shown],
                 "yaxis": "y2",
                 "marker": {"symbol": "diamond", "size": 10, "color": theme.text},
                 "hovertemplate": "%{x} holds %{y:.3~g} MiB<extra></extra>",
@@ -87,13 +94,21 @@ def server_exchanges(placements: Placements, view: View) -> dict[str, Any]:
         "layout": layout(
             theme,
             name=name,
-            caption=_slowest(measured),
+            caption=_pace(placements, when),
             barmode="stack",
             hovermode="closest",
-            xaxis=axis(theme, type="category"),
-            yaxis=axis(theme, "Exchange (ms)", rangemode="tozero"),
+            xaxis=axis(
+                theme, type="category", categoryorder="array", categoryarray=labels, range=[-0.5, len(labels) - 0.5]
+            ),
+            yaxis=axis(theme, "Exchange (ms)", range=_up_to([(each.exchange_s or 0.0) * 1000 for each in either])),
             yaxis2=axis(
-                theme, "Held (MiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto"
+                theme,
+                "Held (MiB)",
+                overlaying="y",
+                side="right",
+                range=_up_to([each.held_bytes / MIB for each in either]),
+                showgrid=False,
+                tickmode="auto",
             ),
         ),
     }
@@ -122,9 +137,9 @@ def _nodes(holding: Holding, pace: float, *, most: int) -> list[tuple[str, str, 
 
 
 def _ms_per_mib(holding: Holding) -> float:
-    if not holding.held_bytes or holding.push_s is None or holding.pull_s is None:
+    if not holding.held_bytes or holding.exchange_s is None:
         return 0.0
-    return round((holding.push_s + holding.pull_s) * 1000 / (holding.held_bytes / MIB), 4)
+    return round(holding.exchange_s * 1000 / (holding.held_bytes / MIB), 4)
 
 
 def _traffic(holding: Holding, placements: Placements) -> float:
@@ -149,15 +164,24 @@ def _scale(highest: float, unit: str, theme: Theme) -> dict[str, Any]:
     }
 
 
-def _bar(name: str, labels: list[str], seconds: list[float], colour: str) -> dict[str, Any]:
+def _bar(name: str, shown: Sequence[Holding], seconds: list[float], colour: str) -> dict[str, Any]:
     return {
         "type": "bar",
         "name": name,
-        "x": labels,
+        "x": _labels(shown),
         "y": [round(each * 1000, 3) for each in seconds],
         "marker": {"color": colour},
         "hovertemplate": f"{name.lower()} with %{{x}}: %{{y:.3~g}} ms<extra></extra>",
     }
+
+
+def _labels(holdings: Sequence[Holding]) -> list[str]:
+    return [f"s{each.server}" for each in holdings]
+
+
+def _up_to(values: Sequence[float]) -> list[float]:
+    """From nothing to a little above the highest."""
+    return [0.0, round(1.06 * max(values), 4) or 1.0]
 
 
 def _caption(placements: Placements, holdings: Sequence[Holding], when: str, colour: str) -> str:
@@ -168,6 +192,8 @@ def _caption(placements: Placements, holdings: Sequence[Holding], when: str, col
     sentence = f"{here} times the mean. Colour is {said}{'' if colour == 'traffic' else ' for each MiB'}."
     if placements.updates_per_s is not None:
         sentence += f" Workers push {placements.updates_per_s:.3g} updates/s, each to every block."
+    if colour == "time" and all(each.exchange_s is None for each in holdings):
+        sentence += f" None is known{f': {placements.before_unknown}' if when == 'before' else ' yet'}."
     if when == "now" and placements.before:
         sentence += f" Before the last move the fullest held {imbalance(placements.before):.2f} times the mean."
     return sentence
@@ -179,9 +205,61 @@ def _nothing(placements: Placements, when: str) -> str:
     return "The map appears when the parameters have been placed, once every server has said hello."
 
 
-def _slowest(holdings: Sequence[Holding]) -> str:
-    slowest = max(holdings, key=lambda each: ((each.push_s or 0.0) + (each.pull_s or 0.0), -each.server))
-    took = ((slowest.push_s or 0.0) + (slowest.pull_s or 0.0)) * 1000
-    return (
-        f"Workers exchange with all servers side by side, so the slowest paces them: s{slowest.server}, {took:.3g} ms."
-    )
+def _no_bars(placements: Placements, when: str) -> str:
+    if not placements.now:
+        return _nothing(placements, when)
+    if when == "now":
+        return "Bars appear once workers have exchanged blocks with the servers."
+    return (_pace_before(placements) + _right_after(placements)).strip() or _nothing(placements, when)
+
+
+def _pace(placements: Placements, when: str) -> str:
+    """Which server paces all, and whether that became faster."""
+    slowest, was = _slowest(placements.now), _slowest(placements.before)
+    rule = "Workers exchange with all servers side by side, so the slowest paces them"
+    if when == "now":
+        told = f"{rule}: {_told(slowest)}." if slowest else ""
+        return told + _pace_before(placements) + _right_after(placements)
+    since = f" Now it is {_told(slowest)}: {_change(was, slowest)}." if slowest and was else ""
+    return f"{rule}: before the last move {_told(was)}.{since}{_right_after(placements)}" if was else ""
+
+
+def _pace_before(placements: Placements) -> str:
+    slowest, was = _slowest(placements.now), _slowest(placements.before)
+    if was:
+        return f" Before the last move it was {_told(was)}{f'; now it is {_change(was, slowest)}' if slowest else ''}."
+    if placements.before:
+        return f" What single exchanges took before the last move is not known: {placements.before_unknown}."
+    return ""
+
+
+def _right_after(placements: Placements) -> str:
+    """What the move itself was worth: later, other things have changed as well."""
+    worth = placements.worth
+    if worth is None:
+        return ""
+    took = f" Right after the move it took {_ms(worth.after_s)}"
+    took += f" instead of {_ms(worth.before_s)} right before" if worth.before_s is not None else ""
+    return took + (f"; {_ms(worth.predicted_s)} was predicted." if worth.predicted_s is not None else ".")
+
+
+def _slowest(holdings: Sequence[Holding]) -> Holding | None:
+    measured = [each for each in holdings if each.exchange_s is not None]
+    return max(measured, key=lambda each: (each.exchange_s or 0.0, -each.server), default=None)
+
+
+def _told(holding: Holding) -> str:
+    return f"s{holding.server}, {_ms(holding.exchange_s or 0.0)}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"
+
+
+def _change(was: Holding, now: Holding) -> str:
+    """How much shorter the slowest exchange became, in words that claim nothing within the noise."""
+    before_s, now_s = was.exchange_s or 0.0, now.exchange_s or 0.0
+    part = 1 - now_s / before_s if before_s else 0.0
+    if abs(part) < NOISE:
+        return "about as long"
+    return f"{abs(part):.0%} {'shorter' if part > 0 else 'longer'}"

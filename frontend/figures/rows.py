@@ -197,12 +197,28 @@ class Holding:
     """(index, bytes) of each block."""
     push_s: float | None
     pull_s: float | None
-    """Means as of now; None where nothing was measured."""
+    """While it holds that; None where nothing was measured."""
 
     @property
     def held_bytes(self) -> int:
         """All its blocks together."""
         return sum(size for _, size in self.blocks)
+
+    @property
+    def exchange_s(self) -> float | None:
+        """Both ways."""
+        return None if self.push_s is None or self.pull_s is None else self.push_s + self.pull_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """What a change of placement was worth: one worker's exchange with all servers, in seconds."""
+
+    before_s: float | None
+    """Right before it was ordered; None where nothing was measured."""
+    predicted_s: float | None
+    after_s: float
+    """Right after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +228,10 @@ class Placements:
     now: tuple[Holding, ...]
     before: tuple[Holding, ...]
     """Empty where nothing has moved yet."""
+    before_unknown: str = ""
+    """Why it is not known what exchanges took before, where it is not."""
+    worth: Worth | None = None
+    """Of the last move; None where it was not measured."""
     version: int
     policy: str
     updates_per_s: float | None = None

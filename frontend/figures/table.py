@@ -136,7 +136,11 @@ FIGURES: dict[str, FigureKind] = {
         ),
     ),
     "server-exchanges": FigureKind(
-        title="What an exchange with each server takes", rows="placement", x=("server",), draw=server_exchanges
+        title="What an exchange with each server takes",
+        rows="placement",
+        x=("server",),
+        draw=server_exchanges,
+        options=(Option(name="scale", title="When", values=MOMENTS),),
     ),
     "waiting-price": FigureKind(
         title="Who waits, and how far each runs ahead", rows="waiting", x=("worker",), draw=waiting_price

@@ -6,21 +6,15 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from controlplane.core.choices import Transfer
-from controlplane.core.events import WorkerHeard
 from controlplane.jobs.models import Job
 from controlplane.policies.parameters import RebalancingParameters
 from controlplane.policies.placement.communication import Line, exchange_s, lines_of, remember
 from controlplane.policies.placement.loads import bytes_of, loads_of
-from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import Block
-from controlplane.runtime import log
-from controlplane.telemetry.models import RawEvent
 from frontend.figures.placement import over_mean
+from frontend.queries.exchanges import last_reports
 from frontend.queries.job import ServerLine
 from frontend.queries.placement import latest_placements
-
-REPORTS = 400
-"""Of workers, the latest, from whose exchanges the servers' speeds are learned."""
 
 OFFERED = 1_500
 """Blocks that a reader can choose from: the largest."""
@@ -145,20 +139,17 @@ def _alone(lines: Mapping[int, Line], server: int, loads: Mapping[int, int]) -> 
 
 def _transfers(job: Job) -> list[Transfer]:
     """Exchanges that workers reported lately; none of a simulated run, whose events are not kept."""
-    rows = RawEvent.objects.filter(job=job, kind="report").order_by("-id").values_list("payload", flat=True)
-    heard = [log.decode_event(bytes(payload)) for payload in rows[:REPORTS]]
     return [
         Transfer(
-            rank=event.rank,
+            rank=rank,
             server=each.server,
-            iteration=event.message.iteration,
+            iteration=report.iteration,
             bytes=each.bytes,
             seconds=each.seconds,
             is_probe=each.is_probe,
         )
-        for event in heard
-        if isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport)
-        for each in event.message.exchanges
+        for rank, report in last_reports(job)
+        for each in report.exchanges
     ]
 
 

@@ -1,32 +1,50 @@
-"""Reads where the parameters are and were, from the last two placement decisions and what was measured since."""
+"""Reads where the parameters are and were: from the last placement decisions, and what exchanges took under each."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from controlplane.core.blocks import ELEMENT_BYTES
 from controlplane.jobs.models import Decision, Job
 from controlplane.telemetry.history import Span, read_columns
-from frontend.figures.rows import Holding, Placements, View
-from frontend.queries.job import ServerLine, servers
-
-ELEMENT_BYTES = 4
-"""Parameters travel as float32."""
+from frontend.figures.rows import Holding, Placements, View, Worth
+from frontend.queries.exchanges import Stretch, entry_of, exchange_times
+from frontend.queries.job import servers
 
 RATED = 20
 """Iterations, the last, over which updates are counted."""
 
+LOOKED_AT = 20
+"""Decisions, the last: of several one after another that moved nothing, as when a server comes, all count as one."""
+
+Held = dict[int, list[tuple[int, int]]]
+"""By server: index and bytes of each block."""
+
+Times = Mapping[int, tuple[float, float]]
+"""By server: push and pull seconds of one worker's exchange."""
+
 
 def placements(job: Job, view: View) -> Placements:
-    """The placement that holds and the one before it; times are those of now in both."""
-    found = latest_placements(job, 2)
-    lines = {line.index: line for line in servers(job)}
+    """The placement that holds and the one before it, each with what exchanges took while it held."""
+    rows = Decision.objects.filter(job=job, kind="set-placement").order_by("-incarnation", "-sequence")
+    found = list(rows[:LOOKED_AT])
+    if not found:
+        return Placements(now=(), before=(), version=0, policy="")
+    now = found[0].payload
+    moved = next((place for place, row in enumerate(found) if row.payload["blocks"] != now["blocks"]), 0)
+    since = found[moved - 1]  # The first that has the blocks where they are now.
+    entry, held = entry_of(job, since), _held(now)
+    before, unknown = _times_before(job, found[moved], entry) if moved else ({}, "")
     return Placements(
-        now=_holdings(found[0], lines) if found else (),
-        before=_holdings(found[1], lines) if len(found) > 1 else (),
-        version=found[0]["version"] if found else 0,
-        policy=found[0]["policy"] if found else "",
-        updates_per_s=updates_per_s(job) if found else None,
+        now=_holdings(held, _times_now(job, held, entry)),
+        before=_holdings(_held(found[moved].payload), before) if moved else (),
+        before_unknown=unknown,
+        worth=_worth(job, since) if moved else None,
+        version=now["version"],
+        policy=now["policy"],
+        updates_per_s=updates_per_s(job),
     )
 
 
@@ -48,17 +66,51 @@ def updates_per_s(job: Job) -> float | None:
     return float((~oldest).sum() / took_s) if took_s > 0 else None
 
 
-def _holdings(payload: dict[str, Any], lines: dict[int, ServerLine]) -> tuple[Holding, ...]:
-    blocks: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for block in payload["blocks"]:
-        blocks[block["server"]].append((block["index"], (block["stop"] - block["start"]) * ELEMENT_BYTES))
-    return tuple(_holding(server, held, lines.get(server)) for server, held in sorted(blocks.items()))
+def _times_now(job: Job, held: Held, since: int | None) -> Times:
+    """By single exchanges since it holds; where none are kept, the means of the workers' last ones."""
+    if since is not None:
+        return exchange_times(job, Stretch(first=since), _sizes(held))
+    return {
+        line.index: (line.push_s, line.pull_s)
+        for line in servers(job)
+        if line.push_s is not None and line.pull_s is not None
+    }
 
 
-def _holding(server: int, held: list[tuple[int, int]], line: ServerLine | None) -> Holding:
-    return Holding(
-        server=server,
-        blocks=tuple(held),
-        push_s=line.push_s if line else None,
-        pull_s=line.pull_s if line else None,
+def _times_before(job: Job, row: Decision, moved: int | None) -> tuple[Times, str]:
+    """What exchanges took under the placement ``row``, which held until the entry ``moved``; or why it is not known."""
+    began = entry_of(job, row)
+    if moved is None or began is None:
+        return {}, "a simulated run keeps only its last ones" if job.simulation_id else "the job's log is not kept"
+    times = exchange_times(job, Stretch(first=began, last=moved), _sizes(_held(row.payload)))
+    return times, "" if times else "no worker had made a whole one"
+
+
+def _worth(job: Job, moved: Decision) -> Worth | None:
+    """What the engine measured of a change of placement right after it."""
+    rows = Decision.objects.filter(job=job, kind="measure-placement", sequence__gt=moved.sequence)
+    payloads = rows.order_by("sequence").values_list("payload", flat=True)[:LOOKED_AT]
+    found = next((each for each in payloads if each["version"] == moved.payload["version"]), None)
+    if found is None:
+        return None
+    return Worth(before_s=found["before_s"], predicted_s=found["predicted_s"], after_s=found["after_s"])
+
+
+def _held(placed: dict[str, Any]) -> Held:
+    held: Held = defaultdict(list)
+    for block in placed["blocks"]:
+        held[block["server"]].append((block["index"], (block["stop"] - block["start"]) * ELEMENT_BYTES))
+    return held
+
+
+def _sizes(held: Held) -> dict[int, int]:
+    return {server: sum(size for _, size in blocks) for server, blocks in held.items()}
+
+
+def _holdings(held: Held, times: Times) -> tuple[Holding, ...]:
+    unknown = (None, None)
+    return tuple(
+        Holding(server=server, blocks=tuple(blocks), push_s=push_s, pull_s=pull_s)
+        for server, blocks in sorted(held.items())
+        for push_s, pull_s in [times.get(server, unknown)]
     )

@@ -6,12 +6,15 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
+from controlplane.core.events import ControlPlaneResumed, WorkerHeard
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
+from controlplane.protocol.messages import Exchanged, IterationReport
 from controlplane.protocol.spec import parse_spec, spec_document
+from controlplane.runtime import log
 from controlplane.runtime.models import Forecast
-from controlplane.telemetry.models import Cursor, Evaluation, LogLine, Report
+from controlplane.telemetry.models import Cursor, Evaluation, LogLine, RawEvent, Report
 
 START = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
@@ -211,6 +214,33 @@ def make_decision(
         iteration=iteration,
         payload=payload,
     )
+
+
+def make_entry(job: Job, stream_id: str) -> None:
+    """An entry of the job's log that says nothing of exchanges."""
+    payload = log.encode_event(ControlPlaneResumed(who="a gateway"))
+    RawEvent.objects.create(job=job, incarnation=0, stream_id=stream_id, kind="control-plane-resumed", payload=payload)
+
+
+def make_exchanges(job: Job, rank: int, exchanges: list[Exchanged]) -> None:
+    """The next entry of the job's log: a report of these."""
+    number = RawEvent.objects.filter(job=job).count() + 1
+    report = IterationReport(
+        number=number,
+        generation=1,
+        iteration=number,
+        samples=8,
+        loss=0.1,
+        compute_s=0.1,
+        push_s=0.01,
+        pull_s=0.0,
+        waiting_s=0.0,
+        coordination_s=0.0,
+        position=0,
+        exchanges=exchanges,
+    )
+    payload = log.encode_event(WorkerHeard(rank=rank, instance="a", message=report))
+    RawEvent.objects.create(job=job, incarnation=0, stream_id=f"{number}-0", kind="report", payload=payload)
 
 
 def _shares(shares: tuple[int, ...], iteration: int, speeds: dict[int, float]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from frontend.figures.rows import (
     Waiting,
     Window,
     WorkerTrace,
+    Worth,
 )
 
 
@@ -178,10 +179,11 @@ def moved() -> Placements:
     )
     slow = Holding(server=1, blocks=((2, 4 << 20),), push_s=0.02, pull_s=0.02)
     before = (
-        Holding(server=0, blocks=fast.blocks[:3], push_s=0.008, pull_s=0.008),
-        Holding(server=1, blocks=((2, 4 << 20), (4, 4 << 20)), push_s=0.02, pull_s=0.02),
+        Holding(server=0, blocks=fast.blocks[:3], push_s=0.006, pull_s=0.006),
+        Holding(server=1, blocks=((2, 4 << 20), (4, 4 << 20)), push_s=0.04, pull_s=0.04),
     )
-    return Placements(now=(fast, slow), before=before, version=2, policy="psld", updates_per_s=10.0)
+    worth = Worth(before_s=0.08, predicted_s=0.042, after_s=0.041)
+    return Placements(now=(fast, slow), before=before, worth=worth, version=2, policy="psld", updates_per_s=10.0)
 
 
 def unplaced() -> Placements:

@@ -6,13 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.core.choices import PlacementRequest, Transfer
-from controlplane.core.events import WorkerHeard
 from controlplane.policies.parameters import PsldLptParameters
 from controlplane.policies.placement import rebalancing
-from controlplane.protocol.messages import Exchanged, IterationReport
+from controlplane.protocol.messages import Exchanged
 from controlplane.protocol.orders import Block
-from controlplane.runtime import log
-from controlplane.telemetry.models import RawEvent, Simulation
+from controlplane.telemetry.models import Simulation
 from frontend.queries import moves
 from frontend.queries.placement import updates_per_s
 from tests.frontend import factories
@@ -104,25 +102,7 @@ def test_single_exchanges_of_workers_are_what_times_are_learned_from() -> None:
     job = factories.demo_job()
     for rank, (size, push_s) in enumerate([(2 * MIB, 0.01), (4 * MIB, 0.02)]):
         told = [Exchanged(server=server, bytes=size, push_s=push_s, pull_s=0.0) for server in (0, 1)]
-        report = IterationReport(
-            number=rank + 1,
-            generation=1,
-            iteration=3,
-            samples=8,
-            loss=0.1,
-            compute_s=0.1,
-            push_s=0.01,
-            pull_s=0.0,
-            waiting_s=0.0,
-            coordination_s=0.0,
-            cpu=0.5,
-            memory=0.5,
-            position=0,
-            exchanges=told,
-        )
-        event = WorkerHeard(rank=rank, instance="a", message=report)
-        payload = log.encode_event(event)
-        RawEvent.objects.create(job=job, incarnation=0, stream_id=f"{rank + 1}-0", kind="report", payload=payload)
+        factories.make_exchanges(job, rank, told)
     blocks = moves.blocks_of(job)
     found = moves.move(job, blocks, [], 1, 1)
     assert (found.measured, found.now_s, found.then_s) == (4, pytest.approx(0.03), pytest.approx(0.02))

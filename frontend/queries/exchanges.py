@@ -1,0 +1,68 @@
+"""What workers reported of single exchanges with servers, from a job's log as the database keeps it.
+
+A simulated run keeps none of its log, and of a job that ended long ago it was taken away: then nothing is found.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from controlplane.core.events import WorkerHeard
+from controlplane.jobs.models import Decision, Job
+from controlplane.protocol.messages import IterationReport
+from controlplane.runtime import log
+from controlplane.telemetry.models import RawEvent
+
+REPORTS = 400
+"""Of workers, the last, that are looked at."""
+
+EACH = 5
+"""Exchanges of each worker with each server, the last, of which the median is taken: one alone may have been disturbed,
+and many would reach back to before whatever a placement was changed for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Part of a job's log, by the rows of its entries: after ``first``, and before ``last`` if that is given."""
+
+    first: int
+    last: int | None = None
+
+
+def entry_of(job: Job, decision: Decision) -> int | None:
+    """The row of the entry that ``decision`` answers; None where it is not kept."""
+    rows = RawEvent.objects.filter(job=job, incarnation=decision.incarnation, stream_id=decision.cause)
+    return rows.values_list("pk", flat=True).first()
+
+
+def last_reports(job: Job, stretch: Stretch | None = None) -> Iterator[tuple[int, IterationReport]]:
+    """Ranks and what they said, the latest first."""
+    rows = RawEvent.objects.filter(job=job, kind="report")
+    if stretch is not None:
+        rows = rows.filter(pk__gt=stretch.first)
+        rows = rows.filter(pk__lt=stretch.last) if stretch.last is not None else rows
+    for payload in rows.order_by("-id").values_list("payload", flat=True)[:REPORTS]:
+        event = log.decode_event(bytes(payload))
+        if isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport):
+            yield event.rank, event.message
+
+
+def exchange_times(job: Job, stretch: Stretch, held: Mapping[int, int]) -> dict[int, tuple[float, float]]:
+    """By server: push and pull seconds, medians over the last exchanges with it that were about all it holds.
+
+    ``held``: bytes on each server. Exchanges about anything else were made under another placement, or on its way.
+    """
+    seen: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    for rank, report in last_reports(job, stretch):
+        for each in report.exchanges:
+            if not each.is_probe and each.bytes == held.get(each.server) and len(seen[each.server, rank]) < EACH:
+                seen[each.server, rank].append((each.push_s, each.pull_s))
+    of_server: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for (server, _), times in seen.items():
+        of_server[server] += times
+    return {
+        server: (median(push for push, _ in times), median(pull for _, pull in times))
+        for server, times in of_server.items()
+        if times
+    }
