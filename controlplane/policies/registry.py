@@ -13,6 +13,7 @@ import msgspec
 from controlplane.core.combinations import conflict
 from controlplane.policies import parameters
 from controlplane.protocol.base import Value
+from controlplane.protocol.faults import fault_of
 from controlplane.protocol.spec import Choice, Part, SpecError, Synchronization
 
 QUESTIONS = {
@@ -408,8 +409,7 @@ def _convert(value: object, type_: Any, *, field: str) -> Any:
     try:
         return msgspec.convert(value, type_, strict=True)
     except msgspec.ValidationError as error:
-        expected = str(error).partition(" - at `")[0].removeprefix("Expected ")
-        expected = expected.replace("`str | object`", "a name, or a mapping with a name and parameters")
+        expected = fault_of(error).expected.replace("`str | object`", "a name, or a mapping with a name and parameters")
         raise SpecError(field, value, expected) from None
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from controlplane.protocol import options as opt
 from controlplane.protocol.base import Value
+from controlplane.protocol.faults import fault_of
 from controlplane.protocol.parts import Part, SpecError
 from controlplane.protocol.spec import JobSpec
 from controlplane.protocol.training import Optimizer, Workload
@@ -301,4 +302,4 @@ def _convert(value: object, type_: Any, field: str) -> Any:
     try:
         return msgspec.convert(value, type_, strict=True)
     except msgspec.ValidationError as error:
-        raise SpecError(field, value, str(error).partition(" - at `")[0].removeprefix("Expected ")) from None
+        raise SpecError(field, value, fault_of(error).expected) from None

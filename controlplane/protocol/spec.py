@@ -14,6 +14,7 @@ from controlplane.protocol.emulation import Emulation as Emulation
 from controlplane.protocol.emulation import LinkChange as LinkChange
 from controlplane.protocol.emulation import LinkEmulation as LinkEmulation
 from controlplane.protocol.emulation import read_trace
+from controlplane.protocol.faults import fault_of
 from controlplane.protocol.parts import MAX_BATCH, Batch, Iterations, Seed
 from controlplane.protocol.parts import Choice as Choice
 from controlplane.protocol.parts import Part as Part
@@ -296,16 +297,15 @@ def _check_training(spec: JobSpec) -> None:
 
 def _spec_error(error: msgspec.ValidationError, document: object) -> SpecError:
     """Turn msgspec's sentence ("Expected `int` >= 1 - at `$.workers`") into field, found and expected."""
-    sentence, _, path = str(error).partition(" - at `$")
-    field = path.rstrip("`").lstrip(".").replace(".parameters", "")
-    sentence = sentence[:1].lower() + sentence[1:]
-    if sentence.startswith("object missing required field"):
-        missing = sentence.rsplit("`", 2)[1]
+    fault = fault_of(error)
+    field = fault.field.replace(".parameters", "")
+    if fault.expected.startswith("Object missing required field"):
+        missing = fault.expected.rsplit("`", 2)[1]
         return SpecError(f"{field}.{missing}".lstrip("."), None, "a value: the field is required")
-    if sentence.startswith("object contains unknown field"):
-        unknown = sentence.rsplit("`", 2)[1]
+    if fault.expected.startswith("Object contains unknown field"):
+        unknown = fault.expected.rsplit("`", 2)[1]
         return SpecError(f"{field}.{unknown}".lstrip("."), unknown, "no field of that name")
-    return SpecError(field, _at(document, field), sentence.removeprefix("expected "))
+    return SpecError(field, _at(document, field), fault.expected[:1].lower() + fault.expected[1:])
 
 
 def _at(document: object, path: str) -> object:

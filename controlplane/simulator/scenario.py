@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from controlplane.policies import registry
 from controlplane.protocol.base import Count, Name, Positive, Seconds
+from controlplane.protocol.faults import fault_of
 from controlplane.protocol.spec import Choice, JobSpec, Part, SpecError, Synchronization, check_combination
 from controlplane.simulator.control import ControlPlane
 from controlplane.simulator.disturbances import Wavering
@@ -169,9 +170,8 @@ def _check_ranges(scenario: Scenario) -> None:
     try:
         _decoder.decode(msgspec.msgpack.encode(scenario))
     except msgspec.ValidationError as error:
-        sentence, _, path = str(error).partition(" - at `$")
-        field = path.rstrip("`").lstrip(".") or "scenario"
-        raise ScenarioError(field, _found(scenario, field), _cure(sentence, field)) from None
+        field, expected = fault_of(error)
+        raise ScenarioError(field, _found(scenario, field), _cure(expected, field)) from None
     numbers = msgspec.to_builtins(scenario)
     for field, value in _numbers(numbers):
         if math.isinf(value) and not field.endswith(".until_s"):
@@ -194,11 +194,11 @@ def _found(scenario: Scenario, field: str) -> object:
     return found
 
 
-def _cure(sentence: str, field: str) -> str:
+def _cure(expected: str, field: str) -> str:
     """What would do in the place of what is not in range."""
-    if sentence.startswith("Invalid enum value") and field.endswith(".kind"):
+    if expected.startswith("Invalid enum value") and field.endswith(".kind"):
         return f"one of {', '.join(get_args(get_type_hints(Happening)['kind']))}"
-    return sentence.removeprefix("Expected ")
+    return expected
 
 
 def _numbers(part: object, field: str = "") -> Iterator[tuple[str, float]]:

@@ -4,22 +4,19 @@ The same samples in all, in iterations of the global batch that is asked for, as
 workers; the number of iterations makes up for the rest.
 """
 
-import math
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
 from controlplane.protocol.base import Value
+from controlplane.protocol.faults import fault_of
 from controlplane.protocol.spec import MAX_WORKERS
 from controlplane.simulator.errors import ScenarioError
 from controlplane.simulator.recorded import with_bandwidth
 from controlplane.simulator.scenario import Group, Scenario, check
 from controlplane.simulator.whatif import fastest_of, slowest_of
-
-LEAST_BANDWIDTH: Final = 0.01
-MOST_BANDWIDTH: Final = 100.0
 
 
 class Variation(Value, frozen=True, kw_only=True, omit_defaults=True):
@@ -27,7 +24,7 @@ class Variation(Value, frozen=True, kw_only=True, omit_defaults=True):
 
     workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] | None = None
     """More are like its fastest, fewer are without its slowest."""
-    bandwidth: Annotated[float, Meta(ge=LEAST_BANDWIDTH, le=MOST_BANDWIDTH)] | None = None
+    bandwidth: Annotated[float, Meta(ge=0.01, le=100.0)] | None = None
     """So many times that of every link and server; latency stays."""
     global_batch: Annotated[int, Meta(ge=1)] | None = None
     """Samples of an iteration, over all workers."""
@@ -77,7 +74,7 @@ def varied(scenario: Scenario, variation: Variation) -> Scenario:
     """
     if variation == Variation():
         return scenario
-    _check(variation)
+    _check_ranges(variation)
     spec, found = scenario.spec, scenario
     if variation.bandwidth is not None:
         if not is_limited(scenario):
@@ -97,17 +94,13 @@ def varied(scenario: Scenario, variation: Variation) -> Scenario:
     return found
 
 
-def _check(variation: Variation) -> None:
+def _check_ranges(variation: Variation) -> None:
     """Structs that are made in Python are not checked when they are made."""
-    ranges = (
-        ("workers", variation.workers, 1, MAX_WORKERS),
-        ("bandwidth", variation.bandwidth, LEAST_BANDWIDTH, MOST_BANDWIDTH),
-        ("global_batch", variation.global_batch, 1, math.inf),
-    )
-    for field, value, least, most in ranges:
-        if value is not None and not least <= value <= most:
-            cure = f"a number from {least:g} to {most:g}" if most < math.inf else f"a number of at least {least:g}"
-            raise ScenarioError(field, value, cure)
+    try:
+        variation_of(variation.document())
+    except msgspec.ValidationError as error:
+        field, expected = fault_of(error)
+        raise ScenarioError(field, getattr(variation, field), expected) from None
 
 
 def _with_machines(scenario: Scenario, workers: int) -> Scenario:

@@ -84,10 +84,10 @@ def test_what_happens_to_workers_that_stay_still_happens_to_them() -> None:
 @pytest.mark.parametrize(
     ("variation", "sentence"),
     [
-        (Variation(workers=0), "workers: found 0, expected a number from 1 to 10000"),
-        (Variation(bandwidth=1000.0), "bandwidth: found 1000.0, expected a number from 0.01 to 100"),
+        (Variation(workers=0), "workers: found 0, expected `int` >= 1"),
+        (Variation(bandwidth=1000.0), "bandwidth: found 1000.0, expected `float` <= 100.0"),
         (Variation(bandwidth=2.0), "bandwidth: found 2.0, expected none: nothing in this scenario limits bandwidth"),
-        (Variation(global_batch=0), "global_batch: found 0, expected a number of at least 1"),
+        (Variation(global_batch=0), "global_batch: found 0, expected `int` >= 1"),
         (Variation(global_batch=10**12), "spec.batch_size"),
     ],
 )
