@@ -2,9 +2,9 @@
 
 import platform
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from controlplane.protocol.environment import release_of, system
 from controlplane.protocol.messages import Environment
 
 CPUS = Path("/proc/cpuinfo")
@@ -16,18 +16,11 @@ def environment(device: str, *, cpus: Path = CPUS, gpus: Path = GPUS) -> Environ
     """That of this machine, whose workers were told to compute on ``device`` (see ``Setup.device``)."""
     return Environment(
         python=platform.python_version(),
-        torch=_release_of("torch"),
-        platform=f"{platform.system()} {platform.release()} {platform.machine()}",
+        torch=release_of("torch"),
+        platform=system(),
         cpu=_said(cpus, "model name") or platform.processor(),
         device=_device(device, gpus),
     )
-
-
-def _release_of(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 def _device(device: str, gpus: Path) -> str:

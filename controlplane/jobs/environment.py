@@ -3,7 +3,6 @@
 import platform
 from collections.abc import Collection
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from django.db import connection
@@ -11,6 +10,7 @@ from django.db import connection
 from controlplane.core.engine import ENGINE_VERSION
 from controlplane.fleet.models import Agent
 from controlplane.protocol import RELEASE
+from controlplane.protocol.environment import release_of, system
 
 PACKAGES: Final = ("Django", "celery", "redis", "channels", "numpy", "msgspec")
 
@@ -18,15 +18,14 @@ PACKAGES: Final = ("Django", "celery", "redis", "channels", "numpy", "msgspec")
 @cache
 def control_plane() -> dict[str, str]:
     """What this process of the control plane runs, by name; ``engine`` is the version by which it decides."""
-    found = {"paceline": RELEASE, "engine": str(ENGINE_VERSION), "python": platform.python_version()}
-    found |= {"platform": f"{platform.system()} {platform.release()} {platform.machine()}"}
-    found |= {"database": connection.vendor}
-    for package in PACKAGES:
-        try:
-            found[package.lower()] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {
+        "paceline": RELEASE,
+        "engine": str(ENGINE_VERSION),
+        "python": platform.python_version(),
+        "platform": system(),
+        "database": connection.vendor,
+        **{package.lower(): release for package in PACKAGES if (release := release_of(package))},
+    }
 
 
 def machines_run(agents: Collection[int]) -> dict[int, dict[str, str]]:

@@ -1,0 +1,17 @@
+"""How both sides say what they run on, so that versions of the control plane and of its machines read alike."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+
+def system() -> str:
+    """Operating system, its release, and the processor's architecture: ``Linux 6.8.0 x86_64``."""
+    return f"{platform.system()} {platform.release()} {platform.machine()}"
+
+
+def release_of(package: str) -> str:
+    """The version that is installed here; empty where none is."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
