@@ -9,7 +9,7 @@ A simulated job is its own model: there, what single seeds give is judged.
 
 import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from msgspec.structs import replace
@@ -35,7 +35,6 @@ from controlplane.simulator.recorded import (
 from controlplane.simulator.scenario import Scenario, check, chosen
 
 TWICE: Final = 2.0
-
 
 RESOLUTION_S: Final = 1e-3
 """Of the times of events."""
@@ -181,13 +180,17 @@ def fastest(run: Run) -> int:
 
 
 def slowest(run: Run, count: int) -> list[int]:
-    """The workers whose own part of an iteration took longest, as medians have it."""
-    busy: Mapping[int, float] = {
-        rank: statistics.median(sample.compute_s + sample.communication_s for sample in found)
+    """The workers that take longest for an even share with its exchange, as medians have it.
+
+    Not for the shares that they had: policies that balance make those take all of them equally long.
+    """
+    share = run.spec.usual_share
+    even_s = {
+        rank: statistics.median(sample.compute_s * share / sample.samples + sample.communication_s for sample in found)
         for rank, found in run.samples.items()
         if rank not in run.left_s
     }
-    return sorted(sorted(busy, key=lambda rank: (-busy[rank], rank))[:count])
+    return sorted(sorted(even_s, key=lambda rank: (-even_s[rank], rank))[:count])
 
 
 def slowest_of(scenario: Scenario, count: int) -> list[int]:
@@ -202,7 +205,7 @@ def fastest_of(scenario: Scenario) -> int:
 
 
 def _even_s(scenario: Scenario, rank: int) -> float:
-    samples, machine = scenario.spec.batch_size, scenario.machines[rank].machine
+    samples, machine = scenario.spec.usual_share, scenario.machines[rank].machine
     match machine:
         case CpuMachine():
             return (machine.overhead_s + samples / machine.samples_per_second) * machine.slowness

@@ -105,6 +105,11 @@ def test_without_its_slowest_worker_the_job_is_faster_with_the_same_samples() ->
     assert by_name["without w3"].samples == pytest.approx(1.0, abs=0.01)
 
 
+def test_who_is_slowest_is_seen_under_shares_that_make_all_equally_busy() -> None:
+    run = read_run(1, recorded("lb-bsp"))
+    assert [slowest(run, count) for count in (1, 2)] == [[3], [2, 3]]
+
+
 def test_one_more_machine_takes_its_part_of_the_same_samples() -> None:
     run = read_run(1, recorded("lb-bsp"))
     assert fastest(run) in {0, 1}
