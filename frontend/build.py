@@ -6,6 +6,7 @@ share one drawing of each tick.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,12 +14,14 @@ from django.core.cache import cache
 
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
+from controlplane.protocol.parts import MAX_ITERATIONS
 from controlplane.telemetry.models import Cursor, Simulation
 from frontend.figures import COMPARISONS, FIGURES, MACHINES, SIMULATIONS, FigureKind
 from frontend.figures.marks import marked
 from frontend.figures.rows import View
 from frontend.figures.theme import THEMES
 from frontend.figures.timeline import chrome_trace
+from frontend.parameters import Query, QueryError, numbers, one_of, part, positive, whole
 from frontend.queries import (
     comparison,
     effects,
@@ -64,20 +67,12 @@ class UnknownFigure(LookupError):
         super().__init__(f"figure {name!r}: no such figure; there are {', '.join(sorted(kinds))}")
 
 
-class FigureQueryError(ValueError):
-    """A query parameter that cannot be followed: names it, what was found, and what is allowed."""
-
-    def __init__(self, field: str, found: object, expected: str) -> None:
-        self.field, self.found, self.expected = field, found, expected
-        super().__init__(f"{field}: found {found!r}, expected {expected}")
-
-
-def build_figure(name: str, job: Job, query: Mapping[str, str]) -> bytes:
+def build_figure(name: str, job: Job, query: Query) -> bytes:
     """The figure as plotly JSON.
 
     Raises:
         UnknownFigure: naming those there are.
-        FigureQueryError: naming the parameter.
+        QueryError: naming the parameter.
     """
     view = _view(FIGURES, name, query)
     kind = FIGURES[name]
@@ -89,7 +84,7 @@ def _drawn(kind: FigureKind, job: Job, view: View) -> dict[str, Any]:
     return marked(figure, marks(job), view) if kind.marked and view.marks == "on" else figure
 
 
-def build_comparison(name: str, query: Mapping[str, str]) -> bytes:
+def build_comparison(name: str, query: Query) -> bytes:
     """A figure of several jobs, those that ``query`` names in ``jobs``, as plotly JSON.
 
     Raises:
@@ -99,7 +94,7 @@ def build_comparison(name: str, query: Mapping[str, str]) -> bytes:
     return _kept(_tag(name, jobs, view), lambda: COMPARISONS[name].draw(comparison.compared(jobs, view), view))
 
 
-def build_machine(name: str, agent: Agent, query: Mapping[str, str]) -> bytes:
+def build_machine(name: str, agent: Agent, query: Query) -> bytes:
     """A figure of one machine, as plotly JSON.
 
     Raises:
@@ -110,7 +105,7 @@ def build_machine(name: str, agent: Agent, query: Mapping[str, str]) -> bytes:
     return _kept(_machine_tag(name, agent, view), lambda: kind.draw(MACHINE_READERS[kind.rows](agent), view))
 
 
-def machine_etag(name: str, agent: Agent, query: Mapping[str, str]) -> str:
+def machine_etag(name: str, agent: Agent, query: Query) -> str:
     """The strong entity tag of what ``build_machine`` would give.
 
     Raises:
@@ -119,7 +114,7 @@ def machine_etag(name: str, agent: Agent, query: Mapping[str, str]) -> str:
     return f'"{_machine_tag(name, agent, _view(MACHINES, name, query))}"'
 
 
-def build_simulation(name: str, row: Simulation, query: Mapping[str, str]) -> bytes:
+def build_simulation(name: str, row: Simulation, query: Query) -> bytes:
     """A figure of one simulation, as plotly JSON.
 
     Raises:
@@ -129,7 +124,7 @@ def build_simulation(name: str, row: Simulation, query: Mapping[str, str]) -> by
     return _kept(_simulation_tag(name, row, view), lambda: SIMULATIONS[name].draw(simulations.simulated(row), view))
 
 
-def simulation_etag(name: str, row: Simulation, query: Mapping[str, str]) -> str:
+def simulation_etag(name: str, row: Simulation, query: Query) -> str:
     """The strong entity tag of what ``build_simulation`` would give.
 
     Raises:
@@ -138,16 +133,16 @@ def simulation_etag(name: str, row: Simulation, query: Mapping[str, str]) -> str
     return f'"{_simulation_tag(name, row, _view(SIMULATIONS, name, query))}"'
 
 
-def build_trace(job: Job, query: Mapping[str, str]) -> bytes:
+def build_trace(job: Job, query: Query) -> bytes:
     """The timeline's window as a trace, as JSON.
 
     Raises:
-        FigureQueryError: naming the parameter.
+        QueryError: naming the parameter.
     """
     return msgspec.json.encode(chrome_trace(timeline.window(job, _view(FIGURES, "timeline", query)), job.pk))
 
 
-def figure_etag(name: str, job: Job, query: Mapping[str, str]) -> str:
+def figure_etag(name: str, job: Job, query: Query) -> str:
     """The strong entity tag of what ``build_figure`` would give: two indexed rows are read, nothing is drawn.
 
     Raises:
@@ -156,7 +151,7 @@ def figure_etag(name: str, job: Job, query: Mapping[str, str]) -> str:
     return f'"{_tag(name, [job], _view(FIGURES, name, query))}"'
 
 
-def comparison_etag(name: str, query: Mapping[str, str]) -> str:
+def comparison_etag(name: str, query: Query) -> str:
     """The same of what ``build_comparison`` would give."""
     jobs = compared_jobs(query.get("jobs", ""))
     return f'"{_tag(name, jobs, _view(COMPARISONS, name, query))}"'
@@ -166,18 +161,15 @@ def compared_jobs(text: str) -> list[Job]:
     """The jobs of a comparison, in the order in which they are named.
 
     Raises:
-        FigureQueryError: if these are not 2 to 6 jobs that exist.
+        QueryError: if these are not 2 to 6 jobs that exist.
     """
-    numbers = list(dict.fromkeys(part for part in text.split(",") if part))
-    expected = f"{comparison.LEAST} to {comparison.MOST} numbers of jobs separated by commas, such as 3,5"
-    fine = all(part.isdecimal() and len(part) < 18 for part in numbers)
-    if not fine or not comparison.LEAST <= len(numbers) <= comparison.MOST:
-        raise FigureQueryError("jobs", text[:80], expected)
-    found = Job.objects.in_bulk([int(part) for part in numbers])
-    missing = [part for part in numbers if int(part) not in found]
-    if missing:
-        raise FigureQueryError("jobs", ", ".join(missing), "jobs that exist")
-    return [found[int(part)] for part in numbers]
+    least, most = comparison.LEAST, comparison.MOST
+    expected = f"{least} to {most} numbers of jobs separated by commas, such as 3,5"
+    asked = numbers({"jobs": text}, "jobs", expected, least=least, most=most)
+    found = Job.objects.in_bulk(asked)
+    if missing := [pk for pk in asked if pk not in found]:
+        raise QueryError("jobs", ", ".join(map(str, missing)), "jobs that exist")
+    return [found[pk] for pk in asked]
 
 
 def _kept(key: str, draw: Callable[[], Any]) -> bytes:
@@ -188,76 +180,32 @@ def _kept(key: str, draw: Callable[[], Any]) -> bytes:
     return body
 
 
-def _view(kinds: Mapping[str, FigureKind], name: str, query: Mapping[str, str]) -> View:
+def _view(kinds: Mapping[str, FigureKind], name: str, query: Query) -> View:
     if name not in kinds:
         raise UnknownFigure(name, kinds)
     kind = kinds[name]
-    picked = {option.name: _pick(query, option.name, tuple(option.values)) for option in kind.options}
+    picked: dict[str, Any] = {option.name: one_of(query, option.name, option.values) for option in kind.options}
     if kind.windowed:
-        picked["first"] = _whole(query, "first", 0, 10**9)
-        picked["count"] = _whole(query, "count", 1, timeline.MAX_ITERATIONS) or 0
+        picked["first"] = whole(query, "first", 0, MAX_ITERATIONS)
+        picked["count"] = whole(query, "count", 1, timeline.MAX_ITERATIONS) or 0
     picked |= {entry.name: _ENTERED[entry.name](query, entry.name) for entry in kind.entries}
+    most = queries.MAX_WORKERS
+    ranks = numbers(query, "ranks", f"at most {most} ranks separated by commas, such as 0,3", most=most, digits=5)
     return View(
-        theme=_pick(query, "theme", tuple(THEMES)),
-        x=_pick(query, "x", kind.x),
-        ranks=_ranks(query.get("ranks", "")),
-        marks=_pick(query, "marks", ("on", "off")),
-        smooth=_whole(query, "smooth", 0, MAX_SMOOTH) or 0,
-        top=_whole(query, "top", 0, queries.MAX_WORKERS) or 0,
+        theme=one_of(query, "theme", THEMES),
+        x=one_of(query, "x", kind.x),
+        ranks=tuple(sorted(ranks)),
+        marks=one_of(query, "marks", ("on", "off")),
+        smooth=whole(query, "smooth", 0, MAX_SMOOTH) or 0,
+        top=whole(query, "top", 0, most) or 0,
         **picked,
     )
 
 
-def _pick(query: Mapping[str, str], field: str, allowed: Sequence[str]) -> Any:
-    """One of the values that are allowed, the first where none is named."""
-    found = query.get(field, allowed[0])
-    if found not in allowed:
-        raise FigureQueryError(field, found, f"one of {', '.join(allowed)}")
-    return found
-
-
-def _whole(query: Mapping[str, str], field: str, least: int, most: int) -> int | None:
-    found = query.get(field, "")
-    if not found:
-        return None
-    if not (found.isdecimal() and len(found) < 11 and least <= int(found) <= most):
-        raise FigureQueryError(field, found, f"a whole number from {least} to {most}")
-    return int(found)
-
-
-def _part(query: Mapping[str, str], field: str) -> float | None:
-    """A part of a whole, above 0: ``0.95`` or ``95%``."""
-    found = query.get(field, "").strip()
-    number = _number(found.removesuffix("%"))
-    part = number / 100 if number is not None and found.endswith("%") else number
-    if found and (part is None or not 0.0 < part <= 1.0):
-        raise FigureQueryError(field, found[:40], "a part of all, such as 0.95 or 95%")
-    return part
-
-
-def _positive(query: Mapping[str, str], field: str) -> float | None:
-    found = query.get(field, "").strip()
-    number = _number(found)
-    if found and (number is None or not 0.0 < number < 1e9):
-        raise FigureQueryError(field, found[:40], "a number above 0, such as 0.2")
-    return number
-
-
-_ENTERED: dict[str, Callable[[Mapping[str, str], str], float | None]] = {"accuracy": _part, "loss": _positive}
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _ranks(text: str) -> tuple[int, ...]:
-    parts = [part for part in text.split(",") if part]
-    if len(parts) > queries.MAX_WORKERS or not all(part.isdecimal() and len(part) < 6 for part in parts):
-        raise FigureQueryError("ranks", text, f"at most {queries.MAX_WORKERS} ranks separated by commas, such as 0,3")
-    return tuple(sorted({int(part) for part in parts}))
+_ENTERED: dict[str, Callable[[Query, str], float | None]] = {
+    "accuracy": part,
+    "loss": partial(positive, expected="a number above 0, such as 0.2", most=1e9),
+}
 
 
 def _machine_tag(name: str, agent: Agent, view: View) -> str:

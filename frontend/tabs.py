@@ -1,7 +1,7 @@
 """The tabs of a job's page: their names, the live parts and figures on each, and what the parts are rendered from."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from controlplane.protocol.orders import Block
 from controlplane.telemetry.selectors import LEVELS, process_of
 from frontend.figures.lanes import verdict
 from frontend.figures.rows import View
+from frontend.parameters import Query, QueryError, number_of, one_of
 from frontend.queries import job as queries
 from frontend.queries import logs, moves, whatif
 from frontend.queries import waiting as lost
@@ -23,17 +24,13 @@ MANY = 64
 """Workers beyond which lines and strips of a few say less than the map of all."""
 
 
-class TabQueryError(ValueError):
-    """A query parameter of a tab that cannot be followed: names it, what was found, and what is allowed."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tab:
     """One tab. ``parts`` are live: templates ``parts/job_NAME.html``, each a section with the id ``job-NAME``."""
 
     title: str
-    context: Callable[[Job, Mapping[str, str]], dict[str, Any]]
-    """From the job and the query string to what the parts need; raises ``TabQueryError``."""
+    context: Callable[[Job, Query], dict[str, Any]]
+    """From the job and the query string to what the parts need; raises ``QueryError``."""
     parts: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     """Stand after the first part,"""
@@ -57,7 +54,7 @@ class Tab:
         return tuple(f"parts/job_{name}.html" for name in self.parts[len(self.first) :])
 
 
-def _flags(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+def _flags(job: Job, query: Query) -> dict[str, Any]:
     flags = queries.flags(job, timezone.now())
     return {
         "flags": flags,
@@ -66,12 +63,12 @@ def _flags(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _overview(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+def _overview(job: Job, query: Query) -> dict[str, Any]:
     drawn = lanes(job)
     return {"lanes": drawn, "verdict": verdict(drawn)} | _flags(job, query)
 
 
-def _map(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+def _map(job: Job, query: Query) -> dict[str, Any]:
     """Where each row of the map runs, so that one can go on from it."""
     workers = [each for each in queries.processes(job) if each.role == "worker"]
     return {
@@ -84,32 +81,26 @@ def _is_open(flag: queries.FlagLine) -> bool:
     return flag.closed_at is None and flag.subject == "worker"
 
 
-def _nothing(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+def _nothing(job: Job, query: Query) -> dict[str, Any]:
     """A tab of figures alone, which fetch themselves."""
     return {}
 
 
-def _decisions(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
-    kinds, before = query.get("decisions", "key"), query.get("before", "")
-    if kinds not in queries.KINDS:
-        raise TabQueryError(f"decisions: found {kinds[:40]!r}, expected one of {', '.join(queries.KINDS)}")
-    if before and not (before.isdecimal() and len(before) < 18):
-        raise TabQueryError(f"before: found {before[:40]!r}, expected the number of a decision")
+def _decisions(job: Job, query: Query) -> dict[str, Any]:
+    kinds = one_of(query, "decisions", queries.KINDS, "key")
     return {
-        "decisions": queries.decisions(job, kinds=kinds, before=int(before) if before else None),
+        "decisions": queries.decisions(job, kinds=kinds, before=number_of(query, "before", "decision")),
         "kinds": kinds,
         "all_kinds": list(queries.KINDS),
-        "before": before,
         "per_page": queries.DECISIONS,
     }
 
 
-def _logs(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
-    level, process, text = query.get("level", logs.USUAL), query.get("process", ""), query.get("text", "").strip()[:200]
-    if level not in LEVELS:
-        raise TabQueryError(f"level: found {level[:40]!r}, expected one of {', '.join(LEVELS)}")
+def _logs(job: Job, query: Query) -> dict[str, Any]:
+    level, process = one_of(query, "level", LEVELS, logs.USUAL), query.get("process", "")
     if process and process_of(process) is None:
-        raise TabQueryError(f"process: found {process[:40]!r}, expected w or s and a number, such as w0")
+        raise QueryError("process", process, "w or s and a number, such as w0")
+    text = query.get("text", "").strip()[:200]
     return logs.log_page(job, level=level, process=process, text=text) | _environment(job)
 
 
@@ -117,7 +108,7 @@ def _environment(job: Job) -> dict[str, Any]:
     return {"environments": environments(job), "control_plane": job.environment}
 
 
-def _placement(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+def _placement(job: Job, query: Query) -> dict[str, Any]:
     lines, rate, blocks = queries.servers(job), updates_per_s(job), moves.blocks_of(job)
     return {
         "servers": lines,
@@ -130,24 +121,18 @@ def _placement(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _move(job: Job, lines: list[queries.ServerLine], blocks: list[Block], query: Mapping[str, str]) -> dict[str, Any]:
+def _move(job: Job, lines: list[queries.ServerLine], blocks: list[Block], query: Query) -> dict[str, Any]:
     """What the reader asks about with ``move`` and ``to``; a server may have left since the link was made."""
-    asked = {name: query[name] for name in _NUMBERED if query.get(name)}
-    for name, found in asked.items():
-        if not (found.isdecimal() and len(found) < 10):
-            raise TabQueryError(f"{name}: found {found[:40]!r}, expected the number of a {_NUMBERED[name]}")
-    if len(asked) < len(_NUMBERED) or not blocks:
+    block, server = number_of(query, "move", "block"), number_of(query, "to", "server")
+    if block is None or server is None or not blocks:
         return {}
     try:
-        return {"move": moves.move(job, blocks, lines, int(asked["move"]), int(asked["to"]))}
+        return {"move": moves.move(job, blocks, lines, block, server)}
     except ValueError as error:
         return {"move_error": str(error)}
 
 
-_NUMBERED = {"move": "block", "to": "server"}
-
-
-def _waiting(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+def _waiting(job: Job, query: Query) -> dict[str, Any]:
     found = lost.waiting(job, View())
     return {
         "waiting": found,
@@ -166,7 +151,7 @@ def _waiting(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _whatif(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+def _whatif(job: Job, query: Query) -> dict[str, Any]:
     whatif.look(job)
     return {
         "others": whatif.others(job, View()),
@@ -176,7 +161,7 @@ def _whatif(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _processes(job: Job, query: Mapping[str, str]) -> dict[str, Any]:
+def _processes(job: Job, query: Query) -> dict[str, Any]:
     return {
         "processes": queries.processes(job),
         "spec": json.dumps(job.spec, indent=2),
@@ -212,13 +197,10 @@ TABS: dict[str, Tab] = {
 """In the order of the page; the first is shown where none is named."""
 
 
-def tab_of(query: Mapping[str, str]) -> str:
+def tab_of(query: Query) -> str:
     """The name of the tab that a query string asks for.
 
     Raises:
-        TabQueryError: naming those there are.
+        QueryError: naming those there are.
     """
-    name = query.get("tab", next(iter(TABS)))
-    if name not in TABS:
-        raise TabQueryError(f"tab: found {name[:40]!r}, expected one of {', '.join(TABS)}")
-    return name
+    return one_of(query, "tab", TABS)

@@ -9,6 +9,7 @@ import numpy as np
 from controlplane.jobs.models import Job
 from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.metrics import ITERATION
+from frontend.parameters import Query, number_of, one_of
 from frontend.queries.fleet import MachineCard
 
 RECENT: Final = 10
@@ -16,10 +17,6 @@ RECENT: Final = 10
 
 STATES: Final = {"": "all", "online": "online", "offline": "offline", "flagged": "flagged", "free": "with a free slot"}
 ORDERS: Final = {"": "as they joined", "load": "by load", "waiting": "by waiting", "flag": "flagged first"}
-
-
-class PickError(ValueError):
-    """A query parameter that cannot be followed: names it, what was found, and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +30,7 @@ class Picked:
     """By machine, the part of their time that its workers lately waited; only where it was asked for."""
     state: str
     label: str
-    job: str
+    job: int | None
     order: str
     labels: list[str]
     jobs: list[int]
@@ -49,22 +46,20 @@ class Picked:
         return ORDERS
 
 
-def picked(machines: Sequence[MachineCard], query: Mapping[str, str]) -> Picked:
+def picked(machines: Sequence[MachineCard], query: Query) -> Picked:
     """Those of the machines that the query asks for, in its order.
 
     Raises:
-        PickError: naming the parameter.
+        QueryError: naming the parameter.
     """
-    state, order = _one_of(query, "state", STATES), _one_of(query, "sort", ORDERS)
-    label, job = query.get("label", "").strip()[:200], query.get("job", "")
-    if job and not (job.isdecimal() and len(job) < 18):
-        raise PickError(f"job: found {job[:40]!r}, expected the number of a job")
+    state, order = one_of(query, "state", STATES), one_of(query, "sort", ORDERS)
+    label, job = query.get("label", "").strip()[:200], number_of(query, "job", "job")
     found = [
         card
         for card in machines
         if _IS[state](card)
         and (not label or label in _labels(card))
-        and (not job or any(slot.job == int(job) for slot in card.slots))
+        and (job is None or any(slot.job == job for slot in card.slots))
     ]
     waits = _waits(found) if order == "waiting" else {}
     keys: dict[str, Callable[[MachineCard], float]] = {
@@ -96,13 +91,6 @@ _IS: Final[Mapping[str, Callable[[MachineCard], bool]]] = {
 
 def _labels(card: MachineCard) -> list[str]:
     return [f"{key}={value}" for key, value in card.labels.items()]
-
-
-def _one_of(query: Mapping[str, str], field: str, allowed: Mapping[str, str]) -> str:
-    found = query.get(field, "")
-    if found not in allowed:
-        raise PickError(f"{field}: found {found[:40]!r}, expected one of {', '.join(filter(None, allowed))}")
-    return found
 
 
 def _waits(machines: Sequence[MachineCard]) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""Who may see pages: people who are signed in and have a role."""
+"""What stands before every page: who may see it, and the answer to a query that cannot be followed."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -6,10 +6,11 @@ from typing import Any, Concatenate, ParamSpec
 
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 
 from controlplane.jobs.roles import Role, may
+from frontend.parameters import QueryError
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
@@ -17,7 +18,10 @@ Guarded = Callable[..., HttpResponseBase]
 
 
 def needs(role: Role) -> Callable[[View[P]], Guarded]:
-    """Let a view be seen by ``role`` and above; others are sent to sign in, or told what they lack."""
+    """Let a view be seen by ``role`` and above; others are sent to sign in, or told what they lack.
+
+    What it refuses by ``QueryError`` is answered 400, with the error's sentence.
+    """
 
     def decorate(view: View[P]) -> Guarded:
         @wraps(view)
@@ -26,7 +30,10 @@ def needs(role: Role) -> Callable[[View[P]], Guarded]:
                 raise PermissionDenied(
                     f"{request.user.get_username()} is not {role}: ask an admin to add you to the group {role!s}"
                 )
-            return view(request, *args, **kwargs)
+            try:
+                return view(request, *args, **kwargs)
+            except QueryError as error:
+                return HttpResponseBadRequest(str(error), content_type="text/plain; charset=utf-8")
 
         return login_required(guarded)
 

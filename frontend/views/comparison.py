@@ -1,13 +1,14 @@
 """The page that lays 2 to 6 jobs side by side."""
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
-from frontend.build import FigureQueryError, compared_jobs
+from frontend.build import compared_jobs
 from frontend.figures import COMPARISONS
 from frontend.figures.rows import View
+from frontend.parameters import QueryError, positive
 from frontend.queries import comparison
 from frontend.queries.jobs import jobs as listed
 from frontend.views.access import needs, rights
@@ -19,12 +20,10 @@ def comparison_page(request: HttpRequest) -> HttpResponse:
     numbers = ",".join(request.GET.getlist("jobs"))
     if not numbers:
         return render(request, "pages/comparison.html", rights(request) | {"recent": listed()[:12]})
-    try:
-        jobs = compared_jobs(numbers)
-        baseline = _baseline(request.GET.get("baseline", ""), jobs)
-        target = _target(request.GET.get("target", ""))
-    except FigureQueryError as error:
-        return HttpResponseBadRequest(str(error))
+    jobs = compared_jobs(numbers)
+    baseline = _baseline(request.GET.get("baseline", ""), jobs)
+    percent = positive(request.GET, "target", "an accuracy in percent, above 0 and at most 100", most=100.0)
+    target = None if percent is None else percent / 100
     sides = comparison.compared(jobs, View())
     common = target if target is not None else comparison.common_target(sides)
     context = {
@@ -43,18 +42,5 @@ def comparison_page(request: HttpRequest) -> HttpResponse:
 def _baseline(text: str, jobs: list[Job]) -> int:
     allowed = {str(job.pk): job.pk for job in jobs}
     if text and text not in allowed:
-        raise FigureQueryError("baseline", text[:40], f"one of {', '.join(allowed)}")
+        raise QueryError("baseline", text, f"one of {', '.join(allowed)}")
     return allowed.get(text, jobs[0].pk)
-
-
-def _target(text: str) -> float | None:
-    """An accuracy in percent."""
-    if not text:
-        return None
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0.0 < found <= 100.0:
-        raise FigureQueryError("target", text[:40], "an accuracy in percent, above 0 and at most 100")
-    return found / 100

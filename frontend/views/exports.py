@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, StreamingHttpResponse
+from django.http import HttpRequest, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 
 from controlplane.jobs.models import AuditEntry, Decision, Job
 from controlplane.jobs.roles import Role
 from controlplane.jobs.streaming import streamed_lines
+from frontend.parameters import one_of
 from frontend.queries.audit import audit_rows
 from frontend.queries.job import KINDS, actor_of, askers, of_kinds
 from frontend.queries.wording import describe
@@ -24,11 +25,9 @@ CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
 @needs(Role.VIEWER)
-def decisions_export(request: HttpRequest, job_id: int, form: str) -> HttpResponse | StreamingHttpResponse:
+def decisions_export(request: HttpRequest, job_id: int, form: str) -> StreamingHttpResponse:
     """Oldest first, as CSV with a heading, or as one JSON list."""
-    job, kinds = get_object_or_404(Job, pk=job_id), request.GET.get("decisions", "all")
-    if kinds not in KINDS:
-        return HttpResponseBadRequest(f"decisions: found {kinds[:40]!r}, expected one of {', '.join(KINDS)}")
+    job, kinds = get_object_or_404(Job, pk=job_id), one_of(request.GET, "decisions", KINDS, "all")
     rows = Decision.objects.filter(of_kinds(kinds), job=job).order_by("incarnation", "sequence")
     return _file(
         request,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
@@ -12,21 +12,20 @@ from controlplane.jobs.roles import Role
 from controlplane.protocol.spec import parse_spec
 from frontend import presets
 from frontend.figures import FIGURES
+from frontend.parameters import one_of
 from frontend.queries import asked
 from frontend.queries import jobs as job_list
 from frontend.queries.copying import copy_of
 from frontend.queries.figures import MAX_WORKERS
 from frontend.queries.lanes import lanes, ranks
-from frontend.tabs import TABS, TabQueryError, tab_of
+from frontend.tabs import TABS, tab_of
 from frontend.views.access import needs, rights
 
 
 @needs(Role.VIEWER)
 def jobs_page(request: HttpRequest) -> HttpResponse:
     """The list, or only its rows where a live part asks."""
-    search, state = request.GET.get("q", "").strip()[:100], request.GET.get("state", "")
-    if state and state not in job_list.FILTERS:
-        return HttpResponseBadRequest(f"state: found {state[:40]!r}, expected one of {', '.join(job_list.FILTERS)}")
+    search, state = request.GET.get("q", "").strip()[:100], one_of(request.GET, "state", ("", *job_list.FILTERS))
     page, lines = job_list.job_page(now=timezone.now(), search=search, state=state, number=request.GET.get("page", 1))
     hidden = [name for name in request.GET.get("hide", "").split(",") if name in job_list.COLUMNS]
     columns = {"columns": job_list.COLUMNS, "hidden_columns": hidden, "hidden": " ".join(hidden)}
@@ -55,12 +54,9 @@ def job_live(request: HttpRequest, job_id: int) -> HttpResponse:
 
 def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any]) -> HttpResponse:
     job = get_object_or_404(job_list.jobs(), pk=job_id)
-    try:
-        name = tab_of(request.GET)
-        context = TABS[name].context(job, request.GET)
-    except TabQueryError as error:
-        return HttpResponseBadRequest(str(error))
+    name = tab_of(request.GET)
     tab = TABS[name]
+    context = tab.context(job, request.GET)
     shown = tab.figures_for(parse_spec(job.spec).workers)
     page: dict[str, Any] = {
         "job": job_list.one_job(job, timezone.now()),

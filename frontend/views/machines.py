@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -16,20 +16,20 @@ from controlplane.jobs.roles import Role
 from controlplane.jobs.services import audit
 from frontend.figures import MACHINES
 from frontend.queries import fleet, machine
-from frontend.queries.picking import PickError, picked
+from frontend.queries.picking import picked
 from frontend.views.access import needs, rights
 
 
 @needs(Role.VIEWER)
 def machines_page(request: HttpRequest) -> HttpResponse:
     """The whole page."""
-    return _rendered(request, "pages/machines.html", {})
+    return render(request, "pages/machines.html", _machines(request))
 
 
 @needs(Role.VIEWER)
 def machines_live(request: HttpRequest) -> HttpResponse:
     """Its live part, to be put in place."""
-    return _rendered(request, "parts/machines_table.html", {"oob": True})
+    return render(request, "parts/machines_table.html", _machines(request) | {"oob": True})
 
 
 @needs(Role.VIEWER)
@@ -55,6 +55,12 @@ def enrolment(request: HttpRequest) -> HttpResponse:
     return render(request, "parts/enrolment.html", context)
 
 
+def _machines(request: HttpRequest) -> dict[str, Any]:
+    """Those that the query asks for."""
+    shown = picked(fleet.machines(timezone.now()), request.GET)
+    return rights(request) | {"machines": shown.machines, "picked": shown}
+
+
 def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:
     agent = get_object_or_404(Agent, pk=agent_id)
     return rights(request) | {
@@ -65,12 +71,3 @@ def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:
         "flags": machine.flags(agent),
         "lines": machine.lines(agent),
     }
-
-
-def _rendered(request: HttpRequest, template: str, more: dict[str, Any]) -> HttpResponse:
-    """The machines that the query asks for."""
-    try:
-        shown = picked(fleet.machines(timezone.now()), request.GET)
-    except PickError as error:
-        return HttpResponseBadRequest(str(error))
-    return render(request, template, rights(request) | {"machines": shown.machines, "picked": shown} | more)

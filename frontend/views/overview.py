@@ -2,33 +2,26 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
 from controlplane.jobs.roles import Role
 from frontend.queries import fleet, overview
-from frontend.queries.picking import PickError, picked
+from frontend.queries.picking import picked
 from frontend.views.access import needs, rights
 
 
 @needs(Role.VIEWER)
 def overview_page(request: HttpRequest) -> HttpResponse:
     """The whole page."""
-    return _rendered(request, "pages/overview.html", {})
+    return render(request, "pages/overview.html", _context(request))
 
 
 @needs(Role.VIEWER)
 def overview_live(request: HttpRequest) -> HttpResponse:
     """Its live parts, to be put in place."""
-    return _rendered(request, "pages/overview_live.html", {"oob": True})
-
-
-def _rendered(request: HttpRequest, template: str, more: dict[str, Any]) -> HttpResponse:
-    try:
-        return render(request, template, _context(request) | more)
-    except PickError as error:
-        return HttpResponseBadRequest(str(error))
+    return render(request, "pages/overview_live.html", _context(request) | {"oob": True})
 
 
 def _context(request: HttpRequest) -> dict[str, Any]:
@@ -43,5 +36,4 @@ def _context(request: HttpRequest) -> dict[str, Any]:
         "events": overview.events(),
         "last_decision": overview.last_decision(),
         "newest_job": overview.newest_job(),
-        "live_jobs": [line for line in lines if not line.over],
     }

@@ -21,6 +21,7 @@ FLOORS: list[tuple[str, ...]] = [
 ACROSS = {
     ("controlplane.api", "frontend.build"),
     ("controlplane.api", "frontend.figures"),
+    ("controlplane.api", "frontend.parameters"),
     ("controlplane.api", "frontend.report"),
 }
 """REST serves the same figures and reports as the pages do."""

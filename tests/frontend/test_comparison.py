@@ -7,11 +7,12 @@ import pytest
 from django.test import Client
 
 from controlplane.jobs.models import Job
-from frontend.build import FigureQueryError, build_comparison, compared_jobs, comparison_etag
+from frontend.build import build_comparison, compared_jobs, comparison_etag
 from frontend.figures import COMPARISONS
 from frontend.figures.comparison import compared_learning, compared_lengths
 from frontend.figures.points import plain
 from frontend.figures.rows import View
+from frontend.parameters import QueryError
 from frontend.queries.comparison import common_target, compared, differences, lengths, results
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
@@ -103,7 +104,7 @@ def test_a_comparison_is_drawn_anew_when_one_of_its_jobs_moves(pair: list[Job]) 
     ],
 )
 def test_what_cannot_be_compared_is_refused(jobs: str, said: str) -> None:
-    with pytest.raises(FigureQueryError, match=r"^jobs: ") as refused:
+    with pytest.raises(QueryError, match=r"^jobs: ") as refused:
         compared_jobs(jobs)
     assert said in str(refused.value)
 

@@ -196,6 +196,13 @@ def test_a_query_that_cannot_be_followed_is_refused(viewer: Client, query: str, 
     assert text_of(viewer, f"/jobs/{factories.make_job().pk}/?{query}", 400) == message
 
 
+@pytest.mark.parametrize("address", ["/?state={}", "/workers/?sort={}", "/jobs/?state={}", "/compare/?jobs={}"])
+def test_what_a_refusal_repeats_of_an_address_is_never_run(viewer: Client, address: str) -> None:
+    refusal = viewer.get(address.format("<script src=//example.org></script>"))
+    assert (refusal.status_code, refusal["Content-Type"]) == (400, "text/plain; charset=utf-8")
+    assert "<script" in refusal.content.decode()
+
+
 def test_an_unknown_state_is_refused(viewer: Client) -> None:
     assert (
         text_of(viewer, "/jobs/?state=lost", 400)

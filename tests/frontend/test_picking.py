@@ -6,8 +6,9 @@ import pytest
 from django.test import Client
 
 from controlplane.jobs.models import Job
+from frontend.parameters import QueryError
 from frontend.queries.fleet import machines
-from frontend.queries.picking import PickError, picked
+from frontend.queries.picking import picked
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
 
@@ -64,7 +65,7 @@ def test_an_address_says_what_is_wrong_with_it_and_nothing_found_leads_back(job:
     for path in ("/", "/workers/", "/workers/live/", "/live/"):
         assert text_of(viewer, f"{path}?state=best", 400).startswith("state: found 'best', expected one of online,")
         assert "None of the 4 machines is like that." in text_of(viewer, f"{path}?state=offline")
-    with pytest.raises(PickError, match="job: found 'x', expected the number of a job"):
+    with pytest.raises(QueryError, match="job: found 'x', expected the number of a job"):
         picked([], {"job": "x"})
 
 

@@ -10,9 +10,10 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontend.build import FigureQueryError, build_figure
+from frontend.build import build_figure
 from frontend.figures.convergence import convergence
 from frontend.figures.rows import View
+from frontend.parameters import QueryError
 from tests.frontend import factories
 from tests.frontend.rows import learning
 
@@ -74,7 +75,7 @@ def test_parts_may_be_typed_as_per_cent(query: dict[str, str], said: str) -> Non
     "query", [{"accuracy": "95"}, {"accuracy": "nan"}, {"loss": "-1"}, {"loss": "low"}, {"accuracy": "0"}]
 )
 def test_what_is_no_target_is_refused_with_an_example(query: dict[str, str]) -> None:
-    with pytest.raises(FigureQueryError, match="such as 0"):
+    with pytest.raises(QueryError, match="such as 0"):
         build_figure("convergence", factories.demo_job(), query)
 
 

@@ -16,7 +16,6 @@ from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Simulation
 from frontend.build import (
-    FigureQueryError,
     UnknownFigure,
     build_comparison,
     build_figure,
@@ -28,6 +27,7 @@ from frontend.build import (
     machine_etag,
     simulation_etag,
 )
+from frontend.parameters import QueryError
 from frontend.report import render_report
 
 WINDOW = (
@@ -155,7 +155,7 @@ def _figure_problems() -> Iterator[None]:
         yield
     except UnknownFigure as error:
         raise Problem(404, str(error)) from None
-    except FigureQueryError as error:
+    except QueryError as error:
         fault = FieldError(field=error.field, found=error.found, expected=error.expected)
         raise Problem(400, str(error), errors=[fault]) from None
 

@@ -1,0 +1,107 @@
+"""The parameters of a query string: each is read, or refused by name with what was found and what is allowed."""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+Query = Mapping[str, str]
+
+TELLING: Final = 40
+"""Characters of what was found that a refusal repeats."""
+
+ID_DIGITS: Final = 17
+"""So many fit into the database's numbers, whatever they are."""
+
+
+class QueryError(ValueError):
+    """A parameter that cannot be followed."""
+
+    def __init__(self, field: str, found: str, expected: str) -> None:
+        self.field, self.found, self.expected = field, found[:TELLING], expected
+        super().__init__(f"{field}: found {self.found!r}, expected {expected}")
+
+
+def one_of(query: Query, field: str, allowed: Collection[str], usual: str | None = None) -> str:
+    """One of the values that are allowed; where none is given ``usual``, or else the first of them.
+
+    Raises:
+        QueryError: for any other.
+    """
+    found = query.get(field, next(iter(allowed)) if usual is None else usual)
+    if found not in allowed:
+        raise QueryError(field, found, f"one of {', '.join(filter(None, allowed))}")
+    return found
+
+
+def whole(query: Query, field: str, least: int, most: int) -> int | None:
+    """A whole number from ``least`` to ``most``.
+
+    Raises:
+        QueryError: for anything else.
+    """
+    found = query.get(field, "")
+    if not found:
+        return None
+    if not (found.isdecimal() and len(found) <= ID_DIGITS and least <= int(found) <= most):
+        raise QueryError(field, found, f"a whole number from {least} to {most}")
+    return int(found)
+
+
+def number_of(query: Query, field: str, thing: str) -> int | None:
+    """The number of a ``thing``: a job's, say.
+
+    Raises:
+        QueryError: for what can be no such number.
+    """
+    found = query.get(field, "")
+    if found and not (found.isdecimal() and len(found) <= ID_DIGITS):
+        raise QueryError(field, found, f"the number of a {thing}")
+    return int(found) if found else None
+
+
+def numbers(
+    query: Query, field: str, expected: str, *, least: int = 0, most: int, digits: int = ID_DIGITS
+) -> list[int]:
+    """So many numbers separated by commas, each once, in the order in which they stand.
+
+    Raises:
+        QueryError: says what was ``expected``.
+    """
+    text = query.get(field, "")
+    parts = list(dict.fromkeys(part for part in text.split(",") if part))
+    if not least <= len(parts) <= most or not all(part.isdecimal() and len(part) <= digits for part in parts):
+        raise QueryError(field, text, expected)
+    return [int(part) for part in parts]
+
+
+def part(query: Query, field: str) -> float | None:
+    """A part of a whole, above 0: ``0.95`` or ``95%``.
+
+    Raises:
+        QueryError: for anything else.
+    """
+    found = query.get(field, "").strip()
+    number = _number(found.removesuffix("%"))
+    value = number / 100 if number is not None and found.endswith("%") else number
+    if found and (value is None or not 0.0 < value <= 1.0):
+        raise QueryError(field, found, "a part of all, such as 0.95 or 95%")
+    return value
+
+
+def positive(query: Query, field: str, expected: str, *, most: float) -> float | None:
+    """A number above 0 and at most ``most``.
+
+    Raises:
+        QueryError: says what was ``expected``.
+    """
+    found = query.get(field, "").strip()
+    number = _number(found)
+    if found and (number is None or not 0.0 < number <= most):
+        raise QueryError(field, found, expected)
+    return number
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
