@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from controlplane.jobs.models import Decision, Job
-from controlplane.policies.wording import listing
+from controlplane.policies.wording import workers
 from controlplane.telemetry.columns import Block
 from controlplane.telemetry.history import read_columns
 from frontend.queries.effects import newest
@@ -36,13 +36,13 @@ class Taken:
 
     @property
     def told_missing(self) -> str:
-        """``w3, w7`` and how many more."""
-        return _named(self.missing)
+        """``w3 w7``, and how many more."""
+        return workers(self.missing)
 
     @property
     def told_otherwise(self) -> str:
         """The same of those that did another number."""
-        return _named(self.otherwise)
+        return workers(self.otherwise)
 
 
 def taken(job: Job, decisions: Sequence[Decision]) -> dict[int, Taken]:
@@ -97,7 +97,3 @@ def _taken(row: Decision, said: Mapping[int, Said], *, over: bool) -> Taken:
         slowest_s=max(waits, default=None),
         over=over,
     )
-
-
-def _named(ranks: Sequence[int]) -> str:
-    return listing(f"w{rank}" for rank in ranks)

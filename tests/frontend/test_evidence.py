@@ -128,7 +128,7 @@ def test_the_log_says_who_took_a_decision_up_and_marks_what_was_mispredicted(job
     shares(job, 7, 60, BALANCED)
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=decisions&decisions=shares")
     assert "4 of 4 workers orders took 1 ms, at most 1 ms" in page
-    assert "0 of 4 workers not yet: w0, w1, w2, w3" in page
+    assert "0 of 4 workers not yet: w0 w1 w2 w3" in page
     assert "slowest predicted 50 ms, was 101 ms missed by 102%" in page
 
 
