@@ -29,16 +29,14 @@ def finish_if_all_have(handling: Handling) -> None:
     job = handling.job
     if job.state is not JobState.FINISHING or job.at_work:
         return
-    keeps = _keeps_its_end(handling)
-    if keeps and job.end_by_ms is None:
-        _await_last_checkpoint(handling)
-    if keeps and job.end_by_ms is not None and handling.now_ms < job.end_by_ms:
+    is_due = _last_checkpoint_is_due(handling)
+    if is_due and _last_checkpoint_has_time(handling):
         return
-    saved = "" if job.model_saved else "; the final parameters were not saved: who was to save them ended before"
-    kept = "; the checkpoint of its end is not whole" if keeps else ""
     count = job.completed + 1
     in_common = f"{count} iterations were done"
     done = in_common if handling.chosen.gate is None else f"every worker got as far as iteration {count}"
+    saved = "" if job.model_saved else "; the final parameters were not saved: who was to save them ended before"
+    kept = "; the checkpoint of its end is not whole" if is_due else ""
     end(handling, JobState.SUCCEEDED, f"{job.stop_reason}; {done}{saved}{kept}")
 
 
@@ -48,7 +46,7 @@ def finish_without_checkpoint(handling: Handling) -> None:
     finish_if_all_have(handling)
 
 
-def _keeps_its_end(handling: Handling) -> bool:
+def _last_checkpoint_is_due(handling: Handling) -> bool:
     """Whether the servers are still to keep what the last iteration led to; workers who hold it do so as they end."""
     job, asked = handling.job, handling.spec.checkpoint
     if asked is None or handling.spec.workers_hold or handling.chosen.gate is not None:
@@ -57,12 +55,15 @@ def _keeps_its_end(handling: Handling) -> bool:
     return last > 0 and last % asked.every == 0 and all(each.iteration < last for each in job.checkpoints)
 
 
-def _await_last_checkpoint(handling: Handling) -> None:
+def _last_checkpoint_has_time(handling: Handling) -> bool:
+    """Whether it is still waited for; the first look begins the wait."""
     job = handling.job
-    job.end_by_ms = handling.now_ms + LAST_CHECKPOINT_MS
-    handling.has_new_deadline = True
-    awaited = f"the checkpoint of iteration {job.completed + 1}"
-    handling.give(MoveJob, "every worker has reached the end", state=job.state, awaited=awaited)
+    if job.end_by_ms is None:
+        job.end_by_ms = handling.now_ms + LAST_CHECKPOINT_MS
+        handling.has_new_deadline = True
+        awaited = f"the checkpoint of iteration {job.completed + 1}"
+        handling.give(MoveJob, "every worker has reached the end", state=job.state, awaited=awaited)
+    return handling.now_ms < job.end_by_ms
 
 
 def return_slots(handling: Handling, *, late: bool = False) -> None:
