@@ -75,7 +75,7 @@ def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrol
     now = now or timezone.now()
     claimed = EnrolmentToken.objects.filter(digest=digest(token), used_at=None, expires_at__gt=now).update(used_at=now)
     if claimed != 1:
-        raise EnrolmentRefused(_why_refused(token, now))
+        raise EnrolmentRefused(_why_refused(token))
     labels = EnrolmentToken.objects.values_list("labels", flat=True).get(digest=digest(token))
     credential = secrets.token_urlsafe(32)
     return Enrolment(agent=_admit(name, digest(credential), labels), credential=credential, labels=labels)
@@ -98,7 +98,7 @@ def _admit(name: str, credential_digest: str, labels: Mapping[str, str]) -> int:
     return agent.pk
 
 
-def _why_refused(token: str, now: datetime) -> str:
+def _why_refused(token: str) -> str:
     row = EnrolmentToken.objects.filter(digest=digest(token)).first()
     cure = "make another with: python manage.py enroll"
     if row is None:

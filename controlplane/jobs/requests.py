@@ -105,16 +105,15 @@ def _change_holds(job: Job, row: AuditEntry, answer: Decision) -> bool:
 
 
 def _is_gone(job: Job, row: AuditEntry, answer: Decision) -> bool:
-    """Its process has ended, or somebody took it back."""
+    """Its process has ended, or somebody asked otherwise since."""
     life = _latest(job, row)
-    newer = AuditEntry.objects.filter(job=job, detail__process=row.detail.get("process"), id__gt=row.pk)
-    return life is None or life.state in PROCESS_OVER or newer.exclude(entry="").exists()
+    return life is None or life.state in PROCESS_OVER or _is_overtaken(job, row)
 
 
 def _is_back(job: Job, row: AuditEntry, answer: Decision) -> bool:
+    """Its worker counts, or somebody asked otherwise since."""
     life = _latest(job, row)
-    newer = AuditEntry.objects.filter(job=job, detail__process=row.detail.get("process"), id__gt=row.pk)
-    return (life is not None and life.counts_from is not None) or newer.exclude(entry="").exists()
+    return (life is not None and life.counts_from is not None) or _is_overtaken(job, row)
 
 
 def _server_is_here(job: Job, row: AuditEntry, answer: Decision) -> bool:
@@ -125,6 +124,12 @@ def _server_is_here(job: Job, row: AuditEntry, answer: Decision) -> bool:
         return True
     refused = Decision.objects.filter(job=job, at__gt=answer.at, reason__startswith="no slot for another server")
     return refused.exists()
+
+
+def _is_overtaken(job: Job, row: AuditEntry) -> bool:
+    """Whether something else was asked of the engine about the same process since."""
+    newer = AuditEntry.objects.filter(job=job, detail__process=row.detail.get("process"), id__gt=row.pk)
+    return newer.exclude(entry="").exists()
 
 
 def _latest(job: Job, row: AuditEntry) -> Process | None:
