@@ -83,7 +83,7 @@ def _paper(title: str, findings: Sequence[Finding]) -> str:
         beside = "; ".join(f"{name} {_mean(values)}" for name, values in finding.beside) or "-"
         kind = "" if claim.kind == "effect" else f" ({claim.kind})"
         lines.append(
-            f"| {number} | {claim.where} | {claim.says} | {_number(claim.figure)}{kind} | {_spread(finding)} | "
+            f"| {number} | {claim.where} | {claim.says} | {figure(claim.figure)}{kind} | {_spread(finding)} | "
             f"**{finding.verdict}** | {beside} |"
         )
         notes[claim.note.strip()].append(number)
@@ -114,16 +114,18 @@ def _cost(played: Mapping[tuple[Run, int], Played]) -> str:
 def _spread(finding: Finding) -> str:
     if not finding.values:
         return "not reached"
-    missing = f", {finding.missing} seeds did not get there" if finding.missing else ""
+    seeds = "1 seed" if finding.missing == 1 else f"{finding.missing} seeds"
+    missing = f", {seeds} did not get there" if finding.missing else ""
     values = finding.values
-    return f"{_mean(values)} ({_number(min(values))} to {_number(max(values))}{missing})"
+    return f"{_mean(values)} ({figure(min(values))} to {figure(max(values))}{missing})"
 
 
 def _mean(values: Sequence[float]) -> str:
-    return _number(statistics.fmean(values)) if values else "not reached"
+    return figure(statistics.fmean(values)) if values else "not reached"
 
 
-def _number(value: float) -> str:
+def figure(value: float) -> str:
+    """Two digits behind the point, three of what is small."""
     return f"{value:.3f}" if abs(value) < 0.1 else f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
 
 

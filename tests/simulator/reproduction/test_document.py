@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from controlplane.simulator.reproduction.claims import Finding, Played, Run, find, runs_of
-from controlplane.simulator.reproduction.document import CHOSEN, RULE, document
+from controlplane.simulator.reproduction.document import CHOSEN, RULE, document, figure
 from controlplane.simulator.reproduction.papers import PAPERS
 from tests.simulator.reproduction.support import claim_of, played, stored
 from tests.simulator.reproduction.support import document as stored_document
@@ -39,6 +39,7 @@ def test_the_stored_document_says_of_itself_what_a_new_one_would() -> None:
     for _, claims in PAPERS.values():
         for claim in claims:
             assert stored(claim)
+            assert f"| {claim.says} | {figure(claim.figure)}" in text
             assert claim.note.strip() in text
 
 
