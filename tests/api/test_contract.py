@@ -52,6 +52,13 @@ def test_it_is_served_and_can_be_browsed(client: Client) -> None:
     assert (schema.status_code, docs.status_code, b"swagger-ui" in docs.content) == (200, 200, True)
 
 
+@pytest.mark.django_db
+def test_the_top_leads_to_everything_below_it(viewer: APIClient) -> None:
+    paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]
+    collections = {path.removeprefix("/api/v1/") for path in paths if path.count("/") == 3} - {""}
+    assert viewer.get("/api/v1/").json().keys() == collections | {"schema", "docs"}
+
+
 def test_every_operation_says_how_it_refuses() -> None:
     paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]
     silent = [

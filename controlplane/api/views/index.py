@@ -11,7 +11,10 @@ from controlplane.api.problems import Problem
 from controlplane.api.views.base import OpenView
 from controlplane.jobs.documents import shown
 
-COLLECTIONS = ("jobs", "agents", "workers", "servers", "policies", "workloads", "tokens", "me", "schema", "docs")
+COLLECTIONS = (
+    *("jobs", "agents", "workers", "servers", "policies", "workloads", "scenarios", "simulations"),
+    *("tokens", "me", "schema", "docs"),
+)
 
 
 class IndexView(OpenView):
