@@ -25,7 +25,7 @@ def test_the_preview_is_what_is_sent(site: str, look: Look, ada: User) -> None:
     shown = json.loads(page.locator("#preview").text_content() or "")
     assert (shown["workers"], shown["synchronization"]["batching"]) == (3, {"name": "uniform"})
     assert f"curl -X POST {site}/api/v1/jobs" in (page.locator("#curl").text_content() or "")
-    assert "Authorization: Token $PACELINE_API_TOKEN" in (page.locator("#curl").text_content() or "")
+    assert "Authorization: Bearer $PACELINE_API_TOKEN" in (page.locator("#curl").text_content() or "")
     with page.expect_request("**/api/v1/jobs") as sent:
         page.locator("#submit-button").click()
     assert json.loads(sent.value.post_data or "") == shown

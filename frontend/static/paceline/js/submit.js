@@ -91,7 +91,7 @@ function changed() {
   predictor?.toggleAttribute("hidden", !applies("synchronization.batching.predictor"));
   show("preview", json);
   const quoted = json.replaceAll("'", "'\\''");
-  show("curl", `curl -X POST ${form.dataset.url} \\\n  -H "Authorization: Token $PACELINE_API_TOKEN" \\\n  -H "Content-Type: application/json" \\\n  -H "Idempotency-Key: ${key}" \\\n  -d '${quoted}'`);
+  show("curl", `curl -X POST ${form.dataset.url} \\\n  -H "Authorization: Bearer $PACELINE_API_TOKEN" \\\n  -H "Content-Type: application/json" \\\n  -H "Idempotency-Key: ${key}" \\\n  -d '${quoted}'`);
 }
 
 /** @param {string} id @param {string} text */
