@@ -237,10 +237,11 @@ def _replace_lives(job_id: int, moved: Iterable[Process]) -> None:
 
 
 def _count_workers(job_id: int, rosters: Sequence[SetRoster]) -> None:
-    """Whoever counts for the first time owes none of the iterations before."""
+    """Whoever counts for the first time owes none of the iterations before; whoever left owes none after."""
     for roster in rosters:
-        workers = Process.objects.filter(job_id=job_id, role="worker", ended_at=None, index__in=roster.ranks)
-        newcomers = workers.filter(counts_from=None)
+        workers = Process.objects.filter(job_id=job_id, role="worker")
+        workers.exclude(index__in=roster.ranks).update(counts_from=None)
+        newcomers = workers.filter(ended_at=None, index__in=roster.ranks, counts_from=None)
         newcomers.update(counts_from=roster.first_iteration, iteration=roster.first_iteration - 1)
 
 

@@ -112,6 +112,20 @@ def test_reports_become_rows_and_sums(client: Client, job: int, agent: int) -> N
     assert kinds == ["job-submitted", *["report"] * 5]
 
 
+def test_a_worker_that_was_drained_holds_the_jobs_iteration_back_no_more(client: Client, job: int, agent: int) -> None:
+    at = "1700000000000-0"
+    both = SetRoster(cause=at, reason="first", generation=1, first_iteration=0, ranks=[0, 1])
+    command(client, job, ready(job, agent, 0), ready(job, agent, 1), both)
+    copy_all(client)
+    drained = msgspec.structs.replace(ready(job, agent, 1), state=ProcessState.STOPPED, reason="was drained by ann")
+    command(client, job, drained, SetRoster(cause=at, reason="w1 left", generation=2, first_iteration=1, ranks=[0]))
+    for rank, iterations in ((1, 1), (0, 3)):
+        for iteration in range(iterations):
+            log.append_event(job, report(2 + iteration, rank=rank, instance=f"w{rank}.0.1"), client=client)
+    copy_all(client)
+    assert Job.objects.get(pk=job).iteration == 3
+
+
 def test_a_job_knows_the_samples_of_an_epoch_from_its_workers(client: Client, job: int) -> None:
     hello = WorkerHello(number=1, parameter_count=650, sample_count=1437)
     log.append_event(job, WorkerHeard(rank=0, instance="w0.0.1", message=hello), client=client)
