@@ -4,7 +4,8 @@ What such code gives is looked at where it is given: a wrong size or type would 
 """
 
 import importlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ MEMBERS = ("shapes", "init", "replica", "rule", "labels", "writers")
 def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
     """What ``factory(**options)`` makes; it is code of the job, so the machine's owner must have allowed it.
 
+    A factory that takes ``device`` is told the machine's, unless the options name one.
+
     Raises:
         SpecError: where that is not allowed, or there is no such factory, or it makes no workload.
     """
@@ -31,7 +34,7 @@ def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
         raise SpecError("workload.name", spec.name, expected)
     factory = _factory(spec)
     try:
-        workload = factory(**spec.options)
+        workload = factory(**_known_of(factory, spec, local), **spec.options)
     except Exception as error:
         expected = f"a factory that takes workload.options ({type(error).__name__}: {error})"
         raise SpecError("workload.name", spec.name, expected) from error
@@ -40,6 +43,12 @@ def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
         made = f"a {type(workload).__name__} without {', '.join(lacking)}"
         raise SpecError("workload.name", made, "a workload: workers/workloads/shape.py says what it must have")
     return Foreign(spec.name, workload)
+
+
+def _known_of(factory: Callable[..., Any], spec: WorkloadSpec, local: Local) -> dict[str, Any]:
+    """What the machine adds to the options."""
+    is_asked = "device" in inspect.signature(factory).parameters and "device" not in spec.options
+    return {"device": local.device} if is_asked else {}
 
 
 def _factory(spec: WorkloadSpec) -> Any:

@@ -23,6 +23,10 @@ def tiny(*, size: int = 3) -> Traffic:
     return Traffic({"only": size}, scale=1.0, samples=10)
 
 
+def placed(*, device: str = "nowhere") -> Traffic:
+    return Traffic({device: 1}, scale=1.0, samples=10)
+
+
 def text() -> str:
     return "no workload"
 
@@ -131,6 +135,14 @@ def test_it_is_made_by_its_factory_with_its_options() -> None:
     spec = Workload(name=f"{HERE}:tiny", options={"size": 5})
     check_workload(spec)
     assert load_workload(spec, ALLOWED).shapes == {"only": (5,)}
+
+
+@pytest.mark.parametrize(("options", "device"), [({}, "cuda:1"), ({"device": "cpu"}, "cpu")])
+def test_a_factory_that_takes_a_device_is_told_the_machines_unless_the_job_names_one(
+    options: dict[str, str], device: str
+) -> None:
+    spec = Workload(name=f"{HERE}:placed", options=options)
+    assert load_workload(spec, Local(allow_code=True, device="cuda:1")).shapes == {device: (1,)}
 
 
 def test_it_is_refused_unless_the_agent_was_told_to_allow_it() -> None:
