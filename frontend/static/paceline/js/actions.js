@@ -1,20 +1,12 @@
 // @ts-check
 // What buttons do: open a dialog, copy a command, send a POST to REST and say what came of it.
 
-/** @returns {string} the token that Django wants with every POST of a session */
-export function csrf() {
-  return document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1] ?? "";
-}
+import { problemOf, send } from "./rest.js";
 
-/** @typedef {{title?: string, detail?: string, trace_id?: string, errors?: {field: string, found: any, expected: string}[]}} Problem what the server says of a refusal */
-
-/** The problem that an answer carries, if it carries one. @param {Response | null | undefined} response @returns {Promise<Problem | null>} */
-export async function problemOf(response) {
-  return (await response?.json().catch(() => null)) ?? null;
-}
+/** @typedef {import("./rest.js").Problem} Problem */
 
 /** What went wrong: its title, the text below, and the trace id to be copied. @param {string} text @param {Problem | null} problem */
-export function told(text, problem = null) {
+function told(text, problem = null) {
   const words = document.createElement("span");
   if (problem?.title) words.append(Object.assign(document.createElement("strong"), { textContent: problem.title }), document.createElement("br"));
   words.append(text);
@@ -93,18 +85,16 @@ function choices(button, confirm) {
 /** @param {HTMLButtonElement} button */
 async function post(button) {
   button.disabled = true;
-  try {
-    const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json" };
-    const response = await fetch(button.dataset.post ?? "", { method: "POST", headers, body: button.dataset.body ?? "{}", credentials: "same-origin" });
-    const problem = response.ok ? null : await problemOf(response);
-    if (response.ok) document.dispatchEvent(new CustomEvent("paceline:asked"));
-    toast(response.ok ? (button.dataset.done ?? "Done.") : (problem?.detail ?? `Refused (${response.status}).`), !response.ok, response.ok, problem);
-  } catch {
-    toast("The control plane cannot be reached; nothing was changed.", true);
-  } finally {
-    button.disabled = false;
-    button.closest("dialog")?.close();
+  const response = await send("POST", button.dataset.post ?? "", JSON.parse(button.dataset.body ?? "{}"));
+  if (response?.ok) {
+    document.dispatchEvent(new CustomEvent("paceline:asked"));
+    toast(button.dataset.done ?? "Done.", false, true);
+  } else {
+    const problem = await problemOf(response);
+    toast(problem?.detail ?? (response ? `Refused (${response.status}).` : "The control plane cannot be reached; nothing was changed."), true, false, problem);
   }
+  button.disabled = false;
+  button.closest("dialog")?.close();
 }
 
 /** @param {HTMLElement} button */

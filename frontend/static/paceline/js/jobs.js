@@ -1,7 +1,9 @@
 // @ts-check
 // The list of jobs: which columns are shown (the address keeps it), and what is done with several jobs at once.
 
-import { csrf, problemOf, toast } from "./actions.js";
+import { toast } from "./actions.js";
+import { keep } from "./address.js";
+import { problemOf, send } from "./rest.js";
 
 const MOST_COMPARED = 6;
 
@@ -43,9 +45,8 @@ function show() {
 }
 
 async function stopAll() {
-  const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json" };
   const asked = live().map(async (job) => {
-    const response = await fetch(`/api/v1/jobs/${job}/actions/stop`, { method: "POST", headers, body: "{}", credentials: "same-origin" }).catch(() => null);
+    const response = await send("POST", `/api/v1/jobs/${job}/actions/stop`, {});
     if (response?.ok) return null;
     const problem = await problemOf(response);
     return { problem, reason: problem?.detail ?? `job ${job}: ${response ? `refused (${response.status})` : "the control plane cannot be reached"}` };
@@ -62,10 +63,7 @@ async function stopAll() {
 /** @param {HTMLFieldSetElement} columns */
 function hide(columns) {
   const hidden = [...columns.querySelectorAll("input:not(:checked)")].map((each) => /** @type {HTMLInputElement} */ (each).value);
-  const url = new URL(location.href);
-  if (hidden.length) url.searchParams.set("hide", hidden.join(","));
-  else url.searchParams.delete("hide");
-  history.replaceState(history.state, "", url);
+  keep("hide", hidden.join(","));
   document.getElementById("jobs-table")?.setAttribute("data-hide", hidden.join(" "));
 }
 

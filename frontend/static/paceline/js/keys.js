@@ -2,28 +2,16 @@
 // Keyboard: ? help, / search, g o | g j | g w | g s | g i to go, Space to pause. Never while typing; can be switched off (WCAG 2.1.4).
 
 import { KEYS, keysAreOn } from "./preferences.js";
+import { focused, isShortcut } from "./shortcuts.js";
 
 const PLACES = { o: "/", j: "/jobs/", w: "/workers/", s: "/system/", i: "/simulations/" };
 const SEQUENCE_MS = 1_500;
 
 let goSince = 0;
 
-/** What has the focus; in a dialog that was just closed, nothing has, though the browser may still say so. */
-function focused() {
-  const element = document.activeElement;
-  return element?.closest("dialog:not([open])") ? null : element;
-}
-
-/** @param {Element | null} element */
-function takesKeys(element) {
-  return Boolean(element?.closest("input, select, textarea, button, a, summary, dialog, [contenteditable]"));
-}
-
 /** @param {KeyboardEvent} event */
 function press(event) {
-  if (!keysAreOn() || event.ctrlKey || event.metaKey || event.altKey) return;
-  const element = focused();
-  if (element?.closest("input, select, textarea, dialog, [contenteditable]")) return;
+  if (!isShortcut(event)) return;
   const place = PLACES[/** @type {keyof typeof PLACES} */ (event.key)];
   if (place && Date.now() - goSince < SEQUENCE_MS) {
     location.assign(place);
@@ -32,7 +20,7 @@ function press(event) {
   goSince = event.key === "g" ? Date.now() : 0;
   if (event.key === "?") /** @type {HTMLDialogElement | null} */ (document.getElementById("help"))?.showModal();
   else if (event.key === "/") search(event);
-  else if (event.key === " " && !takesKeys(element)) {
+  else if (event.key === " " && !focused(event)?.closest("button, a, summary")) {
     event.preventDefault();
     document.dispatchEvent(new CustomEvent("paceline:pause"));
   }

@@ -1,8 +1,9 @@
 // @ts-check
 // Moves the window of iterations that a figure shows: earlier, later, or following the newest. The address keeps it.
 
+import { keep, kept } from "./address.js";
 import { make } from "./elements.js";
-import { keysAreOn } from "./preferences.js";
+import { isShortcut } from "./shortcuts.js";
 
 /** So many times as much, or as little, is seen after each step. */
 const ZOOM = 2;
@@ -15,7 +16,7 @@ export class Mover {
     this.key = `first-${name}`;
     this.moved = moved;
     this.zoom = zoom;
-    const from = new URLSearchParams(location.search).get(this.key) ?? "";
+    const from = kept(this.key);
     /** The first iteration to show; null follows the newest. @type {number | null} */
     this.first = /^\d+$/.test(from) ? Number(from) : null;
     /** @type {Window | undefined} */
@@ -56,17 +57,13 @@ export class Mover {
   /** @param {number | null} first */
   to(first) {
     this.first = first;
-    const url = new URL(location.href);
-    if (first === null) url.searchParams.delete(this.key);
-    else url.searchParams.set(this.key, String(first));
-    history.replaceState(history.state, "", url);
+    keep(this.key, first === null ? "" : String(first));
     this.moved();
   }
 
   /** A and D move, W and S zoom, Esc shows all, F follows; never while somebody types. @param {KeyboardEvent} event */
   press(event) {
-    const typing = /** @type {Element} */ (event.target)?.closest?.("input, select, textarea, dialog, [contenteditable]");
-    if (typing || event.ctrlKey || event.metaKey || event.altKey || !keysAreOn()) return;
+    if (!isShortcut(event)) return;
     if (event.key === "a") this.by(-1);
     else if (event.key === "d") this.by(1);
     else if (event.key === "f") this.to(null);

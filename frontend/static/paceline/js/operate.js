@@ -1,7 +1,8 @@
 // @ts-check
 // Changing the four choices of a running job: what holds is read when the dialog opens, and only what differs is sent.
 
-import { alarm, csrf, problemOf, toast } from "./actions.js";
+import { alarm, toast } from "./actions.js";
+import { problemOf, send as ask } from "./rest.js";
 import { read, written } from "./settings.js";
 
 const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById("policy-dialog"));
@@ -26,7 +27,7 @@ function questions() {
   return [...(form?.querySelectorAll("select") ?? [])].map((select) => select.name);
 }
 
-/** @param {string} text @param {import("./actions.js").Problem | null} problem */
+/** @param {string} text @param {import("./rest.js").Problem | null} problem */
 function say(text, problem = null) {
   alarm(alertBox, text, problem);
 }
@@ -57,8 +58,7 @@ function sorted(choice) {
 async function send() {
   const changes = wanted();
   if (!Object.keys(changes).length) return say("Nothing differs from what holds now.");
-  const headers = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json", "If-Match": etag };
-  const response = await fetch(form?.dataset.url ?? "", { method: "PATCH", headers, body: JSON.stringify(changes), credentials: "same-origin" }).catch(() => null);
+  const response = await ask("PATCH", form?.dataset.url ?? "", changes, { "If-Match": etag });
   if (!response?.ok) {
     const problem = await problemOf(response);
     return say(problem?.detail ?? (response ? `Refused (${response.status}).` : "The control plane cannot be reached; nothing was changed."), problem);

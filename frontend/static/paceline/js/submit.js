@@ -3,6 +3,7 @@
 // lands on that field. One key per spec, so that a second click, or a retry after a lost answer, makes no second job.
 
 import { alarm } from "./actions.js";
+import { send as ask } from "./rest.js";
 import { read, written } from "./settings.js";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("submit-form"));
@@ -16,7 +17,12 @@ const copied = JSON.parse(document.getElementById("copied")?.textContent ?? "nul
 
 /** What the form has no field for, kept from the preset or the copied job. @type {Record<string, any>} */
 let base = {};
-let key = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+let key = newKey();
+
+/** Off loopback and without TLS, browsers make no UUIDs. */
+function newKey() {
+  return crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+}
 
 /** @returns {(HTMLInputElement | HTMLSelectElement)[]} */
 function fields() {
@@ -114,7 +120,7 @@ function fieldFor(path) {
   return found ? /** @type {HTMLElement} */ (form.elements.namedItem(found)) : null;
 }
 
-/** @param {import("./actions.js").Problem} problem */
+/** @param {import("./rest.js").Problem} problem */
 function showProblem(problem) {
   /** @type {HTMLElement | null} */
   let first = null;
@@ -133,7 +139,7 @@ function showProblem(problem) {
   first?.focus();
 }
 
-/** @param {string} text @param {import("./actions.js").Problem | null} problem */
+/** @param {string} text @param {import("./rest.js").Problem | null} problem */
 function say(text, problem = null) {
   alarm(alertBox, text, problem);
   alertBox.scrollIntoView({ block: "center" });
@@ -142,28 +148,22 @@ function say(text, problem = null) {
 /** Ask what the spec would lead to; nothing is submitted. */
 async function check() {
   clearErrors();
-  const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": csrf() };
-  const response = await fetch(form.dataset.checkUrl ?? "", { method: "POST", headers, body: JSON.stringify(spec()), credentials: "same-origin" }).catch(() => null);
-  const answer = await response?.json().catch(() => ({}));
+  const response = await ask("POST", form.dataset.checkUrl ?? "", spec());
   if (!response) return say("The control plane cannot be reached.");
+  const answer = await response.json().catch(() => ({}));
   if (!response.ok) return showProblem(answer);
   finding.textContent = `It can run. ${answer.finding}.`;
   finding.hidden = false;
   return undefined;
 }
 
-function csrf() {
-  return /** @type {HTMLInputElement} */ (form.elements.namedItem("csrfmiddlewaretoken")).value;
-}
-
+/** Whether the page is being left for the job's. */
 async function send() {
-  const headers = {
-    "Content-Type": "application/json",
-    Accept: "application/json",
-    "Idempotency-Key": key,
-    "X-CSRFToken": csrf(),
-  };
-  const response = await fetch(form.dataset.url ?? "", { method: "POST", headers, body: JSON.stringify(spec()), credentials: "same-origin" });
+  const response = await ask("POST", form.dataset.url ?? "", spec(), { "Idempotency-Key": key });
+  if (!response) {
+    say("The control plane cannot be reached. Submitting again is safe: the same job is not made twice.");
+    return false;
+  }
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) {
     showProblem(answer);
@@ -183,7 +183,7 @@ form.addEventListener("input", (event) => {
     field.removeAttribute("aria-invalid");
     show(`e-${field.name}`, "");
   }
-  key = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+  key = newKey();
   changed();
 });
 
@@ -194,14 +194,7 @@ form.addEventListener("submit", async (event) => {
   if (button.disabled) return;
   button.disabled = true;
   clearErrors();
-  let gone = false;
-  try {
-    gone = await send();
-  } catch {
-    say("The control plane cannot be reached. Submitting again is safe: the same job is not made twice.");
-  } finally {
-    button.disabled = gone;
-  }
+  button.disabled = await send();
 });
 
 fill(copied ?? Object.values(presets)[0]);

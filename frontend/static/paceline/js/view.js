@@ -3,49 +3,37 @@
 // address holds it all, so that a link shows the same.
 
 import { toast } from "./actions.js";
-import { keysAreOn } from "./preferences.js";
+import { keep, kept } from "./address.js";
+import { isShortcut } from "./shortcuts.js";
 
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById("chart-view"));
 const picker = document.getElementById("worker-menu");
 const search = /** @type {HTMLInputElement | null} */ (document.getElementById("worker-search"));
 const RANKS = /^\d+(,\d+)*$/;
 
-function address() {
-  return new URLSearchParams(location.search);
-}
-
 /** What figures are asked for besides their own switches. @returns {Record<string, string>} */
 export function viewQuery() {
   if (!form) return {};
-  const found = address();
   /** @type {Record<string, string>} */
   const query = {};
-  const ranks = found.get("ranks") ?? "";
+  const ranks = kept("ranks");
   if (RANKS.test(ranks)) query.ranks = ranks;
-  for (const name of ["top", "smooth"]) if (/^\d{1,3}$/.test(found.get(name) ?? "")) query[name] = found.get(name) ?? "";
-  if (found.get("marks") === "off") query.marks = "off";
+  for (const name of ["top", "smooth"]) if (/^\d{1,3}$/.test(kept(name))) query[name] = kept(name);
+  if (kept("marks") === "off") query.marks = "off";
   return query;
 }
 
 /** Whether new data move the horizontal axis. */
 export function following() {
-  return address().get("follow") !== "off";
+  return kept("follow") !== "off";
 }
 
 /** @param {boolean} on */
 export function follow(on) {
   if (!form || on === following()) return;
-  put("follow", on ? "" : "off");
+  keep("follow", on ? "" : "off");
   show();
   if (on) document.dispatchEvent(new CustomEvent("paceline:follow"));
-}
-
-/** @param {string} name @param {string} value nothing, where it is as at first */
-function put(name, value) {
-  const url = new URL(location.href);
-  if (value) url.searchParams.set(name, value);
-  else url.searchParams.delete(name);
-  history.replaceState(history.state, "", url);
 }
 
 function moved() {
@@ -55,11 +43,10 @@ function moved() {
 /** The form says what the address says. */
 function show() {
   if (!form) return;
-  const found = address();
-  for (const name of ["ranks", "top", "smooth"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).value = found.get(name) ?? "";
-  const ranks = (found.get("ranks") ?? "").split(",");
+  for (const name of ["ranks", "top", "smooth"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).value = kept(name);
+  const ranks = kept("ranks").split(",");
   for (const box of picks()) box.checked = ranks.includes(box.value);
-  for (const name of ["marks", "follow"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).checked = found.get(name) !== "off";
+  for (const name of ["marks", "follow"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).checked = kept(name) !== "off";
 }
 
 /** @returns {HTMLInputElement[]} */
@@ -90,8 +77,8 @@ function pick(box) {
 
 /** @param {string} ranks nothing: all of them */
 function look(ranks) {
-  put("ranks", ranks);
-  put("top", "");
+  keep("ranks", ranks);
+  keep("top", "");
   show();
   moved();
 }
@@ -99,7 +86,7 @@ function look(ranks) {
 /** The next worker, or the one before, by itself. @param {number} step */
 function next(step) {
   const roster = Number(form?.dataset.roster ?? 0);
-  const now = address().get("ranks") ?? "";
+  const now = kept("ranks");
   const rank = /^\d+$/.test(now) ? (Number(now) + step + roster) % roster : step > 0 ? 0 : roster - 1;
   look(String(rank));
 }
@@ -110,19 +97,18 @@ form?.addEventListener("change", (event) => {
   if (input === search) return undefined;
   if (input.closest("#worker-picks")) return pick(input);
   if (input.name === "follow") return follow(input.checked);
-  if (input.type === "checkbox") put(input.name, input.checked ? "" : "off");
-  else put(input.name, input.value.replaceAll(/[\sw]/g, ""));
+  if (input.type === "checkbox") keep(input.name, input.checked ? "" : "off");
+  else keep(input.name, input.value.replaceAll(/[\sw]/g, ""));
   // A choice by number and one by rank exclude each other: the later one holds.
-  if (input.name === "top") put("ranks", "");
-  if (input.name === "ranks") put("top", "");
+  if (input.name === "top") keep("ranks", "");
+  if (input.name === "ranks") keep("top", "");
   show();
   return moved();
 });
 search?.addEventListener("input", narrow);
 document.getElementById("worker-clear")?.addEventListener("click", () => look(""));
 document.addEventListener("keydown", (event) => {
-  const typing = /** @type {Element} */ (event.target)?.closest?.("input, select, textarea, dialog, [contenteditable]");
-  if (!form || typing || event.ctrlKey || event.metaKey || event.altKey || !keysAreOn()) return;
+  if (!form || !isShortcut(event)) return;
   if (event.key === "f") follow(!following());
   else if (event.key === "]") next(1);
   else if (event.key === "[") next(-1);

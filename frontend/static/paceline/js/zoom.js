@@ -1,6 +1,9 @@
 // @ts-check
 // The stretch of a figure's horizontal axis that somebody looks at: the address keeps it, so that a link shows the same.
 
+import { keep, kept } from "./address.js";
+
+/** Decimals of the ends that the address keeps. */
 const DIGITS = 4;
 
 /** One stretch for each axis that a figure can have. @param {string} name @param {string} axis */
@@ -10,15 +13,12 @@ function key(name, axis) {
 
 /** @param {string} name of the figure @param {string} axis @returns {number[] | null} */
 export function zoomed(name, axis) {
-  const ends = (new URLSearchParams(location.search).get(key(name, axis)) ?? "").split(",");
+  const ends = kept(key(name, axis)).split(",");
   const range = ends.filter((end) => end.trim()).map(Number);
   return range.length === 2 && range.every(Number.isFinite) && range[0] < range[1] ? range : null;
 }
 
 /** Dates are not kept: what is seen of them moves on. @param {string} name of the figure @param {string} axis @param {any[] | null} range null: all there is */
 export function keepZoom(name, axis, range) {
-  const url = new URL(location.href);
-  if (range?.every(Number.isFinite)) url.searchParams.set(key(name, axis), range.map((end) => String(Number(end.toFixed(DIGITS)))).join(","));
-  else url.searchParams.delete(key(name, axis));
-  history.replaceState(history.state, "", url);
+  keep(key(name, axis), range?.every(Number.isFinite) ? range.map((end) => Number(end.toFixed(DIGITS))).join(",") : "");
 }
