@@ -138,6 +138,15 @@ def test_a_search_narrows_the_list_as_one_types(site: str, look: Look, ada: User
     expect(page.locator("#jobs-table tbody tr")).to_have_count(1)
 
 
+def test_a_table_writes_numbers_as_sentences_do(site: str, look: Look, ada: User) -> None:
+    page = look(site, user=ada)
+    page.goto("/jobs/")
+    table = "tables.draw({heads: ['x', 'y'], rows: [[0, [-0.25]], [1, [null]], [2, [-1234]], [3, [0.123456]]]})"
+    cells = f"Array.from({table}.tBodies[0].rows, (row) => row.cells[1].textContent)"
+    shown = page.evaluate(f"import('/static/paceline/js/tables.js').then((tables) => {cells})")
+    assert shown == ["0.1235", "\N{MINUS SIGN}1234", "\N{EN DASH}", "\N{MINUS SIGN}0.25"]
+
+
 def test_a_chart_is_also_a_table_and_its_axis_is_in_the_address(site: str, look: Look, ada: User, job: Job) -> None:
     page = look(site, user=ada)
     page.goto(f"/jobs/{job.pk}/")

@@ -10,7 +10,7 @@ const MOST_ROWS = 200;
 /** @typedef {{heads: string[], rows: [X, (number | null | undefined)[]][]}} Table rows by rising x, or by name */
 
 /** A typed array as the server sends it, or a plain one. @param {any} values @returns {ArrayLike<number>} */
-export function plain(values) {
+function plain(values) {
   if (!values?.bdata) return values ?? [];
   const bytes = Uint8Array.from(atob(values.bdata), (letter) => letter.charCodeAt(0));
   const kind = /** @type {keyof typeof TYPES} */ (values.dtype);
@@ -60,9 +60,9 @@ export function csv({ heads, rows }) {
   return [quoted, ...rows.map(([x, values]) => [typeof x === "string" ? `"${x.replaceAll('"', '""')}"` : x, ...values.map((value) => value ?? "")].join(","))].join("\r\n") + "\r\n";
 }
 
-/** @param {X | null | undefined} value */
+/** Four digits at most, with a minus sign as in sentences. @param {X | null | undefined} value */
 function short(value) {
   if (typeof value === "string") return value;
   if (value === undefined || value === null || Number.isNaN(value)) return "\u2013";
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
+  return String(Number.isInteger(value) ? value : Number(value.toPrecision(4))).replaceAll("-", "\u2212");
 }
