@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 ROOM_PX = 68
-"""Beside an axis of numbers, for its title and labels such as ``0.0005``: a fixed room, because one that is measured
-has the library draw each figure twice."""
+"""Beside an axis, for its title and labels such as ``0.0005``. The library makes more room where labels need it, but
+each time it must, it draws the figure twice."""
 
-EDGE_PX = 16
-"""Beside no axis."""
+EDGE_PX = 32
+"""Beside no axis, for half of the last label below."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 
@@ -68,9 +68,6 @@ DARK = Theme(
     coordination="#9aa2b1",
     categories=("#3d9bd6", "#e69f00", "#1fb68c", "#cc79a7", "#ee7a2e", "#8fd0f5", "#f0e442", "#b6bcc8"),
 )
-
-NUMERIC = ("linear", "log")
-"""Types of axes whose labels are numbers."""
 
 THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
@@ -142,13 +139,13 @@ def _has_right_axis(parts: Mapping[str, Any]) -> bool:
 
 
 def axis(theme: Theme, title: str = "", **more: Any) -> dict[str, Any]:
-    """An axis in the theme. The library makes room for words and dates; numbers have theirs in the margin."""
+    """An axis in the theme."""
     return {
         "title": {"text": title, "standoff": 8},
         "gridcolor": theme.grid,
         "linecolor": theme.grid,
         "zeroline": False,
-        "automargin": more.get("type", "linear") not in NUMERIC,
+        "automargin": True,
     } | more
 
 

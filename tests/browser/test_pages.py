@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
@@ -36,6 +38,8 @@ CRAMPED = """() => [...document.querySelectorAll("plotly-figure .plot:not([hidde
 })"""
 """Titles of axes that reach out of their chart, or whose labels do, or that stand upon these."""
 
+REST_MS = 3_000
+
 
 @pytest.fixture
 def job(ada: User) -> Job:
@@ -62,6 +66,14 @@ def visited(page: Page, job: Job) -> Iterator[str]:
         if path == "/compare/":
             assert page.evaluate("document.querySelector('#pick-jobs').offsetWidth > 0.9 * innerWidth - 180"), path
         yield path
+
+
+def cramped(page: Page) -> list[str]:
+    """What ``CRAMPED`` still finds when the charts have come to rest: the library shifts words after it has drawn."""
+    with suppress(PlaywrightTimeout):
+        page.wait_for_function(f"({CRAMPED})().length === 0", timeout=REST_MS)
+    found: list[str] = page.evaluate(CRAMPED)
+    return found
 
 
 def draw_all(page: Page) -> None:
