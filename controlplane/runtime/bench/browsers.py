@@ -1,4 +1,4 @@
-"""Chromium as benches use it: what it takes to draw figures, and what one page shows while its job runs."""
+"""Chromium as benches use it: how soon pages show their first chart, and what one shows while its job runs."""
 
 import asyncio
 import shutil
@@ -6,11 +6,11 @@ import statistics
 import time
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 import msgspec
+from django.contrib.auth.models import User
+from django.test import Client
 
 from controlplane.runtime.bench.usage import growth
 
@@ -24,15 +24,16 @@ SAMPLE_S: Final = 7.5
 """Between two looks at the heap, each after a collection, so that only what is held on to counts."""
 
 DRAWN_S: Final = 60.0
+VIEWPORT: Final[Any] = {"width": 1440, "height": 1200}
 
 
-class Drawing(msgspec.Struct, kw_only=True, frozen=True):
-    """What the browser adds to the first chart, in seconds."""
+class Visit(msgspec.Struct, kw_only=True, frozen=True):
+    """Seconds from the click to a page's first chart, or to the words in its place; medians."""
 
-    library_s: float
-    """To load and run the chart library, once per page."""
-    draw_s: dict[str, float]
-    """From a figure's JSON to its first frame, by its name; the median."""
+    first_s: float
+    """Of somebody who was never here."""
+    again_s: float
+    """With what the browser has kept."""
 
 
 class Tab(msgspec.Struct, kw_only=True, frozen=True):
@@ -49,20 +50,12 @@ class Tab(msgspec.Struct, kw_only=True, frozen=True):
         return growth(self.heap_mb)
 
 
-PAGE: Final = """<!doctype html><body><script>window.began = performance.now();</script>
-<script src="{library}"></script><script>window.took_s = (performance.now() - window.began) / 1000;</script></body>"""
-
-DRAW: Final = """async text => {
-  const began = performance.now();
-  const {data, layout} = JSON.parse(text);
-  const plot = document.body.appendChild(document.createElement('div'));
-  plot.style.width = '640px';
-  await Plotly.react(plot, data, {...layout, autosize: true}, {displayModeBar: false});
-  await new Promise(requestAnimationFrame);
-  const took = (performance.now() - began) / 1000;
-  plot.remove();
-  return took;
+DRAWN: Final = """() => {
+  document.querySelector("plotly-figure")?.scrollIntoView();
+  const drawn = document.querySelector("plotly-figure .main-svg, plotly-figure .figure-empty:not([hidden])");
+  return drawn ? performance.now() / 1000 : null;
 }"""
+"""Seconds since the page was asked for, as soon as its first figure, which may stand below the fold, is there."""
 
 WATCH: Final = """figure => {
   const plot = figure.querySelector('.plot');
@@ -89,23 +82,39 @@ def missing() -> str:
     return "" if chromium() else INSTALL
 
 
-def draw(figures: Mapping[str, bytes], library: str, rounds: int = 3) -> Drawing:
-    """Draw each figure's JSON on an empty page, ``library`` being the path of the chart library."""
+def session() -> str:
+    """The session of somebody who may look at everything."""
+    person, _ = User.objects.get_or_create(username="looker", defaults={"is_superuser": True})
+    client = Client(SERVER_NAME="127.0.0.1")
+    client.force_login(person)
+    return str(client.cookies["sessionid"].value)
+
+
+def visits(address: str, paths: Mapping[str, str], *, cookie: str, rounds: int = 3) -> dict[str, Visit]:
+    """Open each page, by its name, as the first of a new browser profile, and once more; ``cookie`` as in ``watch``."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+
+        def visit(path: str) -> tuple[float, float]:
+            with browser.new_context(base_url=address, viewport=VIEWPORT) as context:
+                context.add_cookies([{"name": "sessionid", "value": cookie, "url": address}])
+                page = context.new_page()
+                return opened(page, path), opened(page, path)
+
+        def opened(page: Any, path: str) -> float:
+            page.goto(path, wait_until="commit")
+            return float(page.wait_for_function(DRAWN, timeout=DRAWN_S * 1000).json_value())
+
         try:
-            page = browser.new_page()
-            with NamedTemporaryFile("w", suffix=".html") as file:
-                file.write(PAGE.format(library=Path(library).as_uri()))
-                file.flush()
-                page.goto(Path(file.name).as_uri())
-            library_s = page.evaluate("window.took_s")
-            took = {name: [page.evaluate(DRAW, body.decode()) for _ in range(rounds)] for name, body in figures.items()}
+            seen = {name: [visit(path) for _ in range(rounds)] for name, path in paths.items()}
         finally:
             browser.close()
-    return Drawing(library_s=library_s, draw_s={name: statistics.median(times) for name, times in took.items()})
+    return {
+        name: Visit(first_s=statistics.median(first), again_s=statistics.median(again))
+        for name, (first, again) in ((name, zip(*times, strict=True)) for name, times in seen.items())
+    }
 
 
 async def watch(address: str, path: str, *, figure: str, cookie: str, seconds: float) -> Tab:
@@ -118,7 +127,7 @@ async def watch(address: str, path: str, *, figure: str, cookie: str, seconds: f
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         try:
-            context = await browser.new_context(base_url=address, viewport={"width": 1440, "height": 1200})
+            context = await browser.new_context(base_url=address, viewport=VIEWPORT)
             await context.add_cookies([{"name": "sessionid", "value": cookie, "url": address}])
             page = await context.new_page()
             await page.goto(path)

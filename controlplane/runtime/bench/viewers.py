@@ -15,11 +15,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 from asgiref.sync import sync_to_async
-from django.contrib.auth.models import User
-from django.test import Client
 from websockets.asyncio.client import ClientConnection
 
-from controlplane.runtime.bench.browsers import Tab, missing, watch
+from controlplane.runtime.bench.browsers import Tab, missing, session, watch
 from controlplane.runtime.bench.clients import open_socket, percentile
 from controlplane.runtime.bench.crowds import Crowd, crowd
 from controlplane.runtime.bench.place import Place
@@ -118,7 +116,7 @@ def measure(place: Place) -> dict[str, Any]:
 async def _measure(place: Place) -> Result:
     pace = Looked(PERIOD_S)
     address = urlsplit(place.base)._replace(scheme="http").geturl()
-    cookie = await sync_to_async(_session)()
+    cookie = await sync_to_async(session)()
     async with crowd(place.base, pace, jobs=1, workers=WORKERS, batching=BATCHING) as known:
         await known.until("the first iterations", lambda: len(pace.sent_at) > WARM_UP_ITERATIONS, seconds=STARTED_S)
         result = await _in_turns(place, pace, {"Cookie": f"sessionid={cookie}", "Origin": address})
@@ -180,14 +178,6 @@ def delays(shown: Sequence[tuple[float, int]], sent_at: Mapping[int, float]) -> 
         sent = [sent_at[iteration] for iteration in range(before + 1, last + 1) if iteration in sent_at]
         found += [at - each for each in sent if each >= shown[0][0]]
     return found
-
-
-def _session() -> str:
-    """The session of somebody who may look."""
-    person, _ = User.objects.get_or_create(username="looker", defaults={"is_superuser": True})
-    client = Client(SERVER_NAME="127.0.0.1")
-    client.force_login(person)
-    return str(client.cookies["sessionid"].value)
 
 
 @asynccontextmanager
