@@ -6,16 +6,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import OuterRef, Subquery
+
 from controlplane.core.states import JOB_OVER, PROCESS_OVER, ProcessState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Flag, Process
 from controlplane.protocol.spec import parse_spec
+from frontend.formats import percent
+from frontend.queries.minute import Line, busy_lines
 from frontend.queries.wording import emulation_told
 
 MACHINES = 200
-SAMPLES = 30
-"""Points of a card's sparkline: five minutes."""
-
 LOSSES, SHOWN_LOSSES = 200, 4
 """That are looked at in all, and shown of one machine."""
 
@@ -66,7 +67,8 @@ class MachineCard:
     memory_bytes: int
     cpu: float | None
     memory: float | None
-    history: list[float]
+    minute: Line
+    """How busy its workers were in each second of the last minute; empty where none has said anything."""
     slots: list[Slot]
     server_slots: int
     servers_taken: int
@@ -86,10 +88,30 @@ class MachineCard:
         return any(slot.flagged for slot in self.slots)
 
     @property
-    def sparkline(self) -> str:
-        """Points of an SVG polyline in a box of 100 by 24, the newest at the right."""
-        step = 100 / max(1, len(self.history) - 1)
-        return " ".join(f"{index * step:.1f},{23 - 22 * value:.1f}" for index, value in enumerate(self.history))
+    def busy(self) -> float | None:
+        """In the last second of which it is known."""
+        return next((part for part in reversed(self.minute) if part is not None), None)
+
+    @property
+    def minute_told(self) -> str:
+        """The same in words."""
+        known = [part for part in self.minute if part is not None]
+        return f"over the last minute {percent(min(known))} to {percent(max(known))} of each second" if known else ""
+
+    @property
+    def sparklines(self) -> list[str]:
+        """SVG polylines in a box of 100 by 24, the present at the right: one for each stretch that is known."""
+        lines: list[list[str]] = [[]]
+        for second, part in enumerate(self.minute):
+            if part is None:
+                lines.append([])
+            else:
+                x, y = 100 * second / max(1, len(self.minute) - 1), 23 - 22 * part
+                # A second alone would have no line.
+                lines[-1] += (
+                    [f"{x:.1f},{y:.1f}"] if lines[-1] else [f"{max(0.0, x - 0.4):.1f},{y:.1f}", f"{x:.1f},{y:.1f}"]
+                )
+        return [" ".join(points) for points in lines if points]
 
 
 @dataclass(slots=True)
@@ -106,13 +128,13 @@ class _Held:
 def machines(now: datetime) -> list[MachineCard]:
     """Every machine, those online first, then in order of joining."""
     agents = sorted(Agent.objects.order_by("id")[:MACHINES], key=lambda agent: agent.state != Agent.State.ONLINE)
-    held, samples = _held(agents, now), _samples(agents)
-    return [_card(agent, held, samples.get(agent.pk, [])) for agent in agents]
+    held, loads, minutes = _held(agents, now), _loads(agents), busy_lines(agents, now)
+    return [_card(agent, held, loads.get(agent.pk), minutes.get(agent.pk, ())) for agent in agents]
 
 
 def machine(agent: Agent, now: datetime) -> MachineCard:
     """One machine."""
-    return _card(agent, _held([agent], now), _samples([agent]).get(agent.pk, []))
+    return _card(agent, _held([agent], now), _loads([agent]).get(agent.pk), ())
 
 
 def _held(agents: Sequence[Agent], now: datetime) -> _Held:
@@ -147,31 +169,29 @@ def _losses(agents: Sequence[Agent], now: datetime) -> dict[int, list[Loss]]:
     return found
 
 
-def _samples(agents: Sequence[Agent]) -> dict[int, list[AgentSample]]:
-    """Each machine's last samples, oldest first: as many rows in all as there are points to draw."""
-    rows = AgentSample.objects.filter(agent__in=agents).order_by("-at")[: SAMPLES * max(1, len(agents))]
-    by_agent: dict[int, list[AgentSample]] = defaultdict(list)
-    for row in reversed(rows):
-        by_agent[row.agent_id].append(row)
-    return {agent: found[-SAMPLES:] for agent, found in by_agent.items()}
+def _loads(agents: Sequence[Agent]) -> dict[int, AgentSample]:
+    """What each machine that is here said last."""
+    own = AgentSample.objects.filter(agent=OuterRef("pk")).order_by("-at").values("pk")[:1]
+    here = Agent.objects.filter(pk__in=[agent.pk for agent in agents if agent.state == Agent.State.ONLINE])
+    newest = here.annotate(newest=Subquery(own)).values_list("newest", flat=True)
+    return {row.agent_id: row for row in AgentSample.objects.filter(pk__in=list(newest))}
 
 
-def _card(agent: Agent, held: _Held, samples: list[AgentSample]) -> MachineCard:
+def _card(agent: Agent, held: _Held, load: AgentSample | None, minute: Line) -> MachineCard:
     slots = [_slot(agent, number, offer, held) for number, offer in enumerate(agent.slots)]
-    online = agent.state == Agent.State.ONLINE
     return MachineCard(
         id=agent.pk,
         name=agent.name,
-        online=online,
+        online=agent.state == Agent.State.ONLINE,
         host=agent.host,
         version=agent.version,
         seen_at=agent.seen_at,
         labels=dict(agent.labels),
         cpu_count=agent.cpu_count,
         memory_bytes=agent.memory_bytes,
-        cpu=samples[-1].cpu if samples and online else None,
-        memory=samples[-1].memory if samples and online else None,
-        history=[sample.cpu for sample in samples],
+        cpu=load.cpu if load else None,
+        memory=load.memory if load else None,
+        minute=minute,
         slots=slots,
         server_slots=agent.server_slots,
         servers_taken=held.servers.get(agent.pk, 0),

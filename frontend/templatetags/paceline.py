@@ -62,6 +62,7 @@ STATE_ICONS = {
 """State is never told by colour alone: each has an icon and its word."""
 
 WORDS = {
+    "busy": "The part of each of the last 60 seconds in which its workers computed and exchanged, and did not wait.",
     "coordination": "Time from the slowest worker's report until the next orders arrive.",
     "part": "Which part of its job's samples this machine takes.",
     "share": "The number of samples that a worker takes per iteration.",

@@ -63,7 +63,7 @@ def make_job(*, state: JobState = JobState.RUNNING, user: User | None = None, **
     return job
 
 
-def make_agents(count: int = 4, slots: int = 1) -> list[Agent]:
+def make_agents(count: int = 4, slots: int = 1, *, first: int = 0) -> list[Agent]:
     """Machines of uneven speed, online, with one sample of their load."""
     agents = [
         Agent(
@@ -77,7 +77,7 @@ def make_agents(count: int = 4, slots: int = 1) -> list[Agent]:
             server_slots=1,
             seen_at=START,
         )
-        for index in range(count)
+        for index in range(first, first + count)
     ]
     Agent.objects.bulk_create(agents)
     AgentSample.objects.bulk_create(

@@ -1,0 +1,136 @@
+"""How busy workers were in each second of the last minute, by their reports: the lines on the cards of machines.
+
+Sums are kept from look to look in this process, whoever looks. Each look reads the rows that were written since, of all
+jobs at once and by their primary key: a minute of a large cluster is never read again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+from django.core.cache import cache
+from django.db.models import Q
+from numpy.typing import NDArray
+
+from controlplane.fleet.models import Agent
+from controlplane.jobs.models import Process
+from controlplane.telemetry.models import Report
+
+SECONDS: Final = 60
+AHEAD: Final = 5
+"""Seconds yet to come that are kept, too: reports are timed by another clock, and the present second is not over."""
+
+MOST: Final = 5_000
+"""Reports that one look reads, the last: after a look of long ago a fast cluster's line begins short and grows."""
+
+SURE: Final = 0.5
+"""A second of which less is known is left out."""
+
+KEY: Final = "last-minute"
+
+Worker = tuple[int, str]
+"""Its job, and the instance of its process."""
+
+Seconds = NDArray[np.float32]
+"""Of a worker, per second: the time that its reports are about, and that of it in which it was busy."""
+
+Line = tuple[float | None, ...]
+"""Of each second the part in which it was busy, the oldest first; None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minute:
+    """What is known of the seconds from ``first`` on."""
+
+    first: int
+    last_row: int
+    """The newest report that is in it."""
+    workers: Mapping[Worker, Seconds]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Some reports, as columns; times in seconds, ``ended`` since 1970."""
+
+    workers: Sequence[Worker]
+    ended: NDArray[np.float64]
+    whole_s: NDArray[np.float64]
+    busy_s: NDArray[np.float64]
+
+
+def busy_lines(agents: Sequence[Agent], now: datetime) -> dict[int, Line]:
+    """By machine: its workers together, over the ``SECONDS`` before ``now``. None of one whose workers said nothing."""
+    first = int(now.timestamp()) - SECONDS
+    known = _look(first)
+    places = _machines(agents, known.workers, now)
+    found: dict[int, Seconds] = {}
+    for worker, agent in places.items():
+        found[agent] = found.get(agent, 0) + known.workers[worker]
+    return {agent: line(seconds) for agent, seconds in found.items()}
+
+
+def _look(first: int) -> Minute:
+    kept: Minute | None = cache.get(KEY)
+    minute = kept or Minute(first=first, last_row=0, workers={})
+    fields = ("pk", "job_id", "instance", "at", *_BUSY, "waiting_s", "coordination_s")
+    rows = list(Report.objects.filter(pk__gt=minute.last_row).order_by("-pk").values_list(*fields)[:MOST])
+    minute = added(minute, _told(rows), first, rows[0][0] if rows else minute.last_row)
+    cache.set(KEY, minute, SECONDS)
+    return minute
+
+
+_BUSY = ("compute_s", "push_s", "pull_s")
+
+
+def _told(rows: Sequence[tuple[Any, ...]]) -> Told:
+    times = np.array([row[4:] for row in rows], np.float64).reshape(-1, len(_BUSY) + 2)
+    return Told(
+        workers=[row[1:3] for row in rows],
+        ended=np.array([row[3].timestamp() for row in rows], np.float64),
+        whole_s=times.sum(axis=1),
+        busy_s=times[:, : len(_BUSY)].sum(axis=1),
+    )
+
+
+def added(minute: Minute, told: Told, first: int, last_row: int) -> Minute:
+    """The minute from ``first`` on, with these reports; workers of whom nothing is left in it are dropped.
+
+    A worker waits before it works: the busy time of an iteration is its end.
+    """
+    passed = min(max(0, first - minute.first), SECONDS + AHEAD)
+    workers = {
+        worker: np.concatenate([seconds[:, passed:], np.zeros((2, passed), np.float32)], axis=1)
+        for worker, seconds in minute.workers.items()
+    }
+    for worker in set(told.workers) - workers.keys():
+        workers[worker] = np.zeros((2, SECONDS + AHEAD), np.float32)
+    begins = max(first, minute.first) + np.arange(SECONDS + AHEAD)
+    parts = [_within(told.ended - spent, told.ended, begins) for spent in (told.whole_s, told.busy_s)]
+    for place, worker in enumerate(told.workers):
+        for row, part in zip(workers[worker], parts, strict=True):
+            row += part[place]
+    left = {worker: seconds for worker, seconds in workers.items() if seconds.any()}
+    return Minute(first=max(first, minute.first), last_row=last_row, workers=left)
+
+
+def line(seconds: Seconds) -> Line:
+    """What is drawn of one worker, or of the sum of several."""
+    known, busy = seconds[:, :SECONDS]
+    return tuple(float(min(1.0, b / k)) if k >= SURE else None for k, b in zip(known, busy, strict=True))
+
+
+def _within(begin: NDArray[np.float64], end: NDArray[np.float64], seconds: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How much of each stretch of time falls into each second: stretches by seconds."""
+    until, since = np.minimum(end[:, None], seconds + 1), np.maximum(begin[:, None], seconds)
+    parts: NDArray[np.float64] = np.clip(until - since, 0.0, 1.0)
+    return parts
+
+
+def _machines(agents: Sequence[Agent], workers: Mapping[Worker, Seconds], now: datetime) -> dict[Worker, int]:
+    """On which of these machines each worker runs or ran."""
+    lately = Q(ended_at=None) | Q(ended_at__gt=now - timedelta(seconds=SECONDS))
+    rows = Process.objects.filter(lately, role="worker", job__in={job for job, _ in workers}, agent__in=agents)
+    found = {(job, instance): agent for job, instance, agent in rows.values_list("job_id", "instance", "agent_id")}
+    return {worker: agent for worker in workers if (agent := found.get(worker)) is not None}
