@@ -9,6 +9,7 @@ import pytest
 import structlog
 from celery import current_app
 from django.contrib.staticfiles import finders
+from django.core.management import get_commands, load_command_class
 from django.db import connection
 from django.test import AsyncClient
 
@@ -90,3 +91,9 @@ def test_tracebacks_show_no_values_of_variables(log_format: str, capsys: pytest.
     written = formatter_for(log_format).format(failure())
     assert "6 letters" in written
     assert "'secret'" not in written
+
+
+def test_no_command_of_ours_waits_for_checks_that_load_every_page() -> None:
+    ours = {name: load_command_class(app, name) for name, app in get_commands().items() if "controlplane." in str(app)}
+    assert ours.keys() >= {"access", "demo", "up", "whatif"}
+    assert [name for name, command in ours.items() if command.requires_system_checks] == []

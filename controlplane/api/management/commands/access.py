@@ -18,6 +18,7 @@ class Command(BaseCommand):
     """Makes the user if there is none of that name, and gives the role if they have it not yet."""
 
     help = "Make a user if need be, and print an API token and a one-time login link (this machine only, five minutes)."
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Who, and what they may do."""

@@ -11,6 +11,7 @@ from controlplane.api.enrolment import invite
 
 class Command(BaseCommand):
     help = "Print a single-use enrolment token, valid for an hour, and the command that joins a machine with it."
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         text = "a label that the machine is to carry; repeat it for several"

@@ -26,6 +26,7 @@ class Command(BaseCommand):
         "Submit a job. Exit code 0: accepted (with --watch: succeeded); 1: it failed or was cancelled; "
         "2: the spec or the token was refused; 3: the control plane does not answer."
     )
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("spec", metavar="SPEC.yaml", help="the job, in YAML or JSON; - reads standard input")

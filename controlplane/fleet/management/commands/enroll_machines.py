@@ -19,6 +19,7 @@ class Command(BaseCommand):
     """Writes the tokens; run again, it replaces those that were not used."""
 
     help = "Write a single-use enrolment token into FOLDER/NAME for each machine that has not joined yet."
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where to, and for whom."""

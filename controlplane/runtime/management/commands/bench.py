@@ -67,7 +67,6 @@ class Command(BaseCommand):
         f"With options of their own (bench NAME --help): {', '.join(STANDALONE)}."
     )
     requires_system_checks = []
-    requires_migrations_checks = False
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Hand everything behind the name of a standalone benchmark to that."""

@@ -18,6 +18,7 @@ class Command(BaseCommand):
     """What is kept is said in docs/operating.md."""
 
     help = "Remove events, reports and chunks of jobs that ended long ago, and expired keys, tokens and samples."
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """What is old, and whether to do it."""

@@ -21,6 +21,7 @@ class Command(BaseCommand):
         "Give a job's recorded events to the engine and report the first decision that differs from the recorded one. "
         "Exit code 0: none does; 1: one does; 2: the job cannot be replayed."
     )
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("job", type=int, help="its number")

@@ -24,7 +24,6 @@ class Command(BaseCommand):
         "Run the whole control plane on this machine: web, Celery, beat, and a Redis of its own if none is configured."
     )
     requires_system_checks = []
-    requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where to listen."""

@@ -46,6 +46,7 @@ class Command(BaseCommand):
         "other policies, one worker less, one more, or other bandwidth would have done. A simulated run is played on "
         "its scenario's machines. Exit code 2: nothing can be learned from it."
     )
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("job", type=int, help="its number; it may still run")

@@ -40,7 +40,6 @@ class Command(BaseCommand):
         "prints its part. Exit code 2: it cannot be done; verdicts are no failures."
     )
     requires_system_checks = []
-    requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("paper", nargs="?", default=ALL, help="lb-bsp, psld, a-bsp, psp, or all (default)")

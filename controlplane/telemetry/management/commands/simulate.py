@@ -40,7 +40,6 @@ class Command(BaseCommand):
         "2: the scenario or a policy was refused, or a run could not go on."
     )
     requires_system_checks = []
-    requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("scenario", nargs="?", help="its name; without one, all are listed")
