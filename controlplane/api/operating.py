@@ -101,8 +101,9 @@ def _audit_flag(flag: Flag, user: User, action: str, detail: dict[str, str]) -> 
 def _ask(job: Job, user: User, action: str, process: str, event: Event) -> requests.Request:
     entry = append(job, event, f"asked to {action.replace('-', ' ')}")
     detail = {"process": process} if process else {}
-    services.audit(actor=user.get_username(), action=action, subject=str(job), detail=detail, job=job, entry=entry)
-    return requests.job_requests(job, most=1)[0]
+    actor = user.get_username()
+    asked = services.audit(actor=actor, action=action, subject=str(job), detail=detail, job=job, entry=entry)
+    return requests.request_of(job, asked)
 
 
 def _check_worker(job: Job, rank: int, *, leaves: bool = False) -> None:

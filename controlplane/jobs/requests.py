@@ -14,6 +14,9 @@ from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.jobs.models import AuditEntry, Decision, Job, Process
 
 SHOWN: Final = 20
+"""Requests that are looked at, the latest of them."""
+
+DECLINED_SHOWN_FOR: Final = timedelta(minutes=2)
 DECLINE: Final = "decline-request"
 
 
@@ -44,10 +47,17 @@ class Request:
     """The engine's sentence; empty while it is pending."""
 
 
-def job_requests(job: Job, *, since: datetime | None = None, most: int = SHOWN) -> list[Request]:
-    """What was asked of the job's engine, the latest first."""
-    rows = AuditEntry.objects.filter(job=job).exclude(entry="").order_by("-id")
-    asked = list((rows if since is None else rows.filter(at__gte=since))[:most])
+def job_requests(job: Job) -> list[Request]:
+    """What was lately asked of the job's engine, the latest first."""
+    return _requests(job, list(AuditEntry.objects.filter(job=job).exclude(entry="").order_by("-id")[:SHOWN]))
+
+
+def request_of(job: Job, asked: AuditEntry) -> Request:
+    """What was asked of the job's engine by this entry of the audit."""
+    return _requests(job, [asked])[0]
+
+
+def _requests(job: Job, asked: list[AuditEntry]) -> list[Request]:
     answers: dict[str, Decision] = {}
     found = Decision.objects.filter(job=job, cause__in=[row.entry for row in asked])
     for decision in found.order_by("-incarnation", "-sequence"):
@@ -55,7 +65,7 @@ def job_requests(job: Job, *, since: datetime | None = None, most: int = SHOWN) 
     return [_request(job, row, answers.get(row.entry)) for row in asked]
 
 
-def open_requests(job: Job, now: datetime, *, shown_for: timedelta = timedelta(minutes=2)) -> list[Request]:
+def open_requests(job: Job, now: datetime) -> list[Request]:
     """Those that have no effect yet, and for a while those that were declined."""
     if job.is_over:
         return []
@@ -64,7 +74,7 @@ def open_requests(job: Job, now: datetime, *, shown_for: timedelta = timedelta(m
         each
         for each in found
         if each.stage in (Stage.PENDING, Stage.UNDER_WAY)
-        or (each.stage is Stage.DECLINED and now - each.at < shown_for)
+        or (each.stage is Stage.DECLINED and now - each.at < DECLINED_SHOWN_FOR)
     ]
 
 

@@ -1,6 +1,7 @@
 """Workers, servers and flags over REST: what is asked reaches the log with its actor, and what came of it is told."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from controlplane.core.events import DrainRequested, ExclusionRequested, InclusionRequested, ServerRequested
+from controlplane.jobs import services
 from controlplane.jobs.models import AuditEntry, Decision, Flag, FlagNote, Job, Process
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import names
@@ -74,6 +76,18 @@ def test_a_request_is_appended_audited_and_pending_until_it_is_answered(
     assert stages(operator, job) == [(action, about, "pending", "")]
     decided(job, "decline-request", entry.entry, "no: because")
     assert stages(operator, job) == [(action, about, "declined", "no: because")]
+
+
+def test_each_is_answered_with_its_own_request_whoever_asks_at_once(
+    operator: APIClient, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def audit_before_another(**fields: Any) -> AuditEntry:
+        mine = services.audit(**fields)
+        services.audit(**(fields | {"actor": "ada", "entry": "9-9"}))
+        return mine
+
+    monkeypatch.setattr("controlplane.api.operating.services", SimpleNamespace(audit=audit_before_another))
+    assert operator.post(f"/api/v1/jobs/{job.pk}/servers/actions/add").json()["actor"] == "operator"
 
 
 def test_a_drain_is_under_way_until_the_process_has_gone(operator: APIClient, job: Job) -> None:
