@@ -20,7 +20,7 @@ from controlplane.jobs.models import AuditEntry, Job
 from controlplane.jobs.requests import declined
 from controlplane.jobs.validation import validated_spec
 from controlplane.policies import registry
-from controlplane.protocol.spec import Choice, SpecError, Synchronization
+from controlplane.protocol.spec import CHOICES, Choice, SpecError, Synchronization
 from controlplane.runtime.log import LogClosed, LogMissing, append_event
 
 CHANGE = "job-change"
@@ -50,12 +50,12 @@ def job_policy(job: Job) -> JobPolicy:
     asked = {} if last is None or job.is_over else last.detail
     if last is not None and declined(job, last):
         asked = {}
-    pending = {question: choice for question, choice in asked.items() if choice != _flat(getattr(now, question))}
+    pending = {question: choice for question, choice in asked.items() if choice != getattr(now, question).flat}
     return JobPolicy(synchronization=now, changes=accepted.count(), pending=pending)
 
 
 def change_policy(*, job: Job, wanted: object, if_match: str | None, user: User) -> None:
-    """Ask for other policies. The job's row is locked, so that of two who saw the same only one gets through.
+    """Ask for other policies. The caller has locked the job's row: of two who saw the same only one gets through.
 
     Raises:
         Problem: if they cannot be had, the caller saw an older state, or the job starts no further iteration.
@@ -65,7 +65,7 @@ def change_policy(*, job: Job, wanted: object, if_match: str | None, user: User)
     check_state(job, "changed", (JobState.RUNNING, JobState.PAUSED))
     choices = _choices(job, before.synchronization, wanted)
     entry = append(job, ChangeRequested(actor=user.get_username(), choices=choices), "changed")
-    told = {question: _flat(choice) for question, choice in choices.items()}
+    told = {question: choice.flat for question, choice in choices.items()}
     services.audit(actor=user.get_username(), action=CHANGE, subject=str(job), detail=told, job=job, entry=entry)
 
 
@@ -110,19 +110,13 @@ def promote_predictor(*, job: Job, wanted: object, user: User) -> None:
     services.audit(actor=actor, action="predictor-promote", subject=str(job), detail=told, job=job, entry=entry)
 
 
-def _flat(choice: Choice) -> dict[str, Any]:
-    """As it is written in a spec."""
-    return {"name": choice.name, **choice.parameters}
-
-
 def _choices(job: Job, now: Synchronization, wanted: object) -> dict[str, Choice]:
     """The choices that change, checked together with those that stay."""
-    questions = Synchronization.__struct_fields__
-    if not isinstance(wanted, Mapping) or not wanted or set(wanted) - set(questions):
-        raise spec_problem(SpecError("", wanted, f"a mapping with one or more of {', '.join(questions)}"))
+    if not isinstance(wanted, Mapping) or not wanted or set(wanted) - set(CHOICES):
+        raise spec_problem(SpecError("", wanted, f"a mapping with one or more of {', '.join(CHOICES)}"))
     try:
         check_plain(wanted)
-        present = {question: _flat(getattr(now, question)) for question in questions}
+        present = {question: getattr(now, question).flat for question in CHOICES}
         spec = validated_spec({**job.spec, "synchronization": {**present, **wanted}})
     except SpecError as error:
         problem = spec_problem(error)

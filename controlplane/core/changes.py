@@ -16,11 +16,11 @@ from controlplane.core import checkpoints, handout, leases, pausing, placing, ro
 from controlplane.core.combinations import conflict
 from controlplane.core.commands import ChangePolicies, MoveJob
 from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
-from controlplane.core.handling import QUESTIONS, EventRefused, Handling
+from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Job, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from controlplane.protocol.messages import Held
-from controlplane.protocol.spec import REDUCING, Choice
+from controlplane.protocol.spec import CHOICES, REDUCING, Choice
 
 TOGETHER: Final = ("batching", "barrier", "data")
 """Choices that may contradict each other."""
@@ -192,8 +192,8 @@ def _first_iteration(handling: Handling) -> int:
 
 
 def _current(job: Job, question: str, asked: str) -> Choice:
-    if question not in QUESTIONS:
-        raise EventRefused(f"{asked}: there is no question {question}, only {', '.join(QUESTIONS)}")
+    if question not in CHOICES:
+        raise EventRefused(f"{asked}: there is no question {question}, only {', '.join(CHOICES)}")
     choice: Choice = getattr(job.synchronization, question)
     return choice
 

@@ -1,7 +1,7 @@
 """The handling of one entry: what the handlers read and where they put their commands."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -20,10 +20,7 @@ from controlplane.core.commands import AnyCommand, MoveJob, MoveProcess, Restart
 from controlplane.core.gates import Cutter, Gate, Namer
 from controlplane.core.state import Job, Process, Server, Worker
 from controlplane.core.states import AT_WORK, JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, move
-from controlplane.protocol.spec import Choice, JobSpec, Synchronization
-
-QUESTIONS: Final = ("batching", "barrier", "placement", "data")
-"""The four choices of a job."""
+from controlplane.protocol.spec import CHOICES, Choice, JobSpec, Synchronization
 
 
 class EventRefused(ValueError):
@@ -47,7 +44,7 @@ class Policies:
         self.detector_state: Any = self.detector.start()
         self.server_detector = self.detector if isinstance(self.detector, ServerDetector) else None
         self.placement_state: Any = None
-        self.adopt({question: resolve(question, getattr(chosen, question)) for question in QUESTIONS})
+        self.adopt({question: resolve(question, getattr(chosen, question)) for question in CHOICES})
 
     def adopt(self, policies: Mapping[str, Any]) -> None:
         """Answer these questions by these policies from now on. States stay: a policy knows its own, and no other."""

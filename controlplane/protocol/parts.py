@@ -36,3 +36,8 @@ class Choice(Part, frozen=True, kw_only=True):
 
     name: Name
     parameters: dict[str, Any] = {}
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """As it is written in a spec: its name and parameters side by side."""
+        return {"name": self.name, **self.parameters}

@@ -5,7 +5,7 @@ be, is for the registries that know them.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -38,6 +38,10 @@ class Synchronization(Part, frozen=True, kw_only=True):
     barrier: Choice = Choice(name="bsp")
     placement: Choice = Choice(name="round-robin")
     data: Choice = Choice(name="shared")
+
+
+CHOICES: Final = Synchronization.__struct_fields__
+"""The names of the four: batching, barrier, placement, data."""
 
 
 class Evaluate(Part, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from controlplane.policies import registry
 from controlplane.protocol.base import Count, Name, Positive, Seconds
 from controlplane.protocol.faults import fault_of
-from controlplane.protocol.spec import Choice, JobSpec, Part, SpecError, Synchronization, check_combination
+from controlplane.protocol.spec import CHOICES, Choice, JobSpec, Part, SpecError, Synchronization, check_combination
 from controlplane.simulator.control import ControlPlane
 from controlplane.simulator.disturbances import Wavering
 from controlplane.simulator.errors import ScenarioError
@@ -26,7 +26,6 @@ from controlplane.simulator.reassignment import Reassignment
 
 DIGITS, DIGITS_CLASSES = 1797, 10
 DIGITS_FOR = ("softmax-regression", "mlp", "cnn")
-QUESTIONS = ("batching", "barrier", "placement", "data")
 
 
 class Group(Part, frozen=True, kw_only=True):
@@ -153,9 +152,9 @@ def chosen(scenario: Scenario, name: str) -> Synchronization:
         return scenario.policies[name]
     found, answered = scenario.policies[scenario.baseline], dict[str, str]()
     for part in name.split("+"):
-        questions = [question for question in QUESTIONS if part in registry.names(question)]
+        questions = [question for question in CHOICES if part in registry.names(question)]
         if not questions:
-            known = "; ".join(f"{question}: {', '.join(registry.names(question))}" for question in QUESTIONS)
+            known = "; ".join(f"{question}: {', '.join(registry.names(question))}" for question in CHOICES)
             cure = f"one of {', '.join(scenario.policies)}, or registered policies joined by + ({known})"
             raise ScenarioError("policies", part, cure)
         if (other := answered.setdefault(questions[0], part)) != part:
