@@ -9,7 +9,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
 from controlplane.api.problems import CONTENT_TYPE
-from controlplane.api.serializers import ProblemDocument
+from controlplane.api.serializers.problems import ProblemDocument
 from controlplane.protocol.spec import JobSpec
 
 IDEMPOTENCY_KEY = OpenApiParameter(

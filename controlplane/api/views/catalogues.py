@@ -5,7 +5,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from controlplane.api.serializers import PolicyRow, WorkloadRow
+from controlplane.api.serializers.catalogues import PolicyRow, WorkloadRow
 from controlplane.policies import registry
 from controlplane.protocol import catalogue
 

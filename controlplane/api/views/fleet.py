@@ -11,11 +11,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.api.enrolment import invite
-from controlplane.api.machine_rows import AgentRow
 from controlplane.api.problems import Problem
 from controlplane.api.rotations import rotate_credential
 from controlplane.api.schema import problem_responses
-from controlplane.api.serializers import (
+from controlplane.api.serializers.fleet import (
+    AgentRow,
     EnrolmentTokenReply,
     EnrolmentTokenRequest,
     EnrolReply,

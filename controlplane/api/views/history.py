@@ -11,14 +11,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.api.problems import Problem
-from controlplane.api.serializers import (
-    DecisionRow,
-    EventRow,
-    FlagRow,
-    MetricsQuery,
-    MetricsReply,
-    PlacementReply,
-)
+from controlplane.api.serializers.history import DecisionRow, EventRow, MetricsQuery, MetricsReply, PlacementReply
+from controlplane.api.serializers.operating import FlagRow
 from controlplane.jobs import selectors
 from controlplane.jobs.models import Decision, Flag, Job
 from controlplane.telemetry.models import RawEvent

@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 from controlplane.api import actions
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import IDEMPOTENCY_KEY, job_spec_bodies, problem_responses
-from controlplane.api.serializers import CheckDocument, JobDocument, JobRow, ProcessRow
+from controlplane.api.serializers.jobs import CheckDocument, JobDocument, JobRow, ProcessRow
 from controlplane.api.views.base import user_of
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent

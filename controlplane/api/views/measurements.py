@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from controlplane.api.serializers import MeasurementsQuery
+from controlplane.api.serializers.history import MeasurementsQuery
 from controlplane.jobs.models import Job
 from controlplane.jobs.streaming import streamed_lines
 from controlplane.telemetry.measurements import HEADING, measurements

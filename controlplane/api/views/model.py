@@ -15,7 +15,7 @@ from controlplane.api.models_store import chunks, store_model, upload_allowed
 from controlplane.api.permissions import HasRole
 from controlplane.api.problems import Problem
 from controlplane.api.schema import problem_responses
-from controlplane.api.serializers import ModelSaved
+from controlplane.api.serializers.jobs import ModelSaved
 from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit, job_model_saved
 from controlplane.jobs.streaming import streamed

@@ -11,7 +11,7 @@ from rest_framework.views import APIView
 
 from controlplane.api import operating
 from controlplane.api.schema import problem_responses
-from controlplane.api.serializers import FlagRow, MuteRequest, RequestRow
+from controlplane.api.serializers.operating import FlagRow, MuteRequest, RequestRow
 from controlplane.api.views.base import user_of
 from controlplane.jobs.models import Flag, Job
 from controlplane.jobs.requests import job_requests

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.api.problems import Problem
-from controlplane.api.serializers import MeReply, NewToken, TokenRequest, TokenRow
+from controlplane.api.serializers.people import MeReply, NewToken, TokenRequest, TokenRow
 from controlplane.jobs.roles import Role, role_of
 from controlplane.jobs.services import audit
 

@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from controlplane.api import steering
 from controlplane.api.schema import problem_responses
-from controlplane.api.serializers import JobDocument, PolicyDocument, PromotionRequest
+from controlplane.api.serializers.jobs import JobDocument, PolicyDocument, PromotionRequest
 from controlplane.api.views.base import user_of
 from controlplane.jobs import selectors
 from controlplane.jobs.models import Job

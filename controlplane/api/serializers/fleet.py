@@ -1,4 +1,4 @@
-"""Machines as the API shows them."""
+"""Machines, and how they join."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,6 +8,8 @@ from rest_framework import serializers
 
 from controlplane.fleet.credentials import rotation
 from controlplane.fleet.models import Agent
+
+DAY_S = 86_400
 
 
 class AgentRow(serializers.ModelSerializer[Agent]):
@@ -48,3 +50,32 @@ class AgentRow(serializers.ModelSerializer[Agent]):
     def get_rotation(self, agent: Agent) -> dict[str, Any]:
         """Where the rotation of its credential stands; no secret is here, nor any hash of one."""
         return asdict(rotation(agent))
+
+
+class EnrolRequest(serializers.Serializer[Any]):
+    """A machine asks to join."""
+
+    token = serializers.CharField(max_length=200)
+    name = serializers.CharField(max_length=100)
+
+
+class EnrolReply(serializers.Serializer[Any]):
+    """A machine has joined."""
+
+    agent = serializers.IntegerField()
+    credential = serializers.CharField(help_text="Shown once; the agent keeps it.")
+
+
+class EnrolmentTokenRequest(serializers.Serializer[Any]):
+    """An invitation for one machine."""
+
+    labels = serializers.DictField(child=serializers.CharField(max_length=200), default=dict)
+    lifetime_s = serializers.IntegerField(min_value=1, max_value=30 * DAY_S, default=3600)
+
+
+class EnrolmentTokenReply(serializers.Serializer[Any]):
+    """An invitation, in clear for this once."""
+
+    token = serializers.CharField()
+    expires_at = serializers.DateTimeField()
+    command = serializers.CharField(help_text="What to run on the machine.")

@@ -1,0 +1,183 @@
+"""Jobs, their processes and their policies, as the API shows them, and what it takes of them."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from controlplane.jobs.models import Job, Process
+from controlplane.jobs.selectors import Waiting, job_synchronization, job_waiting
+from controlplane.protocol.spec import CHOICES, Choice
+
+
+class JobRow(serializers.ModelSerializer[Job]):
+    """A job in a list."""
+
+    submitted_by = serializers.CharField(source="submitted_by.username", default=None, read_only=True, allow_null=True)
+    workload = serializers.CharField(source="spec.workload.name", read_only=True)
+    dataset = serializers.CharField(source="spec.workload.dataset", read_only=True)
+    workers = serializers.IntegerField(source="spec.workers", read_only=True)
+    servers = serializers.IntegerField(source="spec.servers", read_only=True)
+    batch_size = serializers.IntegerField(source="spec.batch_size", read_only=True)
+    policies = serializers.SerializerMethodField()
+    waiting_share = serializers.FloatField(read_only=True)
+    is_over = serializers.BooleanField(read_only=True)
+
+    class Meta:
+        model = Job
+        fields: tuple[str, ...] = (
+            *("id", "name", "state", "state_since", "awaited", "reason", "is_over"),
+            *("created_at", "started_at", "finished_at", "submitted_by"),
+            *("workload", "dataset", "workers", "servers", "batch_size", "policies"),
+            *("incarnation", "generation", "iteration", "samples", "loss", "accuracy", "waiting_share"),
+        )
+        read_only_fields = fields
+
+    @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
+    def get_policies(self, job: Job) -> dict[str, str]:
+        """The four choices by name, as submitted; a job by itself has those that hold now."""
+        return {question: job.spec["synchronization"][question]["name"] for question in CHOICES}
+
+
+class WaitingDocument(serializers.Serializer[Waiting]):
+    """Why a job does not start."""
+
+    sentence = serializers.CharField(read_only=True)
+    ahead = serializers.IntegerField(read_only=True, help_text="Jobs before it in the queue.")
+    labels = serializers.DictField(source="spec.labels", child=serializers.CharField(), read_only=True)
+    machines_online = serializers.IntegerField(source="capacity.online", read_only=True)
+    machines_matching = serializers.IntegerField(source="capacity.matching", read_only=True)
+    worker_slots = serializers.IntegerField(source="capacity.workers", read_only=True)
+    server_slots = serializers.IntegerField(source="capacity.servers", read_only=True)
+    free_worker_slots = serializers.IntegerField(source="capacity.free_workers", read_only=True)
+    free_server_slots = serializers.IntegerField(source="capacity.free_servers", read_only=True)
+
+
+class JobDocument(JobRow):
+    """A job by itself."""
+
+    spec = serializers.JSONField(read_only=True)
+    environment = serializers.DictField(
+        child=serializers.CharField(), read_only=True, help_text="By name, at its start."
+    )
+    waiting = serializers.SerializerMethodField()
+    model_bytes = serializers.IntegerField(read_only=True, help_text="0 while there is no model to download.")
+
+    class Meta(JobRow.Meta):
+        fields = (
+            *JobRow.Meta.fields,
+            *("busy_s", "waiting_s", "coordination_s", "spec", "environment", "waiting", "model_bytes"),
+        )
+        read_only_fields = fields
+
+    @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
+    def get_policies(self, job: Job) -> dict[str, str]:
+        """The four choices by name, that hold now."""
+        chosen = job_synchronization(job)
+        return {question: getattr(chosen, question).name for question in CHOICES}
+
+    @extend_schema_field(WaitingDocument(allow_null=True))
+    def get_waiting(self, job: Job) -> Any:
+        """What the job waits for before it can start."""
+        waiting = job_waiting(job)
+        return WaitingDocument(waiting).data if waiting else None
+
+
+class RestartDocument(serializers.Serializer[Any]):
+    """The next start of a process that ended."""
+
+    number = serializers.IntegerField(help_text="Which restart it is; 0 where its own end is not the cause.")
+    allowed = serializers.IntegerField()
+    at = serializers.DateTimeField(help_text="When its pause is over.")
+    wants_slot = serializers.BooleanField(help_text="It waits for a free slot: its machine is out of reach.")
+
+
+class BlockTime(serializers.Serializer[Any]):
+    """What exchanges of one block took, without what its server held back for others."""
+
+    block = serializers.IntegerField()
+    bytes = serializers.IntegerField()
+    push_s = serializers.FloatField()
+    pull_s = serializers.FloatField()
+
+
+class ProcessRow(serializers.ModelSerializer[Process]):
+    """One life of a worker or server."""
+
+    agent = serializers.CharField(source="agent.name", default=None, read_only=True, allow_null=True)
+    agent_id = serializers.IntegerField(read_only=True, allow_null=True)
+    job = serializers.IntegerField(source="job_id", read_only=True)
+    emulate = serializers.JSONField(read_only=True)
+    environment = serializers.DictField(
+        child=serializers.CharField(), read_only=True, help_text="By name, at its start."
+    )
+    restart = serializers.SerializerMethodField()
+    block_times = serializers.SerializerMethodField()
+
+    @extend_schema_field(BlockTime(many=True))
+    def get_block_times(self, process: Process) -> Any:
+        """Of a server: what workers' exchanges of each of its blocks took lately; empty before any was measured."""
+        return process.block_times
+
+    @extend_schema_field(RestartDocument(allow_null=True))
+    def get_restart(self, process: Process) -> Any:
+        """Of a life that ended: the one that follows."""
+        return process.restart
+
+    class Meta:
+        model = Process
+        fields = (
+            *("id", "job", "role", "index", "instance", "agent", "agent_id", "slot", "emulate", "environment"),
+            *(
+                "state",
+                "state_since",
+                "reason",
+                "started_at",
+                "ended_at",
+                "share",
+                "iteration",
+                "counts_from",
+                "restart",
+            ),
+            *("blocks", "held_bytes", "push_s", "pull_s", "block_times"),
+        )
+        read_only_fields = fields
+
+
+class CheckDocument(serializers.Serializer[Any]):
+    """What a spec would lead to."""
+
+    spec = serializers.DictField(help_text="With all defaults.")
+    finding = serializers.CharField(help_text="What it would wait for now.")
+
+
+class PolicyField(serializers.DictField):
+    """One of the four choices, as it is written in a spec."""
+
+    def to_representation(self, choice: Choice) -> dict[str, Any]:
+        """Its name and parameters, side by side."""
+        return choice.flat
+
+
+class PolicyDocument(serializers.Serializer[Any]):
+    """What a job runs with now."""
+
+    batching = PolicyField(source="synchronization.batching", help_text="How many samples each worker takes.")
+    barrier = PolicyField(source="synchronization.barrier", help_text="When a worker may go on.")
+    placement = PolicyField(source="synchronization.placement", help_text="Which server holds which block.")
+    data = PolicyField(source="synchronization.data", help_text="Which samples a worker may draw.")
+    changes = serializers.IntegerField(help_text="Changes that were asked for and accepted.")
+    pending = serializers.DictField(help_text="What was asked for last and waits for its generation, by question.")
+
+
+class PromotionRequest(serializers.Serializer[Any]):
+    """Which predictor to act upon."""
+
+    predictor = serializers.CharField(max_length=100)
+
+
+class ModelSaved(serializers.Serializer[Any]):
+    """A model was stored."""
+
+    job = serializers.IntegerField()
+    bytes = serializers.IntegerField()

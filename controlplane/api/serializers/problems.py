@@ -1,0 +1,27 @@
+"""Errors, as RFC 9457 has them."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+
+class FieldErrorRow(serializers.Serializer[Any]):
+    """One field at fault."""
+
+    field = serializers.CharField(allow_blank=True)
+    found = serializers.JSONField()
+    expected = serializers.CharField()
+
+
+class ProblemDocument(serializers.Serializer[Any]):
+    """RFC 9457 problem+json; the members of the first field at fault stand at the top as well."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField()
+    trace_id = serializers.CharField(required=False)
+    field = serializers.CharField(required=False, allow_blank=True)
+    found = serializers.JSONField(required=False)
+    expected = serializers.CharField(required=False)
+    errors = FieldErrorRow(many=True, required=False)
