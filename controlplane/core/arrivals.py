@@ -24,6 +24,13 @@ def on_hello(handling: Handling, worker: Worker) -> None:
         reconsider(handling)
 
 
+def let_in_latecomers(handling: Handling) -> None:
+    """Who was not let in since the others had leave to the end has to go on where all of those are gone."""
+    job = handling.job
+    if not job.roster and newcomers(job):
+        job.join_at = soonest(handling)
+
+
 def admit(handling: Handling) -> None:
     """Let those in and out who wait, if the time has come; called after each event while there may be some."""
     job = handling.job

@@ -10,6 +10,7 @@ def go_on_without(handling: Handling, worker: Worker, why: str) -> None:
     roster.depart(handling, worker, why)
     refill.on_worker_gone(handling, worker)
     iterations.complete(handling)
+    arrivals.let_in_latecomers(handling)
     arrivals.reconsider(handling)
     changes.settle(handling)
     ending.finish_if_all_have(handling)

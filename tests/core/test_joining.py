@@ -194,6 +194,17 @@ def test_worker_that_comes_when_the_job_ends_is_sent_away(story):
     assert told.given(MoveJob)[-1].state == "succeeded"
 
 
+def test_worker_that_came_too_late_to_count_goes_on_where_the_others_are_lost(story):
+    told = story(workers=2, servers=1, stop={"iterations": 30}, elastic={"restarts": 1}).running()
+    told.iterate(5, speeds={0: 1e3, 1: 1e3})
+    assert not of(SetRoster, revive(told, 1))
+    assert told.engine._job.join_at is None  # w0 has leave to the end
+    told.kill(0)
+    (roster,) = of(SetRoster, told.server_report(0, highest=5))
+    assert (roster.first_iteration, roster.ranks) == (5, [1])
+    assert told.orders[1].watermark > 5
+
+
 @pytest.mark.parametrize("barrier", ["bsp", "asp", "ssp", "pbsp", "pssp", "aggressive", "backup"])
 def test_death_of_the_last_worker_is_survived_under_every_barrier(story, barrier):
     told = story(workers=1, servers=1, synchronization={"barrier": {"name": barrier}}).running()
