@@ -11,6 +11,7 @@ from controlplane.core.leases import raise_to
 from controlplane.core.roster import HERE
 from controlplane.core.state import Job, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.wording import being, number_of
 
 
 def on_hello(handling: Handling, worker: Worker) -> None:
@@ -74,13 +75,15 @@ def reconsider(handling: Handling) -> None:
         return
     here, least = len(job.roster) + len(newcomers(job)), spec.elastic.minimum_workers or 1
     if here < least:
-        verb = "is" if here == 1 else "are"
-        reason = f"{here or 'no'} worker{'' if here == 1 else 's'} {verb} here, at least {least} are needed"
-        pausing.pause(handling, "workers", reason)
+        pausing.pause(handling, "workers", _here_of(here, least))
     elif job.roster:
-        pausing.lift(handling, "workers", f"{here} workers are here, at least {least} are needed")
+        pausing.lift(handling, "workers", _here_of(here, least))
     if "limits" in job.pauses and job.roster and limits_allow(handling, here):
-        pausing.lift(handling, "limits", f"{here} workers can share {_batch_of(handling, here)} samples")
+        pausing.lift(handling, "limits", f"{number_of(here, 'worker')} can share {_batch_of(handling, here)} samples")
+
+
+def _here_of(here: int, least: int) -> str:
+    return f"{number_of(here, 'worker')} {being(here)} here, at least {least} {being(least)} needed"
 
 
 def can_recover(handling: Handling, *, without: int = 0) -> bool:

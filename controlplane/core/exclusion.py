@@ -11,6 +11,7 @@ from controlplane.core.events import DrainRequested, ExclusionRequested, Inclusi
 from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Job, LeftOut, Process, Revival, Worker
 from controlplane.core.states import JobState, ProcessState
+from controlplane.core.wording import being, number_of
 
 
 def on_exclusion_requested(handling: Handling, event: ExclusionRequested) -> None:
@@ -113,7 +114,7 @@ def _check_enough(handling: Handling, worker: Worker, asked: str) -> None:
     left = len(counting) + sum(rank != worker.index for rank in arrivals.newcomers(job))
     least = spec.elastic.minimum_workers or 1
     if left < least:
-        found = f"{left} worker{'' if left == 1 else 's'} would be left, and at least {least} are needed"
+        found = f"{number_of(left, 'worker')} would be left, and at least {least} {being(least)} needed"
         raise EventRefused(f"{asked}, but {found}")
     if spec.reduces and not counting:
         raise EventRefused(f"{asked}, but nobody else has the parameters yet")

@@ -20,6 +20,7 @@ from controlplane.core.events import Assignment, EngineFailed, JobSubmitted, Pro
 from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Process, Server, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.wording import being, number_of
 
 _PATH_OF_ERROR: Final = re.compile(r"^(?:\w+\.)+(?=\w+: )")
 """Where the class of an error is to be found, as tracebacks put it before its name."""
@@ -134,7 +135,7 @@ def _who_is_left(handling: Handling) -> str:
         return "nobody is left who has the parameters"
     if not left:
         return "no worker is left"
-    return f"{left} worker{'s are' if left > 1 else ' is'} left, {least} are needed"
+    return f"{number_of(left, 'worker')} {being(left)} left, {least} {being(least)} needed"
 
 
 def _holds_the_last(handling: Handling, *, counted: bool) -> bool:

@@ -20,6 +20,7 @@ from controlplane.core.commands import MoveJob, SetRoster
 from controlplane.core.handling import Handling
 from controlplane.core.state import Job, Worker
 from controlplane.core.states import JobState, ProcessState
+from controlplane.core.wording import being, number_of
 
 NAMED = 8
 """How many of those who have not said hello are named."""
@@ -47,8 +48,9 @@ def begin_when_ready(handling: Handling) -> None:
     if not checkpoints.choose_start(handling, ready):
         return
     placing.place_first(handling)
-    missed = f" of {spec.workers}" if len(ready) < spec.workers else ""
-    handling.move_job(JobState.RUNNING, f"{len(ready)}{missed} workers and {spec.servers} servers are ready")
+    missed = f"{len(ready)} of " if len(ready) < spec.workers else ""
+    who = f"{missed}{number_of(spec.workers, 'worker')}{_and_servers(spec.servers)}"
+    handling.move_job(JobState.RUNNING, f"{who} {being(spec.workers + spec.servers)} ready")
     job.running_ms = handling.now_ms
     if spec.stop.iterations is not None and handling.chosen.gate is None:
         job.stop_at = spec.stop.iterations
@@ -85,8 +87,9 @@ def _begin_again(handling: Handling, ready: list[int]) -> None:
     job.placement_version = job.plans
     del job.pauses[pausing.rebuilding_cause(handling)]
     first = job.completed + 1
-    servers = "" if handling.spec.reduces else f" and {len(job.live_servers)} servers"
-    reason = f"{len(ready)} workers{servers} go on with iteration {first}"
+    who = f"{number_of(len(ready), 'worker')}{_and_servers(len(job.live_servers))}"
+    verb = "goes" if who == "1 worker" else "go"
+    reason = f"{who} {verb} on with iteration {first}"
     if job.pauses:
         job.hold_sequence = job.sequence + 1
     else:
@@ -94,6 +97,11 @@ def _begin_again(handling: Handling, ready: list[int]) -> None:
         handling.move_job(JobState.RUNNING, reason)
     _enlist(handling, ready, first)
     begin_generation(handling, ready, first_iteration=first, reason=reason)
+
+
+def _and_servers(number: int) -> str:
+    """A job without servers is silent about them."""
+    return f" and {number_of(number, 'server')}" if number else ""
 
 
 def _enlist(handling: Handling, ranks: list[int], first: int) -> None:

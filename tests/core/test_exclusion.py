@@ -170,4 +170,4 @@ def test_the_last_worker_stays(story):
     told = story(workers=2).running()
     told.see(exclude(0))
     assert told.declined(exclude(0)) == "job 7: exclusion of w0 by ada, but it was excluded by ada already"
-    assert "0 workers would be left, and at least 1 are needed" in told.declined(exclude(1))
+    assert "no workers would be left, and at least 1 is needed" in told.declined(exclude(1))

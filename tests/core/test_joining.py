@@ -93,7 +93,7 @@ def test_nobody_left_pauses_the_job_until_one_is_back(story):
     told = story(workers=1, servers=1).running()
     told.iterate(5, speeds={0: 1000.0})
     commands = told.kill(0)
-    assert [m.reason for m in of(MoveJob, commands)] == ["no workers are here, at least 1 are needed"]
+    assert [m.reason for m in of(MoveJob, commands)] == ["no workers are here, at least 1 is needed"]
     told.tick(after_ms=500)
     told.hello(0)
     commands = told.server_report(0, highest=6)  # its last push had closed iteration 5, its report never came
@@ -174,7 +174,7 @@ def test_job_may_begin_with_fewer_and_take_the_others_as_they_come(story):
     told.hello(1)
     assert told.given(MoveJob)[-1].state == "starting"
     told.tick(after_ms=5_000)
-    assert told.given(MoveJob)[-1].reason == "2 of 4 workers and 1 servers are ready"
+    assert told.given(MoveJob)[-1].reason == "2 of 4 workers and 1 server are ready"
     assert told.given(SetRoster)[-1].ranks == [0, 1]
     told.see(SlotsAssigned(assignments=[Assignment(role="worker", index=3, agent=5, slot=0)]))
     told.hello(3)
