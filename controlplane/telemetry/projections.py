@@ -1,8 +1,8 @@
 """What a job's log makes of its history: every event raw, and reports and evaluations as rows.
 
-Called by ingest, in the transaction that moves its cursor; but for ``forget_history``, for when there is nothing to
-read, and for the log of a simulated run (``simulated``). An event arrives here once; a report may stand in the log
-twice, since its sender says it again after a reconnect, and makes one row.
+Called by ingest, in the transaction that moves its cursor, and for the log of a simulated run (``simulated``). An event
+arrives here once; a report may stand in the log twice, since its sender says it again after a reconnect, and makes one
+row.
 """
 
 import math
@@ -10,15 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db import transaction
-
 from controlplane.core.events import Entry, Event, IncarnationBegan, ServerHeard, WorkerHeard
-from controlplane.core.states import JobState
-from controlplane.jobs.models import Decision, Job
+from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Progress, time_of
 from controlplane.jobs.rows import insert_new_rows, insert_rows
 from controlplane.protocol import messages
-from controlplane.telemetry.models import Cursor, Evaluation, RawEvent, Report, Spoken
+from controlplane.telemetry.models import Evaluation, RawEvent, Report
 
 EVENT_FIELDS: Final = ("job", "incarnation", "stream_id", "kind", "payload")
 REPORT_KEY: Final = ("instance", "generation", "iteration")
@@ -56,14 +53,6 @@ def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Pr
     _record_reports(job_id, list(_said(logged, messages.IterationReport)), progress)
     record_evaluations(job_id, list(_said(logged, messages.Evaluation)), progress)
     return progress
-
-
-@transaction.atomic
-def forget_history(job_id: int) -> None:
-    """Let a job that had only been submitted, and whose log is gone, begin anew: its rows told of nothing else."""
-    if Job.objects.select_for_update().filter(pk=job_id, state=JobState.SUBMITTED).exists():
-        for table in (RawEvent, Decision, Spoken, Cursor):
-            table.objects.filter(job_id=job_id).delete()
 
 
 def incarnations(before: int, logged: Iterable[Logged]) -> Iterator[int]:

@@ -34,7 +34,7 @@ def _luminance(colour: str) -> float:
 class TestTheme:
     def test_the_style_sheet_repeats_the_figures_colours(self, theme: Theme) -> None:
         css = tokens(theme)
-        named = ("surface", "text", "muted", "grid", "compute", "communication", "waiting", "coordination")
+        named = ("surface", "text", "muted", "compute", "communication", "waiting", "coordination")
         assert {name: css[name] for name in named} == {name: getattr(theme, name) for name in named}
         assert [css[f"category-{index}"] for index in range(len(theme.categories))] == list(theme.categories)
 

@@ -5,7 +5,7 @@ weighted by what they stand for (ruling 7). ``mask`` is 0 where a shorter share 
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,8 +176,6 @@ class Mlp:
 
 class KMeans:
     """Sums and counts of the samples nearest to each centre: the update is not a gradient."""
-
-    takes_means: ClassVar[bool] = True
 
     def __init__(self, inputs: Array, labels: Array, held_out: int, *, clusters: int) -> None:
         self._held, self._inputs, self.labels = inputs[:held_out], inputs[held_out:], labels[held_out:]

@@ -14,7 +14,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from controlplane.protocol.base import Value
 from controlplane.simulator.outcome import Outcome
@@ -81,9 +81,6 @@ class Finding:
     def mean(self) -> float | None:
         """Over the seeds."""
         return statistics.fmean(self.values) if self.values else None
-
-
-UNREACHED: Final = float("nan")
 
 
 def judge(kind: Kind, paper: float, ours: float) -> Verdict:
