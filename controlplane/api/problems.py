@@ -18,6 +18,10 @@ from controlplane.jobs.documents import shown
 from controlplane.protocol.spec import SpecError
 
 CONTENT_TYPE = "application/problem+json"
+
+FIELDS_AT_FAULT = "urn:paceline:problem:fields"
+"""The type of problems whose ``errors`` name fields; others have none of their own, and the title of their status."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -67,6 +71,7 @@ def document(status: int, detail: str, errors: Sequence[FieldError] = ()) -> dic
     if trace := current_trace():
         body["trace_id"] = trace
     if errors:
+        body |= {"type": FIELDS_AT_FAULT, "title": "Some of what was sent cannot be accepted"}
         body |= errors[0].document | {"errors": [error.document for error in errors]}
     return body
 

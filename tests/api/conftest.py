@@ -70,7 +70,10 @@ def problem(status: int, detail: str, *errors: tuple[str, object, str]) -> dict[
         "status": status,
         "detail": detail,
     }
-    return body | ({**faults[0], "errors": faults} if faults else {})
+    if faults:
+        body |= {"type": "urn:paceline:problem:fields", "title": "Some of what was sent cannot be accepted"}
+        body |= {**faults[0], "errors": faults}
+    return body
 
 
 def refused(reply: Any) -> dict[str, Any]:
