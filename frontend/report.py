@@ -16,7 +16,7 @@ from frontend.figures import FIGURES
 from frontend.figures.lanes import verdict
 from frontend.queries import job as queries
 from frontend.queries.environment import environments
-from frontend.queries.jobs import jobs, one_job
+from frontend.queries.jobs import one_job
 from frontend.queries.lanes import lanes
 
 STYLES = ("tokens", "base", "parts", "job", "report")
@@ -36,7 +36,7 @@ def render_report(job: Job) -> str:
     """The document. Figures are drawn in the light theme, as for paper; times are absolute."""
     drawn, flags = lanes(job), queries.flags(job, timezone.now())
     context = {
-        "job": one_job(jobs().get(pk=job.pk), timezone.now()),
+        "job": one_job(job, timezone.now()),
         "lanes": drawn,
         "verdict": verdict(drawn),
         "flags": flags,

@@ -157,11 +157,14 @@ def flags(job: Job, now: datetime) -> list[FlagLine]:
 
 def machines_of(job: Job, found: Sequence[FlagLine]) -> dict[int, int]:
     """By flag, the machine of the process that it is about, as that ran when the flag was opened."""
-    rows = list(Process.objects.filter(job=job, agent__isnull=False).order_by("started_at", "id"))
+    rows = Process.objects.filter(job=job, agent__isnull=False, index__in={flag.rank for flag in found})
+    lives: dict[tuple[str, int], list[Process]] = defaultdict(list)
+    for row in rows.order_by("started_at", "id"):
+        lives[row.role, row.index].append(row)
     places: dict[int, int] = {}
     for flag in found:
-        for row in rows:
-            if (row.role, row.index) == (flag.subject, flag.rank) and row.started_at <= flag.opened_at:
+        for row in lives[flag.subject, flag.rank]:
+            if row.started_at <= flag.opened_at:
                 places[flag.id] = row.agent_id or 0
     return places
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 from django.core.paginator import Page, Paginator
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
-from controlplane.jobs.selectors import job_synchronization, job_waiting_reason
+from controlplane.jobs.selectors import job_synchronization, job_waiting_reason, submitted_jobs
 from controlplane.protocol.spec import JobSpec, parse_spec
 from controlplane.telemetry.history import Span, read_columns
 
@@ -97,7 +97,7 @@ def job_page(
     *, now: datetime, search: str = "", state: str = "", number: str | int = 1
 ) -> tuple[Page[Job], list[JobLine]]:
     """One page of the jobs that match, newest first."""
-    rows = jobs().filter(simulation=None)
+    rows = submitted_jobs()
     if search:
         by_id = Q(pk=int(search)) if search.isdecimal() and len(search) < 18 else Q()
         rows = rows.filter(Q(name__icontains=search) | Q(submitted_by__username__icontains=search) | by_id)
@@ -105,11 +105,6 @@ def job_page(
         rows = rows.filter(state__in=FILTERS[state])
     page = Paginator(rows, PER_PAGE).get_page(number)
     return page, lines(page.object_list, now)
-
-
-def jobs() -> QuerySet[Job]:
-    """All jobs, newest first, with what a line needs."""
-    return Job.objects.select_related("submitted_by").order_by("-id")
 
 
 def lines(rows: Iterable[Job], now: datetime) -> list[JobLine]:
@@ -126,7 +121,7 @@ def one_job(job: Job, now: datetime) -> JobLine:
 
 
 def job_line(job: Job, now: datetime, *, flags: int = 0) -> JobLine:
-    """One job as a line, with so many findings that ask for attention; it comes from ``jobs()``."""
+    """One job as a line, with so many findings that ask for attention; it comes from ``jobs.selectors``."""
     spec = parse_spec(job.spec)
     measured = job.busy_s + job.waiting_s + job.coordination_s > 0
     pace = _pace(job, now)

@@ -10,12 +10,13 @@ from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Decision, Flag, Job
+from controlplane.jobs.selectors import submitted_jobs
 from controlplane.runtime.redis import shared
 from controlplane.runtime.room import room
 from controlplane.runtime.troubles import history
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, news, of_kinds
-from frontend.queries.jobs import JobLine, jobs, lines
+from frontend.queries.jobs import JobLine, lines
 from frontend.queries.wording import counted, describe
 
 LIVE_JOBS = 12
@@ -79,7 +80,7 @@ def history_notice() -> str:
 
 def overview_jobs(now: datetime) -> list[JobLine]:
     """Jobs that are not over, then the last that are."""
-    submitted = jobs().filter(simulation=None)
+    submitted = submitted_jobs()
     live = list(submitted.exclude(state__in=JOB_OVER)[:LIVE_JOBS])
     over = list(submitted.filter(state__in=JOB_OVER)[:LAST_JOBS])
     return lines([*live, *over], now)

@@ -3,6 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from controlplane.jobs import selectors
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
 from frontend.build import compared_jobs
@@ -10,7 +11,6 @@ from frontend.figures import COMPARISONS
 from frontend.figures.rows import View
 from frontend.parameters import QueryError, positive
 from frontend.queries import comparison
-from frontend.queries.jobs import jobs as listed
 from frontend.views.access import needs, rights
 
 
@@ -19,7 +19,7 @@ def comparison_page(request: HttpRequest) -> HttpResponse:
     """The jobs named by ``jobs``, against the one named by ``baseline``; without any, how to pick some."""
     numbers = ",".join(request.GET.getlist("jobs"))
     if not numbers:
-        return render(request, "pages/comparison.html", rights(request) | {"recent": listed()[:12]})
+        return render(request, "pages/comparison.html", rights(request) | {"recent": selectors.jobs()[:12]})
     jobs = compared_jobs(numbers)
     baseline = _baseline(request.GET.get("baseline", ""), jobs)
     percent = positive(request.GET, "target", "an accuracy in percent, above 0 and at most 100", most=100.0)

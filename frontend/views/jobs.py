@@ -7,6 +7,7 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
 
+from controlplane.jobs import selectors
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
 from controlplane.protocol.spec import parse_spec
@@ -53,7 +54,7 @@ def job_live(request: HttpRequest, job_id: int) -> HttpResponse:
 
 
 def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any]) -> HttpResponse:
-    job = get_object_or_404(job_list.jobs(), pk=job_id)
+    job = get_object_or_404(selectors.jobs(), pk=job_id)
     name = tab_of(request.GET)
     tab = TABS[name]
     context = tab.context(job, request.GET)
