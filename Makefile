@@ -27,10 +27,10 @@ demo: $(RUNTIME)
 up: $(RUNTIME)
 	@exec $(BIN)/python manage.py up $(ARGS)
 
-# Tests that start processes of their own wait more than they compute: two at a time, whatever the machine.
+# Tests that start processes of their own wait for a quarter of their time: three at a time keep two cores busy.
 test: $(TESTS)
 	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m "integration or browser" -n 2 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m "integration or browser" -n 3 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(TESTS)
 	$(BIN)/ruff format --check .

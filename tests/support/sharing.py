@@ -33,6 +33,8 @@ DEAREST = (
     "tests/runtime/test_bench.py",
     "tests/integration/test_up.py",
     "tests/deploy/test_topology.py",
+    "tests/browser/test_keyboard.py",
+    "tests/integration/test_faults.py",
 )
 """What must not begin when all others are nearly done."""
 
