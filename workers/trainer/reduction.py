@@ -3,7 +3,7 @@
 To the training loop it is what ``exchange`` is: a push adds this worker's sum to the others' and steps, a pull hands
 out the parameters as they are then. Whoever comes new, or missed the last step of a generation that broke, gets
 parameters and state of the rule from one that has them; samples and their count travel in one vector, so members need
-agree on nothing before (DATAPLANE: exact for any shares, and a member without samples changes nothing).
+agree on nothing before: exact for any shares, and a member without samples changes nothing.
 
 A sum that fails undefined is taken again from the update, which is kept, in the next group. What of an update is final
 before the rest may be offered: its sum is begun while the rest is computed, and once begun it is carried to its end in
@@ -36,6 +36,9 @@ from workers.workloads.shape import Vector
 SHORTEST_S, LONGEST_S = 2.0, 30.0
 PATIENCE = 3.0
 """A sum may take so many times as long as iterations did, within the two limits above."""
+
+SMOOTHING = 0.2
+"""Weight of the newest iteration in the length that iterations are taken to have."""
 
 COUNT_BASE = 4096
 """Counts travel as two floats of less than that times the members each, so that float32 keeps them exact."""
@@ -297,7 +300,7 @@ class Reduction:
         now = time.monotonic()
         if self._pushed_at:
             took = now - self._pushed_at
-            self._iteration_s += (took - self._iteration_s) * (0.2 if self._iteration_s else 1.0)
+            self._iteration_s += (took - self._iteration_s) * (SMOOTHING if self._iteration_s else 1.0)
         self._pushed_at = now
 
     def _leave(self) -> None:
