@@ -2,11 +2,10 @@
 
 import itertools
 
+from controlplane.protocol.orders import ELEMENT_BYTES
+
 BLOCK_BYTES = 4 * 1024 * 1024
 """Largest block (PSLD section 5.2)."""
-
-ELEMENT_BYTES = 4
-"""Parameters travel as float32."""
 
 
 def cut_blocks(tensor_sizes: list[int], *, block_bytes: int = BLOCK_BYTES) -> list[tuple[int, int]]:

@@ -15,7 +15,6 @@ import msgspec
 from django.db import transaction
 from django.db.models import F, Min
 
-from controlplane.core.blocks import ELEMENT_BYTES
 from controlplane.core.commands import (
     CARRIERS,
     AnyCommand,
@@ -283,7 +282,7 @@ def _place(job_id: int, decisions: Sequence[SetPlacement]) -> None:
         return
     held: dict[int, list[int]] = defaultdict(list)
     for block in decisions[-1].blocks:
-        held[block.server].append((block.stop - block.start) * ELEMENT_BYTES)
+        held[block.server].append(block.bytes)
     servers = Process.objects.filter(job_id=job_id, role="server", ended_at=None)
     update_rows(
         f"UPDATE {Process._meta.db_table} SET blocks = %s, held_bytes = %s WHERE id = %s",

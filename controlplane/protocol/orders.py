@@ -4,7 +4,7 @@ Newer orders replace older ones whole, so a lost, late or repeated message is ha
 ``(incarnation, generation, sequence)``.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -12,6 +12,9 @@ from controlplane.protocol.base import Count, Name, Positive, Value
 from controlplane.protocol.checkpoints import Restore, WholeCheckpoint
 from controlplane.protocol.spec import Emulation, JobSpec
 from controlplane.protocol.training import Aggregation
+
+ELEMENT_BYTES: Final = 4
+"""Parameters travel as float32."""
 
 Role = Literal["worker", "server"]
 
@@ -122,6 +125,11 @@ class Block(Value, frozen=True, kw_only=True):
     start: Count
     stop: Positive
     server: Count
+
+    @property
+    def bytes(self) -> int:
+        """The size of its values."""
+        return (self.stop - self.start) * ELEMENT_BYTES
 
 
 class ServerAddress(Value, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 from controlplane.protocol.checkpoints import SavedBlock
 from controlplane.protocol.messages import CheckpointSaved
 from controlplane.protocol.orders import Block, ServerOrders
-from controlplane.simulator.handing import bytes_of
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.server_lives import ServerLives
 
@@ -85,7 +84,7 @@ class Checkpoints:
         blocks = self._blocks[index]
         if blocks:
             pieces = [
-                SavedBlock(start=each.start, stop=each.stop, steps=iteration, bytes=bytes_of(each), checksum=0)
+                SavedBlock(start=each.start, stop=each.stop, steps=iteration, bytes=each.bytes, checksum=0)
                 for each in blocks
             ]
             self._say(index, iteration, pieces, is_whole=False)

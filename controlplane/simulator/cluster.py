@@ -9,7 +9,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controlplane.core.blocks import ELEMENT_BYTES
 from controlplane.core.commands import IssuePlacement, MoveProcess, RequestSlot, RollBack, StartProcess, StopProcess
 from controlplane.core.events import (
     Assignment,
@@ -23,13 +22,13 @@ from controlplane.core.events import (
 )
 from controlplane.policies.registry import resolve
 from controlplane.protocol.messages import ServerReport
-from controlplane.protocol.orders import Orders, ServerOrders
+from controlplane.protocol.orders import ELEMENT_BYTES, Orders, ServerOrders
 from controlplane.protocol.spec import JobSpec, Synchronization
 from controlplane.simulator.checkpoints import Checkpoints
 from controlplane.simulator.control import BEGIN_MS, Driver, Recorder
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.errors import Stuck
-from controlplane.simulator.handing import HandOver, bytes_of
+from controlplane.simulator.handing import HandOver
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.machines import build_machine
 from controlplane.simulator.network import Network
@@ -216,7 +215,7 @@ class Cluster:
         self.refills.place(command.blocks)
         self.sizes = {}
         for block in command.blocks:
-            self.sizes[block.server] = self.sizes.get(block.server, 0) + bytes_of(block)
+            self.sizes[block.server] = self.sizes.get(block.server, 0) + block.bytes
 
     def signs_of_life(self) -> dict[str, int]:
         """Everybody's last, as heartbeats would have brought them."""

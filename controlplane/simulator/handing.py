@@ -7,17 +7,11 @@ here, since a worker's update is one thing.
 
 from collections.abc import Callable
 
-from controlplane.core.blocks import ELEMENT_BYTES
 from controlplane.protocol.messages import BlocksHanded
-from controlplane.protocol.orders import Block, ServerOrders
+from controlplane.protocol.orders import ServerOrders
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.network import Network
 from controlplane.simulator.server_lives import ServerLives
-
-
-def bytes_of(block: Block) -> int:
-    """Of its values."""
-    return (block.stop - block.start) * ELEMENT_BYTES
 
 
 class HandOver:
@@ -73,8 +67,8 @@ class HandOver:
         took_s, total = 0.0, 0
         for block in orders.blocks:
             if block.index in orders.sends:
-                took_s += self._network.between_s(index, orders.sends[block.index], bytes_of(block))
-                total += bytes_of(block)
+                took_s += self._network.between_s(index, orders.sends[block.index], block.bytes)
+                total += block.bytes
         self.moved_bytes += total
         self._kernel.after(took_s, self._sent_all, index, self._lives.instance(index), orders, total, took_s)
 

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from controlplane.protocol.messages import BlocksFilled
 from controlplane.protocol.orders import Block, ServerOrders
-from controlplane.simulator.handing import bytes_of
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.network import Network
 from controlplane.simulator.server_lives import ServerLives
@@ -71,7 +70,7 @@ class Refills:
         found: dict[int, int] = {}
         for block in self._blocks.values():
             if block.server in self._dead:
-                found[block.server] = found.get(block.server, 0) + bytes_of(block)
+                found[block.server] = found.get(block.server, 0) + block.bytes
         return found
 
     def wait(self, act: Callable[..., None], *arguments: object) -> None:
@@ -110,7 +109,7 @@ class Refills:
         """A worker sends its copies, which are of that version, to the servers that await them."""
         for server in sorted({self._blocks[index].server for index in blocks}):
             there = [index for index in blocks if self._blocks[index].server == server]
-            size = sum(bytes_of(self._blocks[index]) for index in there)
+            size = sum(self._blocks[index].bytes for index in there)
             arrival = (rank, there, version, is_alive, server, self._lives.instance(server))
             self._network.transfer(rank, {server: size}, 0, 0, self._given, *arrival)
 

@@ -9,7 +9,7 @@ from controlplane.core.choices import Transfer
 from controlplane.jobs.models import Job
 from controlplane.policies.parameters import RebalancingParameters
 from controlplane.policies.placement.communication import Line, exchange_s, lines_of, remember
-from controlplane.policies.placement.loads import bytes_of, loads_of
+from controlplane.policies.placement.loads import loads_of
 from controlplane.protocol.orders import Block
 from frontend.figures.placement import over_mean
 from frontend.queries.exchanges import last_reports
@@ -81,8 +81,8 @@ def blocks_of(job: Job) -> list[Block]:
 
 def offers(blocks: Sequence[Block]) -> list[Offer]:
     """Blocks to choose from, by server and index: the largest where there are very many."""
-    largest = sorted(blocks, key=lambda block: (-bytes_of(block), block.index))[:OFFERED]
-    found = [Offer(index=block.index, server=block.server, size=bytes_of(block)) for block in largest]
+    largest = sorted(blocks, key=lambda block: (-block.bytes, block.index))[:OFFERED]
+    found = [Offer(index=block.index, server=block.server, size=block.bytes) for block in largest]
     return sorted(found, key=lambda offer: (offer.server, offer.index))
 
 
@@ -113,7 +113,7 @@ def foretell(
     known = lines_of(remember({}, transfers, forgetting=RebalancingParameters().forgetting), indices)
     now_bytes, then_bytes = loads_of(blocks, indices), loads_of(then, indices)
     return Move(
-        block=Offer(index=index, server=block.server, size=bytes_of(block)),
+        block=Offer(index=index, server=block.server, size=block.bytes),
         target=target,
         sides=tuple(
             Side(

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from controlplane.core.blocks import ELEMENT_BYTES
 from controlplane.jobs.models import Decision, Job
+from controlplane.protocol.orders import ELEMENT_BYTES
 from controlplane.telemetry.history import Span, read_columns
 from frontend.figures.rows import Holding, Placements, View, Worth
 from frontend.queries.exchanges import Stretch, entry_of, exchange_times

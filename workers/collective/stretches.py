@@ -9,15 +9,14 @@ from collections.abc import Sequence
 
 import torch
 
+from controlplane.protocol.orders import ELEMENT_BYTES
 from workers.collective.group import Group, Pending
 
 STRETCH_BYTES = 1024 * 1024
 """Least of a stretch but the front: smaller ones cost more to begin than they gain."""
 
-FLOAT_BYTES = 4
 
-
-def stretches(sizes: Sequence[int], *, least: int = STRETCH_BYTES // FLOAT_BYTES) -> list[int]:
+def stretches(sizes: Sequence[int], *, least: int = STRETCH_BYTES // ELEMENT_BYTES) -> list[int]:
     """Where stretches begin, the last one first and the front, 0, at the end; in elements.
 
     They consist of whole tensors of ``sizes`` elements, and each but the front of ``least`` elements or more.

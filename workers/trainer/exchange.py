@@ -31,8 +31,6 @@ plane tells; while that is away too, nobody could, and the worker goes on waitin
 PAUSE_S = 0.1
 WATCH_S = 0.2
 
-FLOAT_BYTES = 4
-
 Ask = Callable[[ServerConnection], Outcome]
 
 
@@ -70,7 +68,7 @@ class Server:
     @property
     def sizes(self) -> dict[int, int]:
         """Bytes of each of its blocks."""
-        return {block.index: (block.stop - block.start) * FLOAT_BYTES for block in self.blocks}
+        return {block.index: block.bytes for block in self.blocks}
 
     def ask(self, ask: Ask) -> Answered:
         """Do ``ask`` on a connection, on a new one whenever it breaks; what came of the last one.

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from controlplane.core.blocks import ELEMENT_BYTES, cut_blocks
+from controlplane.core.blocks import cut_blocks
 from controlplane.policies.wording import listing
-from controlplane.protocol.orders import Block
+from controlplane.protocol.orders import ELEMENT_BYTES, Block
 
 Slice = tuple[int, int]
 """``[start, stop)`` of the flattened parameters, in elements."""
@@ -12,9 +12,9 @@ Slice = tuple[int, int]
 MEBIBYTE = 2**20
 
 
-def bytes_of(piece: Block | Slice) -> int:
-    """The size of a block or slice."""
-    start, stop = piece if isinstance(piece, tuple) else (piece.start, piece.stop)
+def bytes_of(piece: Slice) -> int:
+    """The size of its values."""
+    start, stop = piece
     return (stop - start) * ELEMENT_BYTES
 
 
@@ -22,7 +22,7 @@ def loads_of(blocks: Iterable[Block], servers: Iterable[int]) -> dict[int, int]:
     """Bytes that each server holds; servers with nothing are there too."""
     loads = dict.fromkeys(sorted(servers), 0)
     for block in blocks:
-        loads[block.server] = loads.get(block.server, 0) + (block.stop - block.start) * ELEMENT_BYTES
+        loads[block.server] = loads.get(block.server, 0) + block.bytes
     return loads
 
 

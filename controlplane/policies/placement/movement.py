@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from controlplane.policies.placement.communication import Line, exchange_s
-from controlplane.policies.placement.loads import bytes_of, loads_of
+from controlplane.policies.placement.loads import loads_of
 from controlplane.protocol.orders import Block
 
 
@@ -45,7 +45,7 @@ def _trade(held: Mapping[int, int], wanted: Sequence[Block], pinned: Collection[
     groups: dict[int, list[Block]] = defaultdict(list)
     for block in wanted:
         if block.index not in pinned:
-            groups[bytes_of(block)].append(block)
+            groups[block.bytes].append(block)
     chosen = {block.index: block.server for block in wanted}
     for group in groups.values():
         places = Counter(block.server for block in group)
@@ -69,11 +69,11 @@ def _stay(
     loads = loads_of(wanted, lines)
     limit = exchange_s(lines, loads)
     chosen = {block.index: block.server for block in wanted}
-    for block in sorted(mobile, key=lambda block: (-bytes_of(block), block.index)):
+    for block in sorted(mobile, key=lambda block: (-block.bytes, block.index)):
         home = held[block.index]
-        if home != block.server and lines[home].mean(loads[home] + bytes_of(block)) <= limit:
-            loads[home] += bytes_of(block)
-            loads[block.server] -= bytes_of(block)
+        if home != block.server and lines[home].mean(loads[home] + block.bytes) <= limit:
+            loads[home] += block.bytes
+            loads[block.server] -= block.bytes
             chosen[block.index] = home
     return [_at(block, chosen[block.index]) for block in wanted]
 

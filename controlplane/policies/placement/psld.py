@@ -78,7 +78,7 @@ class Psld(Looking):
     def look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
         """Stages 2 and 3 of Fig. 8, and section 4.4."""
         now_s = rebalancing.present_s(request, lines)
-        size = sum(map(bytes_of, request.blocks)) / len(lines)
+        size = sum(block.bytes for block in request.blocks) / len(lines)
         superior = superior_servers(lines, size, self._bounds)
         add, scaling = self._scale_out(request, lines, superior)
         if self.parameters.literal and add:
@@ -148,7 +148,7 @@ class Psld(Looking):
         servers = sorted(lines)
         explored = []
         for block in wanted:
-            size, there = bytes_of(block), servers[int(chance.random() * len(servers))]
+            size, there = block.bytes, servers[int(chance.random() * len(servers))]
             explores = chance.random() < self.parameters.epsilon and size <= left and there != block.server
             if explores and lines[there].mean(loads[there] + size) <= limit_s:
                 loads[there] += size

@@ -189,7 +189,7 @@ def stays(
 def change(request: PlacementRequest, blocks: Sequence[Block], now_s: float, then_s: float) -> str:
     """``3 of 25 blocks (12 MiB) move: an exchange should take 0.21 s instead of 0.48 s; s0 50 MiB, s1 50 MiB``."""
     gone = moved(request.blocks, blocks)
-    mebibytes = sum((block.stop - block.start) * 4 for block in gone) / MEBIBYTE
+    mebibytes = sum(block.bytes for block in gone) / MEBIBYTE
     instead = f" instead of {seconds(now_s)}" if now_s != float("inf") else ", and now a server is missing"
     left = [f"s{server}" for server, load in loads_of(blocks, request.servers).items() if not load]
     sentence = (

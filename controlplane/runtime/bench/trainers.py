@@ -210,7 +210,7 @@ class Trainer:
             return []
         held = dict.fromkeys((server.index for server in self._placement.servers), 0)
         for block in self._placement.blocks:
-            held[block.server] = held.get(block.server, 0) + 4 * (block.stop - block.start)
+            held[block.server] = held.get(block.server, 0) + block.bytes
         slow = sorted(held)[iteration // SLOW_FOR % len(held)] if held else None
         seconds = {server: size / BYTES_PER_S * (SLOW if server == slow else 1.0) for server, size in held.items()}
         return [
