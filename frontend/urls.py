@@ -22,6 +22,7 @@ urlpatterns = [
     re_path(r"^audit\.(?P<form>csv|json)$", exports.audit_export, name="audit-export"),
     path("compare/", comparison.comparison_page, name="comparison"),
     path("simulations/", simulations.simulations_page, name="simulations"),
+    path("simulations/job/", simulations.simulation_job, name="simulation-job"),
     path("simulations/<int:pk>/", simulations.simulation_page, name="simulation"),
     path("waiting/", waiting.waiting_page, name="waiting"),
     path("system/", system.system_page, name="system"),

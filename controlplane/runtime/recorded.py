@@ -13,11 +13,12 @@ from controlplane.jobs.selectors import job_synchronization
 from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
+from controlplane.simulator.recorded import Run, read_run
 from controlplane.simulator.replay import Decided
 from controlplane.simulator.scenario import Scenario
-from controlplane.simulator.varying import variation_of
 from controlplane.telemetry.models import RawEvent
-from controlplane.telemetry.simulations import simulation_scenario
+from controlplane.telemetry.recorded import recorded_job
+from controlplane.telemetry.simulations import simulation_played
 
 CHUNK: Final = 2000
 """Rows that are fetched at once."""
@@ -26,10 +27,6 @@ MOST_REPORTS: Final = 30_000
 """Of the last minutes; a larger job is learned from over fewer seconds."""
 
 HELLOS: Final = 500
-
-
-class NotRecorded(LookupError):
-    """There is no such job, or its log is not in the database from its beginning on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,33 +48,19 @@ def simulated_run(job_id: int) -> SimulatedRun | None:
     if job is None or job.simulation is None:
         return None
     lengths = {outcome["policy"]: outcome["iteration_s"] for outcome in job.simulation.outcomes}
-    scenario = simulation_scenario(job.simulation)
+    scenario, _ = simulation_played(job.simulation, learned_run)
     return SimulatedRun(scenario=scenario, policy=job.policy, iteration_s=lengths.get(job.policy, 0.0))
 
 
-def recorded_job(job_id: int) -> Job:
-    """The job.
+def learned_run(job_id: int) -> Run:
+    """What the whole log of the job says of its machines.
 
     Raises:
         NotRecorded: if there is none, or its events are gone.
+        TooLittle: if a worker has reported too few iterations.
     """
-    job = Job.objects.filter(pk=job_id).select_related("simulation").first()
-    if job is None:
-        last = Job.objects.order_by("-pk").values_list("pk", flat=True).first()
-        known = f"the latest is job {last}" if last is not None else "none was ever submitted here"
-        raise NotRecorded(f"job {job_id}: there is none in this database; {known}")
-    if job.simulation is not None:
-        raise NotRecorded(
-            f"job {job_id}: it is a run of simulation {job.simulation.pk}, which anybody can make again: "
-            f"python manage.py simulate {job.simulation.scenario} --policies {job.policy} --seed {job.simulation.seed}"
-            + variation_of(job.simulation.variation).flags
-        )
-    first = RawEvent.objects.filter(job_id=job_id).order_by("incarnation", "id").first()
-    if first is None:
-        raise NotRecorded(f"job {job_id}: none of its events is in the database: they were pruned, or never copied")
-    if not isinstance(log.decode_event(bytes(first.payload)), JobSubmitted):
-        raise NotRecorded(f"job {job_id}: its log begins with {first.kind} at {first.stream_id}: the start was pruned")
-    return job
+    recorded_job(job_id)
+    return read_run(job_id, recorded_log(job_id))
 
 
 def recorded_log(job_id: int) -> Iterator[Entry]:

@@ -9,6 +9,7 @@ import msgspec
 from controlplane.core.states import JobState
 from controlplane.protocol.base import Value
 from controlplane.simulator.cluster import Cluster
+from controlplane.simulator.fitting import Fit
 
 
 class Outcome(Value, frozen=True, kw_only=True):
@@ -60,11 +61,18 @@ class Outcome(Value, frozen=True, kw_only=True):
     """Events of the simulation."""
     digest: str | None = None
     """Of the bytes of the log and of all commands."""
+    fit: Fit | None = None
+    """Of a recorded job under the policies that it had: how far this is from what was recorded."""
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
         document: dict[str, Any] = msgspec.to_builtins(self)
         return document
+
+
+def outcome_from(document: dict[str, Any]) -> Outcome:
+    """The outcome that ``document`` made."""
+    return msgspec.convert(document, Outcome)
 
 
 def outcome_of(cluster: Cluster, policy: str, seed: int, digest: str | None) -> Outcome:

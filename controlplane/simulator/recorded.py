@@ -26,7 +26,7 @@ from controlplane.protocol.messages import IterationReport, ServerHello, WorkerF
 from controlplane.protocol.spec import JobSpec, SpecError, Stop, Synchronization, check_combination
 from controlplane.simulator.control import ControlPlane
 from controlplane.simulator.errors import SimulationError
-from controlplane.simulator.learned import Sample, learn_machine
+from controlplane.simulator.learned import RecordedMachine, Sample, learn_machine
 from controlplane.simulator.network import Link, ServerSpec
 from controlplane.simulator.scenario import Group, Happening, Scenario
 from controlplane.simulator.scenarios.choices import ASP, BSP, barrier, batching
@@ -42,6 +42,14 @@ MOST, MOST_UPDATES = 500, 30_000
 
 RECORDED: Final = "recorded"
 """Under this name stand the policies with which the job was submitted."""
+
+_PREFIX: Final = "job-"
+MOST_DIGITS: Final = 18
+
+UNKNOWN: Final = RecordedMachine(
+    fixed_s=0.0, each_s=1.0, level=(1.0,), cpu=(0.0,), memory=(0.0,), step_s=1.0, noise=(1.0,)
+)
+"""In the place of a machine of which nothing is learned yet."""
 
 OTHERS: Final = {
     "bsp": BSP,
@@ -112,25 +120,36 @@ def read_run(job: int, entries: Iterable[Entry]) -> Run:
     )
 
 
+def outline_of(job: int, spec: JobSpec, done: int) -> Scenario:
+    """The job, to be played again for at most the ``done`` iterations that it had, on machines to be learned yet."""
+    iterations = max(LEAST, min(MOST, done, MOST_UPDATES // spec.workers))
+    elastic = replace(spec.elastic, restarts=0)
+    spec = replace(spec, stop=Stop(iterations=iterations), emulate=None, elastic=elastic)
+    own = spec.synchronization
+    return Scenario(
+        name=name_of(job),
+        title=f"Job {job} ({spec.name}) played again",
+        story="Machines behave as its recorded events show them; nothing is known of what was not recorded. "
+        f"The policies that it had ({own.batching.name}, {own.barrier.name}, {own.placement.name}, {own.data.name}) "
+        f"are called {RECORDED}.",
+        spec=spec,
+        policies={RECORDED: own} | {name: other for name, other in OTHERS.items() if goes_with(spec, other)},
+        baseline=RECORDED,
+        groups=(Group(count=spec.workers, machine=UNKNOWN, link=Link(recorded_s=(0.0,))),),
+        warm_up=min(WARM_UP, iterations // 4),
+    )
+
+
 def scenario_of(run: Run) -> Scenario:
     """The job, to be played again on machines that behave as recorded."""
     length_s = max(sample.at_s + sample.total_s for found in run.samples.values() for sample in found)
     done = round(statistics.median(found[-1].iteration + 1 for found in run.samples.values()))
-    iterations = max(LEAST, min(MOST, done, MOST_UPDATES // run.spec.workers))
-    elastic = replace(run.spec.elastic, restarts=0)
-    spec = replace(run.spec, stop=Stop(iterations=iterations), emulate=None, elastic=elastic)
     groups = tuple(
         Group(count=1, machine=learn_machine(found, length_s), link=_link(found))
         for _, found in sorted(run.samples.items())
     )
-    return Scenario(
-        name=f"job-{run.job}",
-        title=f"Job {run.job} ({run.spec.name}) played again",
-        story="Machines behave as its recorded events show them; nothing is known of what was not recorded.",
-        spec=spec,
-        policies={RECORDED: spec.synchronization}
-        | {name: other for name, other in OTHERS.items() if goes_with(spec, other)},
-        baseline=RECORDED,
+    return replace(
+        outline_of(run.job, run.spec, done),
         groups=groups,
         tensor_sizes=tuple(run.tensor_sizes),
         control=ControlPlane(latency_s=max(0.0005, run.coordination_s / 2)),
@@ -138,8 +157,18 @@ def scenario_of(run: Run) -> Scenario:
             Happening(kind="leave", at_s=at_s, index=rank) for rank, at_s in run.left_s.items() if at_s < length_s
         ),
         horizon_s=100.0 * length_s + 1000.0,
-        warm_up=min(WARM_UP, iterations // 4),
     )
+
+
+def name_of(job: int) -> str:
+    """As scenarios are named: ``job-7``."""
+    return f"{_PREFIX}{job}"
+
+
+def job_of(name: str) -> int | None:
+    """The recorded job that a scenario's name stands for, if it does for one."""
+    number = name.removeprefix(_PREFIX)
+    return int(number) if name != number and number.isdecimal() and len(number) < MOST_DIGITS else None
 
 
 def without(scenario: Scenario, rank: int) -> Scenario:

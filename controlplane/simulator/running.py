@@ -2,14 +2,23 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec.structs import replace
+
+from controlplane.core.states import JobState
 from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import Recorder, Recording
+from controlplane.simulator.fitting import judge, lengths_of
 from controlplane.simulator.outcome import Outcome, outcome_of
+from controlplane.simulator.recorded import RECORDED, Run
 from controlplane.simulator.scenario import Scenario, check, chosen
 
 
-def simulate(scenario: Scenario, policy: str, *, seed: int = 0, recording: Recording | None = None) -> Outcome:
+def simulate(
+    scenario: Scenario, policy: str, *, seed: int = 0, recording: Recording | None = None, run: Run | None = None
+) -> Outcome:
     """What the job does under ``policy``: a name of the scenario's, or registered names joined by ``+``.
+
+    ``run``: what the scenario's machines were learned from, to be compared with it.
 
     Raises:
         ScenarioError: for an impossible scenario, or a policy that does not exist.
@@ -18,7 +27,15 @@ def simulate(scenario: Scenario, policy: str, *, seed: int = 0, recording: Recor
     """
     check(scenario)
     cluster = play(scenario, policy, seed=seed, recording=recording)
-    return outcome_of(cluster, policy, seed, recording.digest if recording is not None else None)
+    return beside(run, cluster, outcome_of(cluster, policy, seed, recording.digest if recording is not None else None))
+
+
+def beside(run: Run | None, cluster: Cluster, outcome: Outcome) -> Outcome:
+    """The outcome of ``cluster`` with how far it is from ``run``, if that had the same policies."""
+    own = cluster.scenario.policies.get(RECORDED)
+    if run is None or outcome.state != JobState.SUCCEEDED or chosen(cluster.scenario, outcome.policy) != own:
+        return outcome
+    return replace(outcome, fit=judge(run, [lengths_of(cluster)]))
 
 
 def play(
@@ -46,11 +63,13 @@ def play(
     return cluster
 
 
-def compare(scenario: Scenario, policies: Sequence[str] = (), *, seed: int = 0) -> Iterator[Outcome]:
+def compare(
+    scenario: Scenario, policies: Sequence[str] = (), *, seed: int = 0, run: Run | None = None
+) -> Iterator[Outcome]:
     """One outcome after another; all policies meet the same machines. None named: the scenario's own."""
     check(scenario)
     names = list(policies) or list(scenario.policies)
     for name in names:
         chosen(scenario, name)
     for name in names:
-        yield simulate(scenario, name, seed=seed)
+        yield simulate(scenario, name, seed=seed, run=run)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from controlplane.policies.wording import seconds
+from controlplane.simulator.fitting import Fit
 from controlplane.simulator.outcome import Outcome
 from controlplane.simulator.scenario import PaperFigure, Scenario
 
@@ -47,6 +48,20 @@ def endings(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
         for outcome in outcomes
         if outcome.state != "succeeded"
     ]
+
+
+def against_recorded(outcomes: Sequence[Outcome]) -> list[str]:
+    """A sentence for each outcome that a recorded job can be compared with: how far the prediction is off."""
+    return [f"{outcome.policy}: {told(outcome.fit)}" for outcome in outcomes if outcome.fit is not None]
+
+
+def told(fit: Fit) -> str:
+    """How far a model that was learned from a run is off on that very run."""
+    return (
+        f"the model, learned from this very run, gives its {fit.compared} {fit.what} a mean of "
+        f"{seconds(fit.predicted_s)}, recorded were {seconds(fit.recorded_s)} ({fit.error_of_mean:.1%} off); error "
+        f"of single ones: median {fit.error_median:.1%}, 95th percentile {fit.error_p95:.1%}"
+    )
 
 
 def against_paper(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:

@@ -7,7 +7,6 @@ chance, over the same number of iterations, or where the global batch does not d
 A simulated job is its own model: there, what single seeds give is judged.
 """
 
-import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
@@ -18,6 +17,7 @@ from controlplane.protocol.base import Value
 from controlplane.protocol.spec import Synchronization
 from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.errors import SimulationError
+from controlplane.simulator.fitting import Fit, Lengths, fit_of, judge, lengths_of
 from controlplane.simulator.learned import RecordedMachine
 from controlplane.simulator.machines import CpuMachine, GpuMachine
 from controlplane.simulator.outcome import Outcome, outcome_of
@@ -36,9 +36,6 @@ from controlplane.simulator.scenario import Scenario, check, chosen
 
 TWICE: Final = 2.0
 
-RESOLUTION_S: Final = 1e-3
-"""Of the times of events."""
-
 
 class Ways(Value, frozen=True, kw_only=True):
     """What is to be played. Ranks are those of workers that stay; of policies, none: those that ``recorded`` names."""
@@ -53,25 +50,6 @@ class Ways(Value, frozen=True, kw_only=True):
 
 
 USUAL: Final = Ways()
-
-
-class Fit(Value, frozen=True, kw_only=True):
-    """How well the model predicts the recorded run."""
-
-    compared: int
-    what: str
-    """Iterations, or workers where each goes its own way."""
-    recorded_s: float
-    """Mean iteration time as it was recorded."""
-    predicted_s: float
-    error_median: float
-    """Of the iteration times, relative to the recorded ones."""
-    error_p95: float
-
-    @property
-    def error_of_mean(self) -> float:
-        """Of the mean iteration time."""
-        return abs(self.predicted_s - self.recorded_s) / self.recorded_s if self.recorded_s else 0.0
 
 
 class Alternative(Value, frozen=True, kw_only=True):
@@ -108,8 +86,7 @@ class WhatIf(Value, frozen=True, kw_only=True):
     alternatives: list[Alternative]
 
 
-Play = tuple[Outcome, list[float], list[float]]
-"""Outcome, how long each closed iteration took from the second on, mean iteration time of each worker."""
+Play = tuple[Outcome, Lengths]
 
 
 def what_if(
@@ -124,7 +101,7 @@ def what_if(
     check(scenario)
     alternatives = _alternatives(scenario, RECORDED, ways)
     base = _base(scenario, RECORDED, seeds, progress)
-    return _answer(run.job, scenario, alternatives, base, _judge(run, base), progress)
+    return _answer(run.job, scenario, alternatives, base, judge(run, [lengths for _, lengths in base]), progress)
 
 
 def what_if_simulated(
@@ -158,9 +135,9 @@ def what_if_simulated(
     check(scenario)
     alternatives = _alternatives(scenario, policy, ways)
     base = _base(scenario, policy, seeds, progress)
-    lengths = [outcome.iteration_s for outcome, _, _ in base]
+    lengths = [outcome.iteration_s for outcome, _ in base]
     errors = sorted(abs(each - iteration_s) / max(iteration_s, 1e-9) for each in lengths)
-    fit = _fit("seeds", errors, recorded_s=iteration_s, predicted_s=statistics.fmean(lengths))
+    fit = fit_of("seeds", errors, recorded_s=iteration_s, predicted_s=statistics.fmean(lengths))
     return _answer(job, scenario, alternatives, base, fit, progress)
 
 
@@ -251,7 +228,7 @@ def _base(scenario: Scenario, own: str, seeds: int, progress: Callable[[str], No
 def _answer(
     job: int, scenario: Scenario, ways: Sequence[_Way], base: Sequence[Play], fit: Fit, progress: Callable[[str], None]
 ) -> WhatIf:
-    outcomes = [outcome for outcome, _, _ in base]
+    outcomes = [outcome for outcome, _ in base]
     alternatives = []
     for way in ways:
         found = [_play(way.scenario, way.synchronization, way.name, seed)[0] for seed in range(len(base))]
@@ -275,46 +252,7 @@ def _others(scenario: Scenario, own: str) -> list[str]:
 def _play(scenario: Scenario, synchronization: Synchronization, name: str, seed: int) -> Play:
     cluster = Cluster(scenario, synchronization, seed=seed)
     cluster.run()
-    spans = [later - sooner for sooner, later in itertools.pairwise(cluster.servers.closed_s)]
-    each = [worker.total_s / max(1, worker.reports) for worker in cluster.workers]
-    return outcome_of(cluster, name, seed, None), spans, each
-
-
-def _judge(run: Run, base: Sequence[Play]) -> Fit:
-    """Iteration by iteration where there are such, else worker by worker."""
-    changed_at = run.changed_at if run.changed_at is not None else len(base[0][1]) + 2
-    compared = [k for k in run.iteration_s if 1 < k < changed_at and all(k <= len(spans) for _, spans, _ in base)]
-    if compared:
-        recorded = [run.iteration_s[k] for k in compared]
-        predicted = [statistics.fmean(spans[k - 1] for _, spans, _ in base) for k in compared]
-        what = "iterations"
-    else:
-        stay = [rank for rank in run.samples if rank not in run.left_s]
-        recorded = [statistics.fmean(sample.total_s for sample in run.samples[rank]) for rank in stay]
-        predicted = [statistics.fmean(each[rank] for _, _, each in base) for rank in stay]
-        what = "workers"
-    errors = relative_errors(predicted, recorded)
-    return _fit(what, errors, recorded_s=statistics.fmean(recorded), predicted_s=statistics.fmean(predicted))
-
-
-def _fit(what: str, errors: Sequence[float], *, recorded_s: float, predicted_s: float) -> Fit:
-    """Of ``errors`` from the least on."""
-    return Fit(
-        compared=len(errors),
-        what=what,
-        recorded_s=recorded_s,
-        predicted_s=predicted_s,
-        error_median=statistics.median(errors),
-        error_p95=errors[min(len(errors) - 1, int(0.95 * len(errors)))],
-    )
-
-
-def relative_errors(predicted: Sequence[float], recorded: Sequence[float]) -> list[float]:
-    """By how much each prediction misses what was recorded, over what was recorded, from the least on.
-
-    Events have times to the millisecond, so two iterations may seem to end at once: none counts as shorter than that.
-    """
-    return sorted(abs(p - r) / max(r, RESOLUTION_S) for p, r in zip(predicted, recorded, strict=True))
+    return outcome_of(cluster, name, seed, None), lengths_of(cluster)
 
 
 def _compare(name: str, found: Sequence[Outcome], base: Sequence[Outcome]) -> Alternative:

@@ -19,13 +19,15 @@ from django.utils import timezone
 from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit
 from controlplane.simulator.errors import SimulationError
-from controlplane.simulator.outcome import Outcome, outcome_of
-from controlplane.simulator.running import play
+from controlplane.simulator.outcome import outcome_from, outcome_of
+from controlplane.simulator.recorded import Run, job_of, scenario_of
+from controlplane.simulator.running import beside, play
 from controlplane.simulator.scenario import Scenario, check, chosen
 from controlplane.simulator.scenarios import find
 from controlplane.simulator.tables import ratio
 from controlplane.simulator.varying import Variation, variation_of, varied
 from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.recorded import job_outline, recorded_outline
 from controlplane.telemetry.simulated import Series, run_store
 
 S: Final = Simulation.State
@@ -39,6 +41,9 @@ MOST_ATTEMPTS: Final = 3
 
 USUAL: Final = Variation()
 
+Learn = Callable[[int], Run]
+"""From a recorded job to what its log says of its machines; raises ``SimulationError``."""
+
 
 class Cancelled(Exception):
     """Somebody wants the simulation no more, or another task has it."""
@@ -51,13 +56,14 @@ class Stopping(Exception):
 def simulation_submit(
     *, scenario: str, policies: Sequence[str], seed: int, user: User, variation: Variation = USUAL
 ) -> Simulation:
-    """A row that waits for its task.
+    """A row that waits for its task. ``scenario`` is a scenario's name, or ``job-7`` for machines as in that job.
 
     Raises:
-        SimulationError: for a scenario or a policy that does not exist or cannot be, or a variation that it does not
-            bear.
+        SimulationError: for a scenario or a policy that does not exist or cannot be, a job that was not recorded, or a
+            variation that it does not bear.
     """
-    found = varied(find(scenario), variation)
+    job = job_of(scenario)
+    found = varied(find(scenario) if job is None else recorded_outline(job), variation)
     check(found)
     names = list(dict.fromkeys(policies)) or list(found.policies)
     if len(names) > MOST_POLICIES:
@@ -82,7 +88,12 @@ def simulation_cancel(*, pk: int, user: User) -> bool:
     return bool(done)
 
 
-def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False) -> None:
+def learn_nothing(job: int) -> Run:
+    """For who only simulates scenarios."""
+    raise SimulationError(f"job {job}: nothing here reads what it has recorded")
+
+
+def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False, learn: Learn = learn_nothing) -> None:
     """All its policies, one after another; outcome and series of each are stored when they are there.
 
     When ``is_stopping`` says so, the run that is under way breaks off, and the simulation waits for another task.
@@ -91,8 +102,9 @@ def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False) -> 
     if row is None:
         return
     try:
+        scenario, recorded = simulation_played(row, learn)
         for policy in row.policies[row.done :]:
-            _run(row, policy, is_stopping)
+            _run(row, scenario, policy, recorded, is_stopping)
     except Cancelled:
         return
     except Stopping:
@@ -106,11 +118,11 @@ def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False) -> 
         _end(row, S.SUCCEEDED, "")
 
 
-def simulations_run(is_stopping: Callable[[], bool] = lambda: False) -> None:
+def simulations_run(is_stopping: Callable[[], bool] = lambda: False, learn: Learn = learn_nothing) -> None:
     """All that wait, those first that were asked for first, until none waits or ``is_stopping`` says so."""
     waiting = Simulation.objects.filter(state=S.QUEUED).order_by("id").values_list("pk", flat=True)
     while not is_stopping() and (pk := waiting.first()) is not None:
-        simulation_run(pk, is_stopping)
+        simulation_run(pk, is_stopping, learn)
 
 
 def simulations_rescue(now: datetime) -> bool:
@@ -131,18 +143,32 @@ def simulation_runs(row: Simulation) -> QuerySet[Job]:
 
 
 def simulation_scenario(row: Simulation) -> Scenario:
-    """What is played: its scenario, with what was asked to be other.
+    """What is asked for: its scenario, with what was asked to be other. Machines of a recorded job are not learned yet.
 
     Raises:
         SimulationError: if this release has no such scenario any more, or it does not bear that any more.
     """
-    return varied(find(row.scenario), variation_of(row.variation))
+    job = job_of(row.scenario)
+    return varied(find(row.scenario) if job is None else job_outline(job), variation_of(row.variation))
+
+
+def simulation_played(row: Simulation, learn: Learn) -> tuple[Scenario, Run | None]:
+    """What is played, machines of a recorded job learned, and what can be compared with it: nothing on other machines.
+
+    Raises:
+        SimulationError: as ``simulation_scenario``, or if nothing can be learned of the job.
+    """
+    job, variation = job_of(row.scenario), variation_of(row.variation)
+    if job is None:
+        return simulation_scenario(row), None
+    run = learn(job)
+    return varied(scenario_of(run), variation), run if variation == USUAL else None
 
 
 def simulation_figures(row: Simulation) -> list[dict[str, object]]:
     """What the paper found, and what came out, for each of the scenario's figures."""
     scenario = simulation_scenario(row)
-    outcomes = [Outcome(**document) for document in row.outcomes]
+    outcomes = [outcome_from(document) for document in row.outcomes]
     return [
         {
             "where": figure.where,
@@ -173,18 +199,20 @@ def _mine(row: Simulation) -> QuerySet[Simulation]:
     return Simulation.objects.filter(pk=row.pk, state=S.RUNNING, attempt=row.attempt)
 
 
-def _run(row: Simulation, policy: str, is_stopping: Callable[[], bool]) -> None:
+def _run(
+    row: Simulation, scenario: Scenario, policy: str, recorded: Run | None, is_stopping: Callable[[], bool]
+) -> None:
     """One policy: its outcome in the row, and a job that is over with its series.
 
     Raises:
         Cancelled: if somebody cancelled it meanwhile; nothing of this run stays.
         Stopping: if the process is about to end; likewise.
     """
-    scenario = simulation_scenario(row)
     series = Series(has_losses=scenario.numerics is not None)
     cluster = play(scenario, policy, seed=row.seed, recording=series, watch=_watch(row, is_stopping))
     job = run_store(row, policy, cluster.spec, series, timezone.now())
-    row.outcomes = [*row.outcomes, outcome_of(cluster, policy, row.seed, None).document()]
+    outcome = beside(recorded, cluster, outcome_of(cluster, policy, row.seed, None))
+    row.outcomes = [*row.outcomes, outcome.document()]
     if not _mine(row).update(outcomes=row.outcomes, done=len(row.outcomes), seen_at=timezone.now()):
         job.delete()
         raise Cancelled

@@ -7,18 +7,35 @@ from itertools import zip_longest
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 
-from controlplane.simulator.errors import SimulationError
-from controlplane.simulator.outcome import Outcome
-from controlplane.simulator.scenario import Scenario
+from controlplane.core.states import JOB_OVER
+from controlplane.jobs.models import Job
+from controlplane.simulator.errors import ScenarioError, SimulationError
+from controlplane.simulator.outcome import outcome_from
+from controlplane.simulator.scenario import Scenario, check
 from controlplane.simulator.scenarios import scenarios
-from controlplane.simulator.tables import HEADS, against_paper, rows
-from controlplane.simulator.varying import is_limited, variation_of
+from controlplane.simulator.tables import HEADS, against_paper, against_recorded, rows
+from controlplane.simulator.varying import variation_of
 from controlplane.telemetry.models import Simulation
+from controlplane.telemetry.recorded import recorded_outline
 from controlplane.telemetry.simulations import simulation_runs, simulation_scenario
 from frontend.figures.rows import Simulated, SimulatedOutcome
+from frontend.parameters import Query, QueryError, number_of
 from frontend.queries.comparison import LEAST, MOST
 
 PER_PAGE = 25
+
+OTHERS_ONLY = "on other machines than its own, or with another global batch, nothing was recorded to compare with."
+OWN_MISSING = "simulate the policies that it had, recorded, as well: they are compared with what was recorded."
+OWN_FIRST = "it is told when the policies that the job had, recorded, have been played."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The recorded job that a link to the form names."""
+
+    number: str = ""
+    scenario: Scenario | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +55,10 @@ class Result:
     rows: tuple[Run, ...]
     paper: tuple[str, ...]
     """A sentence for each figure of the paper that the scenario is modelled after."""
+    recorded: tuple[str, ...] = ()
+    """And for each policy that a recorded job had, how far what came out is from what was recorded."""
+    not_compared: str = ""
+    """Why there is none."""
 
     @property
     def compared(self) -> tuple[int, ...]:
@@ -61,9 +82,37 @@ def offered() -> Sequence[Scenario]:
     return sorted(scenarios().values(), key=lambda scenario: scenario.name)
 
 
-def limited() -> frozenset[str]:
-    """The scenarios in which more bandwidth, or less, makes a difference."""
-    return frozenset(name for name, scenario in scenarios().items() if is_limited(scenario))
+def offered_by(query: Query) -> Scenario:
+    """The recorded job whose number stands in ``job``, as something to simulate.
+
+    Raises:
+        QueryError: if it is none that can be, and why.
+    """
+    number = number_of(query, "job", "recorded job")
+    if number is None:
+        raise QueryError("job", "", "the number of a recorded job")
+    try:
+        found = recorded_outline(number)
+        check(found)
+    except ScenarioError as error:
+        raise QueryError("job", str(number), error.cure) from None
+    return found
+
+
+def asked(query: Query) -> Asked:
+    """What a link to the form fills in."""
+    if not (number := query.get("job", "").strip()):
+        return Asked()
+    try:
+        return Asked(number=number, scenario=offered_by(query))
+    except QueryError as error:
+        return Asked(number=number, error=str(error))
+
+
+def recorded_jobs() -> list[tuple[int, str]]:
+    """The last jobs that are over and did something, numbers and names."""
+    over = Job.objects.filter(simulation=None, state__in=JOB_OVER, iteration__gt=0)
+    return list(over.order_by("-id").values_list("id", "name")[:PER_PAGE])
 
 
 def scenario_of(row: Simulation) -> Scenario | None:
@@ -81,13 +130,15 @@ def varied_of(row: Simulation) -> str:
 
 def result(row: Simulation) -> Result:
     """The table, and what the paper found."""
-    scenario, found = scenario_of(row), [Outcome(**document) for document in row.outcomes]
+    scenario, found = scenario_of(row), [outcome_from(document) for document in row.outcomes]
     if scenario is None:
         return Result(heads=HEADS, rows=(), paper=())
+    not_compared = OTHERS_ONLY if row.variation else OWN_MISSING if row.finished_at else OWN_FIRST
     paper = tuple(against_paper(scenario, found)) if found else ()
     jobs = simulation_runs(row).values_list("id", flat=True)
     runs = tuple(Run(cells=cells, job=job) for cells, job in zip_longest(rows(scenario, found), jobs))
-    return Result(heads=HEADS, rows=runs, paper=paper)
+    recorded = tuple(against_recorded(found))
+    return Result(heads=HEADS, rows=runs, paper=paper, recorded=recorded, not_compared=not_compared)
 
 
 def simulated(row: Simulation) -> Simulated:

@@ -12,6 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from controlplane.policies.registry import catalogue
+from controlplane.simulator.varying import is_limited
 from frontend import formats
 from frontend.figures.table import Entry, Option
 from frontend.figures.theme import LIGHT
@@ -26,6 +27,7 @@ register.filter("duration", formats.duration)
 register.filter("bytes", formats.size)
 register.filter("workertime", formats.worker_time)
 register.filter("varied", varied_of)
+register.filter("limited", is_limited)
 
 
 @register.filter

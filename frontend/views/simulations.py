@@ -4,21 +4,36 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 
 from controlplane.jobs.roles import Role
+from controlplane.simulator.recorded import job_of
 from frontend.figures import SIMULATIONS
 from frontend.queries import simulations as queries
 from frontend.views.access import needs, rights
+
+USUAL = "demo"
+"""The scenario that is picked where none is asked for."""
 
 
 @needs(Role.VIEWER)
 def simulations_page(request: HttpRequest) -> HttpResponse:
     """The list, or only its rows where a live part asks."""
-    context = {
-        "page": queries.simulation_page(request.GET.get("page", 1)),
+    context = rights(request) | {"page": queries.simulation_page(request.GET.get("page", 1))}
+    if request.headers.get("HX-Request"):
+        return render(request, "parts/simulations_table.html", context)
+    asked = queries.asked(request.GET)
+    context |= {
         "scenarios": queries.offered(),
-        "limited": queries.limited(),
+        "recorded_jobs": queries.recorded_jobs(),
+        "asked": asked,
+        "chosen": "job" if asked.number else USUAL,
     }
-    template = "parts/simulations_table.html" if request.headers.get("HX-Request") else "pages/simulations.html"
-    return render(request, template, rights(request) | context)
+    return render(request, "pages/simulations.html", context)
+
+
+@needs(Role.VIEWER)
+def simulation_job(request: HttpRequest) -> HttpResponse:
+    """What can be simulated on the machines of one recorded job, for the form."""
+    found = queries.offered_by(request.GET)
+    return render(request, "parts/simulation_picks.html", {"each": found, "shown": found.name})
 
 
 @needs(Role.VIEWER)
@@ -30,6 +45,7 @@ def simulation_page(request: HttpRequest, pk: int) -> HttpResponse:
         "simulation": row,
         "over": row.finished_at is not None,
         "scenario": queries.scenario_of(row),
+        "source": job_of(row.scenario),
         "result": queries.result(row),
         "figures": SIMULATIONS,
         "oob": live,

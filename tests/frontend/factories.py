@@ -216,10 +216,10 @@ def make_decision(
     )
 
 
-def make_entry(job: Job, stream_id: str) -> None:
+def make_entry(job: Job, stream_id: str, kind: str = "control-plane-resumed") -> None:
     """An entry of the job's log that says nothing of exchanges."""
     payload = log.encode_event(ControlPlaneResumed(who="a gateway"))
-    RawEvent.objects.create(job=job, incarnation=0, stream_id=stream_id, kind="control-plane-resumed", payload=payload)
+    RawEvent.objects.create(job=job, incarnation=0, stream_id=stream_id, kind=kind, payload=payload)
 
 
 def make_exchanges(job: Job, rank: int, exchanges: list[Exchanged]) -> None:

@@ -1,20 +1,26 @@
 """Pages of simulations: what can be simulated, how far each is, and what came of it."""
 
 import json
+import re
 
 import plotly.io
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
+from django.utils.html import escape
 
+from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
+from controlplane.simulator.running import simulate
+from controlplane.simulator.scenarios import find
 from controlplane.simulator.varying import Variation
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.build import build_simulation, simulation_etag
 from frontend.figures.points import plain
 from frontend.queries.copying import copy_of
+from tests.frontend import factories
 from tests.frontend.test_pages import text_of
 
 pytestmark = pytest.mark.django_db
@@ -121,6 +127,99 @@ def test_other_machines_are_offered_and_said(operator: Client) -> None:
     simulation_run(row.pk)
     assert "On other machines: 3 workers." in text_of(operator, f"/simulations/{row.pk}/")
     assert operator.get(f"/jobs/new/?copy={row.runs.get().pk}").context["copied"].spec["workers"] == 3
+
+
+def recorded(iterations: int = 20) -> Job:
+    """A job that is over, with as many reports."""
+    job = factories.make_job(state=JobState.SUCCEEDED)
+    factories.make_processes(job, factories.make_agents(), shares=factories.EVEN)
+    factories.make_reports(job, [factories.Pace(shares=factories.EVEN)] * iterations)
+    factories.make_entry(job, "1-0", kind="job-submitted")
+    return job
+
+
+def test_a_recorded_job_is_offered_with_its_own_policies_first(operator: Client) -> None:
+    job = recorded()
+    part = operator.get("/simulations/job/", {"job": job.pk}).content.decode()
+    assert f'data-scenario="job-{job.pk}" data-workers="4" data-batch="256" data-limited="yes"' in part
+    assert "The policies that it had (lb-bsp-cpu, bsp, round-robin, shared) are called recorded." in part
+    assert part.index('value="recorded"') < part.index('value="bsp"')
+    assert '<span>recorded <span class="tag">baseline</span></span>' in part
+    assert f'<option value="{job.pk}">digits</option>' in operator.get("/simulations/").content.decode()
+
+
+def test_the_page_of_a_job_that_is_over_leads_to_the_form_filled_in(viewer: Client, operator: Client) -> None:
+    job = recorded()
+    link = f"/simulations/?job={job.pk}"
+    assert [f'href="{link}"' in each.get(f"/jobs/{job.pk}/").content.decode() for each in (viewer, operator)] == [
+        False,
+        True,
+    ]
+    page = operator.get(link).content.decode()
+    assert '<option value="job" selected>machines as in a recorded job</option>' in page
+    assert f'value="{job.pk}" aria-describedby="job-error"' in page
+    assert '<div class="field" id="job-field">' in page, "it is to be seen"
+    assert page.count(f'data-scenario="job-{job.pk}"') == 1
+    running = factories.make_job()
+    assert "Simulate with these machines" not in text_of(operator, f"/jobs/{running.pk}/")
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        ("99999", "expected a job that is over and recorded (job 99999: there is none in this database"),
+        ("seven", "job: found 'seven', expected the number of a recorded job"),
+        ("", "job: found '', expected the number of a recorded job"),
+    ],
+)
+def test_a_job_that_cannot_be_simulated_is_told_on_its_field(operator: Client, number: str, sentence: str) -> None:
+    reply = operator.get("/simulations/job/", {"job": number})
+    assert (reply.status_code, sentence in reply.content.decode()) == (400, True)
+    page = operator.get("/simulations/", {"job": number})
+    assert page.status_code == 200
+    [on_field] = re.findall(r'id="job-error" role="alert">(.*?)</p>', page.content.decode())
+    assert (escape(sentence) in on_field) == bool(number)
+
+
+def test_a_job_with_few_reports_cannot_be_simulated(operator: Client) -> None:
+    job = recorded(iterations=11)
+    said = operator.get("/simulations/job/", {"job": job.pk}).content.decode()
+    assert f"(of job {job.pk}, w0 reported 11 iterations, and 12 of each worker are needed)" in said
+
+
+def played(**more: object) -> Simulation:
+    """A simulation on a recorded job's machines that is over: its own policies came out 4% too fast."""
+    job = recorded()
+    fit = {"compared": 18, "what": "iterations", "recorded_s": 0.25, "predicted_s": 0.24}
+    fit |= {"error_median": 0.05, "error_p95": 0.11}
+    outcome = simulate(find("demo"), "bsp").document() | {"policy": "recorded", "fit": fit}
+    values = {"scenario": f"job-{job.pk}", "policies": ["recorded"], "state": "succeeded", "done": 1}
+    return Simulation.objects.create(**values | {"finished_at": timezone.now(), "outcomes": [outcome]} | more)
+
+
+def test_the_prediction_error_is_on_the_page_with_a_link_to_the_job(viewer: Client) -> None:
+    row = played()
+    path = f"/simulations/{row.pk}/"
+    page = text_of(viewer, path)
+    assert (
+        "Prediction error: recorded: the model, learned from this very run, gives its 18 iterations a mean of 240 ms,"
+        " recorded were 250 ms (4.0% off); error of single ones: median 5.0%, 95th percentile 11.0%." in page
+    )
+    job = Job.objects.get(simulation=None)
+    assert f'machines as in <a href="/jobs/{job.pk}/">job #{job.pk}</a>' in viewer.get(path).content.decode()
+    assert f"Job {job.pk} (digits) played again" in page
+
+
+def test_where_nothing_can_be_compared_with_the_record_the_page_says_why(viewer: Client) -> None:
+    row = played(outcomes=[simulate(find("demo"), "bsp").document()])
+    path = f"/simulations/{row.pk}/"
+    assert "Prediction error: simulate the policies that it had, recorded, as well" in text_of(viewer, path)
+    Simulation.objects.filter(pk=row.pk).update(variation={"workers": 5})
+    assert "Prediction error: on other machines than its own" in text_of(viewer, path)
+    Simulation.objects.filter(pk=row.pk).update(variation={}, finished_at=None, state="running")
+    assert "Prediction error: it is told when the policies that the job had" in text_of(viewer, path)
+    Simulation.objects.filter(pk=row.pk).update(scenario="demo")
+    assert "Prediction error" not in text_of(viewer, path)
 
 
 def test_rows_of_an_earlier_release_lead_nowhere(viewer: Client, row: Simulation) -> None:

@@ -8,6 +8,7 @@ from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import ControlPlane, Recording
 from controlplane.simulator.disturbances import Wavering
 from controlplane.simulator.errors import ScenarioError
+from controlplane.simulator.fitting import relative_errors
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.learned import Recorded, RecordedMachine, Sample, learn_machine
 from controlplane.simulator.machines import CpuMachine, SlowPeriod
@@ -15,7 +16,7 @@ from controlplane.simulator.network import Link, Network, ServerSpec
 from controlplane.simulator.recorded import TooLittle, read_run, scenario_of
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenario import Group, Happening, chosen
-from controlplane.simulator.whatif import Ways, fastest, relative_errors, slowest, what_if, what_if_simulated
+from controlplane.simulator.whatif import Ways, fastest, slowest, what_if, what_if_simulated
 from tests.simulator.worlds import world
 
 

@@ -93,13 +93,16 @@ class SimulationDocument(SimulationRow):
 class SimulationRequest(serializers.Serializer[Any]):
     """What to simulate."""
 
-    scenario = serializers.CharField(max_length=100)
+    scenario = serializers.CharField(
+        max_length=100, help_text="Its name, or job-7 for machines as they were recorded in job 7, once that is over."
+    )
     policies = serializers.ListField(
         child=serializers.CharField(max_length=200),
         required=False,
         default=list,
         max_length=50,
-        help_text="Names of the scenario's, or registered ones joined by +; none: all of the scenario's.",
+        help_text="Names of the scenario's, or registered ones joined by +; none: all of the scenario's. "
+        "Those that a recorded job had are called recorded, and tell how far the prediction is off.",
     )
     seed = serializers.IntegerField(required=False, default=0, min_value=0, max_value=MAX_SEED)
     workers = serializers.IntegerField(

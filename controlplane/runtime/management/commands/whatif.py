@@ -14,10 +14,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from controlplane.policies.wording import seconds
-from controlplane.runtime.recorded import NotRecorded, recent_log, recorded_job, recorded_log, simulated_run
+from controlplane.runtime.recorded import recent_log, recorded_log, simulated_run
 from controlplane.simulator.collecting import collecting_seldom
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.recorded import read_run
+from controlplane.simulator.tables import told
 from controlplane.simulator.whatif import (
     TWICE,
     Alternative,
@@ -31,6 +32,7 @@ from controlplane.simulator.whatif import (
     what_if,
     what_if_simulated,
 )
+from controlplane.telemetry.recorded import recorded_job
 
 REFUSED, INTERRUPTED = 2, 130
 PLAIN_WIDTH = 110
@@ -79,7 +81,7 @@ class Command(BaseCommand):
         try:
             with collecting_seldom():
                 answer, changed_at = self._answer(job, options)
-        except (NotRecorded, SimulationError) as error:
+        except SimulationError as error:
             raise CommandError(str(error), returncode=REFUSED) from None
         except KeyboardInterrupt:
             raise CommandError("interrupted", returncode=INTERRUPTED) from None
@@ -120,12 +122,7 @@ class Command(BaseCommand):
             yield lambda _: bar.advance(task)
 
     def _show(self, answer: WhatIf, changed_at: int | None) -> None:
-        fit = answer.fit
-        self.stdout.write(
-            f"job {answer.job}: the model, learned from this very run, gives its {fit.compared} {fit.what} a mean of "
-            f"{seconds(fit.predicted_s)}, recorded were {seconds(fit.recorded_s)} ({fit.error_of_mean:.1%} off); error "
-            f"of single ones: median {fit.error_median:.1%}, 95th percentile {fit.error_p95:.1%}"
-        )
+        self.stdout.write(f"job {answer.job}: {told(answer.fit)}")
         if changed_at is not None:
             self.stdout.write(
                 f"its policies were changed at iteration {changed_at}: only what came before is compared, "

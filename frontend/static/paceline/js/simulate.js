@@ -1,5 +1,6 @@
 // @ts-check
-// The form of a simulation: the scenario's own policies are offered, and REST says what is wrong with a choice.
+// The form of a simulation: the policies of the scenario, or of the recorded job, are offered, and REST says what is
+// wrong with a choice.
 
 import { alarm } from "./actions.js";
 
@@ -8,12 +9,17 @@ const scenario = /** @type {HTMLSelectElement} */ (document.getElementById("scen
 const button = /** @type {HTMLButtonElement} */ (document.getElementById("simulate-button"));
 /** By id: what of the scenario can be other. */
 const SLIDERS = ["workers", "bandwidth", "global_batch"];
+const job = /** @type {HTMLInputElement} */ (document.getElementById("job"));
+const jobError = /** @type {HTMLElement} */ (document.getElementById("job-error"));
+const jobPicks = /** @type {HTMLElement} */ (document.getElementById("job-picks"));
+/** The scenario's value where machines are those of a recorded job. */
+const JOB = "job";
 const alertBox = /** @type {HTMLElement} */ (document.getElementById("simulate-alert"));
 
 /** What a slider stands for: the number, its words, and whether it is as the scenario has it. @param {string} name */
 function slider(name) {
   const input = /** @type {HTMLInputElement} */ (document.getElementById(name));
-  const own = picked().dataset;
+  const own = picked()?.dataset ?? {};
   const at = Number(input.value);
   if (name === "workers") return { input, number: at, words: String(at), usual: at === Number(own.workers) };
   if (name === "bandwidth") {
@@ -24,30 +30,39 @@ function slider(name) {
   return { input, number: samples, words: String(samples), usual: at === 0 };
 }
 
-/** The part of the form that belongs to the scenario. */
+/** What is to be simulated, as REST names it. */
+function asked() {
+  return scenario.value === JOB ? `job-${job.value.trim()}` : scenario.value;
+}
+
+/** The part of the form that belongs to it; null while there is no such job. @returns {HTMLElement | null} */
 function picked() {
-  return /** @type {HTMLElement} */ (form.querySelector(`[data-scenario="${CSS.escape(scenario.value)}"]`));
+  return form.querySelector(`[data-scenario="${CSS.escape(asked())}"]`);
 }
 
 /** Every slider's number beside it, and for those who hear it. */
 function tell() {
+  const own = picked()?.dataset;
   for (const name of SLIDERS) {
     const { input, words, usual } = slider(name);
     input.setAttribute("aria-valuetext", words);
     const output = document.getElementById(`${name}-value`);
-    if (output) output.textContent = usual || name === "bandwidth" ? words : `${words} (else ${name === "workers" ? picked().dataset.workers : picked().dataset.batch})`;
+    if (output) output.textContent = !own ? "" : usual || name === "bandwidth" ? words : `${words} (else ${name === "workers" ? own.workers : own.batch})`;
   }
 }
 
 /** What is other than in the scenario. @returns {Record<string, number>} */
 function variation() {
+  if (!picked()) return {};
   const moved = SLIDERS.filter((name) => !slider(name).usual);
   return Object.fromEntries(moved.map((name) => [name, slider(name).number]));
 }
 
 /** All as the scenario has it. */
 function reset() {
-  const { workers, limited } = picked().dataset;
+  const { workers, limited } = picked()?.dataset ?? {};
+  for (const name of SLIDERS) slider(name).input.disabled = !workers;
+  if (!workers) return;
   const input = slider("workers").input;
   input.max = String(Math.max(4, 2 * Number(workers)));
   input.value = String(workers);
@@ -57,13 +72,28 @@ function reset() {
 }
 
 function offer() {
-  for (const set of form.querySelectorAll("[data-scenario]")) set.toggleAttribute("hidden", set.getAttribute("data-scenario") !== scenario.value);
+  for (const set of form.querySelectorAll("[data-scenario]")) set.toggleAttribute("hidden", set.getAttribute("data-scenario") !== asked());
+  document.getElementById("job-field")?.toggleAttribute("hidden", scenario.value !== JOB);
   reset();
   tell();
 }
 
+/** What can be simulated on the machines of the job that was typed, or why nothing can. */
+async function look() {
+  const number = job.value.trim();
+  jobError.textContent = "";
+  if (number && !picked()) {
+    const response = await fetch(`/simulations/job/?${new URLSearchParams({ job: number })}`, { credentials: "same-origin" }).catch(() => null);
+    const said = response ? await response.text() : "the control plane cannot be reached";
+    if (number !== job.value.trim()) return;
+    if (response?.ok) jobPicks.innerHTML = said;
+    else jobError.textContent = response && response.status !== 400 ? `this job could not be looked up (${response.status})` : said;
+  }
+  offer();
+}
+
 async function send() {
-  const ticked = form.querySelectorAll(`[data-scenario="${CSS.escape(scenario.value)}"] input:checked`);
+  const ticked = picked()?.querySelectorAll("input:checked") ?? [];
   const policies = [...ticked].map((each) => /** @type {HTMLInputElement} */ (each).value);
   const seed = /** @type {HTMLInputElement} */ (form.elements.namedItem("seed")).value.trim();
   const token = document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1] ?? "";
@@ -71,19 +101,26 @@ async function send() {
     method: "POST",
     headers: { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": token },
     credentials: "same-origin",
-    body: JSON.stringify({ scenario: scenario.value, policies, ...variation(), seed: /^\d+$/.test(seed) ? Number(seed) : seed }),
+    body: JSON.stringify({ scenario: asked(), policies, ...variation(), seed: /^\d+$/.test(seed) ? Number(seed) : seed }),
   });
   const answer = await response.json().catch(() => ({}));
   if (response.ok) location.assign(`/simulations/${answer.id}/`);
+  else if (scenario.value === JOB && answer.errors?.some((/** @type {any} */ each) => each.field === "scenario")) jobError.textContent = answer.detail;
   else alarm(alertBox, answer.errors?.map((/** @type {any} */ each) => `${each.field}: expected ${each.expected}`).join("; ") || answer.detail || `Refused (${response.status}).`, answer);
   return response.ok;
 }
 
 scenario.addEventListener("change", offer);
+job.addEventListener("change", () => void look());
 for (const name of SLIDERS) document.getElementById(name)?.addEventListener("input", tell);
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (button.disabled) return;
+  if (scenario.value === JOB && !job.value.trim()) {
+    jobError.textContent = "expected the number of a recorded job";
+    job.focus();
+    return;
+  }
   button.disabled = true;
   alertBox.hidden = true;
   let gone = false;

@@ -18,14 +18,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from controlplane.runtime.recorded import learned_run
 from controlplane.simulator.collecting import collecting_seldom
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.google_trace import loads_of, under
 from controlplane.simulator.outcome import Outcome
+from controlplane.simulator.recorded import Run, job_of, scenario_of
 from controlplane.simulator.running import compare
 from controlplane.simulator.scenario import Scenario
 from controlplane.simulator.scenarios import find, scenarios
-from controlplane.simulator.tables import HEADS, against_paper, endings, ratio, rows
+from controlplane.simulator.tables import HEADS, against_paper, against_recorded, endings, ratio, rows
 from controlplane.simulator.varying import Variation, varied
 from controlplane.telemetry.simulations import simulations_run
 from controlplane.telemetry.trace_files import read_trace
@@ -42,7 +44,11 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("scenario", nargs="?", help="its name; without one, all are listed")
+        parser.add_argument(
+            "scenario",
+            nargs="?",
+            help="its name, or job-7 for machines as they were recorded in job 7; without one, all are listed",
+        )
         parser.add_argument(
             "--policies",
             default="",
@@ -76,11 +82,15 @@ class Command(BaseCommand):
             return
         try:
             changed = {name: options[name] for name in Variation.__struct_fields__}
-            found = varied(find(scenario), Variation(**changed))
+            variation, job = Variation(**changed), job_of(scenario)
+            run = learned_run(job) if job is not None else None
+            found = varied(find(scenario) if run is None else scenario_of(run), variation)
             if trace is not None:
                 found = under(found, loads_of(read_trace(trace)))
             with collecting_seldom():
-                outcomes = self._run(found, [name for name in policies.split(",") if name], seed, silent=as_json)
+                names = [name for name in policies.split(",") if name]
+                recorded = run if trace is None and variation == Variation() else None
+                outcomes = self._run(found, names, seed, recorded, silent=as_json)
         except SimulationError as error:
             raise CommandError(str(error), returncode=REFUSED) from None
         except KeyboardInterrupt:
@@ -94,7 +104,7 @@ class Command(BaseCommand):
         stopping = Event()
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())
         with collecting_seldom():
-            simulations_run(stopping.is_set)
+            simulations_run(stopping.is_set, learned_run)
 
     def _list(self, *, as_json: bool) -> None:
         found = list(scenarios().values())
@@ -105,14 +115,16 @@ class Command(BaseCommand):
             widest = max(len(one.name) for one in found)
             self.stdout.write("\n".join(f"{one.name:{widest}}  {one.title}" for one in found))
 
-    def _run(self, scenario: Scenario, policies: list[str], seed: int, *, silent: bool) -> list[Outcome]:
+    def _run(
+        self, scenario: Scenario, policies: list[str], seed: int, recorded: Run | None, *, silent: bool
+    ) -> list[Outcome]:
         names = policies or list(scenario.policies)
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
         console = Console(file=cast(IO[str], self.stderr))
         with Progress(*columns, TimeElapsedColumn(), console=console, disable=silent, transient=True) as bar:
             task = bar.add_task(scenario.name, total=len(names))
             outcomes = []
-            for outcome in compare(scenario, names, seed=seed):
+            for outcome in compare(scenario, names, seed=seed, run=recorded):
                 outcomes.append(outcome)
                 bar.advance(task)
         return outcomes
@@ -141,5 +153,9 @@ class Command(BaseCommand):
             table.add_row(*row)
         width = None if self.stdout.isatty() else PLAIN_WIDTH
         Console(file=cast(IO[str], self.stdout), width=width).print(table)
-        for sentence in (*endings(scenario, outcomes), *against_paper(scenario, outcomes)):
+        for sentence in (
+            *endings(scenario, outcomes),
+            *against_paper(scenario, outcomes),
+            *against_recorded(outcomes),
+        ):
             self.stdout.write(sentence)
