@@ -22,6 +22,8 @@ CONTENT_TYPE = "application/problem+json"
 FIELDS_AT_FAULT = "urn:paceline:problem:fields"
 """The type of problems whose ``errors`` name fields; others have none of their own, and the title of their status."""
 
+HOW_TO_BE_LET_IN = "It takes Authorization: Bearer TOKEN, with one that python manage.py access NAME prints."
+
 logger = logging.getLogger(__name__)
 
 
@@ -135,6 +137,11 @@ def _as_problem(error: Exception, context: dict[str, Any]) -> Problem:
             return spec_problem(error)
         case exceptions.ValidationError():
             return _validation_problem(error, context)
+        case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
+            return Problem(error.status_code, f"{_sentence(error.detail)} {HOW_TO_BE_LET_IN}", headers=_headers(error))
+        case exceptions.UnsupportedMediaType():
+            read = ", ".join(each.media_type for each in context["view"].get_parsers())
+            return Problem(error.status_code, f"{_sentence(error.detail)} Content-Type can be: {read}")
         case exceptions.APIException():
             return Problem(error.status_code, _sentence(error.detail), headers=_headers(error))
         case Http404():

@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 
 import msgspec
+from msgspec.inspect import ListType, NoneType, StructType, Type, UnionType, type_info
 
 _SENTENCE = re.compile(r"(?P<expected>.*?)(?: - at `(?:key` in `)?\$\.?(?P<field>.*)`)?", re.DOTALL)
 """``Expected `int` >= 1 - at `$.workers```, ``... - at `key` in `$.labels```; of the value itself without a place."""
@@ -22,3 +23,20 @@ def fault_of(error: msgspec.ValidationError) -> Fault:
     found = _SENTENCE.fullmatch(str(error))
     assert found is not None, "the pattern takes any text"
     return Fault(found["field"] or "", found["expected"].removeprefix("Expected "))
+
+
+def fields_at(kind: type[msgspec.Struct], field: str) -> list[str]:
+    """The names that a part of such a struct may have: of the one at ``field``, as a fault has it."""
+    found = type_info(kind)
+    for key in re.findall(r"\w+", field):
+        found = _within(found, key)
+    return [each.encode_name for each in found.fields] if isinstance(found, StructType) else []
+
+
+def _within(kind: Type, key: str) -> Type:
+    found = kind.item_type if isinstance(kind, ListType) else kind
+    if isinstance(kind, StructType):
+        found = next(each.type for each in kind.fields if each.encode_name == key)
+    if isinstance(found, UnionType):
+        found = next(each for each in found.types if not isinstance(each, NoneType))
+    return found

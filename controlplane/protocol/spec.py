@@ -14,7 +14,7 @@ from controlplane.protocol.emulation import Emulation as Emulation
 from controlplane.protocol.emulation import LinkChange as LinkChange
 from controlplane.protocol.emulation import LinkEmulation as LinkEmulation
 from controlplane.protocol.emulation import read_trace
-from controlplane.protocol.faults import fault_of
+from controlplane.protocol.faults import fault_of, fields_at
 from controlplane.protocol.parts import MAX_BATCH, Batch, Iterations, Seed
 from controlplane.protocol.parts import Choice as Choice
 from controlplane.protocol.parts import Part as Part
@@ -308,7 +308,8 @@ def _spec_error(error: msgspec.ValidationError, document: object) -> SpecError:
         return SpecError(f"{field}.{missing}".lstrip("."), None, "a value: the field is required")
     if fault.expected.startswith("Object contains unknown field"):
         unknown = fault.expected.rsplit("`", 2)[1]
-        return SpecError(f"{field}.{unknown}".lstrip("."), unknown, "no field of that name")
+        expected = f"no field of that name, but one of {', '.join(fields_at(JobSpec, fault.field))}"
+        return SpecError(f"{field}.{unknown}".lstrip("."), unknown, expected)
     return SpecError(field, _at(document, field), fault.expected[:1].lower() + fault.expected[1:])
 
 

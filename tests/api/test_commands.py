@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from knox.models import AuthToken
 
+from controlplane.api.problems import HOW_TO_BE_LET_IN
 from controlplane.fleet.models import EnrolmentToken
 from controlplane.fleet.services import token_redeem
 from controlplane.jobs.models import AuditEntry, Job
@@ -104,7 +105,7 @@ def test_a_refused_spec_is_exit_code_2_and_names_the_field(submit: Submit) -> No
 
 def test_a_refused_token_is_exit_code_2(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_API_TOKEN", "made-up")
-    assert failure(submit) == (2, "Invalid token.")
+    assert failure(submit) == (2, f"Invalid token. {HOW_TO_BE_LET_IN}")
 
 
 def test_a_file_that_is_not_there_is_exit_code_2(db: None) -> None:

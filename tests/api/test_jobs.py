@@ -101,7 +101,11 @@ def test_a_field_at_fault_is_named_with_what_was_found_and_what_is_allowed(opera
         ("!!python/object:os.system {}", "application/yaml", 400, "the body is not YAML: could not determine a const"),
         ("a: [", "application/yaml", 400, "the body is not YAML: expected the node content, but found '<stream end>'"),
         (" " * 1_048_577, "application/json", 413, "the body is larger than 1048576 bytes, which is the most that is"),
-        ("a=1", "application/x-www-form-urlencoded", 415, 'Unsupported media type "application/x-www-form-urlencoded"'),
+        (
+            *("a=1", "application/x-www-form-urlencoded", 415),
+            'Unsupported media type "application/x-www-form-urlencoded" in request. Content-Type can be: '
+            "application/json, application/yaml",
+        ),
     ],
 )
 def test_a_body_that_cannot_be_read_is_a_problem(

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.urls import get_resolver
 from rest_framework.test import APIClient
 
+from controlplane.api.problems import HOW_TO_BE_LET_IN
 from controlplane.jobs.roles import Role
 from tests.api.conftest import Clients, problem, refused, user_of
 from tests.support.rows import online_agent, submitted_job
@@ -144,7 +145,8 @@ def test_a_session_may_write_only_with_its_csrf_token(there: dict[str, int]) -> 
 def test_a_token_that_is_not_ours_is_refused(anybody: APIClient) -> None:
     anybody.credentials(HTTP_AUTHORIZATION="Bearer made-up")
     reply = anybody.get("/api/v1/jobs")
-    assert (refused(reply), reply["WWW-Authenticate"]) == (problem(401, "Invalid token."), CHALLENGE)
+    told = problem(401, f"Invalid token. {HOW_TO_BE_LET_IN}")
+    assert (refused(reply), reply["WWW-Authenticate"]) == (told, CHALLENGE)
 
 
 def test_me_says_who_asks(client_of: Clients, anybody: APIClient) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from controlplane.protocol.faults import Fault, fault_of
+from controlplane.protocol.faults import Fault, fault_of, fields_at
 
 
 class Shelf(msgspec.Struct):
@@ -26,3 +26,21 @@ def test_a_fault_has_its_place_and_what_would_fit(document: Any, fault: Fault) -
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert(document, Shelf)
     assert fault_of(refused.value) == fault
+
+
+class House(msgspec.Struct):
+    shelves: list[Shelf | None] | None = None
+    best: Shelf = msgspec.field(default_factory=Shelf)
+
+
+@pytest.mark.parametrize(
+    ("field", "names"),
+    [
+        ("", ["shelves", "best"]),
+        ("best", ["rooms", "labels"]),
+        ("shelves[3]", ["rooms", "labels"]),
+        ("best.rooms", []),
+    ],
+)
+def test_the_fields_of_a_part_are_known_by_its_place(field: str, names: list[str]) -> None:
+    assert fields_at(House, field) == names

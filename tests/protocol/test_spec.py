@@ -61,7 +61,12 @@ def test_written_spec_reads_back_equal():
         ({"seed": 2**63}, "seed", "expected `int` <= 9223372036854775807"),
         ({"optimizer": {"lr": 1e300}}, "optimizer.lr", "expected `float` <= 1000000.0"),
         ({"batch_size": None}, "batch_size", "found None, expected `int`, got `null`"),
-        ({"wrkers": 4}, "wrkers", "found 'wrkers', expected no field of that name"),
+        ({"wrkers": 4}, "wrkers", "found 'wrkers', expected no field of that name, but one of name, workload, "),
+        (
+            {"stop": {"iteration": 4}},
+            "stop.iteration",
+            "no field of that name, but one of iterations, accuracy, seconds",
+        ),
         ({"stop": {}}, "stop", "expected at least one of iterations, accuracy and seconds"),
         ({"stop": {"accuracy": 95}}, "stop.accuracy", "found 95, expected `float` <= 1.0"),
         ({"optimizer": {"lr": 0}}, "optimizer.lr", "found 0, expected `float` > 0.0"),

@@ -63,7 +63,12 @@ class MetricsQuery(MeasurementsQuery):
     """Which series to give."""
 
     metric = serializers.ListField(
-        child=serializers.ChoiceField([*METRICS, *EVALUATION_METRICS]), min_length=1, max_length=20
+        child=serializers.ChoiceField(
+            [*METRICS, *EVALUATION_METRICS],
+            error_messages={"invalid_choice": f"one of {', '.join([*METRICS, *EVALUATION_METRICS])}"},
+        ),
+        min_length=1,
+        max_length=20,
     )
     since = serializers.IntegerField(min_value=0, max_value=MAX_INT, default=0, help_text="First iteration.")
     points = serializers.IntegerField(min_value=4, max_value=10_000, default=500, help_text="Most points per series.")
