@@ -17,6 +17,7 @@ STALENESS_POINTS = 8_000
 """Reports, over all workers, from which staleness is measured: the last ones."""
 
 MAX_RANKS = 512
+FULL = "bsp"
 ALONE = "One worker has nobody to be ahead of."
 NOT_YET = "Staleness appears with the first iterations that two workers report."
 
@@ -32,7 +33,7 @@ def leads(job: Job, view: View) -> Leads:
             label=f"w{rank}",
             iteration=block["iteration"],
             elapsed_s=elapsed(job, block["at_ms"]),
-            ahead=_ahead(block, here),
+            ahead=_ahead(block, here, barrier),
         )
         for rank, block in shown.items()
     )
@@ -58,7 +59,8 @@ def staleness(job: Job, ranks: Sequence[int]) -> tuple[dict[int, NDArray[np.int6
     Only the last roster counts; a worker alone, or one whose detail was pruned, has none. And over how many iterations.
     """
     here, recent = _last_roster(job, ranks)
-    return {rank: _ahead(block, here) for rank, block in here.items()}, recent
+    barrier = job_synchronization(job).barrier.name
+    return {rank: _ahead(block, here, barrier) for rank, block in here.items()}, recent
 
 
 def _last_roster(job: Job, ranks: Sequence[int]) -> tuple[dict[int, Block], int]:
@@ -80,8 +82,14 @@ def _of_generation(block: Block, generation: int) -> Block:
     return {name: values[kept] for name, values in block.items()}
 
 
-def _ahead(block: Block, everybody: Mapping[int, Block]) -> NDArray[np.int64]:
-    """Iterations that the slowest lacked when this worker began to pull: what it had done itself, less what all had."""
+def _ahead(block: Block, everybody: Mapping[int, Block], barrier: str) -> NDArray[np.int64]:
+    """Iterations that the slowest lacked when this worker began to pull: what it had done itself, less what all had.
+
+    Done is what was reported. Under a full barrier that says too little: who goes on has what all others pushed, and
+    only their reports may still be on their way.
+    """
+    if barrier == FULL:
+        return np.zeros(len(block["iteration"]), dtype=np.int64)
     busy_ms = (block["compute_s"] + block["push_s"] + block["pull_s"]) * 1000
     began_ms = block["at_ms"] - busy_ms
     slowest = np.full(len(began_ms), np.iinfo(np.int64).max)
