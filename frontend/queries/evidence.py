@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controlplane.jobs.models import Decision, Flag, Job
+from controlplane.policies.stragglers.telling import HOLDS_UP
 from frontend import formats
 
 MOST: Final = 8
@@ -72,7 +73,7 @@ def evidence_of(job: Job, flags: Sequence[Flag]) -> dict[int, Evidence]:
         found[flag.pk] = Evidence(
             raised=_reference(raised),
             facts=tuple(facts(flag.evidence)),
-            cost=cost(flag.evidence),
+            cost=cost(flag.evidence, subject=flag.subject),
             since=_since(job, flag.rank, raised, closed) if raised is not None and followed else None,
             left_out=_left_out(job, flag.rank, raised, closed) if raised is not None and followed else None,
         )
@@ -99,15 +100,19 @@ def facts(evidence: Mapping[str, Any]) -> list[Fact]:
     return found + [Fact(name=key.replace("_", " ").capitalize(), text=_plain(evidence[key])) for key in rest]
 
 
-def cost(evidence: Mapping[str, Any]) -> str:
-    """``costs 276 ms of every iteration: without it 2.35 times as fast``."""
+def cost(evidence: Mapping[str, Any], *, subject: str = "worker") -> str:
+    """``costs 276 ms of every iteration: without it 2.35 times as fast``; of a server, of every exchange.
+
+    What is within ``HOLDS_UP`` costs nothing, as the finding's sentence has it.
+    """
     costs, whole, without = (evidence.get(key) for key in ("cost_s", "iteration_s", "without_s"))
     if costs is None or not whole or not without:
         return ""
-    if costs <= 0:
+    if whole <= HOLDS_UP * without:
         return "costs nothing now"
+    what = "iteration" if subject == "worker" else "exchange with servers"
     faster = formats.significant(whole / without)
-    return f"costs {formats.milliseconds(costs)} of every iteration: without it {faster} times as fast"
+    return f"costs {formats.milliseconds(costs)} of every {what}: without it {faster} times as fast"
 
 
 def _plain(value: Any) -> str:

@@ -53,8 +53,8 @@ def test_a_slow_worker_is_flagged_first_as_transient_then_as_lasting_with_its_co
     ]
     lasting = findings[-1][1]
     assert lasting.sentence == (
-        "w3 takes 4.0 times the others' median in compute, raised in 7 of the last 8 iterations, 99.9% sure; "
-        "neither its CPU nor its memory explains it; without w3 the iteration would take 68 ms instead of 260 ms"
+        "w3 takes 4.0 times the others' median in compute per sample, raised in 7 of the last 8 iterations, 99.9% "
+        "sure; neither its CPU nor its memory explains it; without w3 the iteration would take 68 ms instead of 260 ms"
     )
     assert lasting.evidence["cost_s"] == pytest.approx(0.192)
     assert (lasting.subject, lasting.evidence["cause"]) == ("worker", "unknown")

@@ -67,10 +67,11 @@ def opening(
 
 
 def stands(subject: Subject, rank: int, kind: str, shown: Figures) -> str:
-    """``w5 takes 2.3 times the others' median in compute, raised in 8 of the last 8 iterations``."""
+    """``w5 takes 2.3 times the others' median in compute per sample, raised in 8 of the last 8 iterations``."""
     against = "the others' median" if shown.measure == "others" else "its own usual time"
+    what = "compute per sample" if kind == "compute" else kind  # shares differ, and are no fault of theirs
     return (
-        f"{_name(subject, rank)} takes {shown.ratio:.1f} times {against} in {kind}, "
+        f"{_name(subject, rank)} takes {shown.ratio:.1f} times {against} in {what}, "
         f"raised in {shown.raised} of the last {shown.window} iterations"
     )
 
