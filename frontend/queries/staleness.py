@@ -26,16 +26,17 @@ def leads(job: Job, view: View) -> Leads:
     """Of the workers that the view asks for, measured against all."""
     spec, barrier = parse_spec(job.spec), job_synchronization(job).barrier.name
     here, _ = _last_roster(job, range(min(spec.workers, MAX_RANKS)))
-    shown = {rank: here[rank] for rank in ranks_of(job, view) if rank in here}
+    ahead = ahead_of(here, barrier)
     found = tuple(
         Lead(
             rank=rank,
             label=f"w{rank}",
-            iteration=block["iteration"],
-            elapsed_s=elapsed(job, block["at_ms"]),
-            ahead=_ahead(block, here, barrier),
+            iteration=here[rank]["iteration"],
+            elapsed_s=elapsed(job, here[rank]["at_ms"]),
+            ahead=ahead[rank],
         )
-        for rank, block in shown.items()
+        for rank in ranks_of(job, view)
+        if rank in here
     )
     return Leads(
         workers=found,
@@ -59,8 +60,7 @@ def staleness(job: Job, ranks: Sequence[int]) -> tuple[dict[int, NDArray[np.int6
     Only the last roster counts; a worker alone, or one whose detail was pruned, has none. And over how many iterations.
     """
     here, recent = _last_roster(job, ranks)
-    barrier = job_synchronization(job).barrier.name
-    return {rank: _ahead(block, here, barrier) for rank, block in here.items()}, recent
+    return ahead_of(here, job_synchronization(job).barrier.name), recent
 
 
 def _last_roster(job: Job, ranks: Sequence[int]) -> tuple[dict[int, Block], int]:
@@ -82,20 +82,31 @@ def _of_generation(block: Block, generation: int) -> Block:
     return {name: values[kept] for name, values in block.items()}
 
 
-def _ahead(block: Block, everybody: Mapping[int, Block], barrier: str) -> NDArray[np.int64]:
-    """Iterations that the slowest lacked when this worker began to pull: what it had done itself, less what all had.
+def ahead_of(everybody: Mapping[int, Block], barrier: str) -> dict[int, NDArray[np.int64]]:
+    """By rank, for each iteration: how many the slowest lacked when this worker began to pull.
 
-    Done is what was reported. Under a full barrier that says too little: who goes on has what all others pushed, and
-    only their reports may still be on their way.
+    That is what it had done itself, less what all had done by then. Done is what was reported. Under a full barrier
+    that says too little: who goes on has what all others pushed, and only their reports may still be on their way.
     """
-    if barrier == FULL:
-        return np.zeros(len(block["iteration"]), dtype=np.int64)
-    busy_ms = (block["compute_s"] + block["push_s"] + block["pull_s"]) * 1000
-    began_ms = block["at_ms"] - busy_ms
-    slowest = np.full(len(began_ms), np.iinfo(np.int64).max)
-    for other in everybody.values():
-        place = np.searchsorted(other["at_ms"], began_ms, side="right")
-        done = np.concatenate([[other["iteration"][0]], other["iteration"] + 1])[place]
-        slowest = np.minimum(slowest, done)
-    ahead: NDArray[np.int64] = np.maximum(0, block["iteration"] - slowest)
-    return ahead
+    if barrier == FULL or not everybody:
+        return {rank: np.zeros(len(block["iteration"]), dtype=np.int64) for rank, block in everybody.items()}
+    done, since_ms = _done_by_all(list(everybody.values()))
+    found = {}
+    for rank, block in everybody.items():
+        began_ms = block["at_ms"] - (block["compute_s"] + block["push_s"] + block["pull_s"]) * 1000
+        slowest = done[np.searchsorted(since_ms, began_ms, side="right") - 1]
+        found[rank] = np.maximum(0, block["iteration"] - slowest)
+    return found
+
+
+def _done_by_all(blocks: Sequence[Block]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Numbers of iterations, rising, and since when every worker had done so many; the first of them always."""
+    done = np.unique(
+        np.concatenate([part for each in blocks for part in (each["iteration"][:1], each["iteration"] + 1)])
+    )
+    since_ms = np.full(len(done), -np.inf)
+    for each in blocks:
+        reached_ms = np.append(each["at_ms"], np.inf)[np.searchsorted(each["iteration"] + 1, done)]
+        reached_ms[done <= each["iteration"][0]] = -np.inf
+        since_ms = np.maximum(since_ms, reached_ms)
+    return done, since_ms
