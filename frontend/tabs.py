@@ -18,6 +18,7 @@ from frontend.queries import logs, moves, whatif
 from frontend.queries import waiting as lost
 from frontend.queries.environment import environments
 from frontend.queries.lanes import lanes
+from frontend.queries.moments import of_job
 from frontend.queries.placement import updates_per_s
 
 MANY = 64
@@ -64,7 +65,7 @@ def _flags(job: Job, query: Query) -> dict[str, Any]:
 
 
 def _overview(job: Job, query: Query) -> dict[str, Any]:
-    drawn = lanes(job)
+    drawn = of_job("lanes", job, lanes)
     return {"lanes": drawn, "verdict": verdict(drawn)} | _flags(job, query)
 
 

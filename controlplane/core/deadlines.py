@@ -67,12 +67,12 @@ def on_time_passed(handling: Handling, event: TimePassed) -> None:
         if seen_ms > process.seen_ms:
             process.seen_ms = seen_ms
     if job.state in JOB_OVER:
-        if now_ms >= job.since_ms + ending.SLOTS_RETURN_MS:
+        if handling.now_ms >= job.since_ms + ending.SLOTS_RETURN_MS:
             ending.return_slots(handling, late=True)
         return
     # Machines too are given time to come back where the silence was ours.
-    was_ours = now_ms < job.resumed_ms + GRACE_MS
-    job.looked_ms, job.away = now_ms, [] if was_ours else sorted(event.away)
+    was_ours = handling.now_ms < job.resumed_ms + GRACE_MS
+    job.looked_ms, job.away = handling.now_ms, [] if was_ours else sorted(event.away)
     _declare_dead(handling, live)
     if job.state not in JOB_OVER:
         revival.start_due(handling)

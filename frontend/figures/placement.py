@@ -16,9 +16,6 @@ MAX_BLOCKS = 1_500
 NOISE = 0.05
 """A change of an exchange below this part of it is what repeated measurements differ by, too."""
 
-HEIGHT_PX = 340
-"""Of both: they stand side by side, and whichever is drawn first must not be drawn lower than the other will be."""
-
 MIB = 2**20
 ROOT = "all"
 
@@ -63,7 +60,7 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
             caption=_caption(placements, holdings, when, colour),
             hovermode="closest",
             margin={"l": 4, "r": 4, "t": 8, "b": 8},
-            height=HEIGHT_PX,
+            height=340,
         ),
     }
 
@@ -98,7 +95,6 @@ def server_exchanges(placements: Placements, view: View) -> dict[str, Any]:
             theme,
             name=name,
             caption=_pace(placements, when),
-            height=HEIGHT_PX,
             barmode="stack",
             hovermode="closest",
             xaxis=axis(

@@ -7,16 +7,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import OuterRef, Subquery
+from django.utils import timezone
 
 from controlplane.core.states import JOB_OVER, PROCESS_OVER, ProcessState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
-from controlplane.jobs.models import Flag, Process
+from controlplane.jobs.models import Flag, Job, Process
 from controlplane.protocol.spec import parse_spec
 from frontend.formats import percent
 from frontend.queries.minute import Line, busy_lines
+from frontend.queries.moments import of_cluster
 from frontend.queries.wording import emulation_told
 
-MACHINES = 200
 LOSSES, SHOWN_LOSSES = 200, 4
 """That are looked at in all, and shown of one machine."""
 
@@ -121,15 +122,22 @@ class _Held:
     workers: dict[tuple[int, int], Process] = field(default_factory=dict)
     reserved: dict[tuple[int, int], Reservation] = field(default_factory=dict)
     servers: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    batches: dict[int, int] = field(default_factory=dict)
+    """The global batch of each job that is there."""
     flagged: set[tuple[int, int]] = field(default_factory=set)
     losses: dict[int, list[Loss]] = field(default_factory=lambda: defaultdict(list))
 
 
 def machines(now: datetime) -> list[MachineCard]:
     """Every machine, those online first, then in order of joining."""
-    agents = sorted(Agent.objects.order_by("id")[:MACHINES], key=lambda agent: agent.state != Agent.State.ONLINE)
+    agents = sorted(Agent.objects.order_by("id"), key=lambda agent: agent.state != Agent.State.ONLINE)
     held, loads, minutes = _held(agents, now), _loads(agents), busy_lines(agents, now)
     return [_card(agent, held, loads.get(agent.pk), minutes.get(agent.pk, ())) for agent in agents]
+
+
+def machines_now() -> list[MachineCard]:
+    """The same as they are at the last tick, for all who look."""
+    return of_cluster("machines", lambda: machines(timezone.now()))
 
 
 def machine(agent: Agent, now: datetime) -> MachineCard:
@@ -145,9 +153,11 @@ def _held(agents: Sequence[Agent], now: datetime) -> _Held:
         else:
             held.servers[row.agent_id] += 1
     live = Process.objects.filter(agent__in=agents, role="worker").exclude(state__in=PROCESS_OVER)
-    for process in live.select_related("job").order_by("started_at"):
+    for process in live.order_by("started_at"):
         held.workers[process.agent_id or 0, process.slot] = process
     jobs = {process.job_id for process in held.workers.values()}
+    specs = Job.objects.filter(pk__in=jobs).values_list("pk", "spec")
+    held.batches = {job: parse_spec(spec).global_batch for job, spec in specs}
     flags = Flag.objects.filter(job__in=jobs, subject="worker", closed_at=None)
     held.flagged = set(flags.values_list("job_id", "rank"))
     return held
@@ -210,7 +220,7 @@ def _slot(agent: Agent, number: int, offer: dict[str, Any], held: _Held) -> Slot
             job=process.job_id,
             rank=process.index,
             share=process.share,
-            part=process.share / parse_spec(process.job.spec).global_batch,
+            part=process.share / held.batches[process.job_id],
             flagged=(process.job_id, process.index) in held.flagged,
         )
     if reserved is not None:

@@ -186,6 +186,12 @@ def _average(job: Job) -> float | None:
     return job.samples / took if took > 0 and job.samples else None
 
 
+def speed(job: Job, now: datetime) -> float:
+    """Samples per second that it makes now; 0 where nothing was measured."""
+    pace = _pace(job, now)
+    return pace.samples if pace else 0.0
+
+
 def _pace(job: Job, now: datetime) -> Pace | None:
     """Of a job that runs, over its last iterations; None where nothing was measured."""
     if job.state not in (JobState.RUNNING, JobState.FINISHING):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import QuerySet, Sum
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -16,7 +17,8 @@ from controlplane.runtime.room import room
 from controlplane.runtime.troubles import history
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, news, of_kinds
-from frontend.queries.jobs import JobLine, lines
+from frontend.queries.jobs import JobLine, lines, speed
+from frontend.queries.moments import of_job
 from frontend.queries.wording import counted, describe
 
 LIVE_JOBS = 12
@@ -86,27 +88,29 @@ def overview_jobs(now: datetime) -> list[JobLine]:
     return lines([*live, *over], now)
 
 
-def tiles(machines: list[MachineCard], lines: list[JobLine]) -> Tiles:
-    """The numbers of what is shown below them."""
-    running = [line for line in lines if not line.over and line.state != JobState.SUBMITTED]
+def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> Tiles:
+    """The numbers of all that there is, whether or not it is shown below them."""
+    running = submitted_jobs().exclude(state__in=[*JOB_OVER, JobState.SUBMITTED])
+    others = running.exclude(pk__in=[line.id for line in lines])
     return Tiles(
         machines_online=sum(card.online for card in machines),
         machines=len(machines),
         slots_taken=sum(card.taken for card in machines if card.online),
         slots=sum(len(card.slots) for card in machines if card.online),
-        jobs_running=Job.objects.filter(simulation=None).exclude(state__in=[*JOB_OVER, JobState.SUBMITTED]).count(),
+        jobs_running=running.count(),
         jobs_queued=Job.objects.filter(state=JobState.SUBMITTED).count(),
-        samples_per_second=sum(line.samples_per_second or 0.0 for line in running),
-        waiting_share=_waiting([line.id for line in running]),
+        samples_per_second=sum(line.samples_per_second or 0.0 for line in lines if not line.over)
+        + sum(of_job("speed", job, lambda job: speed(job, now)) for job in others),
+        waiting_share=_waiting(running),
         flags=len(unnoted(Flag.objects.filter(closed_at=None).exclude(job__state__in=JOB_OVER), timezone.now())),
     )
 
 
-def _waiting(jobs: list[int]) -> float | None:
+def _waiting(running: "QuerySet[Job]") -> float | None:
     """Time lost to waiting, over all workers of these jobs."""
-    sums = Job.objects.filter(pk__in=jobs).values_list("busy_s", "waiting_s", "coordination_s")
-    whole = sum(busy + waiting + coordination for busy, waiting, coordination in sums)
-    return sum(waiting for _, waiting, _ in sums) / whole if whole else None
+    spent = running.aggregate(busy=Sum("busy_s"), waiting=Sum("waiting_s"), coordination=Sum("coordination_s"))
+    whole = sum(each or 0.0 for each in spent.values())
+    return (spent["waiting"] or 0.0) / whole if whole else None
 
 
 def last_decision() -> LastDecision | None:

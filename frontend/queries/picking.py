@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from django.core.paginator import Page, Paginator
 
 from controlplane.jobs.models import Job
 from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.metrics import ITERATION
 from frontend.parameters import Query, number_of, one_of
 from frontend.queries.fleet import MachineCard
+
+PER_PAGE: Final = 60
+"""Machines: whole rows of one to six cards."""
 
 RECENT: Final = 10
 """Iterations of a job over which a worker's waiting is measured."""
@@ -21,9 +25,9 @@ ORDERS: Final = {"": "as they joined", "load": "by load", "waiting": "by waiting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picked:
-    """The machines that are shown, and what there is to choose from."""
+    """A page of the machines that are asked for, and what there is to choose from."""
 
-    machines: list[MachineCard]
+    page: Page[MachineCard]
     of: int
     """How many there are in all."""
     waits: dict[int, float]
@@ -47,7 +51,7 @@ class Picked:
 
 
 def picked(machines: Sequence[MachineCard], query: Query) -> Picked:
-    """Those of the machines that the query asks for, in its order.
+    """Those of the machines that the query asks for, in its order, by pages.
 
     Raises:
         QueryError: naming the parameter.
@@ -68,7 +72,7 @@ def picked(machines: Sequence[MachineCard], query: Query) -> Picked:
         "flag": lambda card: -float(card.flagged),
     }
     return Picked(
-        machines=sorted(found, key=keys[order]) if order else found,
+        page=Paginator(sorted(found, key=keys[order]) if order else found, PER_PAGE).get_page(query.get("page", 1)),
         of=len(machines),
         waits=waits,
         state=state,

@@ -1,15 +1,14 @@
 """The control plane's own parts, each with how it stands, the numbers behind that, and the remedy in words."""
 
 import platform
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 
 from django.core.cache import cache
 
 from controlplane.fleet.models import Agent
-from controlplane.protocol.environment import release_of
 from controlplane.runtime import presence
 from controlplane.runtime.condition import Condition, Sample, condition, rates, samples
 from frontend import formats
@@ -22,11 +21,7 @@ LAG_S = 10.0
 """Ingest copies once a second; what is older than this is late."""
 
 BEAT_S = 15.0
-"""Machines that are gone are looked for once a second; where that was so long ago, no periodic task comes through."""
-
 SLOW_MS = 250.0
-"""The bar for a decision's way (95th percentile); a database or Redis that takes as long to answer is slow."""
-
 FULL = 0.8
 """Of Redis' limit."""
 
@@ -265,15 +260,19 @@ def _versions(now: Condition) -> Iterator[Fact]:
             name, _, number = server.version.partition(" ")
             yield Fact(name=name, text=number)
     for package in PACKAGES:
-        if release := release_of(package):
-            yield Fact(name=package, text=release)
-    online = Agent.objects.filter(state=Agent.State.ONLINE).values_list("version", flat=True)
-    for release, count in sorted(Counter(online).items()):
-        yield Fact(name="Agents online", text=f"{release or 'unknown'} on {counted(count, 'machine')}")
+        try:
+            yield Fact(name=package, text=version(package))
+        except PackageNotFoundError:
+            continue
+    counts: dict[str, int] = {}
+    for found in Agent.objects.filter(state=Agent.State.ONLINE).values_list("version", flat=True):
+        counts[found or "unknown"] = counts.get(found or "unknown", 0) + 1
+    for name, count in sorted(counts.items()):
+        yield Fact(name="Agents online", text=f"{name} on {counted(count, 'machine')}")
 
 
 def _odd_agents() -> tuple[str, ...]:
     online = list(Agent.objects.filter(state=Agent.State.ONLINE).order_by("name").values_list("name", "version"))
-    counts = Counter(found for _, found in online)
-    usual = max(counts, key=lambda found: (counts[found], found), default="")
+    versions = [found for _, found in online]
+    usual = max(versions, key=lambda found: (versions.count(found), found), default="")
     return tuple(f"{name} ({found or 'unknown'})" for name, found in online if found != usual)

@@ -19,6 +19,7 @@ from frontend.queries import jobs as job_list
 from frontend.queries.copying import copy_of
 from frontend.queries.figures import MAX_WORKERS
 from frontend.queries.lanes import lanes, ranks
+from frontend.queries.moments import of_job
 from frontend.tabs import TABS, tab_of
 from frontend.views.access import needs, rights
 
@@ -61,7 +62,7 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
     shown = tab.figures_for(parse_spec(job.spec).workers)
     page: dict[str, Any] = {
         "job": job_list.one_job(job, timezone.now()),
-        "speed_up": (context["lanes"] if "lanes" in context else lanes(job)).speed_up,
+        "speed_up": of_job("lanes", job, lanes).speed_up,
         "tab": tab,
         "tab_name": name,
         "tabs": TABS,

@@ -57,8 +57,7 @@ def enrolment(request: HttpRequest) -> HttpResponse:
 
 def _machines(request: HttpRequest) -> dict[str, Any]:
     """Those that the query asks for."""
-    shown = picked(fleet.machines(timezone.now()), request.GET)
-    return rights(request) | {"machines": shown.machines, "picked": shown}
+    return rights(request) | {"picked": picked(fleet.machines_now(), request.GET)}
 
 
 def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:

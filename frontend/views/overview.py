@@ -25,13 +25,11 @@ def overview_live(request: HttpRequest) -> HttpResponse:
 
 
 def _context(request: HttpRequest) -> dict[str, Any]:
-    machines, lines = fleet.machines(timezone.now()), overview.overview_jobs(timezone.now())
-    shown = picked(machines, request.GET)
+    machines, lines = fleet.machines_now(), overview.overview_jobs(timezone.now())
     return rights(request) | {
         "history_notice": overview.history_notice(),
-        "tiles": overview.tiles(machines, lines),
-        "machines": shown.machines,
-        "picked": shown,
+        "tiles": overview.tiles(machines, lines, timezone.now()),
+        "picked": picked(machines, request.GET),
         "jobs": lines,
         "events": overview.events(),
         "last_decision": overview.last_decision(),

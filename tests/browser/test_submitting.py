@@ -107,29 +107,6 @@ def test_a_simulated_policy_is_saved_as_a_job(site: str, look: Look, ada: User, 
     assert job.spec["synchronization"] == simulation.runs.get(policy="lb-bsp-linear").spec["synchronization"]
 
 
-def test_a_recorded_job_is_simulated_by_its_number(site: str, look: Look, ada: User, errors: list[str]) -> None:
-    job = factories.make_recorded()
-    page = look(site, user=ada)
-    page.goto("/simulations/")
-    expect(page.get_by_label("Job", exact=True)).to_be_hidden()
-    page.locator("#scenario").select_option("machines as in a recorded job")
-    number = page.get_by_label("Job", exact=True)
-    number.fill(str(job.pk + 1))
-    number.press("Tab")
-    expect(page.locator("#job-error")).to_contain_text(f"there is none in this database; the latest is job {job.pk}")
-    expect(page.get_by_role("slider", name="Workers")).to_be_disabled()
-    assert [error for error in errors if "400" not in error] == []
-    errors.clear()
-    number.fill(str(job.pk))
-    number.press("Tab")
-    expect(page.locator("#job-error")).to_be_empty()
-    page.get_by_label("recorded baseline").check()
-    page.get_by_role("button", name="Simulate", exact=True).click()
-    page.wait_for_url("**/simulations/*/")
-    row = Simulation.objects.get()
-    assert (row.scenario, row.policies, row.variation) == (f"job-{job.pk}", ["recorded"], {})
-
-
 def test_stopping_asks_first_and_names_the_job(site: str, look: Look, ada: User) -> None:
     job = Job.objects.create(name="digits", spec=factories.spec(), submitted_by=ada)
     page = look(site, user=ada)

@@ -313,15 +313,6 @@ def demo_job(*, user: User | None = None, before: int = 10, after: int = 50) -> 
     return job
 
 
-def make_recorded(*, iterations: int = 20) -> Job:
-    """A job that is over, with as many reports of each worker, and a log."""
-    job = make_job(state=JobState.SUCCEEDED)
-    make_processes(job, make_agents(), shares=EVEN)
-    make_reports(job, [Pace(shares=EVEN)] * iterations)
-    make_entry(job, "1-0", kind="job-submitted")
-    return job
-
-
 def played_job(*, user: User | None = None) -> Job:
     """The demo's job, played otherwise a moment ago, with predictors that were scored twice."""
     job = demo_job(user=user)

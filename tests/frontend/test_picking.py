@@ -8,7 +8,7 @@ from django.test import Client
 from controlplane.jobs.models import Job
 from frontend.parameters import QueryError
 from frontend.queries.fleet import machines
-from frontend.queries.picking import picked
+from frontend.queries.picking import PER_PAGE, picked
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
 
@@ -26,7 +26,7 @@ def job() -> Job:
 
 
 def names(query: dict[str, str]) -> list[str]:
-    return [card.name.removeprefix("machine-") for card in picked(machines(factories.START), query).machines]
+    return [card.name.removeprefix("machine-") for card in picked(machines(factories.START), query).page]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_machines_are_filtered_and_ordered(job: Job, query: dict[str, str], foun
 
 def test_who_waits_is_said_where_the_order_asks_for_it(job: Job, viewer: Client) -> None:
     shown = picked(machines(factories.START), {"sort": "waiting", "job": str(job.pk)})
-    slowest = shown.machines[-1].id
+    slowest = shown.page[-1].id
     assert (shown.of, shown.jobs, shown.labels) == (4, [job.pk], ["class=fast", "class=slow"])
     assert (shown.waits[slowest], max(shown.waits.values())) == (
         pytest.approx(0.0, abs=1e-9),
@@ -73,6 +73,18 @@ def test_the_load_of_each_machine_is_a_bar_without_the_chart_library(job: Job, v
     page = viewer.get("/?sort=load").content.decode()
     assert re.findall(r'bar-load" style="inline-size:([^"]+)"', page) == ["90.00%", "70.00%", "50.00%", "30.00%"]
     assert "plotly" not in page
+
+
+def test_many_machines_stand_on_several_pages(viewer: Client) -> None:
+    factories.make_agents(PER_PAGE + 2)
+    for path in ("/", "/workers/"):
+        first, second = text_of(viewer, path), text_of(viewer, f"{path}?page=2&sort=load")
+        assert f"Page 1 of 2 · {PER_PAGE + 2} machines" in first
+        assert f"machine-{PER_PAGE - 1} " in first
+        assert f"machine-{PER_PAGE} " not in first
+        assert "Page 2 of 2" in second
+    assert f"Machines online {PER_PAGE + 2} of {PER_PAGE + 2}" in text_of(viewer, "/?page=2")
+    assert 'href="?sort=load&amp;page=2"' in viewer.get("/live/?sort=load").content.decode()
 
 
 def test_the_tiles_stay_those_of_the_whole_cluster(job: Job, viewer: Client) -> None:

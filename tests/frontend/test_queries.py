@@ -208,11 +208,26 @@ def test_servers_show_what_they_hold_how_long_they_take_and_what_is_emulated() -
 def test_tiles_sum_up_what_runs() -> None:
     job = factories.demo_job()
     machines, lines = fleet.machines(START), overview.overview_jobs(START + timedelta(seconds=9))
-    tiles = overview.tiles(machines, lines)
+    tiles = overview.tiles(machines, lines, START + timedelta(seconds=9))
     assert (tiles.machines_online, tiles.machines, tiles.slots_taken, tiles.slots) == (4, 4, 4, 4)
     assert (tiles.jobs_running, tiles.jobs_queued, tiles.flags) == (1, 0, 1)
     assert tiles.waiting_share == pytest.approx(job.waiting_share)
     assert tiles.samples_per_second == pytest.approx(256 / 0.102, rel=1e-3)
+
+
+def test_tiles_count_what_is_not_shown_below_them_too() -> None:
+    now, beyond = START + timedelta(seconds=9), 3
+    job = factories.demo_job()
+    for _ in range(overview.LIVE_JOBS + beyond - 1):
+        factories.make_job(busy_s=30.0, waiting_s=10.0)
+    lines = overview.overview_jobs(now)
+    tiles = overview.tiles(fleet.machines(START), lines, now)
+    assert job.pk not in {line.id for line in lines}
+    assert (tiles.jobs_running, len(lines)) == (overview.LIVE_JOBS + beyond, overview.LIVE_JOBS)
+    assert tiles.samples_per_second == pytest.approx(256 / 0.102, rel=1e-3)
+    whole = job.busy_s + job.waiting_s + job.coordination_s
+    others = tiles.jobs_running - 1
+    assert tiles.waiting_share == pytest.approx((job.waiting_s + 10 * others) / (whole + 40 * others))
 
 
 def test_the_last_decision_of_any_job_says_what_changed() -> None:

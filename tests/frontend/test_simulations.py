@@ -10,6 +10,7 @@ from django.test import Client
 from django.utils import timezone
 from django.utils.html import escape
 
+from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenarios import find
@@ -128,8 +129,17 @@ def test_other_machines_are_offered_and_said(operator: Client) -> None:
     assert operator.get(f"/jobs/new/?copy={row.runs.get().pk}").context["copied"].spec["workers"] == 3
 
 
+def recorded(iterations: int = 20) -> Job:
+    """A job that is over, with as many reports."""
+    job = factories.make_job(state=JobState.SUCCEEDED)
+    factories.make_processes(job, factories.make_agents(), shares=factories.EVEN)
+    factories.make_reports(job, [factories.Pace(shares=factories.EVEN)] * iterations)
+    factories.make_entry(job, "1-0", kind="job-submitted")
+    return job
+
+
 def test_a_recorded_job_is_offered_with_its_own_policies_first(operator: Client) -> None:
-    job = factories.make_recorded()
+    job = recorded()
     part = operator.get("/simulations/job/", {"job": job.pk}).content.decode()
     assert f'data-scenario="job-{job.pk}" data-workers="4" data-batch="256" data-limited="yes"' in part
     assert "The policies that it had (lb-bsp-cpu, bsp, round-robin, shared) are called recorded." in part
@@ -139,7 +149,7 @@ def test_a_recorded_job_is_offered_with_its_own_policies_first(operator: Client)
 
 
 def test_the_page_of_a_job_that_is_over_leads_to_the_form_filled_in(viewer: Client, operator: Client) -> None:
-    job = factories.make_recorded()
+    job = recorded()
     link = f"/simulations/?job={job.pk}"
     assert [f'href="{link}"' in each.get(f"/jobs/{job.pk}/").content.decode() for each in (viewer, operator)] == [
         False,
@@ -172,14 +182,14 @@ def test_a_job_that_cannot_be_simulated_is_told_on_its_field(operator: Client, n
 
 
 def test_a_job_with_few_reports_cannot_be_simulated(operator: Client) -> None:
-    job = factories.make_recorded(iterations=11)
+    job = recorded(iterations=11)
     said = operator.get("/simulations/job/", {"job": job.pk}).content.decode()
     assert f"(of job {job.pk}, w0 reported 11 iterations, and 12 of each worker are needed)" in said
 
 
 def played(**more: object) -> Simulation:
     """A simulation on a recorded job's machines that is over: its own policies came out 4% too fast."""
-    job = factories.make_recorded()
+    job = recorded()
     fit = {"compared": 18, "what": "iterations", "recorded_s": 0.25, "predicted_s": 0.24}
     fit |= {"error_median": 0.05, "error_p95": 0.11}
     outcome = simulate(find("demo"), "bsp").document() | {"policy": "recorded", "fit": fit}
