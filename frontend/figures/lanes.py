@@ -12,6 +12,12 @@ BALANCED = 0.10
 NOTICED = 0.05
 """A change of the waiting share that is worth a sentence."""
 
+MUCH = 0.25
+"""Of an iteration: from there on waiting for orders is what is to be told first."""
+
+SLOWER = 0.95
+"""Below so many times the even split's speed shares are no gain, whatever they balance."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
@@ -145,14 +151,31 @@ def verdict(lanes: Lanes) -> Verdict:
         return Verdict(tone="calm", headline="One worker: nobody to wait for", detail=_missing(lanes))
     lost = waiting([lane.now for lane in lanes.rows])
     if lost <= BALANCED:
-        detail = " ".join(part for part in (_missing(lanes), _gain(lanes, lost), _orders(lanes)) if part)
-        return Verdict(tone="good", headline=f"Balanced: {_all(lanes)} together", detail=detail)
+        return _balanced(lanes, lost)
     slowest = max(lanes.rows, key=lambda lane: (lane.now.compute_s + lane.now.communication_s, -lane.rank))
     others = waiting([lane.now for lane in lanes.rows if lane is not slowest])
     sets, spend = ("set", "spent") if lanes.over else ("sets", "spend")
     headline = f"w{slowest.rank} {sets} the pace: the others {spend} {others:.0%} of their time waiting for it"
-    detail = " ".join(part for part in (_missing(lanes), _gain(lanes, lost) or _prospect(lanes)) if part)
+    detail = _joined(_missing(lanes), _gain(lanes, lost) or _prospect(lanes))
     return Verdict(tone="watch", headline=headline, detail=detail)
+
+
+def _balanced(lanes: Lanes, lost: float) -> Verdict:
+    """Nobody waits for anybody; that is no praise where all wait for orders, or took less time at the even split."""
+    gain, orders = _gain(lanes, lost), _orders_share(lanes)
+    missing, together = _missing(lanes), f"{_all(lanes)} together"
+    if orders > MUCH:
+        headline = f"Waiting for the control plane's orders takes {orders:.0%} of an iteration"
+        return Verdict(tone="watch", headline=headline, detail=_joined(missing, f"Else {together}.", gain))
+    told = f"Waiting for orders takes {orders:.0%} of an iteration." if orders > BALANCED else ""
+    if gain and (lanes.speed_up or 1.0) < SLOWER:
+        headline = f"Balanced, but slower than the even split: {together}"
+        return Verdict(tone="watch", headline=headline, detail=_joined(missing, gain, told))
+    return Verdict(tone="good", headline=f"Balanced: {together}", detail=_joined(missing, gain, told))
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _all(lanes: Lanes) -> str:
@@ -169,11 +192,10 @@ def _missing(lanes: Lanes) -> str:
     return f"Only {lanes.reporting} of {lanes.roster} workers {verb} part in these iterations."
 
 
-def _orders(lanes: Lanes) -> str:
-    """What deciding costs, where that is more than a trifle."""
+def _orders_share(lanes: Lanes) -> float:
+    """What deciding costs, of an iteration."""
     whole = sum(lane.now.whole_s for lane in lanes.rows)
-    share = sum(lane.now.coordination_s for lane in lanes.rows) / whole if whole else 0.0
-    return f"Waiting for orders takes {share:.0%} of an iteration." if share > BALANCED else ""
+    return sum(lane.now.coordination_s for lane in lanes.rows) / whole if whole else 0.0
 
 
 def _gain(lanes: Lanes, lost: float) -> str:

@@ -91,6 +91,26 @@ def test_all_bars_share_the_scale_of_the_longest_iteration() -> None:
     assert lanes(*BALANCED).scale_s == 0.4
 
 
+def test_a_job_that_waits_for_orders_is_not_called_balanced() -> None:
+    slow = Phases(compute_s=0.08, communication_s=0.0, waiting_s=0.0, coordination_s=0.1)
+    assert verdict(lanes(lane(0, 64, slow), lane(1, 64, slow))) == Verdict(
+        tone="watch",
+        headline="Waiting for the control plane's orders takes 56% of an iteration",
+        detail="Else all workers finish together.",
+    )
+
+
+def test_balance_that_made_iterations_longer_is_no_praise() -> None:
+    longer = (
+        lane(0, 102, phases(0.5, 0.0), phases(0.08, 0.32)),
+        lane(1, 26, phases(0.5, 0.0), phases(0.4, 0.0)),
+    )
+    found = verdict(lanes(*longer))
+    assert found.tone == "watch"
+    assert found.headline == "Balanced, but slower than the even split: all workers finish together"
+    assert found.detail.endswith("an iteration from 400 to 500 ms: 0.8 times as fast.")
+
+
 def test_what_waiting_for_orders_costs_is_not_hidden() -> None:
     slow = Phases(compute_s=0.08, communication_s=0.0, waiting_s=0.0, coordination_s=0.02)
     assert (
