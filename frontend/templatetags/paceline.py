@@ -36,6 +36,18 @@ def switches(options: tuple[Option | Entry, ...]) -> str:
     return msgspec.json.encode(options).decode()
 
 
+@register.filter
+def plainly(value: object) -> str:
+    """What somebody asked, as it was sent: words as they are, all else as JSON, of which a long one has lines."""
+    if isinstance(value, str):
+        return value
+    text = msgspec.json.encode(value)
+    return (text if len(text) <= IN_LINE else msgspec.json.format(text)).decode()
+
+
+IN_LINE = 80
+"""Characters."""
+
 STATE_ICONS = {
     "submitted": "queued",
     "scheduled": "queued",

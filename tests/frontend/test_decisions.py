@@ -113,6 +113,16 @@ def test_the_audit_page_says_who_asked_for_what(viewer: Client) -> None:
     assert "No entry matches." in text_of(viewer, "/audit/?action=job-stop&actor=bob")
 
 
+def test_what_was_asked_stands_as_it_was_sent_and_a_whole_spec_in_a_drawer(viewer: Client) -> None:
+    audit(actor="ada", action="job-change", subject="job 7", detail={"barrier": {"name": "ssp", "literal": False}})
+    audit(actor="ada", action="job-submit", subject="job 7", detail={"spec": factories.spec()})
+    body = viewer.get("/audit/").content.decode()
+    assert "{&quot;name&quot;:&quot;ssp&quot;,&quot;literal&quot;:false}" in body
+    assert "<summary>spec</summary>" in body
+    assert "&quot;workers&quot;: 4,\n" in body
+    assert "None" not in body
+
+
 def test_what_was_asked_can_be_taken_away_as_it_was_narrowed(viewer: Client) -> None:
     audit(actor="ada", action="job-stop", subject="job 7", detail={"state": "running"})
     audit(actor="bob", action="token-create", subject="=1+1")
