@@ -10,8 +10,7 @@ import torch
 
 from controlplane.core.events import PredictorTrained
 from controlplane.policies.prediction.interface import Measured
-from controlplane.policies.prediction.networks import NETWORKS, Network
-from controlplane.policies.prediction.recurrent import relative
+from controlplane.policies.prediction.networks import NETWORKS, Network, relative
 from controlplane.policies.prediction.weights import LessonData, Weights
 from tests.policies.cluster import resolve
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from controlplane.policies.parameters import RecurrentParameters
-from controlplane.policies.prediction.networks import SPREAD, Network
-from controlplane.policies.prediction.recurrent import relative
+from controlplane.policies.prediction.networks import SPREAD, Network, relative
 from controlplane.policies.prediction.sheet import Array
 from controlplane.policies.prediction.weights import LessonData, Weights, encode, lesson_decoder, read_weights
 

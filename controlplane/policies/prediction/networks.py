@@ -11,6 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.policies.prediction.sheet import Array
+
 SPREAD = 0.25
 """What counts as one unit of departure, of relative speed and of CPU and memory use."""
 
@@ -36,6 +41,14 @@ class Network:
     """(array module, weights, inputs (models, samples, values)) to (models, samples)."""
     own_steps: int
     """Steps of each worker's own fit: what 100 workers' takes is to stay under a second."""
+
+
+def relative(window: NDArray[np.floating], usual: Array) -> Array:
+    """Speed, CPU and memory (..., 3) as the networks take them; ``usual`` has the shape of the workers' axis."""
+    centred = np.empty(window.shape)
+    centred[..., 0] = (window[..., 0] / usual.reshape(-1, *[1] * (window.ndim - 2)) - 1.0) / SPREAD
+    centred[..., 1:] = (window[..., 1:] - MIDDLE) / SPREAD
+    return centred
 
 
 def _narx_inputs(xp: Any, window: Any, look_back: int) -> Any:

@@ -19,7 +19,7 @@ from controlplane.core.events import PredictorTrained
 from controlplane.policies.parameters import EmaParameters, RecurrentParameters
 from controlplane.policies.prediction.ema import Ema, EmaState
 from controlplane.policies.prediction.interface import Measured
-from controlplane.policies.prediction.networks import MIDDLE, SPREAD, Network
+from controlplane.policies.prediction.networks import SPREAD, Network, relative
 from controlplane.policies.prediction.sheet import Array, Sheet, columns, fill, predictions
 from controlplane.policies.prediction.weights import LessonData, encode, read_weights, weights_decoder
 from controlplane.policies.wording import number
@@ -167,14 +167,6 @@ class Recurrent:
 @cache
 def _ema(alpha: float) -> Ema:
     return Ema(parameters=EmaParameters(alpha=alpha))
-
-
-def relative(window: NDArray[np.floating], usual: Array) -> Array:
-    """Speed, CPU and memory (..., 3) as the networks take them; ``usual`` has the shape of the workers' axis."""
-    centred = np.empty(window.shape)
-    centred[..., 0] = (window[..., 0] / usual.reshape(-1, *[1] * (window.ndim - 2)) - 1.0) / SPREAD
-    centred[..., 1:] = (window[..., 1:] - MIDDLE) / SPREAD
-    return centred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
