@@ -7,6 +7,7 @@ Ctrl-C at the terminal reaches the parent alone, which then ends them in order.
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from controlplane.runtime.embedded.errors import CannotStart
 
 PR_SET_PDEATHSIG = 1
 TAIL_LINES = 12
+FULL_BYTES = 64 * 1024
+"""With less space than that a log takes nothing more."""
+
 COMMAND_S = 60.0
 STOP_S = 8.0
 """How long a service may take to end by itself: Celery finishes its tasks, uvicorn its requests."""
@@ -68,6 +72,8 @@ class Service:
     def tail(self) -> str:
         """The last lines of its log, indented."""
         lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        if not lines and shutil.disk_usage(self.log.parent).free < FULL_BYTES:
+            return f"    (it said nothing: there is no space left in {self.log.parent})"
         return "\n".join(f"    {line}" for line in lines) or "    (it said nothing)"
 
 

@@ -1,10 +1,12 @@
 """Services: what they say, how they end, and that they never outlive whoever started them."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -26,6 +28,7 @@ STUBBORN = [
 PARENT = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from controlplane.runtime.embedded.processes import start_service
 service = start_service("child", ["sleep", "600"], log=Path(sys.argv[1]))
 print(service.process.pid, flush=True)
@@ -56,6 +59,18 @@ def test_a_service_that_ended_is_reported_with_the_end_of_its_log(tmp_path: Path
     assert str(caught.value) == (
         f"web ended with exit code 3. The end of its log, {tmp_path / 'web.log'}:\n    no such setting"
     )
+
+
+@pytest.mark.parametrize(
+    ("free", "why"), [(0, "it said nothing: there is no space left in {}"), (1 << 30, "it said nothing")]
+)
+def test_a_service_that_could_not_say_why_it_ended_is_asked_whether_there_was_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, why: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    service = start_service("beat", ["false"], log=tmp_path / "beat.log")
+    service.process.wait(timeout=10)
+    assert service.tail() == f"    ({why.format(tmp_path)})"
 
 
 def test_leaving_the_supervisor_ends_every_service(tmp_path: Path) -> None:
