@@ -14,9 +14,10 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.fleet.models import Agent
+from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Job, Process
 from controlplane.telemetry.models import Report
+from frontend.formats import NONE
 from frontend.queries import fleet
 from frontend.queries.minute import SECONDS, Minute, Told, Worker, added, busy_lines, line
 from tests.frontend import factories
@@ -161,3 +162,22 @@ def test_a_card_draws_the_minute_and_says_it_in_words(viewer: Client) -> None:
     page = viewer.get("/").content.decode()
     assert page.count('<svg class="spark"') == 4
     assert len(re.findall(r'aria-label="over the last minute \d+% to \d+% of each second"', page)) == 4
+
+
+@pytest.mark.django_db
+def test_a_machine_whose_workers_have_ended_is_busy_no_more(viewer: Client) -> None:
+    job_of_a_minute()
+    Report.objects.update(at=F("at") + (timezone.now() - NOW))
+    assert re.findall('meter-value">(.+?)</span>', card_of_slowest(viewer)) == ["100%", "25%"]
+    Process.objects.update(state="stopped", ended_at=timezone.now())
+    Reservation.objects.all().delete()
+    cache.clear()
+    found = card_of_slowest(viewer)
+    assert re.findall('meter-value">(.+?)</span>', found) == [NONE, NONE]
+    assert 'class="spark"' in found, "what they did in the minute is still drawn"
+
+
+def card_of_slowest(viewer: Client) -> str:
+    """From the line of the minute on."""
+    page = viewer.get("/").content.decode()
+    return page[page.index("machine-3</a>") :].partition('title="The part of each')[2].partition("</ul>")[0]
