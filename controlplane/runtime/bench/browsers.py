@@ -28,7 +28,7 @@ VIEWPORT: Final[Any] = {"width": 1440, "height": 1200}
 
 
 class Visit(msgspec.Struct, kw_only=True, frozen=True):
-    """Seconds from the click to a page's first chart, or to the words in its place; medians."""
+    """Seconds from the click to a page's first chart or the words in its place, or to the page itself; medians."""
 
     first_s: float
     """Of somebody who was never here."""
@@ -51,11 +51,15 @@ class Tab(msgspec.Struct, kw_only=True, frozen=True):
 
 
 DRAWN: Final = """() => {
-  document.querySelector("plotly-figure")?.scrollIntoView();
+  if (document.readyState === "loading") return null;
+  const figure = document.querySelector("plotly-figure");
+  if (!figure) return performance.getEntriesByName("first-contentful-paint")[0]?.startTime / 1000 || null;
+  figure.scrollIntoView();
   const drawn = document.querySelector("plotly-figure .main-svg, plotly-figure .figure-empty:not([hidden])");
   return drawn ? performance.now() / 1000 : null;
 }"""
-"""Seconds since the page was asked for, as soon as its first figure, which may stand below the fold, is there."""
+"""Seconds since the page was asked for, as soon as its first figure, which may stand below the fold, is there; or what
+it shows, where it has no figure."""
 
 WATCH: Final = """figure => {
   const plot = figure.querySelector('.plot');
