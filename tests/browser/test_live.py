@@ -14,7 +14,7 @@ from tests.frontend import factories
 pytestmark = pytest.mark.browser
 
 SOCKET = "**/ws/pages"
-ITERATION = "#job-header .facts > div:nth-child(2) dd:first-of-type"
+ITERATION = "#job-facts .facts > div:nth-child(2) dd:first-of-type"
 
 
 class Sockets:
@@ -103,6 +103,21 @@ def test_what_did_not_change_keeps_its_focus(site: str, look: Look, ada: User) -
     sockets.tick(1, job.pk)
     expect(page.locator(ITERATION)).to_have_text("61 of 400")
     expect(page.locator("#stop")).to_be_focused()
+
+
+def test_a_button_that_is_being_pressed_stays_while_the_numbers_move(site: str, look: Look, ada: User) -> None:
+    job = factories.demo_job(user=ada)
+    page = look(site, user=ada)
+    sockets = Sockets(page)
+    with page.expect_response("**/live/"):
+        page.goto(f"/jobs/{job.pk}/")
+    page.locator("#stop").hover()
+    page.mouse.down()
+    advance(job)
+    sockets.tick(1, job.pk)
+    expect(page.locator(ITERATION)).to_have_text("61 of 400")
+    page.mouse.up()
+    expect(page.locator("#stop-dialog")).to_be_visible()
 
 
 def test_a_figure_that_cannot_be_fetched_says_so_and_keeps_what_it_shows(

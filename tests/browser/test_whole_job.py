@@ -47,7 +47,7 @@ def test_a_job_from_the_form_to_its_stop(stack: Stack, look: Look) -> None:
     page.locator("#stop").click()
     page.locator("#stop-confirm").click()
     expect(page.locator("h1 .state")).to_have_text("cancelled", timeout=SLOW_MS)
-    expect(page.locator("#job-header")).to_contain_text(f"stopped by {stack.user}")
+    expect(page.locator("#job-facts")).to_contain_text(f"stopped by {stack.user}")
     expect(page.locator("#freshness-chip")).to_have_text("Finished")
 
     page.get_by_label("Settings and account").click()

@@ -82,7 +82,7 @@ def test_the_live_part_of_a_tab_holds_all_that_moves(viewer: Client, name: str) 
     job = factories.demo_job()
     body = viewer.get(f"/jobs/{job.pk}/live/?tab={name}").content.decode()
     parts = re.findall(r'<section id="([\w-]+)"[^>]* hx-swap-oob="true"', body)
-    assert parts == ["job-header", "job-requests", *(f"job-{part}" for part in TABS[name].parts)]
+    assert parts == ["job-header", "job-facts", "job-requests", *(f"job-{part}" for part in TABS[name].parts)]
 
 
 @pytest.mark.parametrize("name", TABS)
@@ -90,7 +90,7 @@ def test_live_parts_are_what_the_tab_shows(viewer: Client, name: str) -> None:
     job = factories.demo_job()
     page, live = (viewer.get(f"/jobs/{job.pk}/{part}?tab={name}").content.decode() for part in ("", "live/"))
     parts = live.replace(' hx-swap-oob="true"', "").split("</section>")[1:-1]
-    assert [part.strip() in page for part in parts] == [True] * (1 + len(TABS[name].parts))
+    assert [part.strip() in page for part in parts] == [True] * (2 + len(TABS[name].parts))
 
 
 def test_a_tab_of_a_job_without_data_opens_too(viewer: Client) -> None:
