@@ -49,12 +49,12 @@ def test_it_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Path) -> 
         ]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("moment", [MOMENTS[0], MOMENTS[-1]])
 def test_ctrl_c_at_any_moment_ends_it_in_order(tmp_path: Path, moment: str) -> None:
     port = free_port()
     with running(tmp_path, "demo", "--port", str(port)) as command:
-        command.await_word(moment)
+        command.await_word(moment, seconds=180)
         assert command.interrupt() == 130
         assert command.said().endswith("Interrupted. Nothing is left running.\n")
         assert_nothing_left(command, tmp_path, port)
