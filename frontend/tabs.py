@@ -21,6 +21,9 @@ from frontend.queries.lanes import lanes
 from frontend.queries.moments import of_job
 from frontend.queries.placement import updates_per_s
 
+CLOSED = 4
+"""Findings that are closed and shown all the same, the latest; others are folded away."""
+
 MANY = 64
 """Workers beyond which lines and strips of a few say less than the map of all."""
 
@@ -57,8 +60,10 @@ class Tab:
 
 def _flags(job: Job, query: Query) -> dict[str, Any]:
     flags = queries.flags(job, timezone.now())
+    unfolded = sum(flag.closed_at is None for flag in flags) + CLOSED
     return {
-        "flags": flags,
+        "flags": flags[:unfolded],
+        "folded_flags": flags[unfolded:],
         "open_flags": [flag for flag in flags if flag.closed_at is None and flag.note is None],
         "flagged_on": queries.machines_of(job, flags),
     }

@@ -12,6 +12,7 @@ from django.utils import timezone
 from controlplane.jobs.flag_notes import flag_acknowledge, flag_mute
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.jobs.services import audit
+from frontend.tabs import CLOSED
 from tests.frontend import factories
 
 pytestmark = pytest.mark.django_db
@@ -88,6 +89,16 @@ def test_a_finding_that_was_seen_or_muted_is_listed_and_not_announced(job: Job) 
     flag_mute(flag=flag, actor="bob", until=timezone.now() + timedelta(hours=1))
     shown = page(job)
     assert ("muted by bob until" in shown, 'id="unmute-' in shown) == (True, True)
+
+
+def test_findings_that_were_closed_long_ago_are_folded_away(job: Job) -> None:
+    for place in range(CLOSED + 2):
+        at = factories.START - timedelta(minutes=place)
+        factories.make_flag(job, key=f"w1:{place}", rank=1, opened_at=at, closed_at=at, sentence=f"finding {place}.")
+    shown, folded = page(job).split("<summary>2 more that were closed</summary>")
+    assert Flag.objects.get(closed_at=None).sentence in shown
+    for place in range(CLOSED + 2):
+        assert (f"finding {place}." in shown, f"finding {place}." in folded) == (place < CLOSED, place >= CLOSED)
 
 
 def test_a_muted_finding_marks_no_job_in_the_list(job: Job, viewer: Client) -> None:
