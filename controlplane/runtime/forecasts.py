@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from threading import Event
 from typing import Any, Final
 
@@ -50,12 +51,12 @@ def due(client: Client) -> list[int]:
     client.zremrangebyscore(names.FORECASTS_WANTED, "-inf", now - WANTED_S)
     wanted = [int(job) for job in client.execute_command("ZRANGE", names.FORECASTS_WANTED, 0, -1)]
     jobs = Job.objects.in_bulk(wanted)
-    made = dict(Forecast.objects.filter(job__in=jobs).values_list("job_id", "made_at"))
-    old = timezone.now().timestamp() - EVERY_S
+    made = {row.job_id: row for row in Forecast.objects.filter(job__in=jobs).only("job_id", "made_at", "reason")}
+    old = timezone.now() - timedelta(seconds=EVERY_S)
     waiting = [
-        (made[pk].timestamp() if pk in made else 0.0, pk)
+        (made[pk].made_at.timestamp() if pk in made else 0.0, pk)
         for pk, job in jobs.items()
-        if job.iteration and (pk not in made or (made[pk].timestamp() < old and not _is_final(job, made[pk])))
+        if job.iteration and (pk not in made or (made[pk].made_at < old and not _is_final(job, made[pk])))
     ]
     return [pk for _, pk in sorted(waiting)]
 
@@ -88,6 +89,6 @@ def in_a_process(stopping: Event) -> Play:
     return play
 
 
-def _is_final(job: Job, made_at: Any) -> bool:
-    """Whether nothing has happened to the job since."""
-    return job.finished_at is not None and made_at > job.finished_at
+def _is_final(job: Job, made: Forecast) -> bool:
+    """Whether it was played since the job's end; what came to nothing, perhaps for want of time, is tried again."""
+    return job.finished_at is not None and made.made_at > job.finished_at and not made.reason

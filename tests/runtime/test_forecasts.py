@@ -84,6 +84,18 @@ def test_a_job_that_is_over_is_played_once(job: Job, client: Client) -> None:
     assert due(client) == []
 
 
+def test_what_came_to_nothing_is_tried_again_though_the_job_is_over(job: Job, client: Client) -> None:
+    def break_off(pk: int) -> dict[str, Any]:
+        raise CannotPlay("it took more than 120 s, and was broken off")
+
+    Job.objects.filter(pk=job.pk).update(iteration=40, finished_at=timezone.now() - timedelta(hours=1))
+    want(job.pk, client)
+    make(job.pk, break_off)
+    assert due(client) == []
+    Forecast.objects.update(made_at=timezone.now() - timedelta(minutes=5))
+    assert due(client) == [job.pk]
+
+
 def test_what_came_out_is_kept_and_so_is_why_nothing_did(job: Job) -> None:
     made = make(job.pk, lambda pk: json.loads(run("whatif", pk, "--last", "3", "--seeds", "2", "--json")))
     assert made.answer is not None
