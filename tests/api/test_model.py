@@ -94,8 +94,9 @@ def test_only_a_worker_of_this_very_job_may_store(anybody: APIClient, admin: API
         "",
     ):
         reply = put(anybody, job, npz(a=np.zeros(1)), wrong)
-        assert (reply.status_code, refused(reply)["detail"]) == (
+        assert (reply.status_code, reply["WWW-Authenticate"], refused(reply)["detail"]) == (
             401,
+            "Process",
             "storing a model takes: Authorization: Process worker:<rank>:<instance>:<hex key>",
         )
     assert admin.put(f"/api/v1/jobs/{job.pk}/model", b"x", content_type="application/octet-stream").status_code == 401

@@ -6,7 +6,6 @@ from django.http import StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework.exceptions import NotAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -31,7 +30,8 @@ class ProcessOrRole(HasRole):
         if request.method != "PUT":
             return super().has_permission(request, view)
         if not upload_allowed(view.kwargs["pk"], request.headers.get("Authorization", "")):
-            raise NotAuthenticated("storing a model takes: Authorization: Process worker:<rank>:<instance>:<hex key>")
+            detail = "storing a model takes: Authorization: Process worker:<rank>:<instance>:<hex key>"
+            raise Problem(401, detail, headers={"WWW-Authenticate": "Process"})
         return True
 
 
