@@ -67,10 +67,12 @@ def numbers(
         QueryError: says what was ``expected``.
     """
     text = query.get(field, "")
-    parts = list(dict.fromkeys(part for part in text.split(",") if part))
-    if not least <= len(parts) <= most or not all(part.isdecimal() and len(part) <= digits for part in parts):
+    parts = [part for part in text.split(",") if part]
+    fine = all(part.isdecimal() and len(part) <= digits for part in parts)
+    found = list(dict.fromkeys(int(part) for part in parts)) if fine else []
+    if not fine or not least <= len(found) <= most:
         raise QueryError(field, text, expected)
-    return [int(part) for part in parts]
+    return found
 
 
 def part(query: Query, field: str) -> float | None:

@@ -100,6 +100,7 @@ def test_a_comparison_is_drawn_anew_when_one_of_its_jobs_moves(pair: list[Job]) 
         ("7", "jobs: found '7', expected 2 to 6 numbers of jobs separated by commas, such as 3,5"),
         ("1,2,3,4,5,6,7", "expected 2 to 6 numbers"),
         ("1,x", "expected 2 to 6 numbers"),
+        ("7,07", "jobs: found '7,07', expected 2 to 6 numbers"),
         ("998,999", "jobs: found '998, 999', expected jobs that exist"),
     ],
 )
