@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.jobs.flag_notes import Note, notes_on
@@ -145,8 +145,8 @@ class ServerLine:
 
 def flags(job: Job, now: datetime) -> list[FlagLine]:
     """Findings about the job, its workers and servers, open ones first, with what people said about them."""
-    rows = list(Flag.objects.filter(job=job).order_by("-opened_at", "-id")[:FLAGS])
-    rows.sort(key=lambda flag: flag.closed_at is not None)
+    latest = F("closed_at").desc(nulls_first=True), "-opened_at", "-id"
+    rows = list(Flag.objects.filter(job=job).order_by(*latest)[:FLAGS])
     notes, behind = notes_on(rows, now), evidence_of(job, rows)
     own = FlagLine.__dataclass_fields__.keys() - {"note", "behind"}
     return [

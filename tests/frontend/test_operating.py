@@ -12,6 +12,7 @@ from django.utils import timezone
 from controlplane.jobs.flag_notes import flag_acknowledge, flag_mute
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.jobs.services import audit
+from frontend.queries.job import FLAGS
 from frontend.tabs import CLOSED
 from tests.frontend import factories
 
@@ -99,6 +100,15 @@ def test_findings_that_were_closed_long_ago_are_folded_away(job: Job) -> None:
     assert Flag.objects.get(closed_at=None).sentence in shown
     for place in range(CLOSED + 2):
         assert (f"finding {place}." in shown, f"finding {place}." in folded) == (place < CLOSED, place >= CLOSED)
+
+
+def test_a_finding_that_stays_open_is_listed_however_many_came_and_went_since(job: Job) -> None:
+    for place in range(1, FLAGS + 1):
+        at = factories.START + timedelta(minutes=place)
+        factories.make_flag(job, key=f"w1:{place}", rank=1, opened_at=at, closed_at=at, sentence=f"finding {place}.")
+    open_one = Flag.objects.get(closed_at=None)
+    shown = page(job)
+    assert shown.index(open_one.sentence) < shown.index(f"finding {FLAGS}.")
 
 
 def test_a_muted_finding_marks_no_job_in_the_list(job: Job, viewer: Client) -> None:
