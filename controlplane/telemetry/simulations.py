@@ -72,7 +72,7 @@ def simulation_submit(
         chosen(found, name)
     with transaction.atomic():
         row = Simulation.objects.create(
-            scenario=scenario, policies=names, seed=seed, variation=variation.document(), submitted_by=user
+            scenario=found.name, policies=names, seed=seed, variation=variation.document(), submitted_by=user
         )
         audit(actor=user.get_username(), action="simulation-submit", subject=f"simulation {row.pk}")
     return row

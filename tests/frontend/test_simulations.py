@@ -181,6 +181,13 @@ def test_a_job_that_cannot_be_simulated_is_told_on_its_field(operator: Client, n
     assert (escape(sentence) in on_field) == bool(number)
 
 
+def test_a_recorded_job_has_one_name_however_its_number_is_written(operator: Client) -> None:
+    job, user = recorded(), User.objects.create(username="ann")
+    row = simulation_submit(scenario=f"job-0{job.pk}", policies=[], seed=0, user=user)
+    assert row.scenario == f"job-{job.pk}"
+    assert f'data-scenario="{row.scenario}"' in operator.get("/simulations/", {"job": f"0{job.pk}"}).content.decode()
+
+
 def test_a_job_with_few_reports_cannot_be_simulated(operator: Client) -> None:
     job = recorded(iterations=11)
     said = operator.get("/simulations/job/", {"job": job.pk}).content.decode()

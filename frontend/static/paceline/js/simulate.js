@@ -32,7 +32,7 @@ function slider(name) {
 
 /** What is to be simulated, as REST names it. */
 function asked() {
-  return scenario.value === JOB ? `job-${job.value.trim()}` : scenario.value;
+  return scenario.value === JOB ? `job-${job.value.trim().replace(/^0+(?=\d)/, "")}` : scenario.value;
 }
 
 /** The part of the form that belongs to it; null while there is no such job. @returns {HTMLElement | null} */
