@@ -20,6 +20,17 @@ class QueryError(ValueError):
         super().__init__(f"{field}: found {self.found!r}, expected {expected}")
 
 
+def readable(query: Query) -> None:
+    """Nothing in it is what no database's text can be.
+
+    Raises:
+        QueryError: for a NUL character.
+    """
+    for field, found in query.items():
+        if "\x00" in found:
+            raise QueryError(field, found, "text without NUL characters")
+
+
 def one_of(query: Query, field: str, allowed: Collection[str], usual: str | None = None) -> str:
     """One of the values that are allowed; where none is given ``usual``, or else the first of them.
 

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 
 from controlplane.jobs.roles import Role, may
-from frontend.parameters import QueryError
+from frontend.parameters import QueryError, readable
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
@@ -31,6 +31,7 @@ def needs(role: Role) -> Callable[[View[P]], Guarded]:
                     f"{request.user.get_username()} is not {role}: ask an admin to add you to the group {role!s}"
                 )
             try:
+                readable(request.GET)
                 return view(request, *args, **kwargs)
             except QueryError as error:
                 return HttpResponseBadRequest(str(error), content_type="text/plain; charset=utf-8")

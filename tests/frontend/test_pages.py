@@ -203,6 +203,13 @@ def test_what_a_refusal_repeats_of_an_address_is_never_run(viewer: Client, addre
     assert "<script" in refusal.content.decode()
 
 
+@pytest.mark.parametrize("address", ["/jobs/?q=", "/audit/?actor=", "/?label="])
+def test_text_that_no_database_takes_is_refused(viewer: Client, address: str) -> None:
+    field = address.partition("?")[2].rstrip("=")
+    said = text_of(viewer, f"{address}a%00b", 400)
+    assert said == f"{field}: found 'a\\x00b', expected text without NUL characters"
+
+
 def test_an_unknown_state_is_refused(viewer: Client) -> None:
     assert (
         text_of(viewer, "/jobs/?state=lost", 400)
