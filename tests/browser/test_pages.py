@@ -89,10 +89,7 @@ def test_every_page_pleases_axe_and_fits_the_screen_even_with_a_name_without_spa
     """The document is the same in both themes and widths; the second time only its looks are judged."""
     Job.objects.update(name="x" * 100)
     page = look(site, user=ada, theme=theme, width=width)
-    found = {
-        path: (axe_findings(page, rules=rules), page.evaluate(OVER), page.evaluate(CRAMPED))
-        for path in visited(page, job)
-    }
+    found = {path: (axe_findings(page, rules=rules), page.evaluate(OVER), cramped(page)) for path in visited(page, job)}
     page.goto(f"/jobs/{job.pk}/?tab=processes")
     page.locator("#exclude-w3").click()
     found["dialog"] = (axe_findings(page, within="dialog[open]"), page.evaluate(OVER), [])
