@@ -166,8 +166,11 @@ def simulation_played(row: Simulation, learn: Learn) -> tuple[Scenario, Run | No
 
 
 def simulation_figures(row: Simulation) -> list[dict[str, object]]:
-    """What the paper found, and what came out, for each of the scenario's figures."""
-    scenario = simulation_scenario(row)
+    """What the paper found, and what came out, for each figure of the scenario's; none if that is no more."""
+    try:
+        scenario = simulation_scenario(row)
+    except SimulationError:
+        return []
     outcomes = [outcome_from(document) for document in row.outcomes]
     return [
         {

@@ -246,4 +246,5 @@ def test_a_live_part_is_put_in_place(viewer: Client, row: Simulation) -> None:
 def test_a_scenario_that_is_gone_is_said(viewer: Client) -> None:
     row = Simulation.objects.create(scenario="of-old", policies=["bsp"], state="failed", finished_at=timezone.now())
     assert "this release has no such scenario any more" in text_of(viewer, f"/simulations/{row.pk}/")
+    assert viewer.get(f"/api/v1/simulations/{row.pk}").json()["paper"] == []
     assert viewer.get("/simulations/9999/").status_code == 404
