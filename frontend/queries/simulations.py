@@ -10,7 +10,8 @@ from django.db.models import QuerySet
 from controlplane.core.states import JOB_OVER
 from controlplane.jobs.models import Job
 from controlplane.simulator.errors import ScenarioError, SimulationError
-from controlplane.simulator.outcome import outcome_from
+from controlplane.simulator.outcome import Outcome, outcome_from
+from controlplane.simulator.recorded import RECORDED
 from controlplane.simulator.scenario import Scenario, check
 from controlplane.simulator.scenarios import scenarios
 from controlplane.simulator.tables import HEADS, against_paper, against_recorded, rows
@@ -26,6 +27,7 @@ PER_PAGE = 25
 
 OTHERS_ONLY = "on other machines than its own, or with another global batch, nothing was recorded to compare with."
 OWN_MISSING = "simulate the policies that it had, recorded, as well: they are compared with what was recorded."
+OWN_UNFINISHED = "the policies that the job had, recorded, did not bring the simulated one to its end."
 OWN_FIRST = "it is told when the policies that the job had, recorded, have been played."
 
 
@@ -133,12 +135,20 @@ def result(row: Simulation) -> Result:
     scenario, found = scenario_of(row), [outcome_from(document) for document in row.outcomes]
     if scenario is None:
         return Result(heads=HEADS, rows=(), paper=())
-    not_compared = OTHERS_ONLY if row.variation else OWN_MISSING if row.finished_at else OWN_FIRST
     paper = tuple(against_paper(scenario, found)) if found else ()
     jobs = simulation_runs(row).values_list("id", flat=True)
     runs = tuple(Run(cells=cells, job=job) for cells, job in zip_longest(rows(scenario, found), jobs))
     recorded = tuple(against_recorded(found))
-    return Result(heads=HEADS, rows=runs, paper=paper, recorded=recorded, not_compared=not_compared)
+    return Result(heads=HEADS, rows=runs, paper=paper, recorded=recorded, not_compared=_not_compared(row, found))
+
+
+def _not_compared(row: Simulation, found: Sequence[Outcome]) -> str:
+    """Why no outcome says how far it is from what was recorded."""
+    if row.variation:
+        return OTHERS_ONLY
+    if any(outcome.policy == RECORDED for outcome in found):
+        return OWN_UNFINISHED
+    return OWN_MISSING if row.finished_at else OWN_FIRST
 
 
 def simulated(row: Simulation) -> Simulated:
