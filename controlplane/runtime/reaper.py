@@ -60,7 +60,7 @@ def bury_processes(client: Client, agent: int) -> None:
 
 
 def sample_presence(client: Client | None = None) -> int:
-    """Copy the load of every agent that is here to a row; how many there are."""
+    """Copy the load of every agent that is here to a row, and tell pages; how many there are."""
     client = client or shared()
     now_ms = _now_ms(client)
     here = {agent: sign for agent, sign in agents_now(client).items() if now_ms - sign.at_ms < HERE_MS}
@@ -72,6 +72,8 @@ def sample_presence(client: Client | None = None) -> int:
     ]
     AgentSample.objects.bulk_create(samples)
     Agent.objects.filter(pk__in=known).update(seen_at=_when(now_ms))
+    if samples:
+        ticks.publish(client, fleet=True)
     return len(samples)
 
 

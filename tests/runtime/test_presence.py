@@ -111,6 +111,12 @@ def test_machines_that_are_here_are_sampled(client: Client) -> None:
     assert list(AgentSample.objects.values_list("agent", "cpu", "memory")) == [(here, 0.5, 0.25)]
 
 
+def test_pages_are_told_of_samples_though_no_job_runs(client: Client) -> None:
+    assert (reaper.sample_presence(client), client.get(names.PAGES_SEQUENCE)) == (0, None)
+    heard(client, new_agent(), ago_ms=100)
+    assert (reaper.sample_presence(client), int(client.get(names.PAGES_SEQUENCE) or 0)) == (1, 1)
+
+
 def test_the_oldest_job_that_waits_gets_the_slots(client: Client, enqueued: list[int]) -> None:
     agent, first, second = new_agent(), new_job(), new_job()
     assert scheduler.begin_logs() == [first, second]
