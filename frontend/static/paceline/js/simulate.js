@@ -3,6 +3,7 @@
 // wrong with a choice.
 
 import { alarm } from "./actions.js";
+import { problemOf, send } from "./rest.js";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("simulate-form"));
 const scenario = /** @type {HTMLSelectElement} */ (document.getElementById("scenario"));
@@ -86,28 +87,27 @@ async function look() {
     const response = await fetch(`/simulations/job/?${new URLSearchParams({ job: number })}`, { credentials: "same-origin" }).catch(() => null);
     const said = response ? await response.text() : "the control plane cannot be reached";
     if (number !== job.value.trim()) return;
-    if (response?.ok) jobPicks.innerHTML = said;
+    // Whoever is signed out is sent on, to a page that is no part of this form.
+    if (response?.redirected) location.reload();
+    else if (response?.ok) jobPicks.innerHTML = said;
     else jobError.textContent = response && response.status !== 400 ? `this job could not be looked up (${response.status})` : said;
   }
   offer();
 }
 
-async function send() {
+/** Whether it is simulated; else the form says why not. */
+async function ask() {
   const ticked = picked()?.querySelectorAll("input:checked") ?? [];
   const policies = [...ticked].map((each) => /** @type {HTMLInputElement} */ (each).value);
   const seed = /** @type {HTMLInputElement} */ (form.elements.namedItem("seed")).value.trim();
-  const token = document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1] ?? "";
-  const response = await fetch("/api/v1/simulations", {
-    method: "POST",
-    headers: { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": token },
-    credentials: "same-origin",
-    body: JSON.stringify({ scenario: asked(), policies, ...variation(), seed: /^\d+$/.test(seed) ? Number(seed) : seed }),
-  });
-  const answer = await response.json().catch(() => ({}));
-  if (response.ok) location.assign(`/simulations/${answer.id}/`);
-  else if (scenario.value === JOB && answer.errors?.some((/** @type {any} */ each) => each.field === "scenario")) jobError.textContent = answer.detail;
-  else alarm(alertBox, answer.errors?.map((/** @type {any} */ each) => `${each.field}: expected ${each.expected}`).join("; ") || answer.detail || `Refused (${response.status}).`, answer);
-  return response.ok;
+  const wanted = { scenario: asked(), policies, ...variation(), seed: /^\d+$/.test(seed) ? Number(seed) : seed };
+  const response = await send("POST", "/api/v1/simulations", wanted);
+  const answer = /** @type {any} */ (await problemOf(response));
+  if (response?.ok) location.assign(`/simulations/${answer.id}/`);
+  else if (scenario.value === JOB && answer?.errors?.some((/** @type {any} */ each) => each.field === "scenario")) jobError.textContent = answer.detail;
+  else if (!response) alarm(alertBox, "The control plane cannot be reached; nothing was simulated.");
+  else alarm(alertBox, answer?.errors?.map((/** @type {any} */ each) => `${each.field}: expected ${each.expected}`).join("; ") || answer?.detail || `Refused (${response.status}).`, answer);
+  return response?.ok === true;
 }
 
 scenario.addEventListener("change", offer);
@@ -123,13 +123,6 @@ form.addEventListener("submit", async (event) => {
   }
   button.disabled = true;
   alertBox.hidden = true;
-  let gone = false;
-  try {
-    gone = await send();
-  } catch {
-    alarm(alertBox, "The control plane cannot be reached; nothing was simulated.");
-  } finally {
-    button.disabled = gone;
-  }
+  button.disabled = await ask();
 });
 offer();
