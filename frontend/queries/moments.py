@@ -1,4 +1,4 @@
-"""What all who look at the same moment share: it is read once, by whoever comes first."""
+"""What all who look at the same moment share: whoever comes first reads it, and who comes later gets the same."""
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
