@@ -4,7 +4,6 @@ A figure is a function of (name, jobs, how far ingest has come, view), and so is
 share one drawing of each tick.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -36,7 +35,7 @@ from frontend.queries import (
 )
 from frontend.queries import figures as queries
 from frontend.queries.marks import marks
-from frontend.queries.moments import moment_of
+from frontend.queries.moments import key_of, moment_of
 
 EDITION = 8
 """Raise it when figures are drawn differently, so that nobody keeps an old drawing."""
@@ -210,16 +209,13 @@ _ENTERED: dict[str, Callable[[Query, str], float | None]] = {
 
 
 def _machine_tag(name: str, agent: Agent, view: View) -> str:
-    parts = (EDITION, name, agent.pk, machine.moved(agent), view)
-    return f"machine-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
+    return key_of("machine", EDITION, name, agent.pk, machine.moved(agent), view)
 
 
 def _simulation_tag(name: str, row: Simulation, view: View) -> str:
-    parts = (EDITION, name, row.pk, row.done, view)
-    return f"simulation-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
+    return key_of("simulation", EDITION, name, row.pk, row.done, view)
 
 
 def _tag(name: str, jobs: Sequence[Job], view: View) -> str:
     made = whatif.made_at(jobs) if name in {"others", "machine-changes"} else ()
-    parts = (EDITION, name, made, moment_of(jobs), view)
-    return f"figure-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
+    return key_of("figure", EDITION, name, made, moment_of(jobs), view)

@@ -25,9 +25,14 @@ def moment_of(jobs: Sequence[Job]) -> tuple[object, ...]:
     return [(job.pk, job.state, job.iteration, str(job.started_at)) for job in jobs], *cursors
 
 
+def key_of(kind: str, *parts: object) -> str:
+    """The key of what these parts determine: ``KIND-DIGEST``."""
+    return f"{kind}-{blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
+
+
 def of_job(what: str, job: Job, read: Callable[[Job], T]) -> T:
     """What ``read`` gives of the job as it is now."""
-    return _kept((what, moment_of([job])), lambda: read(job))
+    return _kept(key_of("moment", what, moment_of([job])), lambda: read(job))
 
 
 def of_cluster(what: str, read: Callable[[], T]) -> T:
@@ -36,11 +41,10 @@ def of_cluster(what: str, read: Callable[[], T]) -> T:
         tick = shared().get(names.PAGES_SEQUENCE)
     except (RedisError, RuntimeError):
         return read()
-    return _kept((what, tick), read)
+    return _kept(key_of("moment", what, tick), read)
 
 
-def _kept(parts: tuple[object, ...], read: Callable[[], T]) -> T:
-    key = f"moment-{blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
+def _kept(key: str, read: Callable[[], T]) -> T:
     found: T | None = cache.get(key)
     if found is None:
         found = read()
