@@ -60,9 +60,10 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
     tab = TABS[name]
     context = tab.context(job, request.GET)
     shown = tab.figures_for(parse_spec(job.spec).workers)
+    drawn = context["lanes"] if "lanes" in context else of_job("lanes", job, lanes)
     page: dict[str, Any] = {
         "job": job_list.one_job(job, timezone.now()),
-        "speed_up": of_job("lanes", job, lanes).speed_up,
+        "speed_up": drawn.speed_up,
         "tab": tab,
         "tab_name": name,
         "tabs": TABS,
