@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import QuerySet, Sum
-from django.utils import timezone
 from redis.exceptions import RedisError
 
 from controlplane.core.states import JOB_OVER, JobState
@@ -102,7 +101,7 @@ def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> T
         samples_per_second=sum(line.samples_per_second or 0.0 for line in lines if not line.over)
         + sum(of_job("speed", job, lambda job: speed(job, now)) for job in others),
         waiting_share=_waiting(running),
-        flags=len(unnoted(Flag.objects.filter(closed_at=None).exclude(job__state__in=JOB_OVER), timezone.now())),
+        flags=len(unnoted(Flag.objects.filter(closed_at=None).exclude(job__state__in=JOB_OVER), now)),
     )
 
 
