@@ -116,8 +116,11 @@ def visits(address: str, paths: Mapping[str, str], *, cookie: str, rounds: int =
         finally:
             browser.close()
     return {
-        name: Visit(first_s=statistics.median(first), again_s=statistics.median(again))
-        for name, (first, again) in ((name, zip(*times, strict=True)) for name, times in seen.items())
+        name: Visit(
+            first_s=statistics.median(first for first, _ in times),
+            again_s=statistics.median(again for _, again in times),
+        )
+        for name, times in seen.items()
     }
 
 
