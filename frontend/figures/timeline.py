@@ -1,6 +1,6 @@
 """A few iterations of each worker as bars in time: what it did, for whom it waited, and who let the others go."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ def timeline(window: Window, view: View) -> dict[str, Any]:
     return {
         "data": [
             *(_bars(window.stays, phase, begin, labels, theme) for phase in ORDER),
-            _arrivals(window.stays, begin, labels, theme),
+            _arrivals(window, begin, labels, theme),
         ],
         "layout": layout(
             theme,
@@ -62,13 +62,16 @@ def timeline(window: Window, view: View) -> dict[str, Any]:
     }
 
 
-def last_arrivals(stays: Sequence[Stay]) -> dict[int, Stay]:
-    """By iteration, the worker whose last push was acknowledged last: under a barrier, all others waited for it."""
+def last_arrivals(stays: Sequence[Stay], uncertain_s: float = 0.0) -> dict[int, Stay]:
+    """By iteration, the worker whose last push was acknowledged last: under a barrier, all others waited for it.
+
+    An iteration whose last two are closer than ``uncertain_s`` is left out: which of them came last is not known.
+    """
     last: dict[int, Stay] = {}
-    for stay in sorted(stays, key=lambda stay: (stay.iteration, stay.rank)):
-        other = last.get(stay.iteration)
-        if other is None or stay.ended_s > other.ended_s:
-            last[stay.iteration] = stay
+    for iteration, there in _by_iteration(stays).items():
+        *others, latest = sorted(there, key=lambda stay: (stay.ended_s, -stay.rank))
+        if not others or latest.ended_s - others[-1].ended_s >= uncertain_s:
+            last[iteration] = latest
     return last
 
 
@@ -129,8 +132,8 @@ def _bars(stays: Sequence[Stay], phase: str, begin: float, labels: dict[int, str
     }
 
 
-def _arrivals(stays: Sequence[Stay], begin: float, labels: dict[int, str], theme: Theme) -> dict[str, Any]:
-    last = list(last_arrivals(stays).values())
+def _arrivals(window: Window, begin: float, labels: dict[int, str], theme: Theme) -> dict[str, Any]:
+    last = list(last_arrivals(window.stays, window.uncertain_s).values())
     return {
         "type": "scatter",
         "mode": "markers",
@@ -145,8 +148,8 @@ def _arrivals(stays: Sequence[Stay], begin: float, labels: dict[int, str], theme
 
 
 def _releases(stays: Sequence[Stay], begin: float, theme: Theme) -> Iterator[dict[str, Any]]:
-    for stay in last_arrivals(stays).values():
-        at = round((stay.ended_s - begin) * 1000, 3)
+    for there in _by_iteration(stays).values():
+        at = round((max(stay.ended_s for stay in there) - begin) * 1000, 3)
         yield {
             "type": "line",
             "yref": "paper",
@@ -159,16 +162,35 @@ def _releases(stays: Sequence[Stay], begin: float, theme: Theme) -> Iterator[dic
         }
 
 
+def _by_iteration(stays: Sequence[Stay]) -> dict[int, list[Stay]]:
+    found: dict[int, list[Stay]] = defaultdict(list)
+    for stay in sorted(stays, key=lambda stay: (stay.iteration, stay.rank)):
+        found[stay.iteration].append(stay)
+    return found
+
+
 def _caption(window: Window) -> str:
     waiting, whole = waiting_shares(window.stays)
-    last: Counter[int] = Counter()
-    arrivals = last_arrivals(window.stays)
-    last.update(stay.rank for stay in arrivals.values())
-    rank, times = max(last.items(), key=lambda item: (item[1], -item[0]))
-    iterations = len(arrivals)
     some = "" if len(window.ranks) == window.roster else f" ({len(window.ranks)} of {window.roster} workers)"
     return (
         f"Iterations {window.first} to {window.last}{some}: {waiting:.3g} s of {whole:.3g} worker-seconds went into"
-        f" waiting ({waiting / whole if whole else 0:.0%}). w{rank} was the last to arrive in {times} of {iterations};"
-        " dotted lines are where an iteration ended for all."
+        f" waiting ({waiting / whole if whole else 0:.0%}). {_who_came_last(window)}"
+        " Dotted lines are where an iteration ended for all. Bars follow one another by measured durations; a worker's"
+        f" row is placed to within {_ms(window.uncertain_s)} by its quickest reports"
+        f" (95% of reports arrived within {_ms(window.late_s)})."
     )
+
+
+def _who_came_last(window: Window) -> str:
+    arrivals = last_arrivals(window.stays, window.uncertain_s)
+    iterations = len(_by_iteration(window.stays))
+    if not arrivals:
+        return "In every iteration the last two arrived too close to one another to tell who was last."
+    rank, times = max(Counter(stay.rank for stay in arrivals.values()).items(), key=lambda item: (item[1], -item[0]))
+    close = iterations - len(arrivals)
+    told = f"; in {close} the last two were too close to tell" if close else ""
+    return f"w{rank} was the last to arrive in {times} of {iterations}{told}."
+
+
+def _ms(seconds: float) -> str:
+    return f"{max(1.0, seconds * 1000):.0f} ms"

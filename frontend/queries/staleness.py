@@ -11,6 +11,7 @@ from controlplane.protocol.spec import parse_spec
 from controlplane.telemetry.columns import Block
 from controlplane.telemetry.history import Span, read_columns
 from frontend.figures.rows import Lead, Leads, View
+from frontend.queries.chaining import NEEDED, chained
 from frontend.queries.figures import elapsed, ranks_of
 
 STALENESS_POINTS = 8_000
@@ -68,10 +69,10 @@ def _last_roster(job: Job, ranks: Sequence[int]) -> tuple[dict[int, Block], int]
     if len(ranks) < 2:
         return {}, 0
     recent = max(10, STALENESS_POINTS // len(ranks))
-    found = read_columns(job.pk, ("at_ms", "compute_s", "push_s", "pull_s"), Span(first=max(0, job.iteration - recent)))
+    found = read_columns(job.pk, NEEDED, Span(first=max(0, job.iteration - recent)))
     last = max((int(block["generation"].max()) for block in found.values()), default=0)
     here = {rank: _of_generation(block, last) for rank, block in found.items()}
-    here = {rank: block for rank, block in here.items() if len(block["iteration"])}
+    here = {rank: block | {"at_ms": chained(block).ended_ms} for rank, block in here.items() if len(block["iteration"])}
     if len(here) < 2:
         return {}, 0
     return here, min(recent, job.iteration)
@@ -85,8 +86,8 @@ def _of_generation(block: Block, generation: int) -> Block:
 def ahead_of(everybody: Mapping[int, Block], barrier: str) -> dict[int, NDArray[np.int64]]:
     """By rank, for each iteration: how many the slowest lacked when this worker began to pull.
 
-    That is what it had done itself, less what all had done by then. Done is what was reported. Under a full barrier
-    that says too little: who goes on has what all others pushed, and only their reports may still be on their way.
+    That is what it had done itself, less what all had done by then, placed in time by measured durations. Under a full
+    barrier that says too much: who goes on has what all others pushed, and two rows are never placed exactly.
     """
     if barrier == FULL or not everybody:
         return {rank: np.zeros(len(block["iteration"]), dtype=np.int64) for rank, block in everybody.items()}

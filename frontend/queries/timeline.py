@@ -1,6 +1,9 @@
 """Reads a few iterations of some workers one by one, for the timeline and its totals."""
 
 from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
 
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import parse_spec
@@ -8,11 +11,15 @@ from controlplane.telemetry.columns import Block
 from controlplane.telemetry.history import Span, newest_iteration, read_columns
 from controlplane.telemetry.metrics import ITERATION
 from frontend.figures.rows import Stay, View, Window
+from frontend.queries.chaining import NEEDED, Chain, chained, uncertainty_ms
 from frontend.queries.figures import slowest_and_fastest
 
 ITERATIONS = 10
 MAX_ITERATIONS = 20
 """With 16 workers and five phases, a redraw within 50 ms."""
+
+AROUND: Final = 40
+"""Iterations on either side of those shown whose reports help to place them in time."""
 
 
 def window(job: Job, view: View) -> Window:
@@ -25,27 +32,36 @@ def window(job: Job, view: View) -> Window:
     latest = max(0, newest - count + 1)
     first = latest if view.first is None else min(view.first, latest)
     ranks = view.ranks or slowest_and_fastest(job, roster)
-    span = Span(ranks=ranks, first=first, last=first + count)
-    found = read_columns(job.pk, ("at_ms", "samples", *ITERATION), span)
+    around = Span(ranks=ranks, first=max(0, first - AROUND), last=first + count + AROUND)
+    found = read_columns(job.pk, (*NEEDED, "samples"), around)
+    chains = {rank: chained(block) for rank, block in found.items()}
+    stays = tuple(
+        stay
+        for rank in sorted(found)
+        for stay in _stays(job, rank, found[rank], chains[rank])
+        if first <= stay.iteration < first + count
+    )
     return Window(
-        stays=tuple(stay for rank in sorted(found) for stay in _stays(job, rank, found[rank])),
-        ranks=tuple(sorted(found)),
+        stays=stays,
+        ranks=tuple(sorted({stay.rank for stay in stays})),
         roster=roster,
         first=first,
         last=min(newest, first + count - 1),
         newest=newest,
+        uncertain_s=uncertainty_ms(chains) / 1000,
+        late_s=max((float(np.quantile(chain.late_ms, 0.95)) for chain in chains.values()), default=0.0) / 1000,
     )
 
 
-def _stays(job: Job, rank: int, block: Block) -> Iterator[Stay]:
+def _stays(job: Job, rank: int, block: Block, chain: Chain) -> Iterator[Stay]:
     started_s = (job.started_at or job.created_at).timestamp()
-    names = ("iteration", "at_ms", "samples", *ITERATION)
-    for row in zip(*(block[name].tolist() for name in names), strict=True):
-        iteration, at_ms, samples, compute_s, push_s, pull_s, waiting_s, coordination_s = row
+    names = ("iteration", "samples", *ITERATION)
+    for row in zip(chain.ended_ms.tolist(), *(block[name].tolist() for name in names), strict=True):
+        ended_ms, iteration, samples, compute_s, push_s, pull_s, waiting_s, coordination_s = row
         yield Stay(
             rank=rank,
             iteration=iteration,
-            ended_s=at_ms / 1000 - started_s,
+            ended_s=ended_ms / 1000 - started_s,
             compute_s=compute_s,
             push_s=push_s,
             pull_s=pull_s,

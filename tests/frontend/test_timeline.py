@@ -1,11 +1,22 @@
 """The timeline: bars that add up, who came last, and windows that stay within the job."""
 
-import pytest
+import itertools
+from datetime import timedelta
 
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.telemetry.columns import Block
+from controlplane.telemetry.metrics import ITERATION
+from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
 from frontend.figures.timeline import chrome_trace, last_arrivals, phases, timeline, waiting_shares
+from frontend.queries.chaining import chained
 from frontend.queries.timeline import MAX_ITERATIONS, window
 from tests.frontend import factories
+from tests.frontend.factories import EVEN, Pace
 from tests.frontend.rows import two_iterations
 
 
@@ -54,3 +65,65 @@ def test_a_window_stays_within_the_job(view: View, shown: tuple[int, int]) -> No
     found = window(factories.demo_job(), view)
     assert (found.first, found.last, found.newest) == (*shown, 59)
     assert {stay.iteration for stay in found.stays} == set(range(shown[0], shown[1] + 1))
+
+
+def block(lengths_ms: list[int], late_ms: list[int], *, generation: list[int] | None = None) -> Block:
+    """What a worker reported that began at 0, each report so late."""
+    whole = np.array(lengths_ms, np.float64) / 1000
+    zeros = np.zeros(len(whole))
+    return {
+        "iteration": np.arange(len(whole)),
+        "generation": np.array(generation or [1] * len(whole)),
+        "at_ms": np.cumsum(lengths_ms) + np.array(late_ms),
+        **dict.fromkeys(ITERATION, zeros),
+        "compute_s": whole,
+    }
+
+
+def test_a_late_report_moves_no_bar() -> None:
+    chain = chained(block([100, 100, 100, 100], [3, 48, 3, 21]))
+    assert chain.ended_ms.tolist() == [103.0, 203.0, 303.0, 403.0]
+    assert chain.late_ms.tolist() == [0.0, 45.0, 0.0, 18.0]
+
+
+def test_a_worker_that_returns_is_placed_anew() -> None:
+    """Between the second and the third iteration it was gone for 5 s."""
+    away = block([100, 100, 100, 100], [3, 9, 5_007, 5_003], generation=[1, 1, 2, 2])
+    assert chained(away).ended_ms.tolist() == [103.0, 203.0, 5_303.0, 5_403.0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 500), st.integers(0, 60), st.booleans()), min_size=1, max_size=60),
+)
+def test_bars_never_overlap_and_end_before_their_reports(parts: list[tuple[int, int, bool]]) -> None:
+    lengths, late, renewed = (list(each) for each in zip(*parts, strict=True))
+    found = block(lengths, late, generation=np.cumsum(renewed).tolist())
+    chain = chained(found)
+    began = chain.ended_ms - 1000 * found["compute_s"]
+    assert (began[1:] >= chain.ended_ms[:-1] - 1e-6).all()
+    assert (chain.late_ms >= -1e-6).all()
+    if not any(renewed[1:]):
+        assert chain.ended_ms == pytest.approx(np.cumsum(lengths) + min(late))
+
+
+@pytest.mark.django_db
+def test_jitter_of_reports_neither_overlaps_bars_nor_names_another_last() -> None:
+    job = factories.make_job()
+    factories.make_reports(job, [Pace(shares=EVEN)] * 40)
+    rows = list(Report.objects.filter(job=job))
+    for row in rows:
+        row.at += timedelta(milliseconds=(7 * row.rank + 13 * row.iteration) % 45)
+    Report.objects.bulk_update(rows, ["at"])
+    found = window(job, View(first=10, count=10))
+    for rank in found.ranks:
+        mine = sorted((stay for stay in found.stays if stay.rank == rank), key=lambda stay: stay.iteration)
+        gaps = [after.ended_s - after.whole_s - before.ended_s for before, after in itertools.pairwise(mine)]
+        assert gaps == pytest.approx([0.0] * 9, abs=1e-6)
+
+
+def test_workers_closer_than_they_can_be_placed_are_not_told_apart() -> None:
+    stays = two_iterations().stays
+    ends = {k: sorted(stay.ended_s for stay in stays if stay.iteration == k) for k in (4, 5)}
+    apart = ends[4][1] - ends[4][0]
+    assert 4 in last_arrivals(stays, apart * 0.99)
+    assert 4 not in last_arrivals(stays, apart * 1.01)

@@ -73,7 +73,8 @@ def test_staleness_is_how_many_iterations_the_slowest_lacked() -> None:
     rows = [(0, k, k + 1.0, 0.9) for k in range(9)] + [(1, k, 3.0 * (k + 1), 2.9) for k in range(3)]
     Report.objects.bulk_create(
         Report(
-            **dict.fromkeys(("push_s", "pull_s", "waiting_s", "coordination_s", "cpu", "memory"), 0.0),
+            **dict.fromkeys(("push_s", "pull_s", "coordination_s", "cpu", "memory"), 0.0),
+            waiting_s=0.1,
             job=job,
             rank=rank,
             instance=f"w{rank}",
