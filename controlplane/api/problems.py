@@ -9,10 +9,13 @@ from typing import Any
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.core.signals import got_request_exception
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template import loader
+from django.utils.deprecation import MiddlewareMixin
 from django.views import defaults
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from controlplane.api import busy
 from controlplane.api.tracing import current_trace
 from controlplane.jobs.documents import shown
 from controlplane.protocol.spec import SpecError
@@ -81,7 +84,9 @@ def document(status: int, detail: str, errors: Sequence[FieldError] = ()) -> dic
 def handle(error: Exception, context: dict[str, Any]) -> Response:
     """REST framework's exception handler: nothing leaves a view in another shape."""
     problem = _as_problem(error, context)
-    if problem.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, exceptions.APIException):
+    if busy.is_busy(error):
+        logger.warning("the database is busy: %s", error)
+    elif problem.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, exceptions.APIException):
         request: HttpRequest | None = getattr(context.get("request"), "_request", None)
         logger.error("request failed", exc_info=error, extra={"path": getattr(request, "path", "")})
         got_request_exception.send(sender=None, request=request)
@@ -89,9 +94,17 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
     return Response(body, status=problem.status_code, headers=problem.headers, content_type=CONTENT_TYPE)
 
 
-def plain_response(status: int, detail: str) -> HttpResponse:
+def plain_response(status: int, detail: str, headers: dict[str, str] | None = None) -> HttpResponse:
     """A problem outside REST framework."""
-    return JsonResponse(document(status, detail), status=status, content_type=CONTENT_TYPE)
+    return JsonResponse(document(status, detail), status=status, headers=headers, content_type=CONTENT_TYPE)
+
+
+class BusyDatabase(MiddlewareMixin):
+    """Answers in the place of a view that met a busy database; REST framework's views answer by themselves."""
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """The answer; None for any other error."""
+        return _busy_answer(request, error) if busy.is_busy(error) else None
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -116,13 +129,24 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Django's handler of 500."""
+    """Django's handler of 500, which is called while the error is being handled."""
+    if error := busy.busy_error_now():
+        return _busy_answer(request, error)
     if _wants_problem(request):
         return plain_response(500, INTERNAL)
     return defaults.server_error(request)
 
 
 INTERNAL = "something went wrong here; the log of the web process says what"
+
+
+def _busy_answer(request: HttpRequest, error: BaseException) -> HttpResponse:
+    """A problem or a page, which asks the database for nothing, not even for who looks."""
+    logger.warning("the database is busy: %s", error, extra={"path": request.path})
+    if _wants_problem(request):
+        return plain_response(503, busy.told(error), busy.headers())
+    page = loader.render_to_string("503.html", {"sentence": busy.told(error)})
+    return HttpResponse(page, status=503, headers=busy.headers())
 
 
 def _wants_problem(request: HttpRequest) -> bool:
@@ -152,6 +176,8 @@ def _as_problem(error: Exception, context: dict[str, Any]) -> Problem:
             return Problem(413, str(error))
         case SuspiciousOperation():
             return Problem(400, "the request cannot be understood")
+        case _ if busy.is_busy(error):
+            return Problem(503, busy.told(error), headers=busy.headers())
         case _:
             return Problem(500, INTERNAL)
 
