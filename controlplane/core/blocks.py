@@ -1,7 +1,5 @@
 """Cuts the flattened parameters into blocks, the unit of placement."""
 
-import itertools
-
 from controlplane.protocol.orders import ELEMENT_BYTES
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -12,7 +10,7 @@ def cut_blocks(tensor_sizes: list[int], *, block_bytes: int = BLOCK_BYTES) -> li
     """Slices ``[start, stop)`` of the flattened parameters, in elements, that cover it in order.
 
     A block never spans two tensors, so that placements by tensor and by block can be compared; tensors above
-    ``block_bytes`` are cut into equal parts as far as that goes.
+    ``block_bytes`` are cut into equal parts as far as that goes. A tensor without elements has no block.
 
     Args:
         tensor_sizes: elements of each parameter tensor, in the model's order.
@@ -22,7 +20,6 @@ def cut_blocks(tensor_sizes: list[int], *, block_bytes: int = BLOCK_BYTES) -> li
     start = 0
     for size in tensor_sizes:
         parts = -(-size * ELEMENT_BYTES // block_bytes)
-        edges = [start + size * part // parts for part in range(parts + 1)]
-        slices += itertools.pairwise(edges)
+        slices += [(start + size * part // parts, start + size * (part + 1) // parts) for part in range(parts)]
         start += size
     return slices

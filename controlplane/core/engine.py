@@ -58,7 +58,7 @@ from controlplane.core.handling import EventRefused, Handling, Policies
 from controlplane.core.state import Job, Snapshot, read_snapshot
 from controlplane.core.states import JOB_OVER, JobState
 
-ENGINE_VERSION = "6"
+ENGINE_VERSION = "7"
 """Changes whenever the same entries would lead to other commands."""
 
 HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {

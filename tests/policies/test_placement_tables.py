@@ -64,3 +64,14 @@ def test_plain_turns_of_blocks_are_unequal(servers: int) -> None:
     blocks, _ = resolve("placement", "round-robin", literal=True).place(slices, range(servers))
     held = loads(blocks, range(servers)).values()
     assert max(held) / (sum(held) / servers) == pytest.approx(2.2, abs=0.1)
+
+
+def test_mxnet_splits_a_tensor_of_fewer_elements_than_servers_over_as_many_as_it_has() -> None:
+    blocks, _ = resolve("placement", "mxnet", large=1).place_tensors([3], [0, 1, 2, 3, 4])
+    assert [(block.index, block.start, block.stop) for block in blocks] == [(0, 0, 1), (1, 1, 2), (2, 2, 3)]
+
+
+def test_a_tensor_without_elements_has_no_block() -> None:
+    for name in ("mxnet", "round-robin", "psld-lpt"):
+        blocks, _ = resolve("placement", name).place_tensors([5, 0, 7], [0, 1])
+        assert [(block.start, block.stop) for block in blocks] == [(0, 5), (5, 12)]

@@ -62,4 +62,4 @@ class Mxnet:
 
     def _cut(self, start: int, stop: int, server: int) -> list[tuple[Slice, int]]:
         cut = cut_blocks([stop - start], block_bytes=self.parameters.block_bytes)
-        return [((start + low, start + high), server) for low, high in cut if low < high]
+        return [((start + low, start + high), server) for low, high in cut]
