@@ -159,3 +159,10 @@ def test_blocks_leave_a_server_that_is_gone(name: str) -> None:
     request = PlacementRequest(iteration=6, blocks=run.blocks, servers=[0, 2], initial=3)
     _, decision = policy.decide(request, [], state)
     assert {block.server for block in decision.blocks} == {0, 2}
+
+
+def test_a_less_sure_server_behind_the_first_that_is_out_is_judged_by_itself() -> None:
+    best, out = line(0.010), line(0.020)
+    lines = {0: best, 1: out, 2: line(0.025, 0.010)}
+    assert superior_servers(lines, MIB, RULED) == [0, 2]
+    assert superior_servers(lines, MIB, LITERAL) == [0]

@@ -3,7 +3,8 @@
 Ruling 12. To the letter, ``lower >= threshold`` leaves one of several identical servers, and as measurements get
 better the set collapses anyway (servers within 5 % of each other, 0.5 % noise: 2 of 8 are kept). So a server is out
 only if its lower bound is strictly above the threshold *and* its mean is beyond a practical tolerance of the best
-one's. An empty remainder ends the loop.
+one's. The order is that of upper bounds: behind the first that is out may stand one that is less sure, and each is
+judged by itself, against the threshold that the first one left.
 """
 
 from collections.abc import Mapping
@@ -28,17 +29,17 @@ def superior_servers(lines: Mapping[int, Line], size: float, bounds: Bounds) -> 
     best = min((line.mean(size) for line in lines.values()), default=0.0)
     threshold = float("inf")
     chosen: list[int] = []
+    is_run = True
     for server in sorted(lines, key=lambda server: (upper[server], server)):
         lower = lines[server].lower(size, bounds.z)
-        if bounds.literal:
-            out = lower >= threshold
-        else:
-            out = lower > threshold and lines[server].mean(size) > bounds.tolerance * best
-        if out:
-            break
-        threshold = upper[server]
+        is_near = not bounds.literal and lines[server].mean(size) <= bounds.tolerance * best
+        is_out = lower >= threshold if bounds.literal else lower > threshold
+        if is_out and not is_near:
+            if bounds.literal:
+                break
+            is_run = False
+            continue
+        if is_run:
+            threshold = upper[server]
         chosen.append(server)
-    if not bounds.literal:
-        # The order is that of upper bounds: behind the first that is out may stand a better one that is less sure.
-        chosen += [s for s in lines if s not in chosen and lines[s].mean(size) <= bounds.tolerance * best]
     return sorted(chosen)
