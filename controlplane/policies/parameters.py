@@ -53,6 +53,10 @@ class ArimaParameters(Part, frozen=True, kw_only=True):
     q: Annotated[int, Meta(ge=0, le=10, description="Order of the moving average part.")] = 1
 
 
+LEAST_TARGETS = 3
+"""How many iterations more than it looks back a recurrent predictor is trained on, at least."""
+
+
 class RecurrentParameters(Part, frozen=True, kw_only=True):
     """Parameters of the predictors narx, rnn and lstm."""
 
@@ -68,6 +72,14 @@ class RecurrentParameters(Part, frozen=True, kw_only=True):
     alpha: Annotated[
         float, Meta(gt=0.0, le=1.0, description="Weight of the latest observation in the EMA that predicts until then.")
     ] = 0.2
+
+    def __post_init__(self) -> None:
+        # The look-back and the coming iteration's readings, one target to learn from and one that is held back.
+        if self.samples < self.look_back + LEAST_TARGETS:
+            raise ValueError(
+                f"samples of at least {self.look_back + LEAST_TARGETS}, which a look_back of {self.look_back} takes"
+                f" (found {self.samples}): with fewer it can never be trained"
+            )
 
 
 class RegressionParameters(Part, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from controlplane.core.gates import Gate
 from controlplane.policies import registry
 from controlplane.policies.parameters import ArimaParameters, EmaParameters, EvidenceParameters
 from controlplane.policies.prediction.ema import Ema
-from controlplane.policies.prediction.interface import Predictor
+from controlplane.policies.prediction.interface import Measured, Predictor
 from controlplane.policies.stragglers.evidence import Evidence
 from controlplane.protocol.spec import Choice, SpecError, Synchronization, parse_spec
 from controlplane.protocol.training import Aggregation
@@ -213,3 +213,23 @@ def test_choices_that_contradict_each_other_are_refused_with_the_reason(chosen: 
 
 def test_the_default_of_every_question_can_be_submitted() -> None:
     registry.check(Synchronization())
+
+
+@pytest.mark.parametrize("name", ["narx", "lstm", "rnn"])
+@pytest.mark.parametrize(("look_back", "samples"), [(20, 20), (20, 21), (20, 22), (18, 20)])
+def test_a_predictor_that_can_never_be_trained_is_refused_with_the_cure(name, look_back, samples) -> None:
+    needed = f"samples of at least {look_back + 3}, which a look_back of {look_back} takes"
+    with pytest.raises(SpecError, match=needed):
+        resolve("prediction", name, look_back=look_back, samples=samples)
+
+
+@pytest.mark.parametrize("name", ["narx", "lstm", "rnn"])
+def test_the_fewest_samples_that_are_accepted_can_be_trained_on(name) -> None:
+    predictor = resolve("prediction", name, look_back=17, samples=20)
+    state = predictor.start()
+    for k in range(20):
+        state = predictor.observe({0: Measured(speed=100.0 + k % 3, cpu=0.1, memory=0.2)}, state)
+    state, lesson = predictor.ask(state)
+    weights, error = predictor.fit(lesson.data, 0)
+    assert weights
+    assert error >= 0.0
