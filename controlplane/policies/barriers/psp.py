@@ -5,10 +5,12 @@ If one of the sampled lags more than s iterations behind the worker, the worker 
 whenever one of those that it waits for reports, and after a part of its own iteration time (``recheck``); ``held``,
 it waits until everybody in its first sample has passed.
 
-A waiting worker is found through those that it waits for, so that a report costs the same at any number of workers.
+A waiting worker is found through those that it waits for, so that a report costs the same at any number of workers. A
+large sample is drawn only where somebody is far enough behind for it to matter.
 The slowest worker never waits, whatever is sampled: somebody always goes on.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +20,7 @@ from controlplane.core.choices import Release
 from controlplane.core.gates import Arrival, Members, Passage, Wait
 from controlplane.policies.barriers.sampling import Population, measure, populate, sample
 from controlplane.policies.parameters import PbspParameters, PsspParameters
-from controlplane.policies.wording import iterations, workers
+from controlplane.policies.wording import SHOWN, iterations, workers
 
 LEAST_RECHECK_MS = 10
 """A waiting worker is not looked at more often, however short its iterations are."""
@@ -39,6 +41,10 @@ class PspState(msgspec.Struct, kw_only=True):
 
     population: Population
     done: dict[int, int]
+    levels: dict[int, int]
+    """How many workers have finished an iteration and not the next one, by iteration."""
+    slowest: int
+    """The lowest of the levels."""
     waiting: dict[int, Waiting] = {}
     watched: dict[int, dict[int, bool]] = {}
     """By worker, the ranks that may wait for it; the values mean nothing."""
@@ -75,7 +81,8 @@ class Pssp:
         """Look at everybody who stands; times per iteration are kept from the generation before."""
         before = state.population if isinstance(state, PspState) else None
         population = populate(list(members.done), members.seed, self.parameters, before)
-        begun = PspState(population=population, done=dict(members.done))
+        levels = dict(Counter(members.done.values()))
+        begun = PspState(population=population, done=dict(members.done), levels=levels, slowest=min(levels, default=0))
         passage = Passage(releases={}, waits={})
         for rank in sorted(members.done):
             if members.watermark[rank] <= members.done[rank]:
@@ -84,7 +91,7 @@ class Pssp:
 
     def arrive(self, arrival: Arrival, state: PspState) -> tuple[PspState, Passage]:
         """Look at it, unless it has leave already, and at those who waited for it."""
-        state.done[arrival.rank] = arrival.done
+        _count(state, arrival)
         measure(state.population, arrival.rank, arrival.busy_s, self.parameters)
         passage = Passage(releases={}, waits={})
         if arrival.watermark <= arrival.done:
@@ -114,6 +121,12 @@ class Pssp:
     def _examine(self, state: PspState, rank: int, attempt: int, at_ms: int, passage: Passage) -> None:
         """Let ``rank`` go on, or wait for those of its sample who are too far behind."""
         done = state.done[rank]
+        count = min(self.parameters.sample, state.population.others)
+        if count > SHOWN and done - state.slowest <= self.staleness:
+            state.waiting.pop(rank, None)
+            reason = f"nobody is {self._allowed()}, and so none of a sample of {count}"
+            passage.releases[rank] = Release(watermark=done + 1, reason=reason)
+            return
         sampled = sample(state.population, self.parameters, rank, done + 1, attempt)
         behind = [other for other in sampled if done - state.done[other] > self.staleness]
         if not behind:
@@ -141,8 +154,10 @@ class Pssp:
     def _reason(self, sampled: list[int]) -> str:
         if not sampled:
             return "nobody is sampled: it goes on as it finishes"
-        allowed = f"more than {iterations(self.staleness)} behind" if self.staleness else "behind"
-        return f"none of the sampled {workers(sampled)} is {allowed}{self._clamped(sampled)}"
+        return f"none of the sampled {workers(sampled)} is {self._allowed()}{self._clamped(sampled)}"
+
+    def _allowed(self) -> str:
+        return f"more than {iterations(self.staleness)} behind" if self.staleness else "behind"
 
     def _wait(self, state: PspState, rank: int, sampled: list[int], behind: list[int]) -> Wait:
         last = min(behind, key=lambda other: (state.done[other], other))
@@ -155,6 +170,17 @@ class Pssp:
         if self.parameters.sample <= len(sampled):
             return ""
         return f" (a sample of {self.parameters.sample} was asked for, there are {len(sampled)} others)"
+
+
+def _count(state: PspState, arrival: Arrival) -> None:
+    """Take in how far a worker has come."""
+    before = state.done[arrival.rank]
+    state.done[arrival.rank] = arrival.done
+    state.levels[before] -= 1
+    state.levels[arrival.done] = state.levels.get(arrival.done, 0) + 1
+    while not state.levels.get(state.slowest):
+        state.levels.pop(state.slowest, None)
+        state.slowest += 1
 
 
 class Pbsp(Pssp):

@@ -1,3 +1,12 @@
+"""pBSP and pSSP: who waits, for whom, and when it is looked at again."""
+
+from typing import NoReturn
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.policies.barriers import psp
 from tests.policies.barriers.crowd import Crowd
 
 
@@ -126,3 +135,31 @@ def test_new_generation_keeps_times_and_looks_at_those_who_stand() -> None:
     del crowd.done[2], crowd.leave[2]
     assert crowd.begin().releases.keys() == {0, 1}
     assert crowd.state.population.busy_s == {0: 3.0, 1: 1.0}
+
+
+@pytest.mark.parametrize("name", ["pbsp", "pssp"])
+def test_ten_thousand_workers_with_nearly_all_sampled_start_without_a_draw(name: str, monkeypatch) -> None:
+    def drawn(*_: object) -> NoReturn:
+        raise AssertionError("nobody is behind, and yet a sample was drawn")
+
+    monkeypatch.setattr(psp, "sample", drawn)
+    assert len(Crowd(name, 10_000, sample=9_990).going) == 10_000
+
+
+@pytest.mark.parametrize("parameters", [{}, {"staleness": 2}, {"strategy": "grouped"}, {"resample": "held"}])
+@given(chance=st.randoms(use_true_random=False))
+def test_whether_a_sample_is_drawn_that_cannot_matter_changes_no_decision(parameters, chance) -> None:
+    name = "pssp" if "staleness" in parameters else "pbsp"
+    with pytest.MonkeyPatch.context() as patched:
+        lazy = Crowd(name, 16, sample=12, **parameters)
+        patched.setattr(psp, "SHOWN", 100)
+        eager = Crowd(name, 16, sample=12, **parameters)
+        for _ in range(60):
+            patched.setattr(psp, "SHOWN", 100)
+            rank, busy_s = chance.choice(eager.going), chance.choice([0.1, 1.0])
+            expected = eager.finish(rank, busy_s=busy_s)
+            patched.setattr(psp, "SHOWN", 8)
+            found = lazy.finish(rank, busy_s=busy_s)
+            marks = {rank: release.watermark for rank, release in expected.releases.items()}
+            assert {rank: release.watermark for rank, release in found.releases.items()} == marks
+            assert found.waits == expected.waits
