@@ -13,6 +13,7 @@ import structlog
 import typer
 
 from controlplane.protocol.messages import SlotOffer
+from controlplane.protocol.text import is_plain
 from workers import enrolment, logs
 from workers.addresses import AddressError, ControlPlane, check_bind, control_plane
 from workers.agent import Agent, AgentError, Offer
@@ -25,6 +26,9 @@ from workers.state import AgentState, Credential, StateError, default_root, seco
 
 ALIVE_S = 10.0
 """An agent that has sent no heartbeat for so long is not connected: it sends one each second."""
+
+MOST_NAME = 100
+"""Characters of a machine's name."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -101,7 +105,7 @@ def join(
         launched = Launched.by(os.environ)
         machines = machines_of(emulate, competitor, slots)
         offer = Offer(
-            name=launched.named(name or socket.gethostname()),
+            name=parse_name(launched.named(name or socket.gethostname())),
             slots=[SlotOffer(emulate=machine) for machine in machines],
             server_slots=server_slots,
             labels=parse_labels(label or []),
@@ -170,6 +174,19 @@ def serve(
         state.close()
 
 
+def parse_name(name: str) -> str:
+    """The machine's name.
+
+    Raises:
+        UsageError: if it could not be shown to anybody.
+    """
+    if not name or len(name) > MOST_NAME or not is_plain(name):
+        raise UsageError(
+            f"--name {name!r}: expected 1 to {MOST_NAME} characters on one line, none of them control ones"
+        )
+    return name
+
+
 def parse_folder(folder: Path | None) -> str | None:
     """The data folder as an absolute path.
 
@@ -191,8 +208,8 @@ def parse_labels(labels: list[str]) -> dict[str, str]:
     """
     pairs = [label.partition("=") for label in labels]
     for label, (key, equals, _) in zip(labels, pairs, strict=True):
-        if not (key and equals):
-            raise UsageError(f"--label {label!r}: expected KEY=VALUE, like --label gpu=a100")
+        if not (key and equals and is_plain(label)):
+            raise UsageError(f"--label {label!r}: expected KEY=VALUE on one line, like --label gpu=a100")
     return {key: value for key, _, value in pairs}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.protocol.spec import SpecError
+from controlplane.protocol.text import printable
 
 MAX_DEPTH = 16
 MAX_TEXT = 10_000
@@ -55,6 +56,7 @@ def shown(value: Any, limit: int = 200) -> Any:
         return f"an integer of {value.bit_length()} bits"
     text = value if isinstance(value, str) else repr(value)
     text = text.encode("utf-8", "backslashreplace").decode()
+    text = printable(text)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.inspect import ListType, NoneType, StructType, Type, UnionType, type_info
 
+from controlplane.protocol.text import IN_WORDS
+
 _SENTENCE = re.compile(r"(?P<expected>.*?)(?: - at `(?:key` in `)?\$\.?(?P<field>.*)`)?", re.DOTALL)
 """``Expected `int` >= 1 - at `$.workers```, ``... - at `key` in `$.labels```; of the value itself without a place."""
 
@@ -22,7 +24,12 @@ def fault_of(error: msgspec.ValidationError) -> Fault:
     """The fault that the error is about."""
     found = _SENTENCE.fullmatch(str(error))
     assert found is not None, "the pattern takes any text"
-    return Fault(found["field"] or "", found["expected"].removeprefix("Expected "))
+    return Fault(found["field"] or "", _in_words(found["expected"].removeprefix("Expected ")))
+
+
+def _in_words(expected: str) -> str:
+    """A pattern says nothing to people."""
+    return next((words for pattern, words in IN_WORDS.items() if repr(pattern) in expected), expected)
 
 
 def fields_at(kind: type[msgspec.Struct], field: str) -> list[str]:

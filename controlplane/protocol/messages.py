@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from controlplane.protocol.base import Count, Fraction, Name, Positive, Seconds, Value
+from controlplane.protocol.base import Count, Fraction, Host, Labels, Name, Positive, Seconds, Value
 from controlplane.protocol.checkpoints import FoundCheckpoint, SavedBlock
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
+from controlplane.protocol.text import PLAIN
 
 
 class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
@@ -21,7 +22,7 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     parameter_count: Positive
     sample_count: Positive
     """Samples of the training split that the worker can draw from."""
-    host: str = ""
+    host: Host = ""
     port: Count = 0
     """Where an all-reduce job's worker lets the others find each other; 0: nowhere."""
     release: str = ""
@@ -198,7 +199,7 @@ class ServerHello(Value, frozen=True, kw_only=True, tag="server-hello"):
     """A server that listens. Sizes are the workload's tensors in order, in elements."""
 
     number: Positive
-    host: str
+    host: Host
     port: Positive
     tensor_sizes: list[Positive]
     found: list[FoundCheckpoint] = []
@@ -312,12 +313,12 @@ class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
 
     number: Positive
     name: Name
-    version: str
-    host: str
+    version: Annotated[str, Meta(max_length=100, pattern=PLAIN)]
+    host: Host
     """The address at which workers elsewhere reach servers on this machine."""
     slots: list[SlotOffer]
     server_slots: Count
-    labels: dict[str, str]
+    labels: Labels
     cpu_count: Positive
     memory_bytes: Positive
     environment: Environment = Environment()

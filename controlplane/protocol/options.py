@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from controlplane.protocol.parts import Part, Penalty, Seed
+from controlplane.protocol.text import RELATIVE_PATH, SEGMENT
 
 Samples = Annotated[int, Meta(ge=10, le=10_000_000, description="Samples, held-out ones among them.")]
 Features = Annotated[int, Meta(ge=1, le=10_000_000, description="Features of a sample.")]
@@ -14,7 +15,13 @@ Side = Annotated[int, Meta(ge=2, le=1024, description="Pixels along each side of
 Noise = Annotated[float, Meta(ge=0.0, le=100.0, description="Deviation of what is added to the rule in the data.")]
 DataSeed = Annotated[Seed, Meta(description="Of the data set, not of the job.")]
 Path = Annotated[
-    str, Meta(min_length=1, max_length=500, description="File or folder within the data folder of every machine.")
+    str,
+    Meta(
+        min_length=1,
+        max_length=500,
+        pattern=RELATIVE_PATH,
+        description="File or folder within the data folder of every machine.",
+    ),
 ]
 
 
@@ -180,7 +187,7 @@ class IdxData(Part, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=50,
-            pattern="^[^/]*$",
+            pattern=SEGMENT,
             description="Start of the files' names, as EMNIST has them; empty: MNIST's own.",
         ),
     ] = ""
@@ -196,6 +203,7 @@ class SvmlightData(Part, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=500,
+            pattern=RELATIVE_PATH,
             description="File of the held-out rows, beside the file `path` or in that folder; empty: a tenth.",
         ),
     ] = ""
@@ -206,7 +214,7 @@ class WavData(Part, frozen=True, kw_only=True):
 
     path: Path
     words: Annotated[
-        list[Annotated[str, Meta(min_length=1, max_length=100)]],
+        list[Annotated[str, Meta(min_length=1, max_length=100, pattern=SEGMENT)]],
         Meta(min_length=2, max_length=1000, description="The folders to be told apart."),
     ] = msgspec.field(default_factory=lambda: list(WORDS))
     frames: Annotated[int, Meta(ge=2, le=1000, description="Steps of time.")] = 32

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from controlplane.protocol.base import Fraction, Name
+from controlplane.protocol.base import Fraction, Labels, Name
 from controlplane.protocol.emulation import Emulation as Emulation
 from controlplane.protocol.emulation import LinkChange as LinkChange
 from controlplane.protocol.emulation import LinkEmulation as LinkEmulation
@@ -19,6 +19,7 @@ from controlplane.protocol.parts import MAX_BATCH, Batch, Iterations, Seed
 from controlplane.protocol.parts import Choice as Choice
 from controlplane.protocol.parts import Part as Part
 from controlplane.protocol.parts import SpecError as SpecError
+from controlplane.protocol.text import RELATIVE_PATH
 from controlplane.protocol.training import FEDERATED, Aggregation, Division, Federated
 from controlplane.protocol.training import Optimizer as Optimizer
 from controlplane.protocol.training import Workload as Workload
@@ -79,7 +80,7 @@ class Elastic(Part, frozen=True, kw_only=True):
     """Whether the job may begin anew where a server is lost and there is no checkpoint."""
 
 
-Folder = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^(?!/)(?!.*\.\.)[^\x00]+$")]
+Folder = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=RELATIVE_PATH)]
 """A relative path that does not lead upwards."""
 
 
@@ -113,7 +114,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
     server_mode: Literal["stateful", "aggregating"] = "stateful"
     """Whether servers hold the parameters and make the steps, or only add up what every worker then applies."""
     batch_size: Batch
-    labels: dict[str, str] = {}
+    labels: Labels = {}
     limits: Limits = Limits()
     synchronization: Synchronization = Synchronization()
     optimizer: Optimizer = Optimizer()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.test import Client
 
 from controlplane.jobs.roles import role_of
@@ -61,3 +62,9 @@ def test_a_person_reads_two_lines() -> None:
     first, second = access("ada").splitlines()
     assert first.startswith("API token of ada (operator): ")
     assert second.startswith("Login link, once and within five minutes: http://127.0.0.1:8000/login/once/")
+
+
+def test_a_user_s_name_holds_no_control_characters() -> None:
+    with pytest.raises(CommandError, match="cannot be a user's"):
+        access("ada\x1b[2J")
+    assert not User.objects.filter(username__startswith="ada").exists()

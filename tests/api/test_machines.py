@@ -99,3 +99,16 @@ def test_the_credential_of_a_machine_that_is_away_is_not_rotated_and_the_cure_is
         "join again with a token, from: python manage.py enroll; that ends the old one",
     )
     assert not AuditEntry.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["m1\n", "m\x1b[2J", "\u202em1"])
+def test_a_machine_s_name_holds_no_control_characters(admin: APIClient, anybody: APIClient, name: str) -> None:
+    token = admin.post("/api/v1/agents/enrolment-tokens", {}, format="json").json()["token"]
+    found = refused(anybody.post("/api/v1/agents/enrol", {"token": token, "name": name}, format="json"))
+    assert (found["status"], found["field"]) == (400, "name")
+
+
+@pytest.mark.parametrize("labels", [{"gpu\n": "a"}, {"gpu": "a\x1b[2J"}, {"": "a"}, {str(n): "" for n in range(65)}])
+def test_labels_are_few_and_hold_no_control_characters(admin: APIClient, labels: dict[str, str]) -> None:
+    found = refused(admin.post("/api/v1/agents/enrolment-tokens", {"labels": labels}, format="json"))
+    assert (found["status"], found["field"].partition(".")[0]) == (400, "labels")

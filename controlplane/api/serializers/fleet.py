@@ -6,6 +6,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
 
+from controlplane.api.serializers.fields import LabelsField, NameField
 from controlplane.fleet.credentials import rotation
 from controlplane.fleet.models import Agent
 
@@ -56,7 +57,7 @@ class EnrolRequest(serializers.Serializer[Any]):
     """A machine asks to join."""
 
     token = serializers.CharField(max_length=200)
-    name = serializers.CharField(max_length=100)
+    name = NameField()
 
 
 class EnrolReply(serializers.Serializer[Any]):
@@ -69,7 +70,7 @@ class EnrolReply(serializers.Serializer[Any]):
 class EnrolmentTokenRequest(serializers.Serializer[Any]):
     """An invitation for one machine."""
 
-    labels = serializers.DictField(child=serializers.CharField(max_length=200), default=dict)
+    labels = LabelsField(default=dict)
     lifetime_s = serializers.IntegerField(min_value=1, max_value=30 * DAY_S, default=3600)
 
 

@@ -13,6 +13,7 @@ from controlplane.api.problems import FieldError, Problem
 from controlplane.api.serializers.history import LogLineRow
 from controlplane.api.views.history import OfOneJob
 from controlplane.jobs.streaming import LINES_AT_ONCE, streamed_lines
+from controlplane.protocol.text import printable
 from controlplane.telemetry.models import LogLine
 from controlplane.telemetry.selectors import LEVELS, job_lines, process_of
 
@@ -65,7 +66,10 @@ class LogsTextView(OfOneJob):
     def get(self, request: Request, *args: Any, **kwargs: Any) -> StreamingHttpResponse:
         """Every line of the filter, the oldest first, as plain text."""
         lines = self.filter_queryset(self.get_queryset()).order_by("id").iterator(LINES_AT_ONCE)
-        texts = (f"{line.at.isoformat(timespec='seconds')} {line.process} {line.level} {line.text}\n" for line in lines)
+        texts = (
+            f"{line.at.isoformat(timespec='seconds')} {line.process} {line.level} {printable(line.text)}\n"
+            for line in lines
+        )
         body = streamed_lines(request._request, texts)
         response = StreamingHttpResponse(body, content_type="text/plain; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="job-{self.kwargs["pk"]}.log"'

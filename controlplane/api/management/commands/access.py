@@ -7,7 +7,8 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import Group, User
-from django.core.management.base import BaseCommand
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
 from knox.models import AuthToken
 
 from controlplane.jobs.login_links import issue_login_link
@@ -31,6 +32,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, name: str, role: str, password_stdin: bool, as_json: bool, **options: Any) -> None:
         """Nothing that it prints can be shown again."""
+        try:
+            User.username_validator(name)
+        except ValidationError as error:
+            raise CommandError(f"the name {name!r} cannot be a user's: {error.message}") from None
         user = User.objects.filter(username=name).first() or User.objects.create_user(name)  # without a password
         user.groups.add(Group.objects.get(name=role))
         if password_stdin:

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from controlplane.api.enrolment import invite
+from controlplane.protocol.text import is_plain
 
 
 class Command(BaseCommand):
@@ -39,6 +40,6 @@ class Command(BaseCommand):
 def label(text: str) -> tuple[str, str]:
     """``k=v`` as a pair."""
     key, separator, value = text.partition("=")
-    if not key or not separator:
+    if not key or not separator or not is_plain(text):
         raise ArgumentTypeError(f"found {text!r}, expected key=value, such as gpu=a100")
     return key, value

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from controlplane.api.client import Client, Refused, Unreachable, local_token
 from controlplane.core.states import JobState
+from controlplane.protocol.text import printable
 
 NOT_SUCCEEDED, NOT_ACCEPTED, NOT_REACHED, INTERRUPTED = 1, 2, 3, 130
 
@@ -59,7 +60,7 @@ class Command(BaseCommand):
         if as_json:
             self.stdout.write(json.dumps(job))
         elif not silent:
-            self.stdout.write(f"job {job['id']} ({job['name']}) is submitted: {url}/jobs/{job['id']}/")
+            self.stdout.write(f"job {job['id']} ({printable(job['name'])}) is submitted: {url}/jobs/{job['id']}/")
 
     def _follow(self, client: Client, job: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
         console = Console(file=cast(IO[str], self.stdout))
@@ -72,7 +73,7 @@ class Command(BaseCommand):
                 else:
                     bar.update(task, completed=job["iteration"], description=job["state"], numbers=_numbers(job))
         if not as_json:
-            self.stdout.write(f"job {job['id']} {job['state']}: {job['reason'] or _numbers(job)}")
+            self.stdout.write(f"job {job['id']} {job['state']}: {printable(job['reason']) or _numbers(job)}")
         return job
 
 

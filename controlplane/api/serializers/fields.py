@@ -1,0 +1,41 @@
+"""Fields that several documents have."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rest_framework import serializers
+
+from controlplane.protocol.text import IN_WORDS, PLAIN, is_plain
+
+MOST_LABELS: Final = 64
+"""Of one machine, as the protocol bounds them too."""
+
+
+def check_plain_name(text: str) -> None:
+    """Refuse control characters, which act on the terminals and logs that show the name."""
+    if not is_plain(text):
+        raise serializers.ValidationError(IN_WORDS[PLAIN])
+
+
+def check_labels(labels: Mapping[str, Any]) -> None:
+    """Refuse labels that no job could ask for."""
+    if len(labels) > MOST_LABELS:
+        raise serializers.ValidationError(f"at most {MOST_LABELS} labels")
+    if not all(0 < len(key) <= 100 and is_plain(key) for key in labels):
+        raise serializers.ValidationError(f"keys of 1 to 100 characters: {IN_WORDS[PLAIN]}")
+
+
+class NameField(serializers.CharField):
+    """The name of something, as ``protocol.base.Name`` has it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"max_length": 100, "trim_whitespace": False, **options})
+        self.validators.append(check_plain_name)
+
+
+class LabelsField(serializers.DictField):
+    """Labels of machines, as ``protocol.base.Labels`` has them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(child=NameField(max_length=200, allow_blank=True), **options)
+        self.validators.append(check_labels)
