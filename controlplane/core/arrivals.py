@@ -17,12 +17,21 @@ from controlplane.core.wording import being, number_of
 def on_hello(handling: Handling, worker: Worker) -> None:
     """A worker that does not count is here: let it in when that can be."""
     job = handling.job
-    if job.state is JobState.FINISHING or (job.stop_at is not None and job.stop_at <= soonest(handling)):
+    if job.state is JobState.FINISHING or _is_late(handling):
         return
     if job.join_at is None:
         job.join_at = soonest(handling)
     if _entrance(handling) is None:
         reconsider(handling)
+
+
+def _is_late(handling: Handling) -> bool:
+    """Whether the others end without the worker. Where nobody counts any more, it comes to save the parameters."""
+    job = handling.job
+    if not job.roster or job.stop_at is None:
+        return False
+    # Without lockstep a job that has an end hands out nothing more.
+    return handling.chosen.gate is not None or job.stop_at <= soonest(handling)
 
 
 def let_in_latecomers(handling: Handling) -> None:
@@ -112,7 +121,8 @@ def _entrance(handling: Handling) -> int | None:
         return soonest(handling)
     if not job.roster:
         servers = job.live_servers
-        agreed = all(server.generation >= job.generation for server in servers)
+        # A server that was lost says how far it is only once it has begun again with its blocks.
+        agreed = bool(servers) and job.refill is None and all(server.generation >= job.generation for server in servers)
         return max(server.highest for server in servers) if agreed else None
     if job.hold_sequence is not None and changes.all_stand(job):
         _take_leave_back(job)
@@ -149,6 +159,8 @@ def _turn_over(handling: Handling, ranks: list[int], leaving: list[int], first: 
         worker.done = first - 1
         worker.skip_to = first
         raise_to(worker, first - 1)
+        if handling.chosen.gate is not None and job.stop_at is not None:
+            worker.stop_at = first
         flags.close_flag(handling, rank, "lost", f"{worker.title} counts again from iteration {first} on")
     job.all_stand = False
     told = [f"{_named(ranks)} {'counts' if len(ranks) == 1 else 'count'} from iteration {first} on"] if ranks else []

@@ -7,12 +7,16 @@ yet are lost for those blocks. What an optimiser remembered of them is lost in a
 is a checkpoint, the job goes back to it instead (``rollback``).
 """
 
+from typing import Final
+
 from controlplane.core import moving, pausing, releases, rollback
 from controlplane.core.commands import RefillBlocks
 from controlplane.core.handling import Handling
 from controlplane.core.state import Job, Refill, Server, Worker
 from controlplane.core.states import AT_WORK, JOB_OVER, JobState
 from controlplane.protocol.messages import BlocksFilled, CopiesHeld
+
+_ALL_GONE: Final = "every worker that had a copy of its blocks ended as well"
 
 
 def begin(handling: Handling, server: Server, lost: str) -> bool:
@@ -90,12 +94,16 @@ def advance(handling: Handling) -> None:
     refill.copies = {rank: copies for rank, copies in refill.copies.items() if rank in refill.asked}
     if set(refill.asked) - refill.copies.keys():
         return
-    if not all(moving.is_up(job.servers[index]) for index in refill.servers):
+    # Where nobody is left to ask, no copy will come: what follows need not wait for the servers.
+    if refill.asked and not all(moving.is_up(job.servers[index]) for index in refill.servers):
         return
     nowhere = [block for block in refill.lost if not _holders(refill, block)]
     if nowhere and not _is_untouched(job):
         job.refill = None
-        rollback.begin(handling, f"{refill.reason}; no worker has a whole copy of {len(nowhere)} of its blocks")
+        missing = f"no worker has a whole copy of {len(nowhere)} of its blocks"
+        rollback.begin(handling, f"{refill.reason}; {missing if refill.asked else _ALL_GONE}")
+        return
+    if not all(moving.is_up(job.servers[index]) for index in refill.servers):
         return
     refill.lost = [block for block in refill.lost if block not in nowhere]
     chosen = _choose(handling, refill)

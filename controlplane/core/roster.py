@@ -81,11 +81,16 @@ def _enough(handling: Handling) -> bool:
 
 def _begin_again(handling: Handling, ready: list[int]) -> None:
     """After a rollback: with new servers, from the iteration that is next."""
-    job = handling.job
+    job, spec = handling.job, handling.spec
     job.is_rebuilding = False
     job.plans += 1
     job.placement_version = job.plans
     del job.pauses[pausing.rebuilding_cause(handling)]
+    # Too few workers were here, or too few for the limits: both are decided anew by who is here now.
+    job.pauses.pop("limits", None)
+    least = spec.elastic.minimum_workers or 1
+    if len(ready) >= least:
+        job.pauses.pop("workers", None)
     first = job.completed + 1
     who = f"{number_of(len(ready), 'worker')}{_and_servers(len(job.live_servers))}"
     verb = "goes" if who == "1 worker" else "go"

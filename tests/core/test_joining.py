@@ -215,3 +215,30 @@ def test_death_of_the_last_worker_is_survived_under_every_barrier(story, barrier
     told.server_report(0, highest=1)
     assert told.given(MoveJob)[-1].state == "running"
     assert told.given(SetRoster)[-1].ranks == [0]
+
+
+def test_workers_that_all_died_at_the_end_come_back_for_the_end(story):
+    told = story(workers=2, stop={"iterations": 2}).running()
+    told.iterate(2, speeds={0: 1000.0, 1: 1000.0})
+    told.kill(0)
+    told.kill(1)
+    told.tick(after_ms=1000)
+    for index in range(2):
+        told.server_report(index, highest=2)
+    told.hello(0)
+    assert told.orders[0].stop_at == 2
+    told.finish(0, 2, model_saved=True)
+    assert told.given(MoveJob)[-1].state == "succeeded"
+
+
+def test_worker_that_comes_when_all_samples_are_handed_out_does_not_keep_the_job_from_its_end(story):
+    told = story(workers=2, stop={"iterations": 2}, synchronization={"barrier": "asp"}).running()
+    told.kill(1)
+    for iteration in range(3):
+        if told.orders[0].stop_at is None:
+            told.report(0, iteration)
+    told.tick(after_ms=1000)
+    told.hello(1)
+    told.report(0, told.orders[0].watermark)
+    told.finish(0, told.orders[0].stop_at, model_saved=True)
+    assert told.given(MoveJob)[-1].state == "succeeded"

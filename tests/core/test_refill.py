@@ -15,12 +15,12 @@ LOST = [1]
 
 @pytest.fixture
 def lost(story):
-    """A job of plain SGD, or as ``changes`` have it, whose server s1 dies after 7 iterations."""
+    """A job of plain SGD, or as ``changes`` have it, whose last server dies after 7 iterations."""
 
     def tell(**changes) -> Story:
         told = story(**changes).running()
         told.iterate(7, speeds=ALL)
-        told.kill_server(1)
+        told.kill_server(told.spec.servers - 1)
         return told
 
     return tell
@@ -199,3 +199,41 @@ def test_a_worker_that_has_finished_is_not_waited_for(story):
     assert [member.rank for member in of(IssueServerOrders, commands)[-1].orders.members] == [0]
     assert of(RefillBlocks, told.filled(1, LOST))
     assert of(MoveJob, told.finish(0, 7, model_saved=True))[-1].state == "succeeded"
+
+
+def test_server_and_workers_that_end_together_take_the_job_back_to_the_beginning(lost):
+    told = lost(elastic={"restarts": 3, "from_scratch": True}, servers=1)
+    for rank in range(4):
+        told.kill(rank)
+    back = told.given(RollBack)[-1]
+    assert back.to_iteration == 0
+    assert back.reason.startswith("s0 was ended by signal 9; every worker that had a copy")
+    told.tick(after_ms=1000)
+    told.server_hello(0)
+    for rank in range(4):
+        told.hello(rank)
+    assert told.given(MoveJob)[-1].state == "running"
+
+
+def test_worker_that_waits_to_join_does_not_join_a_server_that_is_lost(story):
+    told = story(servers=1, workers=2, elastic={"restarts": 3, "from_scratch": True}).running()
+    told.iterate(3, speeds={0: 1000.0, 1: 1000.0})
+    told.kill(1)
+    told.tick(after_ms=500)
+    told.hello(1)
+    told.kill_server(0)
+    told.kill(0)
+    assert told.engine.failure is None
+    assert told.given(RollBack)[-1].to_iteration == 0
+
+
+def test_without_a_way_back_the_job_fails_and_says_whose_parameters_are_lost(story):
+    told = story(servers=1, workers=2, elastic={"restarts": 3}).running()
+    told.iterate(3, speeds={0: 1000.0, 1: 1000.0})
+    told.kill_server(0)
+    told.kill(0)
+    told.kill(1)
+    end = told.given(MoveJob)[-1]
+    assert end.state == "failed"
+    assert end.reason.startswith("s0 was ended by signal 9; every worker that had a copy")
+    assert "its parameters are lost" in end.reason
