@@ -59,7 +59,6 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
     from workers.transport.frames import Header, Op
     from workers.workloads.catalogue import load_workload
     from workers.workloads.network import Network
-    from workers.workloads.shape import tensor_sizes
 
     torch.set_num_threads(1)
     spec = JobSpec(
@@ -76,7 +75,7 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
     assert isinstance(workload, Network)
     data, replica = workload.dataset.split.train, workload.replica()
     everything = np.random.default_rng([7, rank]).integers(workload.sample_count, size=(STEPS, BATCH))
-    held, sizes = Held(workload, spec), tensor_sizes(workload)
+    held, sizes = Held(workload, spec), workload.layout.sizes
     reduction = Reduction(rank, Link(), held, spec, sizes=sizes, host=HOST)  # type: ignore[arg-type]
     os.environ.update(MASTER_ADDR=HOST, MASTER_PORT=str(port))
     replica.tell_progress(reduction.offer)

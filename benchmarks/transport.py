@@ -122,7 +122,7 @@ def serve_real(plan: Plan, control: Connection) -> None:
 
     torch.set_num_threads(1)
     store = Store(
-        lambda: np.zeros(plan.blocks * ELEMENTS, dtype=np.float32), lambda values: GradientRule(values, Optimizer())
+        lambda: np.zeros(plan.blocks * ELEMENTS, dtype=np.float32), lambda values, _: GradientRule(values, Optimizer())
     )
     blocks = [Block(index=i, start=i * ELEMENTS, stop=(i + 1) * ELEMENTS, server=0) for i in range(plan.blocks)]
     members = [Member(rank=rank, instance="w", from_iteration=0) for rank in range(plan.workers)]

@@ -17,7 +17,7 @@ from workers.server.contribution import Contribution, Sum
 from workers.trainer.computing import Computing
 from workers.transport.client import ServerConnection
 from workers.workloads.catalogue import load_workload
-from workers.workloads.shape import Samples, tensor_sizes
+from workers.workloads.shape import Samples
 
 Update = tuple[int, int]
 """Of a rank, in an iteration."""
@@ -97,7 +97,7 @@ def serial_run(spec: JobSpec, recording: Recording, scale: float) -> tuple[Vecto
         for update, samples in recording.samples.items()
     }
     initial, parts, stale = workload.init(spec.seed), [], 0
-    ends = np.cumsum(tensor_sizes(workload)).tolist()
+    ends = np.cumsum(workload.layout.sizes).tolist()
     for start, stop in itertools.pairwise([0, *ends]):
         states = [initial[start:stop]]
         for step in recording.steps[stop - start]:

@@ -47,6 +47,8 @@ class Open:
 class Baggage:
     """One block, whole. Its tensors are views, and change with the block that they are of."""
 
+    start: int
+    """Where the block begins in the flat vector."""
     values: torch.Tensor
     steps: int
     state: Mapping[str, torch.Tensor]
@@ -79,6 +81,7 @@ class _Array(Value, frozen=True, kw_only=True, array_like=True):
 class Manifest(Value, frozen=True, kw_only=True):
     """What is to follow, and all that is not an array."""
 
+    start: Count
     steps: Count
     iteration: Count
     is_free: bool
@@ -105,6 +108,7 @@ def pack(baggage: Baggage) -> tuple[bytes, list[memoryview]]:
     """
     opened, arrays = baggage.open, _arrays(baggage)
     manifest = Manifest(
+        start=baggage.start,
         steps=baggage.steps,
         iteration=opened.iteration,
         is_free=opened.is_free,
@@ -146,6 +150,7 @@ def unpack(manifest: Manifest, arrays: Iterable[memoryview]) -> Baggage:
     if manifest.count:
         growing.take_over(memory[TOTAL], samples=manifest.samples, count=manifest.count)
     return Baggage(
+        start=manifest.start,
         values=tensors[VALUES],
         steps=manifest.steps,
         state={name.removeprefix(STATE): tensors[name] for name in tensors if name.startswith(STATE)},

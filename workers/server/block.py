@@ -17,10 +17,9 @@ from workers.server.baggage import Baggage
 from workers.server.contribution import Contribution, weighed
 from workers.server.lockstep import Lockstep, Note
 from workers.server.quorum import NOBODY, Roster, Verdict
-from workers.server.values import Array, Snapshot, Values
+from workers.server.values import Array, MakeRule, Snapshot, Values
 from workers.transport.errors import Stopped
 from workers.transport.handshake import Peer
-from workers.workloads.shape import Rule
 
 
 class Gone(Exception):
@@ -51,6 +50,7 @@ class Block:
     Args:
         values: as they are before the iteration ``iteration``; owned by the block from now on.
         make_rule: what a complete sum does to the values.
+        start: where they begin in the flat vector.
         on_missing: told (iteration, rank) of members that left before they had contributed.
         on_late: told the same of contributions that were dropped, since others made their iteration.
         before: whose contributions to the iteration before that are known to be in the values.
@@ -59,17 +59,18 @@ class Block:
     def __init__(
         self,
         values: Array,
-        make_rule: Callable[[torch.Tensor], Rule],
+        make_rule: MakeRule,
         on_missing: Note,
         on_late: Note,
         *,
+        start: int = 0,
         iteration: int = 0,
         before: frozenset[Peer] = frozenset(),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._condition = threading.Condition()
         self._keep: Keep | None = None
-        self._values = Values(values, make_rule)
+        self._values = Values(values, make_rule, start=start)
         self._on_missing, self._on_late = on_missing, on_late
         self._now = now
         self._roster = NOBODY
@@ -188,7 +189,13 @@ class Block:
             if not self._frozen or self._gone:
                 return None
             values = self._values
-            return Baggage(values=values.tensor, steps=values.steps, state=values.state, open=self._counting.open())
+            return Baggage(
+                start=values.start,
+                values=values.tensor,
+                steps=values.steps,
+                state=values.state,
+                open=self._counting.open(),
+            )
 
     def keep_by(self, keep: Keep | None) -> None:
         """From now on a copy goes to ``keep`` at each version of the lockstep that it wants."""

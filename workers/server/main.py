@@ -32,7 +32,7 @@ from workers.transport.throttled import EmulatedLink, ThrottledChannel
 from workers.workloads.catalogue import load_workload
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.rules import MeanRule
-from workers.workloads.shape import tensor_sizes
+from workers.workloads.shape import Rule
 
 REPORT_S = 1.0
 
@@ -58,14 +58,17 @@ def serve(
     """
     workload = load_workload(order.spec.workload, local)
     # torch takes a second to import what its first optimiser needs: before the hello, not within an iteration.
-    workload.rule(torch.zeros(1), order.spec.applied)
+    workload.rule(torch.zeros(1), order.spec.applied, start=0)
     holds = order.spec.server_mode == "stateful"
-    make_rule = partial(workload.rule, optimizer=order.spec.applied) if holds else MeanRule
+
+    def make_rule(values: torch.Tensor, start: int) -> Rule:
+        return workload.rule(values, order.spec.applied, start=start) if holds else MeanRule(values)
+
     open_channel = _open_channel(order, link.stopping)
     me = Peer(order.index, order.instance, "server")
     connect = partial(ServerConnection, peer=me, checked=True, open_channel=open_channel)
     hand_over = partial(Handover, connect=connect, say=partial(_say_handed, link), reach=reach)
-    init, sizes = partial(workload.init, order.spec.seed), tensor_sizes(workload)
+    init, sizes = partial(workload.init, order.spec.seed), workload.layout.sizes
     checkpoints = Checkpoints(
         order,
         checkpoint_dir,

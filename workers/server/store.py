@@ -13,10 +13,11 @@ from workers.server.block import Block
 from workers.server.handover import Handover
 from workers.server.keeping import Checkpoints
 from workers.server.quorum import NOBODY, Roster, roster_of
+from workers.server.values import MakeRule
 from workers.transport.errors import Refused, Stopped
 from workers.transport.handshake import Peer
 from workers.workloads.rules import STEPS
-from workers.workloads.shape import Rule, Vector
+from workers.workloads.shape import Vector
 
 
 class Noted:
@@ -49,7 +50,7 @@ class Store:
 
     Args:
         init: gives version 0 of all parameters; called when the first blocks come.
-        make_rule: the update rule for the values of one block.
+        make_rule: the update rule for the values of one block, which begins there in the flat vector.
         hand_over: gets blocks on their way to other servers; None: this server sends none away.
         checkpoints: this server's part in them; None: there are none.
         on_filled: told of blocks that began with a worker's copy, when no more are awaited.
@@ -58,7 +59,7 @@ class Store:
     def __init__(
         self,
         init: Callable[[], Vector],
-        make_rule: Callable[[torch.Tensor], Rule],
+        make_rule: MakeRule,
         *,
         hand_over: HandOver | None = None,
         checkpoints: Checkpoints | None = None,
@@ -106,7 +107,7 @@ class Store:
             Refused: if the orders expect another placement by now.
             Stopped: if the server ends meanwhile.
         """
-        block = self._begin(baggage.values.numpy())
+        block = self._begin(baggage.values.numpy(), baggage.start)
         block.resume(baggage)
         with self._condition:
             self._condition.wait_for(lambda: self._stopped or self._newest_placement >= placement)
@@ -235,7 +236,7 @@ class Store:
         roster = self._roster
         is_lockstep = roster.apply == "quorum" or version < roster.apply_from
         before = frozenset(roster.members) if is_lockstep else frozenset()
-        block = self._begin(values, iteration=version, before=before)
+        block = self._begin(values, cut.start, iteration=version, before=before)
         block.restore({STEPS: torch.tensor(steps)}, steps)
         block.appoint(roster)
         if self._checkpoints is not None:
@@ -247,10 +248,11 @@ class Store:
             return {}
         if self._checkpoints is None:
             initial = self._init()
-            return {cut.index: self._begin(initial[cut.start : cut.stop].copy()) for cut in cuts}
+            return {cut.index: self._begin(initial[cut.start : cut.stop].copy(), cut.start) for cut in cuts}
         blocks = {}
+        starts = {cut.index: cut.start for cut in cuts}
         for index, beginning in self._checkpoints.beginnings(cuts, restore).items():
-            blocks[index] = block = self._begin(beginning.values, iteration=beginning.iteration)
+            blocks[index] = block = self._begin(beginning.values, starts[index], iteration=beginning.iteration)
             if beginning.state is not None:
                 block.restore(beginning.state, beginning.steps)
         return blocks
@@ -264,6 +266,7 @@ class Store:
             self._handover = self._hand_over(orders, {index: self._blocks[index] for index in orders.sends})
             self._handover.start()
 
-    def _begin(self, values: Vector, *, iteration: int = 0, before: frozenset[Peer] = frozenset()) -> Block:
+    def _begin(self, values: Vector, start: int, *, iteration: int = 0, before: frozenset[Peer] = frozenset()) -> Block:
         note_missing, note_late = self._missing.note, self._late.note
-        return Block(values, self._make_rule, note_missing, note_late, iteration=iteration, before=before)
+        make_rule = self._make_rule
+        return Block(values, make_rule, note_missing, note_late, start=start, iteration=iteration, before=before)

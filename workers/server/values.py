@@ -15,6 +15,8 @@ from workers.server.contribution import Sum
 from workers.workloads.shape import Rule
 
 Array = npt.NDArray[np.float32]
+MakeRule = Callable[[torch.Tensor, int], Rule]
+"""Makes the rule of the values of one block, which begins there in the flat vector."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,11 +34,13 @@ class Values:
     Args:
         values: owned from now on.
         make_rule: what a complete sum does to the values.
+        start: where they begin in the flat vector.
     """
 
-    def __init__(self, values: Array, make_rule: Callable[[torch.Tensor], Rule]) -> None:
+    def __init__(self, values: Array, make_rule: MakeRule, *, start: int = 0) -> None:
+        self.start = start
         self._values = torch.from_numpy(values)
-        self._rule = make_rule(self._values)
+        self._rule = make_rule(self._values, start)
         self._snapshot = Snapshot(steps=0, values=values)
 
     @property

@@ -19,7 +19,7 @@ class Held:
         self, workload: Workload, spec: JobSpec, on_step: Callable[["Held"], None] = lambda held: None
     ) -> None:
         self.values = torch.from_numpy(workload.init(spec.seed))
-        self.rule: Rule = workload.rule(self.values, spec.applied)
+        self.rule: Rule = workload.rule(self.values, spec.applied, start=0)
         self.version = 0
         """How many iterations are in them."""
         self._on_step = on_step

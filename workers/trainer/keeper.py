@@ -18,7 +18,7 @@ from workers.checkpoints.writer import Copy, Saved, Writer
 from workers.link import WorkerLink
 from workers.trainer.held import Held
 from workers.workloads.local import Local
-from workers.workloads.shape import Workload, tensor_sizes
+from workers.workloads.shape import Workload
 
 PIECE_ELEMENTS = 1 << 20
 """4 MiB of float32."""
@@ -38,7 +38,7 @@ class Keeper:
 
     def __init__(self, order: ProcessOrder, link: WorkerLink, workload: Workload, local: Local) -> None:
         self._instance, self._link = order.instance, link
-        self.sizes = tensor_sizes(workload)
+        self.sizes = workload.layout.sizes
         """Of the tensors that the parameters consist of, in elements."""
         self.held = Held(workload, order.spec, self._consider)
         self._elements = sum(self.sizes)

@@ -55,7 +55,7 @@ class Client:
         """One round from ``parameters``, which are as before in the end."""
         start, loss_sum = self.parameters.copy(), 0.0
         work = local_work(self._spec, len(samples))
-        rule = self._workload.rule(torch.from_numpy(self.parameters), work.optimizer)
+        rule = self._workload.rule(torch.from_numpy(self.parameters), work.optimizer, start=0)
         rule.restore({STEPS: torch.tensor(self._rounds * work.steps)})
         for batch in np.array_split(samples, work.steps) if work.steps else []:
             loss_sum += self._replica.update(batch).loss_sum

@@ -6,7 +6,6 @@ The parameters *are* these sums; an item's factors solve (A_j + l2 n_j I) v = b_
 alternation, and smaller batches of users forget the older sums at the stated rate.
 """
 
-from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from controlplane.protocol.options import AlsOptions
 from controlplane.protocol.training import Optimizer
 from workers.workloads.data.examples import Dataset, SparseTable
+from workers.workloads.layout import Layout
 from workers.workloads.rules import SumRule
 from workers.workloads.shape import Rule, Samples, Score, Update, Vector
 
@@ -25,11 +25,7 @@ class Als:
     def __init__(self, dataset: Dataset, options: AlsOptions) -> None:
         self.dataset, self.options = dataset, options
         items, rank = dataset.facts.shape[0], options.rank
-        self.shapes: Mapping[str, tuple[int, ...]] = {
-            "matrices": (items, rank, rank),
-            "vectors": (items, rank),
-            "counts": (items,),
-        }
+        self.layout = Layout.of({"matrices": (items, rank, rank), "vectors": (items, rank), "counts": (items,)})
 
     @property
     def sample_count(self) -> int:
@@ -47,7 +43,7 @@ class Als:
         """New sums, and the ratings."""
         return AlsReplica(self.dataset, self.options)
 
-    def rule(self, values: torch.Tensor, optimizer: Optimizer) -> Rule:
+    def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
         """Sums replace sums; the optimiser has no say."""
         return SumRule(values, memory=self.options.memory)
 

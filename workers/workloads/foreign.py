@@ -14,11 +14,12 @@ import torch
 from controlplane.protocol.parts import SpecError
 from controlplane.protocol.training import Optimizer
 from controlplane.protocol.training import Workload as WorkloadSpec
+from workers.workloads.layout import Layout
 from workers.workloads.local import Local
 from workers.workloads.memory import ceiling_of
 from workers.workloads.shape import Replica, Rule, Samples, Score, TellFinal, Telling, Update, Vector, Workload
 
-MEMBERS = ("shapes", "init", "replica", "rule", "labels", "writers")
+MEMBERS = ("init", "replica", "rule", "labels", "writers")
 
 
 def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
@@ -39,6 +40,8 @@ def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
         expected = f"a factory that takes workload.options ({type(error).__name__}: {error})"
         raise SpecError("workload.name", spec.name, expected) from error
     lacking = [name for name in MEMBERS if not hasattr(workload, name)]
+    if not hasattr(workload, "shapes") and not hasattr(workload, "layout"):
+        lacking.insert(0, "shapes")
     if lacking:
         made = f"a {type(workload).__name__} without {', '.join(lacking)}"
         raise SpecError("workload.name", made, "a workload: workers/workloads/shape.py says what it must have")
@@ -68,8 +71,9 @@ class Foreign:
 
     def __init__(self, name: str, workload: Any) -> None:
         self._name, self._workload = name, workload
-        self.shapes: Mapping[str, tuple[int, ...]] = self._shapes(workload.shapes)
-        self._elements = sum(int(np.prod(shape)) for shape in self.shapes.values())
+        self.layout = self._layout()
+        self._elements = self.layout.size
+        self._takes_start = _takes_start(workload.rule)
 
     @property
     def sample_count(self) -> int:
@@ -93,9 +97,10 @@ class Foreign:
             self._vector(f"replica().{name}", getattr(replica, name, None))
         return TellingReplica(self, replica) if isinstance(replica, Telling) else ForeignReplica(self, replica)
 
-    def rule(self, values: torch.Tensor, optimizer: Optimizer) -> Rule:
-        """The user's own."""
-        rule: Rule = self._workload.rule(values, optimizer)
+    def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
+        """The user's own; one that does not ask where its block begins is not told."""
+        where = {"start": start} if self._takes_start else {}
+        rule: Rule = self._workload.rule(values, optimizer, **where)
         return rule
 
     def labels(self) -> Samples:
@@ -128,6 +133,15 @@ class Foreign:
             raise self._error("what evaluate gives", type(score).__name__, "a Score")
         if score.samples < 1 or not (score.accuracy is None or 0.0 <= score.accuracy <= 1.0):
             raise self._error("what evaluate gives", score, "at least one sample, and no accuracy or one from 0 to 1")
+
+    def _layout(self) -> Layout:
+        """The workload's own, or that of its shapes."""
+        layout = getattr(self._workload, "layout", None)
+        if layout is None:
+            return Layout.of(self._shapes(self._workload.shapes))
+        if not isinstance(layout, Layout) or not layout.shapes:
+            raise self._error("layout", layout, "a workers.workloads.layout.Layout with at least one parameter")
+        return layout
 
     def _shapes(self, shapes: Any) -> Mapping[str, tuple[int, ...]]:
         expected = "at least one name, each with a tuple of extents of at least 1"
@@ -185,6 +199,12 @@ class TellingReplica(ForeignReplica):
     def tell_progress(self, tell: TellFinal) -> None:
         """The user's own."""
         self._replica.tell_progress(tell)
+
+
+def _takes_start(rule: Callable[..., Any]) -> bool:
+    """Whether it can be told where its block begins in the flat vector."""
+    parameters = inspect.signature(rule).parameters
+    return "start" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def _size(array: np.ndarray) -> str:

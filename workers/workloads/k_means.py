@@ -4,7 +4,6 @@ The parameters *are* sums and counts, and a centre is their quotient: Lloyd's st
 forget at the stated rate otherwise.
 """
 
-from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from controlplane.protocol.options import KMeansOptions
 from controlplane.protocol.training import Optimizer
 from workers.workloads.data.examples import Dataset, Examples, Table
+from workers.workloads.layout import Layout
 from workers.workloads.rules import SumRule
 from workers.workloads.shape import Rule, Samples, Score, Update, Vector
 
@@ -25,10 +25,7 @@ class KMeans:
     def __init__(self, dataset: Dataset, options: KMeansOptions) -> None:
         self.dataset, self.options = dataset, options
         features = int(np.prod(dataset.facts.shape))
-        self.shapes: Mapping[str, tuple[int, ...]] = {
-            "sums": (options.clusters, features),
-            "counts": (options.clusters,),
-        }
+        self.layout = Layout.of({"sums": (options.clusters, features), "counts": (options.clusters,)})
 
     @property
     def sample_count(self) -> int:
@@ -52,7 +49,7 @@ class KMeans:
         """New sums and counts, and the data set."""
         return KMeansReplica(self.dataset, self.options.clusters)
 
-    def rule(self, values: torch.Tensor, optimizer: Optimizer) -> Rule:
+    def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
         """Sums replace sums; the optimiser has no say."""
         return SumRule(values, memory=self.options.memory)
 

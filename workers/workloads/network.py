@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import nn
 from controlplane.protocol.parts import SpecError
 from controlplane.protocol.training import Optimizer
 from workers.workloads.data.examples import Dataset, Examples
+from workers.workloads.layout import Layout
 from workers.workloads.memory import Pieces
 from workers.workloads.objectives import Objective
 from workers.workloads.rules import GradientRule
@@ -47,7 +48,7 @@ class Network:
         self._make_rule, self._device = make_rule, torch.device(device)
         with torch.device("meta"):
             module = build()
-        self.shapes: Mapping[str, tuple[int, ...]] = {n: tuple(p.shape) for n, p in module.named_parameters()}
+        self.layout = Layout.of({name: tuple(each.shape) for name, each in module.named_parameters()})
 
     @property
     def sample_count(self) -> int:
@@ -56,7 +57,7 @@ class Network:
 
     def init(self, seed: int) -> Vector:
         """Weights uniform within 1 / sqrt(inputs), biases 0, scales of norms 1; each tensor from its own stream."""
-        items = enumerate(self.shapes.items())
+        items = enumerate(self.layout.shapes.items())
         tensors = [_init_tensor(name, shape, seed, index) for index, (name, shape) in items]
         return np.concatenate([tensor.ravel() for tensor in tensors])
 
@@ -64,7 +65,7 @@ class Network:
         """New parameters and gradients, and the data set."""
         return NetworkReplica(self.build, self.dataset, self.objective, self.l2, self._device)
 
-    def rule(self, values: torch.Tensor, optimizer: Optimizer) -> Rule:
+    def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
         """Mean gradients drive the optimiser of the spec."""
         return self._make_rule(values, optimizer)
 

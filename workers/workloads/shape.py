@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from controlplane.protocol.training import Optimizer
+from workers.workloads.layout import Layout
 
 Vector = npt.NDArray[np.float32]
 Samples = npt.NDArray[np.int64]
@@ -91,8 +92,8 @@ class Rule(Protocol):
 class Workload(Protocol):
     """A model on a data set."""
 
-    shapes: Mapping[str, tuple[int, ...]]
-    """The parameter tensors by name, in order."""
+    layout: Layout
+    """Where each tensor lies in the flat vector."""
 
     @property
     def sample_count(self) -> int:
@@ -104,8 +105,11 @@ class Workload(Protocol):
     def replica(self) -> Replica:
         """New memory to train or evaluate on; reads the data."""
 
-    def rule(self, values: torch.Tensor, optimizer: Optimizer) -> Rule:
-        """The update rule for one block, holding its state; it changes ``values`` in place."""
+    def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
+        """The update rule for one block, holding its state; it changes ``values`` in place.
+
+        ``start`` is where the block begins in the flat vector.
+        """
 
     def labels(self) -> Samples:
         """A class for each training sample, by which samples are divided among clients; reads the data."""
@@ -114,13 +118,6 @@ class Workload(Protocol):
         """Who made each training sample, where the data say so; reads the data."""
 
 
-def tensor_sizes(workload: Workload) -> list[int]:
-    """Elements of each parameter tensor, in order."""
-    return [int(np.prod(shape)) for shape in workload.shapes.values()]
-
-
 def named_arrays(workload: Workload, parameters: Vector) -> dict[str, Vector]:
     """The parameters as named arrays, the form in which a model is saved; views of ``parameters``."""
-    ends = np.cumsum(tensor_sizes(workload))
-    parts = np.split(parameters, ends[:-1])
-    return {name: part.reshape(shape) for (name, shape), part in zip(workload.shapes.items(), parts, strict=True)}
+    return workload.layout.views(parameters)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from controlplane.protocol.training import Optimizer
+from workers.workloads.layout import Layout
 from workers.workloads.rules import GradientRule
 from workers.workloads.shape import Rule, Samples, Score, Update, Vector
 
@@ -18,15 +19,13 @@ class Traffic:
     """``Workload`` of tensors alone; ``scale`` keeps that share of each one's elements."""
 
     def __init__(self, tensors: Mapping[str, int], *, scale: float, samples: int) -> None:
-        self.shapes: Mapping[str, tuple[int, ...]] = {
-            name: (max(1, round(size * scale)),) for name, size in tensors.items()
-        }
+        self.layout = Layout.of({name: (max(1, round(size * scale)),) for name, size in tensors.items()})
         self.sample_count = samples
 
     @property
     def size(self) -> int:
         """Elements of all tensors."""
-        return sum(size for (size,) in self.shapes.values())
+        return self.layout.size
 
     def init(self, seed: int) -> Vector:
         """Uniform between -1 and 1."""
@@ -36,7 +35,7 @@ class Traffic:
         """New parameters and gradients."""
         return TrafficReplica(self.size)
 
-    def rule(self, values: torch.Tensor, optimizer: Optimizer) -> Rule:
+    def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
         """Mean gradients drive the optimiser of the spec."""
         return GradientRule(values, optimizer)
 

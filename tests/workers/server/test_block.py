@@ -28,7 +28,7 @@ def make_block(missing: Missing | None = None, *, momentum: float = 0.0) -> Bloc
     missing = Missing() if missing is None else missing
     optimizer = Optimizer(lr=1.0, momentum=momentum)
     values = np.array([10.0, 20.0], dtype=np.float32)
-    return Block(values, lambda tensor: GradientRule(tensor, optimizer), missing.note, lambda iteration, rank: None)
+    return Block(values, lambda tensor, _: GradientRule(tensor, optimizer), missing.note, lambda iteration, rank: None)
 
 
 def contribution(peer: Peer, *total: float, samples: int, iteration: int = 0, generation: int = 1) -> Contribution:

@@ -29,7 +29,7 @@ class Running:
         values = np.array([100.0], dtype=np.float32)
         self.block = Block(
             values,
-            lambda tensor: GradientRule(tensor, Optimizer(lr=1.0)),
+            lambda tensor, _: GradientRule(tensor, Optimizer(lr=1.0)),
             lambda *who: self.missing.append(who),
             lambda *who: self.late.append(who),
         )

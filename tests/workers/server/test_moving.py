@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from controlplane.protocol import keys
 from controlplane.protocol.orders import Block as Slice
@@ -40,7 +41,7 @@ def contribution(peer: Peer, iteration: int, value: float, *, generation: int = 
 
 
 def new_block(roster: Roster, optimizer: Optimizer = MOMENTUM) -> Block:
-    block = Block(np.zeros(SIZE, dtype=np.float32), lambda v: GradientRule(v, optimizer), *2 * [lambda *_: None])
+    block = Block(np.zeros(SIZE, dtype=np.float32), lambda v, _: GradientRule(v, optimizer), *2 * [lambda *_: None])
     block.appoint(roster)
     return block
 
@@ -92,7 +93,7 @@ def test_a_block_goes_on_elsewhere_as_if_it_had_stayed(mode: str, optimizer: Opt
         assert baggage is not None
         manifest, arrays = pack(baggage)
         arrived = unpack(read_manifest(manifest), [memoryview(bytearray(array)) for array in arrays])
-        moves = Block(arrived.values.numpy(), lambda v: GradientRule(v, optimizer), *2 * [lambda *_: None])
+        moves = Block(arrived.values.numpy(), lambda v, _: GradientRule(v, optimizer), *2 * [lambda *_: None])
         moves.resume(arrived)
         moves.appoint(roster)
         stays.thaw()
@@ -127,6 +128,7 @@ class Server:
     handed: list[Handed] = field(default_factory=list)
     reached: list[str] = field(default_factory=list)
     alive: bool = True
+    starts: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.key = f"server {self.index}".encode()
@@ -135,11 +137,15 @@ class Server:
         hand_over = partial(Handover, connect=connect, say=self.handed.append, reach=self.reach)
         self.store = Store(
             lambda: np.zeros(SIZE * BLOCKS, dtype=np.float32),
-            lambda values: GradientRule(values, MOMENTUM),
+            self.make_rule,
             hand_over=hand_over,
         )
         self.failures: list[Exception] = []
         self.listener = Listener("127.0.0.1", self.store, Meter(), self.key_of, self.failures.append)
+
+    def make_rule(self, values: torch.Tensor, start: int) -> GradientRule:
+        self.starts.append(start)
+        return GradientRule(values, MOMENTUM)
 
     def key_of(self, peer: Peer) -> bytes:
         derive = keys.data_key if peer.role == "worker" else keys.peer_key
@@ -250,6 +256,7 @@ def test_a_block_moves_between_two_versions_and_later_pushes_find_it(pair: Pair)
     (handed,) = pair.servers[0].handed
     assert (handed.placement, handed.blocks, handed.failure) == (2, [1], "")
     assert handed.size > 2 * SIZE * 4, "its momentum travels as well"
+    assert pair.servers[1].starts == [2 * SIZE, 3 * SIZE, 1 * SIZE], "its rule is told where the block begins"
     pair.commit()
     assert pair.push(0, [1], 2) == ({1}, Outcome(moved=True))
     assert pair.push(1, [1], 2, placement=2)[0] == set()

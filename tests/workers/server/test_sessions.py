@@ -82,7 +82,7 @@ A, B = Peer(0, "a"), Peer(1, "b")
 def server() -> Iterator[Running]:
     meter = Meter()
     store = Store(
-        lambda: np.zeros(SIZE * BLOCKS, dtype=np.float32), lambda values: GradientRule(values, Optimizer(lr=1.0))
+        lambda: np.zeros(SIZE * BLOCKS, dtype=np.float32), lambda values, _: GradientRule(values, Optimizer(lr=1.0))
     )
     failures: list[Exception] = []
     listener = Listener(

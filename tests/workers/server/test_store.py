@@ -2,6 +2,8 @@ import threading
 
 import numpy as np
 import pytest
+import torch
+from msgspec.structs import replace
 
 from controlplane.protocol.orders import Block, Member, ServerOrders
 from controlplane.protocol.spec import Optimizer
@@ -15,7 +17,7 @@ A = Peer(0, "a")
 
 
 def make_store() -> Store:
-    return Store(lambda: np.arange(6, dtype=np.float32), lambda values: GradientRule(values, Optimizer(lr=1.0)))
+    return Store(lambda: np.arange(6, dtype=np.float32), lambda values, _: GradientRule(values, Optimizer(lr=1.0)))
 
 
 def server_orders(*indices: int, sequence: int = 1, placement: int = 1, members: int = 1) -> ServerOrders:
@@ -49,6 +51,19 @@ def test_each_block_begins_with_its_slice_of_the_initial_parameters() -> None:
     store = make_store()
     store.take(server_orders(0, 2))
     assert (held(store, 0), held(store, 2), store.version) == ([0.0, 1.0], [4.0, 5.0], 0)
+
+
+def test_the_rule_of_each_block_is_told_where_it_begins_also_with_a_workers_copy() -> None:
+    starts: list[int] = []
+
+    def make_rule(values: torch.Tensor, start: int) -> GradientRule:
+        starts.append(start)
+        return GradientRule(values, Optimizer(lr=1.0))
+
+    store = Store(lambda: np.arange(6, dtype=np.float32), make_rule)
+    store.take(replace(server_orders(0, 1, 2), awaits=[1]))
+    store.fill(1, 1, np.zeros(2, dtype=np.float32), version=3, steps=3)
+    assert starts == [0, 4, 2]
 
 
 def test_older_orders_change_nothing() -> None:

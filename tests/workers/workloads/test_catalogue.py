@@ -12,11 +12,10 @@ from controlplane.protocol.training import Federated, Optimizer, Workload
 from tests.workers.driver import job_spec
 from workers.workloads.catalogue import MAKERS, SIZES, load_workload
 from workers.workloads.rules import OPTIMIZERS as OF_SERVERS
-from workers.workloads.shape import tensor_sizes
 
 
 def size_of(name: str, dataset: str, **options: Any) -> int:
-    return sum(tensor_sizes(load_workload(Workload(name=name, dataset=dataset, options=options))))
+    return sum(load_workload(Workload(name=name, dataset=dataset, options=options)).layout.sizes)
 
 
 def test_machines_have_every_workload_and_optimiser_that_is_accepted() -> None:

@@ -8,7 +8,7 @@ from controlplane.protocol.catalogue import WORKLOADS
 from tests.workers.workloads.tiny import TINY
 from workers.trainer.sampler import PermutationSampler
 from workers.workloads.catalogue import load_workload
-from workers.workloads.shape import Replica, Update, Workload, named_arrays, tensor_sizes
+from workers.workloads.shape import Replica, Update, Workload, named_arrays
 
 BATCH = 48
 every_workload = pytest.mark.parametrize("name", list(TINY))
@@ -71,7 +71,7 @@ def test_its_first_parameters_depend_on_the_seed_alone(name: str) -> None:
     first, again, other = (load_workload(TINY[name][0]).init(seed) for seed in (7, 7, 8))
     assert first.tobytes() == again.tobytes()
     assert first.dtype == np.float32
-    assert first.size == sum(tensor_sizes(workload))
+    assert first.size == sum(workload.layout.sizes)
     assert first.tobytes() != other.tobytes()
 
 
@@ -79,7 +79,7 @@ def test_its_first_parameters_depend_on_the_seed_alone(name: str) -> None:
 def test_it_is_saved_by_the_names_of_its_tensors(name: str) -> None:
     workload, replica, _ = ready(name)
     arrays = named_arrays(workload, replica.parameters)
-    assert {name: array.shape for name, array in arrays.items()} == dict(workload.shapes)
+    assert {name: array.shape for name, array in arrays.items()} == workload.layout.shapes
 
 
 @every_workload

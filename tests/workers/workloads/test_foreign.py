@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from controlplane.protocol.catalogue import check_workload
 from controlplane.protocol.parts import SpecError
-from controlplane.protocol.training import Workload
+from controlplane.protocol.training import Optimizer, Workload
 from workers.workloads.catalogue import load_workload
 from workers.workloads.local import Local
 from workers.workloads.rules import GradientRule
@@ -134,7 +135,27 @@ def run(change: str) -> Any:
 def test_it_is_made_by_its_factory_with_its_options() -> None:
     spec = Workload(name=f"{HERE}:tiny", options={"size": 5})
     check_workload(spec)
-    assert load_workload(spec, ALLOWED).shapes == {"only": (5,)}
+    assert load_workload(spec, ALLOWED).layout.shapes == {"only": (5,)}
+
+
+class Asking(Own):
+    """Its rule asks where its block begins."""
+
+    def rule(self, values: Any, optimizer: Any, *, start: int) -> Any:
+        return start
+
+
+def asking(*, change: str = "nothing") -> Own:
+    return Asking(change)
+
+
+def test_its_rule_is_told_where_a_block_begins_if_it_asks() -> None:
+    rules = [
+        load_workload(Workload(name=f"{HERE}:{name}", options={"change": "nothing"}), ALLOWED).rule
+        for name in ("asking", "own")
+    ]
+    assert rules[0](torch.zeros(1), Optimizer(), start=3) == 3
+    assert isinstance(rules[1](torch.zeros(1), Optimizer(), start=3), GradientRule)
 
 
 @pytest.mark.parametrize(("options", "device"), [({}, "cuda:1"), ({"device": "cpu"}, "cpu")])
@@ -142,7 +163,7 @@ def test_a_factory_that_takes_a_device_is_told_the_machines_unless_the_job_names
     options: dict[str, str], device: str
 ) -> None:
     spec = Workload(name=f"{HERE}:placed", options=options)
-    assert load_workload(spec, Local(allow_code=True, device="cuda:1")).shapes == {device: (1,)}
+    assert load_workload(spec, Local(allow_code=True, device="cuda:1")).layout.shapes == {device: (1,)}
 
 
 def test_it_is_refused_unless_the_agent_was_told_to_allow_it() -> None:

@@ -1,0 +1,129 @@
+"""Where each tensor of a model lies in the flat vector that servers, workers and checkpoints hold.
+
+Parameters come first, in the order of the module, and its buffers after them: what no optimiser touches is one tail.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Shape = tuple[int, ...]
+Kind = Literal["parameter", "buffer"]
+"""What an optimiser changes, and what the forward pass keeps beside it (running statistics, constants)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor: the elements ``start`` to ``stop`` of the flat vector."""
+
+    name: str
+    shape: Shape
+    start: int
+    kind: Kind = "parameter"
+    dtype: str = "float32"
+    """What it is in the module; in the vector everything is float32."""
+
+    @property
+    def size(self) -> int:
+        """In elements."""
+        return prod(self.shape)
+
+    @property
+    def stop(self) -> int:
+        """Where the next one starts."""
+        return self.start + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a block has of one tensor: the elements ``start`` to ``stop``, counted from the first of the block."""
+
+    entry: Entry
+    start: int
+    stop: int
+    within: int
+    """The first of them, counted from the first of the tensor."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the block has all of the tensor."""
+        return self.stop - self.start == self.entry.size
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All tensors in order, without gaps; parameters before buffers."""
+
+    entries: tuple[Entry, ...]
+
+    def __post_init__(self) -> None:
+        """Check the order.
+
+        Raises:
+            ValueError: if there are gaps, or a parameter comes after a buffer.
+        """
+        end, kinds = 0, [entry.kind for entry in self.entries]
+        for entry in self.entries:
+            if entry.start != end:
+                raise ValueError(f"{entry.name} starts at {entry.start}, expected {end}: tensors follow one another")
+            end = entry.stop
+        if kinds != sorted(kinds, reverse=True):
+            raise ValueError(f"kinds in the order {', '.join(kinds)}, expected all parameters before all buffers")
+
+    @classmethod
+    def of(cls, shapes: Mapping[str, Shape], buffers: Mapping[str, tuple[Shape, str]] | None = None) -> Self:
+        """Parameters of these shapes by name, and buffers of these shapes and types after them."""
+        entries: list[Entry] = []
+        end = 0
+        for name, shape in shapes.items():
+            entries.append(Entry(name, tuple(shape), end))
+            end = entries[-1].stop
+        for name, (shape, dtype) in (buffers or {}).items():
+            entries.append(Entry(name, tuple(shape), end, "buffer", dtype))
+            end = entries[-1].stop
+        return cls(tuple(entries))
+
+    @cached_property
+    def size(self) -> int:
+        """Elements of the whole vector."""
+        return self.entries[-1].stop if self.entries else 0
+
+    @cached_property
+    def edge(self) -> int:
+        """Where the buffers begin; without any, the end."""
+        return next((entry.start for entry in self.entries if entry.kind == "buffer"), self.size)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Elements of each tensor, in order."""
+        return [entry.size for entry in self.entries]
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """The parameters by name, in order."""
+        return {entry.name: entry.shape for entry in self.entries if entry.kind == "parameter"}
+
+    @property
+    def buffers(self) -> tuple[Entry, ...]:
+        """The tensors of the tail, in order."""
+        return tuple(entry for entry in self.entries if entry.kind == "buffer")
+
+    def span(self, start: int, stop: int) -> list[Piece]:
+        """What the block of the elements ``start`` to ``stop`` has of each tensor, in order."""
+        return list(self._pieces(self.entries, start, stop))
+
+    def views(self, vector: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:
+        """Each tensor by name as a view of ``vector``."""
+        return {entry.name: vector[entry.start : entry.stop].reshape(entry.shape) for entry in self.entries}
+
+    @staticmethod
+    def _pieces(entries: Iterable[Entry], start: int, stop: int) -> Iterator[Piece]:
+        for entry in entries:
+            begin, end = max(start, entry.start), min(stop, entry.stop)
+            if begin < end:
+                yield Piece(entry, begin - start, end - start, begin - entry.start)
