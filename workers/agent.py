@@ -31,7 +31,7 @@ from workers import keeping
 from workers.addresses import ControlPlane
 from workers.backoff import Backoff
 from workers.control.outbox import Outbox
-from workers.control.socket import ControlSocket, Ears, Ending, Route
+from workers.control.socket import MALFORMED, NEVER_TAKEN, ControlSocket, Ears, Ending, Route
 from workers.environment import environment
 from workers.resources import Machine, network_bytes
 from workers.setup import Setup
@@ -122,7 +122,7 @@ class Agent:
             asides=self._told.take,
             backoff=backoff,
         )
-        self._announced = self._warmed = False
+        self._announced = self._warmed = self._was_answered = False
         self._quitting = False
         self._ending: Ending | None = None
 
@@ -239,9 +239,13 @@ class Agent:
             log.warning(f"the control plane refused message {reply.number}: {reply.code}: {reply.detail}")
             if reply.code == "out-of-order":
                 self._socket.resend()
+            elif reply.code in NEVER_TAKEN and not self._was_answered:  # the first message: it would be refused again
+                reason = f"it does not take what this machine offers: {reply.detail}"
+                self._inbox.put(Ending(code=MALFORMED, reason=reason))
         elif isinstance(reply, CredentialIssued):
             self._take_credential(reply.secret)
         else:
+            self._was_answered = True
             self._outbox.acknowledge(reply.durable)
             self._inbox.put(Ordered(orders=reply))
 

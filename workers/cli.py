@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import structlog
 import typer
 
-from controlplane.protocol.messages import SlotOffer
+from controlplane.protocol.messages import MAX_SLOTS, SlotOffer
 from controlplane.protocol.text import is_plain
 from workers import enrolment, logs
 from workers.addresses import AddressError, ControlPlane, check_bind, control_plane
@@ -51,9 +51,9 @@ def join(
         ),
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(min=0, help="Workers at a time. Default: one, or as many as --emulate.")
+        int | None, typer.Option(min=0, max=MAX_SLOTS, help="Workers at a time. Default: one, or as many as --emulate.")
     ] = None,
-    server_slots: Annotated[int, typer.Option(min=0, help="Parameter servers at a time.")] = 1,
+    server_slots: Annotated[int, typer.Option(min=0, max=MAX_SLOTS, help="Parameter servers at a time.")] = 1,
     name: Annotated[str | None, typer.Option(help="This machine's name. Default: its host name.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="KEY=VALUE that jobs can ask for; may be repeated.")] = None,
     emulate: Annotated[

@@ -280,6 +280,13 @@ class RestoreFailed(Value, frozen=True, kw_only=True, tag="restore-failed"):
     reason: str
 
 
+MAX_SLOTS = 1_024
+"""Places for workers, and as many for servers, that one machine may offer."""
+
+Told = Annotated[str, Meta(max_length=1_000)]
+"""What a machine says of itself, for people."""
+
+
 class SlotOffer(Value, frozen=True, kw_only=True):
     """One place for a worker on an agent's machine."""
 
@@ -298,13 +305,13 @@ class ProcessName(Value, frozen=True, kw_only=True):
 class Environment(Value, frozen=True, kw_only=True):
     """What the processes of a machine run on, as text for people; empty is what could not be found out."""
 
-    python: str = ""
-    torch: str = ""
-    platform: str = ""
+    python: Told = ""
+    torch: Told = ""
+    platform: Told = ""
     """Operating system, its release, and the processor's architecture."""
-    cpu: str = ""
+    cpu: Told = ""
     """The processor's model."""
-    device: str = ""
+    device: Annotated[str, Meta(max_length=10_000)] = ""
     """What workers were told to compute on, with the models of GPUs that the machine's driver names."""
 
 
@@ -316,14 +323,14 @@ class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
     version: Annotated[str, Meta(max_length=100, pattern=PLAIN)]
     host: Host
     """The address at which workers elsewhere reach servers on this machine."""
-    slots: list[SlotOffer]
-    server_slots: Count
+    slots: Annotated[list[SlotOffer], Meta(max_length=MAX_SLOTS)]
+    server_slots: Annotated[int, Meta(ge=0, le=MAX_SLOTS)]
     labels: Labels
-    cpu_count: Positive
-    memory_bytes: Positive
+    cpu_count: Annotated[int, Meta(ge=1, le=2**20)]
+    memory_bytes: Annotated[int, Meta(ge=1, le=2**60)]
     environment: Environment = Environment()
     """Older agents say nothing of it."""
-    running: list[ProcessName] = []
+    running: Annotated[list[ProcessName], Meta(max_length=4 * MAX_SLOTS)] = []
     rotates: bool = False
     """Whether it takes ``CredentialIssued``; agents of earlier releases do not."""
 

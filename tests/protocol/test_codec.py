@@ -15,8 +15,17 @@ from controlplane.protocol.codec import (
     to_agent,
     to_worker,
 )
-from controlplane.protocol.messages import Heartbeat, IterationReport, ProcessEnded, ProcessName, ServerReport
+from controlplane.protocol.messages import (
+    Environment,
+    Heartbeat,
+    IterationReport,
+    ProcessEnded,
+    ProcessName,
+    ServerReport,
+    SlotOffer,
+)
 from controlplane.protocol.orders import CredentialIssued, Orders
+from tests.support.rows import hello
 
 counts = st.integers(min_value=0, max_value=2**40)
 seconds = st.floats(min_value=0, max_value=1e6)
@@ -147,3 +156,33 @@ def test_a_credential_crosses_the_wire_and_does_not_show_itself():
     told = CredentialIssued(secret="topsecret" * 5)
     assert to_agent.decode(encode(told)) == told
     assert "topsecret" not in f"{told} {told!r}"
+
+
+@pytest.mark.parametrize(
+    ("offer", "field"),
+    [
+        ({"slots": [SlotOffer()] * 1_025}, "array` of length <= 1024 - at `$.slots"),
+        ({"server_slots": 2_000_000}, "int` <= 1024 - at `$.server_slots"),
+        ({"labels": {str(number): "x" for number in range(65)}}, "object` of length <= 64 - at `$.labels"),
+        ({"labels": {"gpu": "x" * 201}}, "str` of length <= 200 - at `$.labels[...]"),
+        ({"labels": {"x" * 101: "a100"}}, "str` of length <= 100 - at `key` in `$.labels"),
+        ({"host": "x" * 256}, "str` of length <= 255 - at `$.host"),
+        ({"version": "x" * 101}, "str` of length <= 100 - at `$.version"),
+        ({"cpu_count": 2**20 + 1}, "int` <= 1048576 - at `$.cpu_count"),
+        ({"memory_bytes": 2**60 + 1}, "int` <= 1152921504606846976 - at `$.memory_bytes"),
+        ({"environment": Environment(device="x" * 10_001)}, "str` of length <= 10000 - at `$.environment.device"),
+        (
+            {"running": [ProcessName(job=1, role="worker", index=0, instance="a")] * 4_097},
+            "array` of length <= 4096 - at `$.running",
+        ),
+    ],
+)
+def test_a_machine_that_offers_more_than_any_may_is_refused_with_the_most(offer, field):
+    with pytest.raises(BadFrame) as refused:
+        from_agent.decode(encode(hello(**offer)))
+    assert field in str(refused.value)
+
+
+def test_a_machine_may_offer_1024_slots_of_each_kind():
+    said = hello(slots=1_024, server_slots=1_024)
+    assert from_agent.decode(encode(said)) == said

@@ -12,16 +12,13 @@ from controlplane.protocol.messages import Heartbeat, ServerMessage, WorkerMessa
 from controlplane.protocol.orders import Durable, Orders, Placement, Rejection, ServerOrders
 from workers.backoff import Backoff
 from workers.control.outbox import Outbox
-from workers.control.socket import NOT_WANTED, REPLACED, UNAUTHORISED, ControlSocket, Ears, Ending, Route
+from workers.control.socket import NEVER_TAKEN, NOT_WANTED, REPLACED, UNAUTHORISED, ControlSocket, Ears, Ending, Route
 from workers.resources import Machine
 
 FAREWELL_S = 1.0
 """How long a process that is asked to end still tries to say what it has to say."""
 FINAL_REJECTIONS = {"stale": REPLACED, "unauthorised": UNAUTHORISED}
 """Rejections that are about this life of the process, not about one message; they end it like these close codes."""
-
-NEVER_TAKEN = ("malformed", "oversized")
-"""Rejections of what would be refused again each time: it is our own fault, and nobody would ever hear of it."""
 
 Said = TypeVar("Said", bound=msgspec.Struct)
 Heard = TypeVar("Heard")

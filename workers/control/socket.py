@@ -33,7 +33,7 @@ RETURN_S = 2.5
 RESEND_S = 1.0
 """Shortest time between two resends that the other side asked for."""
 
-FAILED, UNAUTHORISED, REPLACED, JOB_OVER = 1011, 4401, 4409, 4410
+FAILED, MALFORMED, UNAUTHORISED, REPLACED, JOB_OVER = 1011, 4400, 4401, 4409, 4410
 FINAL_CODES = {
     UNAUTHORISED: "the control plane refuses this credential",
     REPLACED: "another process has taken this one's place",
@@ -42,6 +42,9 @@ FINAL_CODES = {
 """Close codes after which there is nothing to come back for."""
 NOT_WANTED = {REPLACED, JOB_OVER}
 """Those that are nobody's mistake."""
+
+NEVER_TAKEN = ("malformed", "oversized")
+"""Rejections of what would be refused again each time: it is our own fault, and nobody would ever hear of it."""
 
 Said = TypeVar("Said", bound=msgspec.Struct)
 Heard = TypeVar("Heard")

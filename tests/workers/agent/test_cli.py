@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from controlplane.protocol.messages import AgentHello, SlotOffer
+from controlplane.protocol.orders import Rejection
 from controlplane.protocol.spec import Emulation
 from tests.workers.agent.front import front
 from tests.workers.agent.peer import ControlPeer
@@ -109,6 +110,24 @@ def test_a_refused_credential_without_a_token_is_one_sentence(tmp_path: Path) ->
         f"error: this machine has no good credential for {peer.url} as box, and no token was given: "
         "make one with: python manage.py enroll"
     )
+
+
+@pytest.mark.integration
+def test_an_offer_that_is_refused_ends_the_agent_with_why(tmp_path: Path) -> None:
+    with ControlPeer() as peer:
+        keep(tmp_path, peer.url)
+        agent = join(peer.url, "--name", "box", state=tmp_path)
+        peer.await_session("/ws/agent").send(Rejection(code="malformed", detail="at most 1,024 slots"))
+        _, errors = agent.communicate(timeout=60.0)
+    assert agent.returncode == 1
+    assert "it does not take what this machine offers: at most 1,024 slots" in errors.splitlines()[-1]
+
+
+@pytest.mark.parametrize("option", ["--slots", "--server-slots"])
+def test_more_slots_than_a_machine_may_offer_are_refused(option: str) -> None:
+    result = CliRunner().invoke(app, ["join", "http://127.0.0.1:1", option, "1025"])
+    assert result.exit_code == 2
+    assert "1024" in result.stderr
 
 
 def keep(root: Path, url: str) -> None:
