@@ -30,6 +30,9 @@ class Workload(Part, frozen=True, kw_only=True):
     """Options of the data set."""
     partition: Division | None = None
     """Each worker draws from samples of its own, divided so; None: any worker may draw any sample."""
+    prefetch: Annotated[
+        int, Meta(ge=0, le=16, description="Iterations whose samples are taken ahead while one computes; 0: none.")
+    ] = 1
 
 
 class Schedule(Part, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ processed until then is the update, and says of how many samples it is.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from workers.link import WorkerLink
 from workers.trainer.micro_batch import choose
 from workers.trainer.sampler import Sampler
 from workers.trainer.schedule import Task
-from workers.workloads.shape import Replica, Samples, Update, Vector
+from workers.workloads.shape import Prefetching, Replica, Samples, Update, Vector
 
 Begin = Callable[[int, Vector, int], None]
 """Told before an update that is computed as a whole: its iteration, where its gradient is going to be, its samples."""
@@ -80,6 +80,26 @@ class Computing:
         """Tell ``begin`` of every update that will not end early."""
         self._begin = begin
 
+    def prefetch(self, tasks: Sequence[Task]) -> None:
+        """Have the samples of these tasks taken ahead, the one that ``run`` is given next first.
+
+        Samples beyond a share, which a budget may have left time for, are not.
+        """
+        if isinstance(self._replica, Prefetching):
+            batches = [batch for task in tasks for batch in self._batches(task)]
+            self._replica.prefetch([batch for batch in batches if len(batch)])
+
+    def _batches(self, task: Task) -> list[Samples]:
+        """The updates that a share is going to be computed in, unless it ends early."""
+        if not self._goes_in_pieces(task):
+            return [task.samples]
+        piece = self._piece or 1
+        return [task.samples[at : min(at + piece, task.share)] for at in range(0, task.share, piece)]
+
+    def _goes_in_pieces(self, task: Task) -> bool:
+        orders = self._link.orders()
+        return orders is not None and (is_interruptible(orders) or task.budget_s is not None)
+
     def _prepare(self, samples: Samples) -> None:
         """Choose the micro-batch of this model on this machine, once, and say which.
 
@@ -99,8 +119,7 @@ class Computing:
         Raises:
             Skipped: if the iteration need not be finished.
         """
-        orders = self._link.orders()
-        if orders is not None and (is_interruptible(orders) or task.budget_s is not None):
+        if self._goes_in_pieces(task):
             self._prepare(task.samples)
             return self._in_pieces(iteration, task)
         self._pace.begin()

@@ -5,6 +5,7 @@ round says how much a client does in it; how that is spent is the rule's: LB-BSP
 of steps and the rate alone; the baselines scale one of these (LB-BSP section 3.5, Fig. 13).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from controlplane.protocol.spec import JobSpec
 from controlplane.protocol.training import Optimizer
 from workers.workloads.memory import ceiling_of
 from workers.workloads.rules import STEPS
-from workers.workloads.shape import Replica, Samples, Score, Update, Vector, Workload
+from workers.workloads.shape import Prefetching, Replica, Samples, Score, Update, Vector, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class Client:
         work = local_work(self._spec, len(samples))
         rule = self._workload.rule(torch.from_numpy(self.parameters), work.optimizer, start=0)
         rule.restore({STEPS: torch.tensor(self._rounds * work.steps)})
-        for batch in np.array_split(samples, work.steps) if work.steps else []:
+        for batch in self._steps(samples):
             loss_sum += self._replica.update(batch).loss_sum
             rule.apply(torch.from_numpy(self._replica.gradient), len(batch))
         self._rounds += 1
@@ -65,6 +66,15 @@ class Client:
         self.gradient *= len(samples)
         np.copyto(self.parameters, start)
         return Update(loss_sum=loss_sum, samples=len(samples))
+
+    def prefetch(self, batches: Sequence[Samples]) -> None:
+        """Take the samples of coming rounds ahead, step by step."""
+        if isinstance(self._replica, Prefetching):
+            self._replica.prefetch([step for batch in batches for step in self._steps(batch)])
+
+    def _steps(self, samples: Samples) -> list[Samples]:
+        steps = local_work(self._spec, len(samples)).steps
+        return np.array_split(samples, steps) if steps else []
 
     @property
     def ceiling(self) -> int | None:

@@ -7,6 +7,7 @@ closed, and pushes its sum of gradients to iteration ``k``. In asynchronous ones
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
+from copy import copy
 from functools import partial
 
 from controlplane.protocol import RELEASE
@@ -147,6 +148,7 @@ class Trainer:
         if newest.evaluator and iteration % self.spec.evaluate.every == 0:
             evaluator.offer(iteration, self.replica.parameters)
         self._last = None
+        self._prefetch(iteration, given)
         with self._still if self.spec.federated else nullcontext():
             update, overran = self.computing.run(iteration, given)
         update, spoilt = without_spoilt(update, self.computing.gradient, is_given_away=self._gives_early)
@@ -210,6 +212,17 @@ class Trainer:
         self.clock.lap_decision(decided.held_s if decided else 0.0)
         self._newest()
         return task(self.schedule.speaking_of(iteration), iteration, self.sampler)
+
+    def _prefetch(self, iteration: int, given: Task) -> None:
+        """Have what comes after ``given`` taken ahead, by what is ordered now; later orders may still change it."""
+        if not (ahead := self.spec.workload.prefetch):
+            return
+        sampler, tasks = copy(self.sampler), [given]
+        for coming in range(iteration + 1, iteration + 1 + ahead):
+            orders = self.schedule.coming(coming)
+            if not _ends(orders, coming):
+                tasks.append(task(orders, coming, sampler))
+        self.computing.prefetch(tasks)
 
     def _announce(self, iteration: int, update: Update) -> None:
         orders = self._current(iteration)

@@ -42,6 +42,10 @@ class Schedule:
         del self._heard[:first]
         return self._heard[0]
 
+    def coming(self, iteration: int) -> Orders:
+        """What ``speaking_of`` would give by now; asked of iterations that are not under way yet."""
+        return next((orders for orders in reversed(self._heard) if _speaks(orders, iteration)), self._heard[0])
+
 
 def task(orders: Orders, iteration: int, sampler: Sampler) -> Task:
     """What ``orders``, which speak of ``iteration``, give the worker to do in it."""

@@ -5,7 +5,7 @@ What such code gives is looked at where it is given: a wrong size or type would 
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,18 @@ from controlplane.protocol.training import Workload as WorkloadSpec
 from workers.workloads.layout import Layout
 from workers.workloads.local import Local
 from workers.workloads.memory import ceiling_of
-from workers.workloads.shape import Replica, Rule, Samples, Score, TellFinal, Telling, Update, Vector, Workload
+from workers.workloads.shape import (
+    Prefetching,
+    Replica,
+    Rule,
+    Samples,
+    Score,
+    TellFinal,
+    Telling,
+    Update,
+    Vector,
+    Workload,
+)
 
 MEMBERS = ("init", "replica", "rule", "labels", "writers")
 
@@ -166,7 +177,7 @@ class Foreign:
 
 
 class ForeignReplica:
-    """``Replica`` around a user's own."""
+    """``Replica`` around a user's own; it is told of coming updates only if it has ``prefetch``."""
 
     def __init__(self, workload: Foreign, replica: Any) -> None:
         self._workload, self._replica = workload, replica
@@ -185,6 +196,11 @@ class ForeignReplica:
         if self._replica.gradient is not self.gradient:
             np.copyto(self.gradient, self._replica.gradient)
         return update  # type: ignore[no-any-return]
+
+    def prefetch(self, batches: Sequence[Samples]) -> None:
+        """The user's own, if there is one."""
+        if isinstance(self._replica, Prefetching):
+            self._replica.prefetch(batches)
 
     def evaluate(self) -> Score:
         """The user's own, looked at."""

@@ -32,7 +32,7 @@ class Pieces:
         while True:
             try:
                 begin()
-                return sum(add(piece) for piece in self._cut(samples))
+                return sum(add(piece) for piece in self.cut(samples))
             except torch.OutOfMemoryError:
                 tried = min(len(samples), self.limit or len(samples))
                 if tried <= 1:
@@ -41,6 +41,7 @@ class Pieces:
             log.warning("%d samples at once do not fit into memory; going on with %d", tried, self.limit)
             self._release()
 
-    def _cut(self, samples: Samples) -> list[Samples]:
+    def cut(self, samples: Samples) -> list[Samples]:
+        """The pieces in which these are worked on, as far as is known."""
         size = self.limit or max(1, len(samples))
         return [samples[at : at + size] for at in range(0, len(samples), size)]

@@ -11,7 +11,8 @@ from torch import nn
 
 from controlplane.protocol.parts import SpecError
 from controlplane.protocol.training import Optimizer
-from workers.workloads.data.examples import Dataset, Examples
+from workers.workloads.data.examples import Dataset
+from workers.workloads.data.loader import Loader
 from workers.workloads.layout import Layout
 from workers.workloads.memory import Pieces
 from workers.workloads.objectives import Objective
@@ -97,6 +98,7 @@ class NetworkReplica:
         self._bind()
         self._progress: Progress | None = None
         self._pieces = Pieces(release=torch.cuda.empty_cache)
+        self._loader = Loader(self._data.train, device)
 
     @property
     def ceiling(self) -> int | None:
@@ -111,6 +113,10 @@ class NetworkReplica:
             torch.from_numpy(self.gradient).copy_(self._sums)
         return Update(loss_sum=loss_sum, samples=len(samples))
 
+    def prefetch(self, batches: Sequence[Samples]) -> None:
+        """Take the samples of coming updates ahead, in the pieces that memory holds."""
+        self._loader.expect([piece for batch in batches for piece in self._pieces.cut(batch)])
+
     def tell_progress(self, tell: TellFinal) -> None:
         """Have ``tell`` called while an update is computed; never from an accelerator, whose sums come all at once."""
         if self._device.type == "cpu":
@@ -122,7 +128,8 @@ class NetworkReplica:
         self._take_parameters()
         held, right, loss_sum = self._data.held, 0, 0.0
         for chunk in np.array_split(np.arange(len(held)), -(-len(held) // SCORED_AT_ONCE)):
-            outputs, targets = self._forward(held, chunk)
+            inputs, targets = held.take(chunk, self._device)
+            outputs = self._module(inputs)
             loss_sum += self._objective.loss_sum(outputs, targets).item()
             if self._objective.right is not None:
                 right += int(self._objective.right(outputs, targets).sum())
@@ -137,7 +144,8 @@ class NetworkReplica:
         self._sums.zero_()
 
     def _add(self, samples: Samples) -> float:
-        outputs, targets = self._forward(self._data.train, samples)
+        inputs, targets = self._loader.take(samples)
+        outputs = self._module(inputs)
         loss = self._objective.loss_sum(outputs, targets)
         if self._l2:
             norm = torch.stack([p.square().sum() for p in self._module.parameters()]).sum()
@@ -148,10 +156,6 @@ class NetworkReplica:
             self._progress.restart(is_told=self._pieces.limit is None and math.isfinite(loss_sum))
         loss.backward()  # type: ignore[no-untyped-call]  # adds in place to the views of the sums
         return loss_sum
-
-    def _forward(self, examples: Examples, samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
-        inputs, targets = examples.take(samples, self._device)
-        return self._module(inputs), targets
 
     def _on_device(self, vector: Vector) -> torch.Tensor:
         """On a CPU the very same memory."""

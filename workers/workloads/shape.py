@@ -5,7 +5,7 @@ samples, never means, so that any division of the samples over workers adds up t
 summed is the workload's affair: gradients mostly, sums and counts in k-means, normal equations in least squares.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -67,6 +67,14 @@ class Telling(Protocol):
 
     def tell_progress(self, tell: TellFinal) -> None:
         """Have ``tell`` called during every ``update`` from now on, on its thread, unless its loss is no number."""
+
+
+@runtime_checkable
+class Prefetching(Protocol):
+    """A replica that can take samples ahead while it computes."""
+
+    def prefetch(self, batches: Sequence[Samples]) -> None:
+        """Begin to take the samples of the coming updates, batch by batch; updates of others stay as right."""
 
 
 class Rule(Protocol):
