@@ -7,6 +7,8 @@ NONE = "–"  # noqa: RUF001 - an en dash is what tables show for "not measured"
 MINUS = "\u2212"
 """What people read before a number; what programs read keeps its hyphen."""
 
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -20,11 +22,23 @@ def significant(value: float | None, digits: int = 3) -> str:
     return _plain(value, max(digits, 4) if abs(value) >= 1000 else digits)
 
 
+def money(amount: float, unit: str) -> str:
+    """An amount to a hundredth; what is less, and not nothing, is said to be."""
+    if 0 < abs(amount) < 0.005:
+        return f"under 0.01 {unit}".strip()
+    return f"{signed(f'{amount:,.2f}')} {unit}".strip()
+
+
 def _plain(value: float, digits: int) -> str:
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
-    return signed(f"{float(text):.0f}" if "e" in text and abs(value) >= 1 else text)
+    if "e" not in text:
+        return signed(text)
+    if abs(value) >= 1:
+        return signed(f"{float(text):.0f}")
+    factor, exponent = text.split("e")
+    return f"{signed(factor)}×10{exponent.replace('-0', '-').translate(RAISED)}"  # noqa: RUF001
 
 
 def signed(number: str) -> str:

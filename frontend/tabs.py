@@ -145,14 +145,14 @@ def _waiting(job: Job, query: Query) -> dict[str, Any]:
         "waited": [
             {
                 "worker": each,
-                "share": each.waiting_s / each.whole_s if each.whole_s else None,
-                "price": lost.price(each.waiting_s),
+                "share": each.lost_s / each.whole_s if each.whole_s else None,
+                "price": lost.price(each.lost_s),
             }
             for each in found.workers
         ],
-        "most_waited": max((each.waiting_s for each in found.workers), default=0.0),
+        "most_waited": max((each.lost_s for each in found.workers), default=0.0),
         "price": lost.price(found.lost_s),
-        "again_price": lost.price(found.again_s),
+        "again_price": lost.price(found.again_s + found.again_coordination_s),
         "days": lost.days_of(job),
     }
 

@@ -71,10 +71,19 @@ class Job(models.Model):
         return self.state in JOB_OVER
 
     @property
+    def worker_seconds(self) -> float:
+        """All workers' time."""
+        return self.busy_s + self.waiting_s + self.coordination_s
+
+    @property
     def waiting_share(self) -> float:
-        """Time lost to waiting, as a share of all workers' time."""
-        whole = self.busy_s + self.waiting_s + self.coordination_s
-        return self.waiting_s / whole if whole else 0.0
+        """Time lost to waiting for other workers, as a share of all workers' time."""
+        return self.waiting_s / self.worker_seconds if self.worker_seconds else 0.0
+
+    @property
+    def coordination_share(self) -> float:
+        """Time lost to waiting for the control plane, as a share of all workers' time."""
+        return self.coordination_s / self.worker_seconds if self.worker_seconds else 0.0
 
 
 class Process(models.Model):

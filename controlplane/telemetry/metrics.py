@@ -33,7 +33,9 @@ class Metric:
 
 
 BUSY = ("compute_s", "push_s", "pull_s")
-ITERATION = (*BUSY, "waiting_s", "coordination_s")
+LOST = ("waiting_s", "coordination_s")
+"""Waiting for other workers, and for the control plane."""
+ITERATION = (*BUSY, *LOST)
 
 METRICS: dict[str, Metric] = {
     "samples": Metric(unit="samples", title="share: samples of the iteration", columns=("samples",)),

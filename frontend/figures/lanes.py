@@ -79,6 +79,17 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedUp:
+    """How many times as fast iterations are as they were under the even split."""
+
+    recent: float
+    iterations: int
+    """How many of the last iterations ``recent`` is of."""
+    run: float | None
+    """Over the whole run, the even split at its beginning included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
     """All lanes that are shown, by rank, with the scale they share."""
 
@@ -97,6 +108,8 @@ class Lanes:
     """Whether that end was not the one that was asked for."""
     decided: Decided | None = None
     """The decision that gave these shares."""
+    run_s: float | None = None
+    """The mean length of an iteration over the whole run."""
 
     @property
     def scale_s(self) -> float:
@@ -114,6 +127,16 @@ class Lanes:
         """How many times as fast an iteration is as it was under the even split; None where there is no such before."""
         before, now = [lane.even for lane in self.rows if lane.even], length([lane.now for lane in self.rows])
         return length(before) / now if self.has_even and now else None
+
+    @property
+    def gained(self) -> "SpeedUp | None":
+        """The same, and that of the whole run."""
+        if self.speed_up is None:
+            return None
+        before = length([lane.even for lane in self.rows if lane.even])
+        return SpeedUp(
+            recent=self.speed_up, iterations=self.iterations, run=before / self.run_s if self.run_s else None
+        )
 
     @property
     def largest_share(self) -> int:

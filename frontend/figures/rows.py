@@ -248,7 +248,8 @@ class Waited:
 
     rank: int
     label: str
-    busy_s: float
+    compute_s: float
+    communication_s: float
     waiting_s: float
     coordination_s: float
     staleness: float | None
@@ -258,7 +259,12 @@ class Waited:
     @property
     def whole_s(self) -> float:
         """All its time."""
-        return self.busy_s + self.waiting_s + self.coordination_s
+        return self.compute_s + self.communication_s + self.lost_s
+
+    @property
+    def lost_s(self) -> float:
+        """Waiting for others and for the control plane."""
+        return self.waiting_s + self.coordination_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,15 +274,26 @@ class Waiting:
     workers: tuple[Waited, ...]
     again_s: float
     """Waiting in iterations that were done again, or whose reports came late: lost too, and nobody's row has it."""
+    again_coordination_s: float
     again_whole_s: float
     barrier: str
     recent: int
     """Iterations that staleness was measured over."""
 
     @property
-    def lost_s(self) -> float:
-        """Worker-seconds lost to waiting, all together."""
+    def waiting_s(self) -> float:
+        """Worker-seconds lost to waiting for other workers."""
         return sum(each.waiting_s for each in self.workers) + self.again_s
+
+    @property
+    def coordination_s(self) -> float:
+        """Worker-seconds lost to waiting for the control plane."""
+        return sum(each.coordination_s for each in self.workers) + self.again_coordination_s
+
+    @property
+    def lost_s(self) -> float:
+        """Both together."""
+        return self.waiting_s + self.coordination_s
 
     @property
     def whole_s(self) -> float:
@@ -285,7 +302,7 @@ class Waiting:
 
     @property
     def share(self) -> float:
-        """Time lost to waiting, as a share of all workers' time."""
+        """Lost time, as a share of all workers' time."""
         return self.lost_s / self.whole_s if self.whole_s else 0.0
 
     @property

@@ -15,7 +15,8 @@ def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
     theme, labels = THEMES[view.theme], [each.label for each in waiting.workers]
     ahead = [each.staleness for each in waiting.workers]
     data = [
-        _bar("Busy", labels, [each.busy_s for each in waiting.workers], theme.compute),
+        _bar("Compute", labels, [each.compute_s for each in waiting.workers], theme.compute),
+        _bar("Communication", labels, [each.communication_s for each in waiting.workers], theme.communication),
         _bar("Waiting", labels, [each.waiting_s for each in waiting.workers], theme.waiting, hatched=True),
         _bar("Coordination", labels, [each.coordination_s for each in waiting.workers], theme.coordination),
     ]
@@ -63,13 +64,16 @@ def _staleness(labels: list[str], ahead: list[float | None], theme: Theme) -> di
 
 
 def _caption(waiting: Waiting) -> str:
-    lost = f"{waiting.lost_s:.4g} of {waiting.whole_s:.4g} worker-seconds went into waiting ({waiting.share:.0%})"
+    lost = (
+        f"{waiting.lost_s:.4g} of {waiting.whole_s:.4g} worker-seconds were lost ({waiting.share:.0%}):"
+        f" {waiting.waiting_s:.4g} to waiting, {waiting.coordination_s:.4g} to coordination"
+    )
     most = max(waiting.workers, key=lambda each: (each.waiting_s, -each.rank))
-    who = f", most of it {most.label}'s" if most.waiting_s > waiting.lost_s / 2 > 0 else ""
-    again = f", {waiting.again_s:.4g} of them in iterations that were done again" if waiting.again_s else ""
+    who = f"; most of the waiting was {most.label}'s" if most.waiting_s > waiting.waiting_s / 2 > 0 else ""
+    again = f"; {waiting.again_s:.4g} of waiting was in iterations that were done again" if waiting.again_s else ""
     if waiting.staleness is None:
         return f"{lost}{who}{again}."
     return (
-        f"{lost}{who}{again}. Under {waiting.barrier}, workers were let go {waiting.staleness:.2g} iterations ahead of"
+        f"{lost}{who}{again}. Under {waiting.barrier}, workers started {waiting.staleness:.2g} iterations ahead of"
         f" the slowest on average, over the last {waiting.recent} iterations."
     )

@@ -105,7 +105,8 @@ class _Line:
 def _lines(target: float | None) -> Iterator[_Line]:
     yield _Line(title="Iteration time, mean", value=_mean, say=formats.milliseconds, lower_is_better=True)
     yield _Line(title="Iteration time, 95th percentile", value=_slow, say=formats.milliseconds, lower_is_better=True)
-    yield _Line(title="Time lost to waiting", value=_waiting, say=lambda v: formats.percent(v, 1), lower_is_better=True)
+    for title, value in (("Time lost to waiting", _waiting), ("Time lost to coordination", _coordination)):
+        yield _Line(title=title, value=value, say=lambda v: formats.percent(v, 1), lower_is_better=True)
     yield _Line(title="Samples per second", value=_throughput, say=formats.significant, lower_is_better=False)
     yield _Line(title="Best accuracy", value=_best, say=lambda v: formats.percent(v, 1), lower_is_better=False)
     if target is None:
@@ -148,6 +149,10 @@ def _slow(job: Job, side: Compared) -> float | None:
 
 def _waiting(job: Job, side: Compared) -> float | None:
     return job.waiting_share if job.busy_s else None
+
+
+def _coordination(job: Job, side: Compared) -> float | None:
+    return job.coordination_share if job.busy_s else None
 
 
 def _throughput(job: Job, side: Compared) -> float | None:

@@ -14,7 +14,7 @@ from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.protocol.spec import parse_spec
 from frontend.formats import percent
-from frontend.queries.minute import Line, busy_lines
+from frontend.queries.minute import BusyMinute, busy_lines
 from frontend.queries.moments import of_cluster
 from frontend.queries.wording import emulation_told
 
@@ -68,7 +68,7 @@ class MachineCard:
     memory_bytes: int
     cpu: float | None
     memory: float | None
-    minute: Line
+    minute: BusyMinute
     """How busy its workers were in each second of the last minute; empty where none has said anything."""
     slots: list[Slot]
     server_slots: int
@@ -90,24 +90,24 @@ class MachineCard:
 
     @property
     def busy(self) -> float | None:
-        """In the last second of which it is known."""
-        return next((part for part in reversed(self.minute) if part is not None), None)
+        """Of its workers' time in the last minute, the part in which they computed or communicated."""
+        return self.minute.busy
 
     @property
     def minute_told(self) -> str:
         """The same in words."""
-        known = [part for part in self.minute if part is not None]
+        known = [part for part in self.minute.line if part is not None]
         return f"over the last minute {percent(min(known))} to {percent(max(known))} of each second" if known else ""
 
     @property
     def sparklines(self) -> list[str]:
         """SVG polylines in a box of 100 by 24, the present at the right: one for each stretch that is known."""
         lines: list[list[str]] = [[]]
-        for second, part in enumerate(self.minute):
+        for second, part in enumerate(self.minute.line):
             if part is None:
                 lines.append([])
             else:
-                x, y = 100 * second / max(1, len(self.minute) - 1), 23 - 22 * part
+                x, y = 100 * second / max(1, len(self.minute.line) - 1), 23 - 22 * part
                 # A second alone would have no line.
                 lines[-1] += (
                     [f"{x:.1f},{y:.1f}"] if lines[-1] else [f"{max(0.0, x - 0.4):.1f},{y:.1f}", f"{x:.1f},{y:.1f}"]
@@ -132,7 +132,7 @@ def machines(now: datetime) -> list[MachineCard]:
     """Every machine, those online first, then in order of joining."""
     agents = sorted(Agent.objects.order_by("id"), key=lambda agent: agent.state != Agent.State.ONLINE)
     held, loads, minutes = _held(agents, now), _loads(agents), busy_lines(agents, now)
-    return [_card(agent, held, loads.get(agent.pk), minutes.get(agent.pk, ())) for agent in agents]
+    return [_card(agent, held, loads.get(agent.pk), minutes.get(agent.pk, BusyMinute())) for agent in agents]
 
 
 def machines_now() -> list[MachineCard]:
@@ -142,7 +142,7 @@ def machines_now() -> list[MachineCard]:
 
 def machine(agent: Agent, now: datetime) -> MachineCard:
     """One machine."""
-    return _card(agent, _held([agent], now), _loads([agent]).get(agent.pk), ())
+    return _card(agent, _held([agent], now), _loads([agent]).get(agent.pk), BusyMinute())
 
 
 def _held(agents: Sequence[Agent], now: datetime) -> _Held:
@@ -187,7 +187,7 @@ def _loads(agents: Sequence[Agent]) -> dict[int, AgentSample]:
     return {row.agent_id: row for row in AgentSample.objects.filter(pk__in=list(newest))}
 
 
-def _card(agent: Agent, held: _Held, load: AgentSample | None, minute: Line) -> MachineCard:
+def _card(agent: Agent, held: _Held, load: AgentSample | None, minute: BusyMinute) -> MachineCard:
     slots = [_slot(agent, number, offer, held) for number, offer in enumerate(agent.slots)]
     return MachineCard(
         id=agent.pk,

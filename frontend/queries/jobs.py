@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -13,8 +13,13 @@ from django.db.models import Q
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
-from controlplane.jobs.selectors import job_synchronization, job_waiting_reason, submitted_jobs
-from controlplane.protocol.spec import JobSpec, parse_spec
+from controlplane.jobs.selectors import (
+    job_synchronization,
+    job_waiting_reason,
+    jobs_synchronization,
+    submitted_jobs,
+)
+from controlplane.protocol.spec import JobSpec, Synchronization, parse_spec
 from controlplane.telemetry.history import Span, read_columns
 
 PER_PAGE = 25
@@ -38,7 +43,7 @@ COLUMNS: dict[str, str] = {
     "policy": "Policy",
     "iteration": "Iteration",
     "speed": "Samples/s",
-    "waiting": "Waiting",
+    "waiting": "Lost time",
     "accuracy": "Accuracy",
     "loss": "Loss",
     "left": "Time left",
@@ -59,6 +64,9 @@ class JobLine:
     reason: str
     policy: str
     barrier: str
+    """Those that hold now, or held last."""
+    changed: bool
+    """Whether one of the four choices is another than was submitted."""
     workload: str
     submitted_by: str
     created_at: datetime
@@ -75,6 +83,8 @@ class JobLine:
     target: float | None
     samples_per_second: float | None
     waiting_share: float | None
+    coordination_share: float | None
+    """Waiting for others and for the control plane, as shares of all workers' time so far."""
     loss: float | None
     accuracy: float | None
     flags: int
@@ -91,6 +101,11 @@ class JobLine:
     def progress(self) -> float | None:
         """How far along it is, 0 to 1, where that is known."""
         return min(1.0, self.iteration / self.iterations) if self.iterations else None
+
+    @property
+    def lost_share(self) -> float | None:
+        """Time in which workers neither computed nor communicated, as a share of all their time so far."""
+        return None if self.waiting_share is None else self.waiting_share + (self.coordination_share or 0.0)
 
 
 def job_page(
@@ -111,19 +126,19 @@ def lines(rows: Iterable[Job], now: datetime) -> list[JobLine]:
     """Jobs as lines."""
     found = list(rows)
     asking = Counter(flag.job_id for flag in unnoted(Flag.objects.filter(job__in=found, closed_at=None), now))
-    return [job_line(job, now, flags=asking[job.pk]) for job in found]
+    chosen = jobs_synchronization(found)
+    return [job_line(job, now, chosen[job.pk], flags=asking[job.pk]) for job in found]
 
 
 def one_job(job: Job, now: datetime) -> JobLine:
-    """A job by itself, with the policies that hold now: a list shows those that were submitted."""
-    chosen = job_synchronization(job)
-    return replace(job_line(job, now), policy=chosen.batching.name, barrier=chosen.barrier.name)
+    """A job by itself."""
+    return job_line(job, now, job_synchronization(job))
 
 
-def job_line(job: Job, now: datetime, *, flags: int = 0) -> JobLine:
-    """One job as a line, with so many findings that ask for attention; it comes from ``jobs.selectors``."""
+def job_line(job: Job, now: datetime, chosen: Synchronization, *, flags: int = 0) -> JobLine:
+    """One job as a line, under these policies, with so many findings that ask for attention."""
     spec = parse_spec(job.spec)
-    measured = job.busy_s + job.waiting_s + job.coordination_s > 0
+    measured = job.worker_seconds > 0
     pace = _pace(job, now)
     elapsed_s = ((job.finished_at or now) - job.started_at).total_seconds() if job.started_at else None
     return JobLine(
@@ -133,8 +148,9 @@ def job_line(job: Job, now: datetime, *, flags: int = 0) -> JobLine:
         since=job.state_since,
         awaited=job_waiting_reason(job) or job.awaited,
         reason=job.reason,
-        policy=spec.synchronization.batching.name,
-        barrier=spec.synchronization.barrier.name,
+        policy=chosen.batching.name,
+        barrier=chosen.barrier.name,
+        changed=chosen != spec.synchronization,
         workload=f"{spec.workload.name} on {spec.workload.dataset}",
         submitted_by=job.submitted_by.get_username() if job.submitted_by else "",
         created_at=job.created_at,
@@ -148,6 +164,7 @@ def job_line(job: Job, now: datetime, *, flags: int = 0) -> JobLine:
         target=spec.stop.accuracy,
         samples_per_second=_average(job) if job.is_over else pace.samples if pace else None,
         waiting_share=job.waiting_share if measured else None,
+        coordination_share=job.coordination_share if measured else None,
         loss=job.loss,
         accuracy=job.accuracy,
         flags=flags,

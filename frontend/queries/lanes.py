@@ -61,6 +61,7 @@ def lanes(job: Job) -> Lanes:
         over=job.is_over,
         failed=job.state == JobState.FAILED,
         decided=_decided(job),
+        run_s=job.worker_seconds / spec.workers * spec.global_batch / job.samples if job.samples else None,
     )
 
 

@@ -41,6 +41,15 @@ Line = tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BusyMinute:
+    """The last minute of a machine's workers together."""
+
+    line: Line = ()
+    busy: float | None = None
+    """Over all of it: compute and communication, as a part of the time that is known; the rest was lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Minute:
     """What is known of the seconds from ``first`` on."""
 
@@ -60,7 +69,7 @@ class Told:
     busy_s: NDArray[np.float64]
 
 
-def busy_lines(agents: Sequence[Agent], now: datetime) -> dict[int, Line]:
+def busy_lines(agents: Sequence[Agent], now: datetime) -> dict[int, BusyMinute]:
     """By machine: its workers together, over the ``SECONDS`` before ``now``. None of one whose workers said nothing."""
     first = int(now.timestamp()) - SECONDS
     known = _look(first)
@@ -68,7 +77,7 @@ def busy_lines(agents: Sequence[Agent], now: datetime) -> dict[int, Line]:
     found: dict[int, Seconds] = {}
     for worker, agent in places.items():
         found[agent] = found.get(agent, 0) + known.workers[worker]
-    return {agent: line(seconds) for agent, seconds in found.items()}
+    return {agent: busy_minute(seconds) for agent, seconds in found.items()}
 
 
 def _look(first: int) -> Minute:
@@ -113,6 +122,12 @@ def added(minute: Minute, told: Told, first: int, last_row: int) -> Minute:
             row += part[place]
     left = {worker: seconds for worker, seconds in workers.items() if seconds.any()}
     return Minute(first=max(first, minute.first), last_row=last_row, workers=left)
+
+
+def busy_minute(seconds: Seconds) -> BusyMinute:
+    """What a card shows of one worker, or of the sum of several."""
+    known, busy = (float(row) for row in seconds[:, :SECONDS].sum(axis=1))
+    return BusyMinute(line=line(seconds), busy=min(1.0, busy / known) if known >= SURE else None)
 
 
 def line(seconds: Seconds) -> Line:

@@ -38,7 +38,14 @@ class Tiles:
     jobs_queued: int
     samples_per_second: float
     waiting_share: float | None
+    coordination_share: float | None
+    """Of the running jobs: waiting for others and for the control plane, as shares of all workers' time."""
     flags: int
+
+    @property
+    def lost_share(self) -> float | None:
+        """Both together."""
+        return None if self.waiting_share is None else self.waiting_share + (self.coordination_share or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +98,7 @@ def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> T
     """The numbers of all that there is, whether or not it is shown below them."""
     running = submitted_jobs().exclude(state__in=[*JOB_OVER, JobState.SUBMITTED])
     others = running.exclude(pk__in=[line.id for line in lines])
+    waiting, coordination = _lost(running)
     return Tiles(
         machines_online=sum(card.online for card in machines),
         machines=len(machines),
@@ -100,16 +108,17 @@ def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> T
         jobs_queued=Job.objects.filter(state=JobState.SUBMITTED).count(),
         samples_per_second=sum(line.samples_per_second or 0.0 for line in lines if not line.over)
         + sum(of_job("speed", job, lambda job: speed(job, now)) for job in others),
-        waiting_share=_waiting(running),
+        waiting_share=waiting,
+        coordination_share=coordination,
         flags=len(unnoted(Flag.objects.filter(closed_at=None).exclude(job__state__in=JOB_OVER), now)),
     )
 
 
-def _waiting(running: "QuerySet[Job]") -> float | None:
-    """Time lost to waiting, over all workers of these jobs."""
+def _lost(running: "QuerySet[Job]") -> tuple[float | None, float | None]:
+    """Time lost to waiting and to coordination, as shares of the time of all workers of these jobs."""
     spent = running.aggregate(busy=Sum("busy_s"), waiting=Sum("waiting_s"), coordination=Sum("coordination_s"))
     whole = sum(each or 0.0 for each in spent.values())
-    return (spent["waiting"] or 0.0) / whole if whole else None
+    return ((spent["waiting"] or 0.0) / whole, (spent["coordination"] or 0.0) / whole) if whole else (None, None)
 
 
 def last_decision() -> LastDecision | None:
@@ -143,7 +152,7 @@ def _shares_before(row: Decision) -> dict[str, int]:
 
 def events() -> list[EventLine]:
     """What happened last: what was decided, and which machines are lost."""
-    return sorted([*_decided(), *_lost()], key=lambda event: event.at, reverse=True)[:EVENTS]
+    return sorted([*_decided(), *_offline()], key=lambda event: event.at, reverse=True)[:EVENTS]
 
 
 def newest_job() -> int | None:
@@ -151,7 +160,7 @@ def newest_job() -> int | None:
     return Job.objects.filter(simulation=None).order_by("-id").values_list("id", flat=True).first()
 
 
-def _lost() -> list[EventLine]:
+def _offline() -> list[EventLine]:
     """Machines that were here and are not, each since it was seen last."""
     gone = Agent.objects.filter(state=Agent.State.OFFLINE, seen_at__isnull=False).order_by("-seen_at")[:EVENTS]
     return [

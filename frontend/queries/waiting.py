@@ -1,12 +1,13 @@
-"""What waiting costs, per worker, job and day. One definition everywhere: the seconds in which a worker has finished
-and waits for others (a report's ``waiting_s``), as a share of all workers' time.
+"""What waiting costs, per worker, job and day. One definition everywhere: lost is the time in which a worker waits for
+others (a report's ``waiting_s``) or for the control plane (``coordination_s``), as a share of all workers' time; the
+rest is compute and communication. Live jobs are summed; simulated ones stand apart.
 
 Of one job its rows sum up to the totals that ingest keeps: what was reported in iterations that were done again is in
 those, and in no worker's history, so it stands in a row of its own.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TypeVar
@@ -17,10 +18,10 @@ from django.core.cache import cache
 from numpy.typing import NDArray
 
 from controlplane.jobs.models import Job
-from controlplane.jobs.selectors import job_synchronization
+from controlplane.jobs.selectors import job_synchronization, jobs_synchronization
 from controlplane.protocol.spec import parse_spec
 from controlplane.telemetry.history import Windows, read_windows
-from controlplane.telemetry.metrics import BUSY, ITERATION
+from controlplane.telemetry.metrics import ITERATION, LOST
 from controlplane.telemetry.models import Cursor
 from frontend import formats
 from frontend.figures.rows import View, Waited, Waiting
@@ -38,10 +39,16 @@ MAX_JOBS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Worker-seconds, and those of them that were lost to waiting."""
+    """Worker-seconds, and those of them that were lost to waiting for others and for the control plane."""
 
     whole_s: float = 0.0
-    lost_s: float = 0.0
+    waiting_s: float = 0.0
+    coordination_s: float = 0.0
+
+    @property
+    def lost_s(self) -> float:
+        """Neither compute nor communication."""
+        return self.waiting_s + self.coordination_s
 
     @property
     def share(self) -> float | None:
@@ -54,12 +61,16 @@ class Spent:
         return price(self.lost_s)
 
     def __add__(self, other: "Spent") -> "Spent":
-        return Spent(whole_s=self.whole_s + other.whole_s, lost_s=self.lost_s + other.lost_s)
+        return Spent(
+            whole_s=self.whole_s + other.whole_s,
+            waiting_s=self.waiting_s + other.waiting_s,
+            coordination_s=self.coordination_s + other.coordination_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpent:
-    """One job of the days that are shown, under the policies that it was submitted with."""
+    """One job of the days that are shown, under the policies that held last."""
 
     job: Job
     batching: str
@@ -71,11 +82,13 @@ class JobSpent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All jobs of the last days, by job and by day; both sum up to the same."""
+    """All live jobs of the last days, by job and by day; both sum up to the same."""
 
     jobs: tuple[JobSpent, ...]
-    days: tuple[tuple[date, Spent], ...]
+    days: tuple[tuple[date, Spent, Spent], ...]
+    """Day, what live jobs spent, what simulated ones did: virtual time, in no sum and without a price."""
     total: Spent
+    simulated: Spent
     since: date
     left_out: int
     """Jobs of these days beyond ``MAX_JOBS``: they are in no sum."""
@@ -86,7 +99,7 @@ def price(seconds: float) -> str:
     if settings.WORKER_HOUR is None:
         return ""
     amount, unit = settings.WORKER_HOUR
-    return f"{formats.significant(seconds / 3600 * amount)} {unit}".strip()
+    return formats.money(seconds / 3600 * amount, unit)
 
 
 def waiting(job: Job, view: View) -> Waiting:
@@ -95,10 +108,13 @@ def waiting(job: Job, view: View) -> Waiting:
     found = read_windows(job.pk, width_of(job, workers, MAX_SUMMED), range(workers), ("at_ms", *ITERATION))
     ahead, recent = staleness(job, sorted(found))
     rows = tuple(_waited(rank, found[rank], ahead.get(rank)) for rank in sorted(found))
-    lost, whole = sum(row.waiting_s for row in rows), sum(row.whole_s for row in rows)
+    waited, coordinated, whole = (
+        sum(getattr(row, name) for row in rows) for name in ("waiting_s", "coordination_s", "whole_s")
+    )
     return Waiting(
         workers=rows,
-        again_s=_beyond(job.waiting_s, lost),
+        again_s=_beyond(job.waiting_s, waited),
+        again_coordination_s=_beyond(job.coordination_s, coordinated),
         again_whole_s=_beyond(job.busy_s + job.waiting_s + job.coordination_s, whole),
         barrier=job_synchronization(job).barrier.name,
         recent=recent,
@@ -113,12 +129,16 @@ def days_of(job: Job) -> dict[date, Spent]:
     for windows in found.values():
         at_ms = windows.mean("at_ms")
         whole = np.sum([windows.of(name, "sum") for name in ITERATION], axis=0)
-        lost = windows.of("waiting_s", "sum")
+        waited, coordinated = (windows.of(name, "sum") for name in LOST)
         day = (at_ms // 86_400_000).astype(np.int64)
         for number in np.unique(day):
             there = day == number
             when = datetime.fromtimestamp(int(number) * 86_400, tz=UTC).date()
-            days[when] += Spent(whole_s=float(np.sum(whole[there])), lost_s=float(np.sum(lost[there])))
+            days[when] += Spent(
+                whole_s=float(np.sum(whole[there])),
+                waiting_s=float(np.sum(waited[there])),
+                coordination_s=float(np.sum(coordinated[there])),
+            )
     return dict(sorted(days.items()))
 
 
@@ -127,37 +147,49 @@ def ledger(today: date) -> Ledger:
     since = today - timedelta(days=DAYS - 1)
     begin = datetime(since.year, since.month, since.day, tzinfo=UTC)
     ran = Job.objects.filter(started_at__isnull=False).exclude(finished_at__lt=begin).order_by("-id")
-    jobs: list[JobSpent] = []
+    live, played = ran.filter(simulation=None), ran.exclude(simulation=None)
+    found = [(job, _since(job, since)) for job in live[:MAX_JOBS]]
+    spent = {job: sum(of_job.values(), Spent()) for job, of_job in found}
+    days, simulated = _by_day(of_job for _, of_job in found), _by_day(_since(job, since) for job in played[:MAX_JOBS])
+    return Ledger(
+        jobs=tuple(sorted(_job_rows(spent), key=lambda each: (-each.spent.lost_s, each.job.pk))),
+        days=tuple((day, days[day], simulated[day]) for day in sorted({*days, *simulated}, reverse=True)),
+        total=sum(spent.values(), Spent()),
+        simulated=sum(simulated.values(), Spent()),
+        since=since,
+        left_out=max(0, live.count() - MAX_JOBS),
+    )
+
+
+def _since(job: Job, since: date) -> dict[date, Spent]:
+    return {day: spent for day, spent in _kept(job, "days", days_of).items() if day >= since}
+
+
+def _by_day(jobs: Iterable[dict[date, Spent]]) -> dict[date, Spent]:
     days: dict[date, Spent] = defaultdict(Spent)
-    for job in ran[:MAX_JOBS]:
-        of_job = {day: spent for day, spent in _kept(job, "days", days_of).items() if day >= since}
-        spent = sum(of_job.values(), Spent())
-        if spent.whole_s:
-            chosen = parse_spec(job.spec).synchronization
-            jobs.append(
-                JobSpent(
-                    job=job,
-                    batching=chosen.batching.name,
-                    barrier=chosen.barrier.name,
-                    spent=spent,
-                    staleness=_kept(job, "staleness", mean_staleness),
-                )
-            )
+    for of_job in jobs:
         for day, each in of_job.items():
             days[day] += each
-    return Ledger(
-        jobs=tuple(sorted(jobs, key=lambda each: (-each.spent.lost_s, each.job.pk))),
-        days=tuple(sorted(days.items(), reverse=True)),
-        total=sum((each.spent for each in jobs), Spent()),
-        since=since,
-        left_out=max(0, ran.count() - MAX_JOBS),
-    )
+    return days
+
+
+def _job_rows(spent: Mapping[Job, Spent]) -> Iterator[JobSpent]:
+    chosen = jobs_synchronization(spent)
+    for job, each in spent.items():
+        if each.whole_s:
+            yield JobSpent(
+                job=job,
+                batching=chosen[job.pk].batching.name,
+                barrier=chosen[job.pk].barrier.name,
+                spent=each,
+                staleness=_kept(job, "staleness", mean_staleness),
+            )
 
 
 def _kept(job: Job, name: str, read: Callable[[Job], T]) -> T:
     """What ``read`` finds, kept while the job's history does not move."""
     position = Cursor.objects.filter(job=job, stream="events").values_list("incarnation", "position").first()
-    key = f"waiting-{name}-{job.pk}-{job.iteration}-{position}".replace(" ", "")
+    key = f"lost-{name}-{job.pk}-{job.iteration}-{position}".replace(" ", "")
     kept: tuple[T] | None = cache.get(key)
     if kept is None:
         kept = (read(job),)
@@ -171,7 +203,8 @@ def _waited(rank: int, windows: Windows, ahead: NDArray[np.int64] | None) -> Wai
     return Waited(
         rank=rank,
         label=f"w{rank}",
-        busy_s=sum(sums[name] for name in BUSY),
+        compute_s=sums["compute_s"],
+        communication_s=sums["push_s"] + sums["pull_s"],
         waiting_s=sums["waiting_s"],
         coordination_s=sums["coordination_s"],
         staleness=float(ahead.mean()) if known and ahead is not None else None,

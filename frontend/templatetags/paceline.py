@@ -76,11 +76,12 @@ STATE_ICONS = {
 """State is never told by colour alone: each has an icon and its word."""
 
 WORDS = {
-    "busy": "The part of each of the last 60 seconds in which its workers computed and exchanged, and did not wait.",
+    "busy": "Compute and communication, as a part of its workers' time in the last 60 seconds; the rest was lost.",
     "coordination": "Time from the slowest worker's report until the next orders arrive.",
+    "lost": "Time spent waiting for other workers, or for the control plane (coordination), of all workers' time.",
     "part": "Which part of its job's samples this machine takes.",
     "share": "The number of samples that a worker takes per iteration.",
-    "speed-up": "How many times as fast an iteration is now as it was under the even split, at the job's beginning.",
+    "speed-up": "How many times as fast iterations are as they were under the even split, at the job's beginning.",
     "staleness": "By how many iterations a worker is ahead of the slowest when it is let go.",
     "waiting": "Time in which a worker has finished and waits for the slowest, as a part of all workers' time.",
 }

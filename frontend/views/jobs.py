@@ -63,7 +63,7 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
     drawn = context["lanes"] if "lanes" in context else of_job("lanes", job, lanes)
     page: dict[str, Any] = {
         "job": job_list.one_job(job, timezone.now()),
-        "speed_up": drawn.speed_up,
+        "speed_up": drawn.gained,
         "tab": tab,
         "tab_name": name,
         "tabs": TABS,

@@ -15,7 +15,7 @@ def waiting_page(request: HttpRequest) -> HttpResponse:
     found = ledger(timezone.now().date())
     context = {
         "ledger": found,
-        "most_day": max((spent.lost_s for _, spent in found.days), default=0.0),
+        "most_day": max((spent.lost_s for _, spent, _ in found.days), default=0.0),
         "most_job": max((each.spent.lost_s for each in found.jobs), default=0.0),
     }
     return render(request, "pages/waiting.html", rights(request) | context)

@@ -14,7 +14,7 @@ from controlplane.protocol.messages import Exchanged, IterationReport
 from controlplane.protocol.spec import parse_spec, spec_document
 from controlplane.runtime import log
 from controlplane.runtime.models import Forecast
-from controlplane.telemetry.models import Cursor, Evaluation, LogLine, RawEvent, Report
+from controlplane.telemetry.models import Cursor, Evaluation, LogLine, RawEvent, Report, Simulation
 
 START = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
@@ -35,6 +35,11 @@ def spec(*, policy: str = "lb-bsp-cpu", workers: int = 4, iterations: int = 400,
         "seed": 7,
     }
     return spec_document(parse_spec(document | more))
+
+
+def make_simulation() -> Simulation:
+    """One that a run can be of."""
+    return Simulation.objects.create(scenario="demo", policies=["bsp"], seed=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -194,15 +194,33 @@ def unplaced() -> Placements:
 def waited() -> Waiting:
     """A fast worker that waits for half of its time and runs ahead, and a slow one that never does."""
     fast = Waited(
-        rank=0, label="w0", busy_s=100.0, waiting_s=110.0, coordination_s=10.0, staleness=1.5, staleness_most=3
+        rank=0,
+        label="w0",
+        compute_s=80.0,
+        communication_s=20.0,
+        waiting_s=110.0,
+        coordination_s=10.0,
+        staleness=1.5,
+        staleness_most=3,
     )
-    slow = Waited(rank=1, label="w1", busy_s=210.0, waiting_s=0.0, coordination_s=10.0, staleness=0.0, staleness_most=0)
-    return Waiting(workers=(fast, slow), again_s=0.0, again_whole_s=0.0, barrier="ssp", recent=40)
+    slow = Waited(
+        rank=1,
+        label="w1",
+        compute_s=190.0,
+        communication_s=20.0,
+        waiting_s=0.0,
+        coordination_s=10.0,
+        staleness=0.0,
+        staleness_most=0,
+    )
+    return Waiting(
+        workers=(fast, slow), again_s=0.0, again_coordination_s=0.0, again_whole_s=0.0, barrier="ssp", recent=40
+    )
 
 
 def not_waited() -> Waiting:
     """Nobody has reported yet."""
-    return Waiting(workers=(), again_s=0.0, again_whole_s=0.0, barrier="bsp", recent=0)
+    return Waiting(workers=(), again_s=0.0, again_coordination_s=0.0, again_whole_s=0.0, barrier="bsp", recent=0)
 
 
 def ways() -> Others:

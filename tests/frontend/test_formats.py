@@ -21,10 +21,20 @@ from tests.frontend.factories import START
         (2.5e6, "2.5M"),
         (-0.25, "\u22120.25"),
         (-12_345, "\u221212.3k"),
+        (9.66e-6, "9.66×10⁻⁶"),  # noqa: RUF001
+        (-1e-12, "\u22121×10⁻¹²"),  # noqa: RUF001
     ],
 )
 def test_numbers_have_few_digits(value: float | None, text: str) -> None:
     assert formats.significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "0.00 EUR"), (9.66e-6, "under 0.01 EUR"), (0.6, "0.60 EUR"), (12_345.678, "12,345.68 EUR")],
+)
+def test_money_has_two_decimals(amount: float, text: str) -> None:
+    assert formats.money(amount, "EUR") == text
 
 
 @pytest.mark.parametrize(

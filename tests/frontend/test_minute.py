@@ -97,8 +97,9 @@ def job_of_a_minute() -> Job:
 def test_machines_have_the_minute_of_their_workers() -> None:
     job_of_a_minute()
     cards = fleet.machines(NOW)
-    assert [card.busy for card in cards] == pytest.approx([0.269, 0.269, 0.511, 0.996], abs=0.03)
-    fast, slow = cards[0].minute, cards[3].minute
+    paced = factories.Pace(shares=factories.EVEN)
+    assert [card.busy for card in cards] == pytest.approx([busy / paced.length_s for busy in paced.busy_s], abs=1e-3)
+    fast, slow = cards[0].minute.line, cards[3].minute.line
     assert [part is not None for part in slow] == [True] * 53 + [False] * 7
     assert np.mean([part for part in fast if part is not None]) == pytest.approx(0.071 / 0.264, abs=0.01)
     assert len(cards[3].sparklines) == 1
@@ -113,7 +114,7 @@ def test_two_workers_of_one_machine_are_one_line() -> None:
     lines = busy_lines(list(Agent.objects.all()), NOW)
     assert first is not None
     assert lines.keys() == set(Agent.objects.order_by("pk").values_list("pk", flat=True)[:3])
-    assert lines[first.pk][30] == pytest.approx((0.269 + 0.996) / 2, abs=0.05)
+    assert lines[first.pk].line[30] == pytest.approx((0.269 + 0.996) / 2, abs=0.05)
 
 
 @pytest.mark.django_db
@@ -121,7 +122,7 @@ def test_a_worker_that_ended_within_the_minute_is_still_in_it() -> None:
     job_of_a_minute()
     Process.objects.filter(index=3).update(state="lost", ended_at=NOW - timedelta(seconds=10))
     Process.objects.filter(index=2).update(state="lost", ended_at=NOW - timedelta(seconds=70))
-    assert [len(card.minute) for card in fleet.machines(NOW)] == [SECONDS, SECONDS, 0, SECONDS]
+    assert [len(card.minute.line) for card in fleet.machines(NOW)] == [SECONDS, SECONDS, 0, SECONDS]
 
 
 @pytest.mark.django_db
@@ -180,4 +181,4 @@ def test_a_machine_whose_workers_have_ended_is_busy_no_more(viewer: Client) -> N
 def card_of_slowest(viewer: Client) -> str:
     """From the line of the minute on."""
     page = viewer.get("/").content.decode()
-    return page[page.index("machine-3</a>") :].partition('title="The part of each')[2].partition("</ul>")[0]
+    return page[page.index("machine-3</a>") :].partition('title="Compute and communication')[2].partition("</ul>")[0]

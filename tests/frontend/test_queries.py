@@ -91,6 +91,18 @@ def test_lanes_compare_now_with_the_even_split() -> None:
     assert (found.iterations, found.roster, found.adaptive, found.has_even) == (10, 4, True, True)
 
 
+def test_the_speed_up_is_told_of_the_last_iterations_and_of_the_whole_run() -> None:
+    job = factories.demo_job()
+    even, balanced = (Pace(shares=shares).length_s for shares in (EVEN, BALANCED))
+    reports = Report.objects.filter(job=job, rank=0)
+    first = sum(row.samples == 64 for row in reports)
+    mean = (first * even + (len(reports) - first) * balanced) / len(reports)
+    gained = lanes.lanes(job).gained
+    assert gained is not None
+    assert (gained.iterations, gained.recent) == (10, pytest.approx(even / balanced, rel=1e-3))
+    assert gained.run == pytest.approx(even / mean, rel=1e-3)
+
+
 def test_lanes_of_those_who_are_left_are_not_compared_with_all() -> None:
     job = factories.make_job(state=JobState.FAILED)
     factories.make_reports(job, [Pace(shares=EVEN)] * 10)
@@ -114,18 +126,18 @@ def test_a_running_job_is_as_fast_as_its_last_reports() -> None:
     job = factories.make_job()
     ended = factories.make_reports(job, [Pace(shares=EVEN)] * 5)
     now = ended + timedelta(seconds=1)
-    line = job_list.job_line(job, now)
+    line = job_list.one_job(job, now)
     assert (line.samples_per_second, line.left_s) == (
         pytest.approx(256 / 0.264),
         pytest.approx((400 - job.iteration) * 0.264),
     )
-    later = job_list.job_line(job, now + timedelta(seconds=30))
+    later = job_list.one_job(job, now + timedelta(seconds=30))
     assert (later.samples_per_second, later.left_s) == (0.0, None)
 
 
 def test_a_job_that_is_over_is_as_fast_as_it_was_on_average() -> None:
     job = factories.make_job(state=JobState.SUCCEEDED, samples=5_000, finished_at=START + timedelta(seconds=10))
-    assert job_list.job_line(job, START + timedelta(days=1)).samples_per_second == 500.0
+    assert job_list.one_job(job, START + timedelta(days=1)).samples_per_second == 500.0
 
 
 def test_jobs_are_found_by_name_number_and_person() -> None:
@@ -211,7 +223,11 @@ def test_tiles_sum_up_what_runs() -> None:
     tiles = overview.tiles(machines, lines, START + timedelta(seconds=9))
     assert (tiles.machines_online, tiles.machines, tiles.slots_taken, tiles.slots) == (4, 4, 4, 4)
     assert (tiles.jobs_running, tiles.jobs_queued, tiles.flags) == (1, 0, 1)
-    assert tiles.waiting_share == pytest.approx(job.waiting_share)
+    assert (tiles.waiting_share, tiles.coordination_share) == (
+        pytest.approx(job.waiting_share),
+        pytest.approx(job.coordination_share),
+    )
+    assert 1 - (tiles.lost_share or 0) == pytest.approx(job.busy_s / job.worker_seconds)
     assert tiles.samples_per_second == pytest.approx(256 / 0.102, rel=1e-3)
 
 

@@ -11,6 +11,7 @@ from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
 from frontend.figures.timeline import waiting_shares
+from frontend.queries.jobs import lines
 from frontend.queries.staleness import leads, staleness
 from frontend.queries.timeline import window
 from frontend.queries.waiting import days_of, ledger, price, waiting
@@ -30,21 +31,22 @@ def job() -> Job:
 
 def test_workers_days_and_the_jobs_total_are_one_sum(job: Job) -> None:
     found, days = waiting(job, View()), days_of(job)
-    lost, whole = waiting_shares(window(job, View(first=0, count=20)).stays)
-    assert found.lost_s == pytest.approx(job.waiting_s)
-    assert (found.again_s, found.share) == (0.0, pytest.approx(job.waiting_share))
-    assert (lost, whole) == (pytest.approx(found.lost_s), pytest.approx(found.whole_s))
+    waited, whole = waiting_shares(window(job, View(first=0, count=20)).stays)
+    assert (found.waiting_s, found.coordination_s) == (pytest.approx(job.waiting_s), pytest.approx(job.coordination_s))
+    assert (found.again_s, found.share) == (0.0, pytest.approx(job.waiting_share + job.coordination_share))
+    assert (waited, whole) == (pytest.approx(found.waiting_s), pytest.approx(found.whole_s))
+    assert found.whole_s == pytest.approx(job.busy_s + found.lost_s)
     assert sum(spent.lost_s for spent in days.values()) == pytest.approx(found.lost_s)
     assert sum(spent.whole_s for spent in days.values()) == pytest.approx(found.whole_s)
 
 
 def test_what_was_done_again_stands_in_a_row_of_its_own(job: Job) -> None:
-    once = waiting(job, View()).lost_s
+    once = waiting(job, View()).waiting_s
     Job.objects.filter(pk=job.pk).update(waiting_s=once + 3.0, busy_s=job.busy_s + 5.0)
     job.refresh_from_db()
     found = waiting(job, View())
     assert (found.again_s, found.again_whole_s) == (pytest.approx(3.0), pytest.approx(8.0))
-    assert found.share == pytest.approx(job.waiting_share)
+    assert found.share == pytest.approx(job.waiting_share + job.coordination_share)
 
 
 def test_a_night_parts_two_days(job: Job) -> None:
@@ -54,10 +56,10 @@ def test_a_night_parts_two_days(job: Job) -> None:
     Report.objects.bulk_update(late, ["at"])
     days = days_of(job)
     assert list(days) == [date(2026, 3, 2), date(2026, 3, 3)]
-    assert sum(spent.lost_s for spent in days.values()) == pytest.approx(job.waiting_s)
+    assert sum(spent.waiting_s for spent in days.values()) == pytest.approx(job.waiting_s)
     found = ledger(date(2026, 3, 3))
-    assert [day for day, _ in found.days] == [date(2026, 3, 3), date(2026, 3, 2)]
-    assert found.total.lost_s == pytest.approx(job.waiting_s)
+    assert [day for day, _, _ in found.days] == [date(2026, 3, 3), date(2026, 3, 2)]
+    assert found.total.lost_s == pytest.approx(job.waiting_s + job.coordination_s)
     assert ledger(date(2026, 6, 1)).jobs == ()
 
 
@@ -104,7 +106,7 @@ def test_a_price_is_told_where_one_is_set(settings: Any, viewer: Client, job: Jo
     settings.WORKER_HOUR = None
     assert (price(3600.0), "PACELINE_WORKER_HOUR" in text_of(viewer, path)) == ("", True)
     settings.WORKER_HOUR = (0.4, "EUR")
-    assert (price(5400.0), "Cost of it" in text_of(viewer, path)) == ("0.6 EUR", True)
+    assert (price(5400.0), "Cost of it" in text_of(viewer, path)) == ("0.60 EUR", True)
 
 
 def test_the_tab_sums_up_and_leads_to_all_jobs(viewer: Client, job: Job) -> None:
@@ -121,3 +123,28 @@ def test_the_page_of_all_jobs_has_what_relaxed_barriers_paid(viewer: Client, job
     (found,) = ledger(factories.START.date()).jobs
     of_job = waiting(job, View())
     assert (found.staleness, found.spent.lost_s) == (of_job.staleness, pytest.approx(of_job.lost_s))
+
+
+def test_simulated_jobs_stand_apart_and_cost_nothing(viewer: Client, job: Job, settings: Any) -> None:
+    settings.WORKER_HOUR = (100.0, "EUR")
+    Job.objects.filter(pk=job.pk).update(started_at=factories.START)
+    before = ledger(factories.START.date())
+    played = factories.make_job(simulation=factories.make_simulation())
+    factories.make_reports(played, [Pace(shares=EVEN)] * 6)
+    Job.objects.filter(pk=played.pk).update(started_at=factories.START)
+    found = ledger(factories.START.date())
+    assert (found.total, [each.job for each in found.jobs]) == (before.total, [job])
+    ((_, live, simulated),) = found.days
+    assert (live, simulated) == (before.total, found.simulated)
+    assert simulated.lost_s == pytest.approx(waiting(Job.objects.get(pk=played.pk), View()).lost_s)
+
+
+def test_lists_show_the_policies_that_hold_now(viewer: Client, job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(started_at=factories.START)
+    choices = {"batching": {"name": "lb-bsp-linear", "parameters": {}}}
+    factories.make_decision(job, 9, "change-policies", {"choices": choices}, iteration=5)
+    (line,) = lines([Job.objects.get(pk=job.pk)], factories.START)
+    assert (line.policy, line.barrier, line.changed) == ("lb-bsp-linear", "bsp", True)
+    assert [each.batching for each in ledger(factories.START.date()).jobs] == ["lb-bsp-linear"]
+    row = viewer.get("/api/v1/jobs").json()["results"][0]
+    assert row["policies"]["batching"] == "lb-bsp-linear"

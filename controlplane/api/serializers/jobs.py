@@ -1,13 +1,25 @@
 """Jobs, their processes and their policies, as the API shows them, and what it takes of them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.jobs.models import Job, Process
-from controlplane.jobs.selectors import Waiting, job_synchronization, job_waiting
-from controlplane.protocol.spec import CHOICES, Choice
+from controlplane.jobs.selectors import Waiting, job_waiting, jobs_synchronization
+from controlplane.protocol.spec import CHOICES, Choice, Synchronization
+
+
+class JobRows(serializers.ListSerializer[Job]):
+    """Jobs of a list, whose policies are read at once."""
+
+    def to_representation(self, data: Any) -> list[Any]:
+        """The rows, of which one page at most is listed at a time."""
+        rows = list(data)
+        self.child.chosen = jobs_synchronization(rows)
+        represented: list[Any] = super().to_representation(rows)
+        return represented
 
 
 class JobRow(serializers.ModelSerializer[Job]):
@@ -21,22 +33,29 @@ class JobRow(serializers.ModelSerializer[Job]):
     batch_size = serializers.IntegerField(source="spec.batch_size", read_only=True)
     policies = serializers.SerializerMethodField()
     waiting_share = serializers.FloatField(read_only=True)
+    coordination_share = serializers.FloatField(read_only=True)
     is_over = serializers.BooleanField(read_only=True)
+
+    chosen: Mapping[int, Synchronization] | None = None
+    """The policies of all jobs that are listed, by id."""
 
     class Meta:
         model = Job
+        list_serializer_class = JobRows
         fields: tuple[str, ...] = (
             *("id", "name", "state", "state_since", "awaited", "reason", "is_over"),
             *("created_at", "started_at", "finished_at", "submitted_by"),
             *("workload", "dataset", "workers", "servers", "batch_size", "policies"),
-            *("incarnation", "generation", "iteration", "samples", "loss", "accuracy", "waiting_share"),
+            *("incarnation", "generation", "iteration", "samples", "loss", "accuracy"),
+            *("waiting_share", "coordination_share"),
         )
         read_only_fields = fields
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
     def get_policies(self, job: Job) -> dict[str, str]:
-        """The four choices by name, as submitted; a job by itself has those that hold now."""
-        return {question: job.spec["synchronization"][question]["name"] for question in CHOICES}
+        """The four choices by name, that hold now."""
+        chosen = (self.chosen or jobs_synchronization([job]))[job.pk]
+        return {question: getattr(chosen, question).name for question in CHOICES}
 
 
 class WaitingDocument(serializers.Serializer[Waiting]):
@@ -69,12 +88,6 @@ class JobDocument(JobRow):
             *("busy_s", "waiting_s", "coordination_s", "spec", "environment", "waiting", "model_bytes"),
         )
         read_only_fields = fields
-
-    @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
-    def get_policies(self, job: Job) -> dict[str, str]:
-        """The four choices by name, that hold now."""
-        chosen = job_synchronization(job)
-        return {question: getattr(chosen, question).name for question in CHOICES}
 
     @extend_schema_field(WaitingDocument(allow_null=True))
     def get_waiting(self, job: Job) -> Any:
