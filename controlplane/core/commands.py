@@ -10,6 +10,7 @@ from controlplane.core.choices import PredictorScore, SplitMove
 from controlplane.core.states import JobState, ProcessState
 from controlplane.protocol.base import Count, Name, Positive, Value
 from controlplane.protocol.orders import Block, Orders, PeerAddress, Rejection, Role, ServerOrders
+from controlplane.protocol.parts import Seed
 from controlplane.protocol.spec import Choice, Emulation
 
 
@@ -156,7 +157,7 @@ class TrainPredictor(Command, frozen=True, kw_only=True, tag="train-predictor"):
 
     predictor: Choice
     round: Positive
-    seed: Count
+    seed: Seed
     data: bytes
 
 

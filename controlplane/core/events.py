@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from controlplane.protocol.base import Count, Name, Positive, Value
+from controlplane.protocol.base import Count, Count32, Finite, Name, Positive32, Status, Text, Value, Word
 from controlplane.protocol.messages import (
     BlocksFilled,
     BlocksHanded,
@@ -51,9 +51,9 @@ class Assignment(Value, frozen=True, kw_only=True):
     """One process of the job and the slot of the agent that is to run it."""
 
     role: Role
-    index: Count
-    agent: int
-    slot: Count
+    index: Count32
+    agent: Count
+    slot: Count32
     emulate: Emulation | None = None
 
 
@@ -67,14 +67,14 @@ class SlotRefused(Value, frozen=True, kw_only=True, tag="slot-refused"):
     """There is no slot for a process that a running job asked for."""
 
     role: Role
-    index: Count
-    reason: str
+    index: Count32
+    reason: Text
 
 
 class WorkerHeard(Value, frozen=True, kw_only=True, tag="worker-heard"):
     """A numbered message of an authenticated worker arrived."""
 
-    rank: Count
+    rank: Count32
     instance: Name
     message: WorkerSaid
 
@@ -82,7 +82,7 @@ class WorkerHeard(Value, frozen=True, kw_only=True, tag="worker-heard"):
 class ServerHeard(Value, frozen=True, kw_only=True, tag="server-heard"):
     """A numbered message of an authenticated server arrived."""
 
-    index: Count
+    index: Count32
     instance: Name
     message: ServerSaid
 
@@ -91,7 +91,7 @@ class ConnectionLost(Value, frozen=True, kw_only=True, tag="connection-lost"):
     """The control socket of a process ended: it is unreachable, which is not lost."""
 
     role: Role
-    index: Count
+    index: Count32
     instance: Name
 
 
@@ -99,10 +99,10 @@ class ProcessDied(Value, frozen=True, kw_only=True, tag="process-died"):
     """An agent says that a process ended, or its agent is gone for good."""
 
     role: Role
-    index: Count
+    index: Count32
     instance: Name
-    status: int
-    detail: str = ""
+    status: Status
+    detail: Text = ""
     is_agent_lost: bool = False
     """Its agent is out of reach: nothing can be started there."""
     out_of_memory: bool = False
@@ -116,15 +116,15 @@ class TimePassed(Value, frozen=True, kw_only=True, tag="time-passed"):
     log's clock.
     """
 
-    seen: dict[str, int] = {}
-    away: list[int] = []
+    seen: dict[Word, Count] = {}
+    away: list[Count] = []
     """Agents that have given no sign of life lately."""
 
 
 class ControlPlaneResumed(Value, frozen=True, kw_only=True, tag="control-plane-resumed"):
     """A gateway or coordinator started, or had been silent: deadlines count afresh."""
 
-    who: str
+    who: Text
 
 
 class IncarnationBegan(Value, frozen=True, kw_only=True, tag="incarnation-began"):
@@ -133,40 +133,40 @@ class IncarnationBegan(Value, frozen=True, kw_only=True, tag="incarnation-began"
     Entries after ``after`` that stand before this one were not answered in the incarnation before.
     """
 
-    incarnation: Positive
-    reason: str
-    after: str
+    incarnation: Positive32
+    reason: Text
+    after: Word
     sequence: Count = 0
     """The highest number of a command so far: numbers go on behind it."""
     forgot: bool = False
     """Whether orders may have been given that nobody remembers: Redis had lost a part of the log."""
-    published: dict[int, Orders] = {}
+    published: dict[Count32, Orders] = {}
     """By rank, the last orders that the command stream has; where they differ from a replay's, they hold."""
 
 
 class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
     """Somebody asked for the end of the job."""
 
-    actor: str
+    actor: Word
 
 
 class EngineFailed(Value, frozen=True, kw_only=True, tag="engine-failed"):
     """What the engine had decided about ``entry`` could not be carried out: a fault of ours ends the job."""
 
-    entry: str
-    reason: str
+    entry: Word
+    reason: Text
 
 
 class PredictorTrained(Value, frozen=True, kw_only=True, tag="predictor-trained"):
     """A fit is done: what ``TrainPredictor`` asked for, or a model that an earlier job left behind."""
 
     predictor: Name
-    round: Count
+    round: Count32
     """That of the question; 0: nobody asked, the weights come from another job."""
     weights: bytes
-    error: float | None = None
+    error: Finite | None = None
     """Root mean square error on the samples that were held back, in samples per second."""
-    source: str = ""
+    source: Text = ""
     """Whose model it is, where it is not this job's own."""
 
 
@@ -174,54 +174,54 @@ class PredictorPromoted(Value, frozen=True, kw_only=True, tag="predictor-promote
     """Somebody decided which of the predictors that run side by side is acted upon."""
 
     predictor: Name
-    actor: str
+    actor: Word
 
 
 class ChangeRequested(Value, frozen=True, kw_only=True, tag="change-requested"):
     """Somebody asked for other policies: the new choice for each question that changes."""
 
-    actor: str
-    choices: dict[str, Choice]
+    actor: Word
+    choices: dict[Word, Choice]
 
 
 class PauseRequested(Value, frozen=True, kw_only=True, tag="pause-requested"):
     """Somebody asked that every worker stands at its next boundary."""
 
-    actor: str
+    actor: Word
 
 
 class ResumeRequested(Value, frozen=True, kw_only=True, tag="resume-requested"):
     """Somebody asked that a paused job goes on."""
 
-    actor: str
+    actor: Word
 
 
 class ExclusionRequested(Value, frozen=True, kw_only=True, tag="exclusion-requested"):
     """Somebody asked that a worker gets no more shares, and that its process ends, until it is included again."""
 
-    actor: str
-    rank: Count
+    actor: Word
+    rank: Count32
 
 
 class InclusionRequested(Value, frozen=True, kw_only=True, tag="inclusion-requested"):
     """Somebody asked that a worker that was left out, or has ended for good, takes part again."""
 
-    actor: str
-    rank: Count
+    actor: Word
+    rank: Count32
 
 
 class DrainRequested(Value, frozen=True, kw_only=True, tag="drain-requested"):
     """Somebody asked that a worker finishes its iteration, or a server hands its blocks over, and leaves."""
 
-    actor: str
+    actor: Word
     role: Role
-    index: Count
+    index: Count32
 
 
 class ServerRequested(Value, frozen=True, kw_only=True, tag="server-requested"):
     """Somebody asked for one more server."""
 
-    actor: str
+    actor: Word
 
 
 Event = (

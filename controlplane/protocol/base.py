@@ -1,22 +1,48 @@
-"""The base class of everything that crosses a wire or is kept in a log, and the types of its numbers and texts."""
+"""The base class of everything that crosses a wire or is kept in a log, and the bounded types of its fields.
 
-from typing import Annotated
+No field is a bare ``int``, ``float`` or ``str``: what is accepted here can be kept by SQLite and PostgreSQL, and be
+counted with. A NaN is within no range, so that a bounded number is a number.
+"""
+
+import sys
+from typing import Annotated, Final
 
 import msgspec
 
-from controlplane.protocol.text import PLAIN
+from controlplane.protocol.text import NO_NUL, PLAIN
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+MAX_INT32: Final = 2**31 - 1
+MAX_COUNT: Final = 2**53 - 1
+"""Exact in JSON and as a float, and a thousand of them add up within 64 bits."""
+
+MAX_SECONDS: Final = 1e9
+MAX_TEXT: Final = 8_192
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 """A number of things: zero or more."""
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
 """A number of things of which there must be at least one."""
 
-Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
-"""A duration from the reporter's monotonic clock, in seconds."""
+Count32 = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)]
+"""A count that is kept in 32 bits: iterations, generations, ranks, slots, samples of one iteration."""
+
+Positive32 = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT32)]
+"""Such a count of which there must be at least one."""
+
+Status = Annotated[int, msgspec.Meta(ge=-MAX_INT32, le=MAX_INT32)]
+"""An exit status; negative: the signal."""
+
+Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_SECONDS)]
+"""A duration from the reporter's monotonic clock, in seconds: finite, and at most some thirty years."""
 
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 """A share of a whole."""
+
+Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""Any number, but neither infinite nor NaN."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=PLAIN)]
 """What something is called: on one line, without control characters, since names reach terminals, logs and pages."""
@@ -28,6 +54,12 @@ LabelKey = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=PLA
 LabelValue = Annotated[str, msgspec.Meta(max_length=200, pattern=PLAIN)]
 Labels = Annotated[dict[LabelKey, LabelValue], msgspec.Meta(max_length=64)]
 """What machines carry, and jobs ask for."""
+
+Word = Annotated[str, msgspec.Meta(max_length=255, pattern=NO_NUL)]
+"""A few characters, or none: a version, an address, a label."""
+
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT, pattern=NO_NUL)]
+"""Sentences for people, or the end of a process's output."""
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):

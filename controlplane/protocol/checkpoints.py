@@ -1,6 +1,6 @@
 """Checkpoints as servers and control plane speak of them."""
 
-from controlplane.protocol.base import Count, Positive, Value
+from controlplane.protocol.base import Count, Count32, Positive, Value
 
 
 class SavedBlock(Value, frozen=True, kw_only=True, array_like=True):
@@ -18,14 +18,14 @@ class SavedBlock(Value, frozen=True, kw_only=True, array_like=True):
 class FoundCheckpoint(Value, frozen=True, kw_only=True):
     """A checkpoint that a server has looked at, and that is whole."""
 
-    iteration: Count
+    iteration: Count32
     position: Count
 
 
 class WholeCheckpoint(Value, frozen=True, kw_only=True):
     """A checkpoint all of whose pieces are written: one server is to write its manifest."""
 
-    iteration: Count
+    iteration: Count32
     position: Count
     pieces: list[SavedBlock]
 
@@ -33,6 +33,6 @@ class WholeCheckpoint(Value, frozen=True, kw_only=True):
 class Restore(Value, frozen=True, kw_only=True):
     """Where blocks begin that no other server hands over."""
 
-    iteration: Count
+    iteration: Count32
     is_start: bool = False
     """It is one of those that the job was to start from, not one of its own."""

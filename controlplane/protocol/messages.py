@@ -8,11 +8,27 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from controlplane.protocol.base import Count, Fraction, Host, Labels, Name, Positive, Seconds, Value
+from controlplane.protocol.base import (
+    Count,
+    Count32,
+    Finite,
+    Fraction,
+    Host,
+    Labels,
+    Name,
+    Port,
+    Positive,
+    Positive32,
+    Seconds,
+    Status,
+    Text,
+    Value,
+    Word,
+)
 from controlplane.protocol.checkpoints import FoundCheckpoint, SavedBlock
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
-from controlplane.protocol.text import PLAIN
+from controlplane.protocol.text import NO_NUL, PLAIN
 
 
 class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
@@ -23,20 +39,20 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     sample_count: Positive
     """Samples of the training split that the worker can draw from."""
     host: Host = ""
-    port: Count = 0
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     """Where an all-reduce job's worker lets the others find each other; 0: nowhere."""
-    release: str = ""
+    release: Word = ""
     """Of the worker's software; empty: not known."""
     found: list[FoundCheckpoint] = []
     """Checkpoints that a job which is to start from one can start from, where its workers hold the parameters."""
-    skipped: list[str] = []
+    skipped: list[Text] = []
     """Why others cannot be used."""
 
 
 class Exchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
     """How long one iteration's exchange with one server took, without what the server held back for others."""
 
-    server: Count
+    server: Count32
     bytes: Count
     """Parameters that it was about, each pulled and pushed once."""
     push_s: Seconds
@@ -53,8 +69,8 @@ class Exchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
 class BlockExchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
     """What the exchange of one block took by itself, per exchange, over those since blocks were told of last."""
 
-    block: Count
-    server: Count
+    block: Count32
+    server: Count32
     bytes: Count
     push_s: Seconds
     pull_s: Seconds
@@ -71,13 +87,13 @@ class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
     """
 
     number: Positive
-    generation: Count
-    iteration: Count
-    samples: Count
+    generation: Count32
+    iteration: Count32
+    samples: Count32
     position: Count
     """Where in the job's permutations the samples began."""
-    loss: float
-    """Mean over the samples."""
+    loss: Finite
+    """Mean over the samples; 0 where it is ``spoilt``."""
     compute_s: Seconds
     push_s: Seconds
     pull_s: Seconds
@@ -86,12 +102,12 @@ class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
     cpu: Fraction = 0.0
     memory: Fraction = 0.0
     """CPU and memory use of the machine when the report is sent."""
-    spoilt: str = ""
+    spoilt: Word = ""
     """The loss where it, or its gradient, is no finite number (``nan``, ``inf``): the update was left out, and
     ``samples`` is 0."""
     overran: bool = False
     """An emulated machine that could not keep its stated speed in this iteration."""
-    ceiling: Positive | None = None
+    ceiling: Positive32 | None = None
     """The most samples that its device's memory holds at once, where that was found out by running short of it."""
     exchanges: list[Exchanged] = []
     """With each server. They go on side by side, so they sum to more than ``push_s + pull_s``."""
@@ -115,10 +131,11 @@ class Evaluation(Value, frozen=True, kw_only=True, tag="evaluation"):
     """The score of one version of the parameters (after ``iteration`` updates) on the held-out split."""
 
     number: Positive
-    iteration: Count
-    loss: float
+    iteration: Count32
+    loss: Finite | None
+    """None: it was no finite number."""
     accuracy: Fraction | None
-    samples: Positive
+    samples: Positive32
     seconds: Seconds
 
 
@@ -126,7 +143,7 @@ class WorkerFinished(Value, frozen=True, kw_only=True, tag="worker-finished"):
     """The worker reached ``stop_at``; ``model_saved`` if it uploaded the final parameters."""
 
     number: Positive
-    iteration: Count
+    iteration: Count32
     model_saved: bool = False
 
 
@@ -137,28 +154,28 @@ class ProgressReport(Value, frozen=True, kw_only=True, tag="progress"):
     """
 
     number: Positive
-    generation: Count
-    iteration: Count
-    samples_done: Count
+    generation: Count32
+    iteration: Count32
+    samples_done: Count32
 
 
 class Computed(Value, frozen=True, kw_only=True, tag="computed"):
     """An update is ready to be pushed; said before the push where ``Orders.announce`` asks for it."""
 
     number: Positive
-    generation: Count
-    iteration: Count
-    samples: Count
+    generation: Count32
+    iteration: Count32
+    samples: Count32
 
 
 class MicroBatch(Value, frozen=True, kw_only=True, tag="micro-batch"):
     """How large the pieces are in which work is done that may be cut: the smallest that cost little."""
 
     number: Positive
-    samples: Positive
-    whole: Positive
+    samples: Positive32
+    whole: Positive32
     """The batch that it was compared with."""
-    overhead: float
+    overhead: Finite
     """Measured: so much longer takes the whole in such pieces, as a part of its time at once."""
 
 
@@ -166,24 +183,24 @@ class Held(Value, frozen=True, kw_only=True, tag="held"):
     """The worker stands before ``iteration`` by orders with ``hold``, whose ``sequence`` it names."""
 
     number: Positive
-    generation: Count
-    iteration: Count
+    generation: Count32
+    iteration: Count32
     sequence: Count
 
 
 class Copies(Value, frozen=True, kw_only=True, array_like=True):
     """Blocks of which a worker has a whole copy, all pulled at this version, after so many steps."""
 
-    version: Count
+    version: Count32
     steps: Count
-    blocks: list[Count]
+    blocks: list[Count32]
 
 
 class CopiesHeld(Value, frozen=True, kw_only=True, tag="copies-held"):
     """What the worker last pulled of the blocks that ``Orders.lost`` names; it will pull none of them any more."""
 
     number: Positive
-    refill: Positive
+    refill: Positive32
     """That of the orders that asked."""
     copies: list[Copies]
 
@@ -200,13 +217,13 @@ class ServerHello(Value, frozen=True, kw_only=True, tag="server-hello"):
 
     number: Positive
     host: Host
-    port: Positive
+    port: Port
     tensor_sizes: list[Positive]
     found: list[FoundCheckpoint] = []
     """Checkpoints that a job which is to start from one can start from."""
-    skipped: list[str] = []
+    skipped: list[Text] = []
     """Why others cannot be used."""
-    release: str = ""
+    release: Word = ""
     """Of the server's software; empty: not known."""
 
 
@@ -214,19 +231,19 @@ class ServerReport(Value, frozen=True, kw_only=True, tag="server-report"):
     """What one server did since its last report."""
 
     number: Positive
-    iteration: Count
+    iteration: Count32
     """The lowest version of its blocks: iterations that are closed on all of them. In asynchronous modes, one past
     the furthest iteration that was contributed to."""
-    highest: Count = 0
+    highest: Count32 = 0
     """The highest version of its blocks."""
-    generation: Count = 0
+    generation: Count32 = 0
     """The roster that it followed when it looked at them."""
     bytes_in: Count
     bytes_out: Count
     busy_s: Seconds
-    missing: list[tuple[int, int]] = []
+    missing: list[tuple[Count32, Count32]] = []
     """(iteration, rank) of members that left before they had contributed everywhere."""
-    late: list[tuple[int, int]] = []
+    late: list[tuple[Count32, Count32]] = []
     """(iteration, rank) of updates that were dropped, since others were named for their iteration (backup workers)."""
 
 
@@ -234,14 +251,14 @@ class BlocksHanded(Value, frozen=True, kw_only=True, tag="blocks-handed"):
     """Blocks that this server froze for a coming placement, and that their new servers have acknowledged."""
 
     number: Positive
-    placement: Positive
+    placement: Positive32
     """The version of the placement that is to come."""
-    blocks: list[Count]
+    blocks: list[Count32]
     bytes: Count = 0
     """All that was sent for them: values, optimiser state, partial sums."""
     seconds: Seconds = 0.0
     """From the first freeze to the last acknowledgement."""
-    failure: str = ""
+    failure: Text = ""
     """Why they could not be handed over; then none of them is."""
 
 
@@ -249,18 +266,18 @@ class BlocksFilled(Value, frozen=True, kw_only=True, tag="blocks-filled"):
     """Blocks that the server was to begin with a worker's copy, and now has."""
 
     number: Positive
-    blocks: list[Count]
+    blocks: list[Count32]
 
 
 class CheckpointSaved(Value, frozen=True, kw_only=True, tag="checkpoint-saved"):
     """A server has written blocks of a checkpoint, or its manifest, or could not; or whoever holds the parameters."""
 
     number: Positive
-    iteration: Count
+    iteration: Count32
     pieces: list[SavedBlock] = []
     is_whole: bool = False
     """The manifest is written: the checkpoint can be returned to."""
-    failure: str = ""
+    failure: Text = ""
     is_spoilt: bool = False
     """The parameters are no finite numbers any more: there is nothing to keep, now or later."""
 
@@ -269,21 +286,21 @@ class FolderApart(Value, frozen=True, kw_only=True, tag="folder-apart"):
     """The sender's folder for checkpoints cannot be used, or is not the one of the others who need it."""
 
     number: Positive
-    reason: str
+    reason: Text
 
 
 class RestoreFailed(Value, frozen=True, kw_only=True, tag="restore-failed"):
     """The sender cannot begin with the checkpoint that its orders name."""
 
     number: Positive
-    iteration: Count
-    reason: str
+    iteration: Count32
+    reason: Text
 
 
 MAX_SLOTS = 1_024
 """Places for workers, and as many for servers, that one machine may offer."""
 
-Told = Annotated[str, Meta(max_length=1_000)]
+Told = Annotated[str, Meta(max_length=1_000, pattern=NO_NUL)]
 """What a machine says of itself, for people."""
 
 
@@ -298,7 +315,7 @@ class ProcessName(Value, frozen=True, kw_only=True):
 
     job: Positive
     role: Role
-    index: Count
+    index: Count32
     instance: Name
 
 
@@ -311,7 +328,7 @@ class Environment(Value, frozen=True, kw_only=True):
     """Operating system, its release, and the processor's architecture."""
     cpu: Told = ""
     """The processor's model."""
-    device: Annotated[str, Meta(max_length=10_000)] = ""
+    device: Annotated[str, Meta(max_length=10_000, pattern=NO_NUL)] = ""
     """What workers were told to compute on, with the models of GPUs that the machine's driver names."""
 
 
@@ -340,7 +357,7 @@ class ProcessStarted(Value, frozen=True, kw_only=True, tag="process-started"):
 
     number: Positive
     process: ProcessName
-    pid: Positive
+    pid: Positive32
 
 
 class ProcessEnded(Value, frozen=True, kw_only=True, tag="process-ended"):
@@ -348,8 +365,8 @@ class ProcessEnded(Value, frozen=True, kw_only=True, tag="process-ended"):
 
     number: Positive
     process: ProcessName
-    status: int
-    tail: str = ""
+    status: Status
+    tail: Text = ""
     out_of_memory: bool = False
     """It was killed while the kernel ended processes of its machine for want of memory."""
 
@@ -358,9 +375,9 @@ class CredentialKept(Value, frozen=True, kw_only=True, tag="credential-kept"):
     """The agent has kept the credential that it was told, and proves itself with it from now on; or it could not."""
 
     number: Positive
-    digest: Annotated[str, Meta(min_length=64, max_length=64)]
+    digest: Annotated[str, Meta(min_length=64, max_length=64, pattern=NO_NUL)]
     """Of the secret, by ``secret_digest``."""
-    failure: str = ""
+    failure: Text = ""
     """Why it could not keep it, and goes on with the old one; empty: it has."""
 
 
@@ -375,7 +392,7 @@ class Line(Value, frozen=True, kw_only=True):
     """One line of a process's log or output, without secrets."""
 
     level: LineLevel
-    text: Annotated[str, Meta(max_length=MAX_LINE)]
+    text: Annotated[str, Meta(max_length=MAX_LINE, pattern=NO_NUL)]
 
 
 class LogLines(Value, frozen=True, kw_only=True, tag="log-lines"):

@@ -8,9 +8,23 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from controlplane.protocol.base import Count, Name, Positive, Value
+from controlplane.protocol.base import (
+    MAX_INT32,
+    Count,
+    Count32,
+    Host,
+    Name,
+    Port,
+    Positive,
+    Positive32,
+    Seconds,
+    Text,
+    Value,
+    Word,
+)
 from controlplane.protocol.checkpoints import Restore, WholeCheckpoint
 from controlplane.protocol.spec import Emulation, JobSpec
+from controlplane.protocol.text import NO_NUL
 from controlplane.protocol.training import Aggregation
 
 ELEMENT_BYTES: Final = 4
@@ -28,18 +42,18 @@ class Range(Value, frozen=True, kw_only=True):
     Iteration ``k`` takes the ``share`` positions from ``position + (k - first) * share`` on.
     """
 
-    first: Count
-    last: Count
+    first: Count32
+    last: Count32
     position: Count
-    share: Count
+    share: Count32
 
 
 class Piece(Value, frozen=True, kw_only=True):
     """Samples at the positions ``[start, stop)`` of the job's first permutation, all of one split."""
 
-    split: int
-    start: int
-    stop: int
+    split: Count
+    start: Count
+    stop: Count
 
 
 class Orders(Value, frozen=True, kw_only=True, tag="orders"):
@@ -51,58 +65,58 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     the job's seeded permutations.
     """
 
-    incarnation: Count
-    generation: Count
+    incarnation: Count32
+    generation: Count32
     sequence: Count
-    share: Count
-    offset: Count
-    global_batch: Positive
-    origin_iteration: Count
+    share: Count32
+    offset: Count32
+    global_batch: Positive32
+    origin_iteration: Count32
     origin_position: Count
-    share_from: Count
-    share_until: Count
-    watermark: int
+    share_from: Count32
+    share_until: Count32
+    watermark: Annotated[int, Meta(ge=-1, le=MAX_INT32)]
     """May start iterations up to and including this one; -1: none yet."""
-    placement_version: Count
-    stop_at: Count | None = None
+    placement_version: Count32
+    stop_at: Count32 | None = None
     """Do not start this iteration or any later one."""
-    decision_timeout_s: float = 1.0
+    decision_timeout_s: Seconds = 1.0
     evaluator: bool = False
     """Whether this worker scores the held-out split and saves the final parameters."""
-    held_s: float = 0.0
+    held_s: Seconds = 0.0
     """How long the control plane itself held the answer back, waiting for others."""
     ranges: list[Range] = []
     """Asynchronous modes hand out samples in order of release: those of every iteration that this worker has leave
     for and has not reported. Where there are any, they replace share, offset and origin; those speak of the last."""
-    skip_to: Count = 0
+    skip_to: Count32 = 0
     """Iterations before this one are not owed: leave the one that is under way, report none, go on with this one."""
     hold: bool = False
     """Start no further iteration, whatever the watermark, and say ``Held``, until newer orders come without it."""
-    cut: Count | None = None
+    cut: Count32 | None = None
     """Stop processing samples of this iteration and push what there is (A-BSP); ignored when it is over."""
-    progress_s: float | None = None
+    progress_s: Seconds | None = None
     """How often to say ``ProgressReport`` while computing; None: never."""
     announce: bool = False
     """Say ``Computed`` before each push."""
-    budget_s: float | None = None
+    budget_s: Seconds | None = None
     """Stop processing samples of an iteration after so long and push what there is; None: when the share is done."""
-    ceiling: Count | None = None
+    ceiling: Count32 | None = None
     """With a budget: how many samples to process at most, which is the share or more."""
     pieces: list[Piece] = []
     """Where the data set is split among the workers: the samples of iteration ``pieces_of``, in order. They replace
     the positions of share, offset, origin and ranges for that iteration."""
-    pieces_of: Count | None = None
+    pieces_of: Count32 | None = None
     final: bool = True
     """Nobody but this worker will push any more: at its end it may take the parameters for the final ones."""
-    probes: dict[int, int] = {}
+    probes: dict[Count32, Count] = {}
     """Servers to exchange so many bytes with, beside the training, for the sake of timing them."""
-    probe_round: Count = 0
+    probe_round: Count32 = 0
     """Probes of one round are made once, however often they are ordered."""
-    refill: Count = 0
+    refill: Count32 = 0
     """Servers were lost: talk to them no more, and say once for each number which copies there are of the ``lost``."""
-    lost: list[Count] = []
+    lost: list[Count32] = []
     """Their blocks that are not filled again."""
-    fills: list[Count] = []
+    fills: list[Count32] = []
     """Those of them to be given to their new server, as this worker pulled them last."""
     restore: Restore | None = None
     """Where the workers hold the parameters: the checkpoint that this life begins with; None: the first version, or
@@ -121,10 +135,10 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
 class Block(Value, frozen=True, kw_only=True):
     """A slice ``[start, stop)`` of the flattened parameters, counted in elements, and the server that holds it."""
 
-    index: Count
+    index: Count32
     start: Count
     stop: Positive
-    server: Count
+    server: Count32
 
     @property
     def bytes(self) -> int:
@@ -135,19 +149,19 @@ class Block(Value, frozen=True, kw_only=True):
 class ServerAddress(Value, frozen=True, kw_only=True):
     """Where a server listens, and what proves the reader of this to it (a worker, or another server) and it to them."""
 
-    index: Count
+    index: Count32
     instance: Name
-    host: str
-    port: Positive
-    key: bytes
+    host: Host
+    port: Port
+    key: Annotated[bytes, Meta(max_length=64)]
 
 
 class PeerAddress(Value, frozen=True, kw_only=True):
     """A worker of an all-reduce job, and where the others find its store."""
 
-    rank: Count
-    host: str
-    port: Positive
+    rank: Count32
+    host: Host
+    port: Port
 
 
 class Placement(Value, frozen=True, kw_only=True, tag="placement"):
@@ -156,14 +170,14 @@ class Placement(Value, frozen=True, kw_only=True, tag="placement"):
     An all-reduce job has neither: each of its generations is a placement, with the workers that make it.
     """
 
-    incarnation: Count
-    version: Positive
+    incarnation: Count32
+    version: Positive32
     blocks: list[Block]
     servers: list[ServerAddress]
-    generation: Count = 0
+    generation: Count32 = 0
     peers: list[PeerAddress] = []
     """The members of that generation of an all-reduce job, by rank."""
-    refills: dict[int, int] = {}
+    refills: dict[Count32, Count32] = {}
     """How often a block began again with a worker's copy, since its server was lost, by block."""
     again: bool = True
     """Whether updates that such a block may lack are to be pushed to it again."""
@@ -172,53 +186,53 @@ class Placement(Value, frozen=True, kw_only=True, tag="placement"):
 class Member(Value, frozen=True, kw_only=True):
     """A worker that counts in the roster, from an iteration on."""
 
-    rank: Count
+    rank: Count32
     instance: Name
-    from_iteration: Count
+    from_iteration: Count32
 
 
 class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     """What one server holds, and whose contributions close an iteration."""
 
-    incarnation: Count
-    generation: Count
+    incarnation: Count32
+    generation: Count32
     sequence: Count
     members: list[Member]
-    placement_version: Count
+    placement_version: Count32
     blocks: list[Block]
     """Only those of this server."""
-    next_placement: Count = 0
+    next_placement: Count32 = 0
     """The placement that a change under way leads to; 0: there is none, and what was frozen for one goes on."""
-    sends: dict[int, int] = {}
+    sends: dict[Count32, Count32] = {}
     """Blocks that this server is to hand over for it, by block: the server that is to hold it."""
     receivers: list[ServerAddress] = []
     """Where those servers are, and what proves this server to each of them."""
-    freeze_at: Count = 0
+    freeze_at: Count32 = 0
     """The version of the values from which on those blocks are frozen."""
     apply: Apply = "quorum"
-    apply_from: Count = 0
+    apply_from: Count32 = 0
     """From which iteration on ``apply`` holds; those before it are finished as the orders before had it."""
-    skip_to: Count = 0
+    skip_to: Count32 = 0
     """Iterations before this one are not owed by anybody: where an older one is open, open this one."""
-    scale: float = 1.0
+    scale: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
     """With ``apply`` "arrival" and "release": each contribution makes so much of a step (ruling 23: 1 / n)."""
     aggregation: Aggregation = "sample-weighted"
     """What each contribution weighs."""
-    awaits: list[Count] = []
+    awaits: list[Count32] = []
     """Blocks that begin with what a worker gives: a copy that it had pulled from the server that was lost."""
     beside: list[Name] = []
     """Instances of all servers of the job, where it keeps checkpoints: they must all write to the same folder."""
     restore: Restore | None = None
     """What new blocks begin with that nobody hands over; None: with version 0."""
-    save_at: Count | None = None
+    save_at: Count32 | None = None
     """Asynchronous modes: every worker stands; keep all blocks as they are, as the checkpoint of this iteration."""
     whole: WholeCheckpoint | None = None
     """To one server: write the manifest of this checkpoint."""
-    quorums: dict[int, list[int]] = {}
+    quorums: dict[Count32, list[Count32]] = {}
     """Backup workers: an iteration that stands here closes with the contributions of exactly these ranks."""
-    named_from: Count | None = None
+    named_from: Count32 | None = None
     """From this iteration on none closes before it stands in ``quorums``; any other takes every member's."""
-    passed: dict[int, int] = {}
+    passed: dict[Count32, Count32] = {}
     """With ``apply`` "release": by rank, up to which iteration its contributions may be applied. Those that newer
     orders let pass together are applied as one sum (PSP Alg. 1)."""
 
@@ -233,7 +247,7 @@ class CheckpointFolders(Value, frozen=True, kw_only=True):
 
     own: Name
     """Where this job's are written."""
-    start: str = ""
+    start: Word = ""
     """Where those are that the job is to start from; "" where it is not."""
 
 
@@ -242,10 +256,10 @@ class ProcessOrder(Value, frozen=True, kw_only=True):
 
     job: Positive
     role: Role
-    index: Count
+    index: Count32
     instance: Name
-    slot: Count
-    key: str
+    slot: Count32
+    key: Word
     spec: JobSpec
     emulate: Emulation | None = None
     checkpoints: CheckpointFolders | None = None
@@ -268,7 +282,7 @@ class Durable(Value, frozen=True, kw_only=True, tag="durable"):
 class CredentialIssued(Value, frozen=True, kw_only=True, tag="credential-issued"):
     """A new credential for the agent on this connection; said only to one whose hello has ``rotates``."""
 
-    secret: Annotated[str, Meta(min_length=20, max_length=200)]
+    secret: Annotated[str, Meta(min_length=20, max_length=200, pattern=NO_NUL)]
 
     def __repr__(self) -> str:
         return "CredentialIssued()"
@@ -281,5 +295,5 @@ class Rejection(Value, frozen=True, kw_only=True, tag="rejection"):
         "malformed", "oversized", "out-of-order", "slow-down", "stale", "foreign", "unexpected", "unauthorised"
     ]
     """After ``out-of-order`` all from ``number`` on is to be said again, after ``slow-down`` a second later."""
-    detail: str
+    detail: Text
     number: Count | None = None

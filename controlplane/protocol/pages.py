@@ -1,6 +1,6 @@
 """What a browser's websocket carries: numbered ticks, as JSON. Figures and tables are fetched, never pushed."""
 
-from controlplane.protocol.base import Count, Value
+from controlplane.protocol.base import Count, Value, Word
 
 
 class Tick(Value, frozen=True, kw_only=True, tag="tick"):
@@ -8,7 +8,7 @@ class Tick(Value, frozen=True, kw_only=True, tag="tick"):
 
     seq: Count
     at_ms: Count
-    jobs: dict[int, str] = {}
+    jobs: dict[Count, Word] = {}
     """Jobs with new rows, and their state."""
     fleet: bool = False
     """Whether agents or slots changed."""

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from controlplane.protocol.base import Name
+from controlplane.protocol.base import Name, Word
 
 MAX_BATCH = 1_000_000
 """Samples per worker and iteration."""
@@ -35,7 +35,7 @@ class Choice(Part, frozen=True, kw_only=True):
     """One of the registered policies by name, with the parameters that differ from its defaults."""
 
     name: Name
-    parameters: dict[str, Any] = {}
+    parameters: dict[Word, Any] = {}
 
     @property
     def flat(self) -> dict[str, Any]:

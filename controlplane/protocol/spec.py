@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from controlplane.protocol.base import Fraction, Labels, Name
+from controlplane.protocol.base import MAX_INT32, Fraction, Labels, Name
+from controlplane.protocol.documents import check_storable
 from controlplane.protocol.emulation import Emulation as Emulation
 from controlplane.protocol.emulation import LinkChange as LinkChange
 from controlplane.protocol.emulation import LinkEmulation as LinkEmulation
@@ -95,7 +96,7 @@ class Checkpointing(Part, frozen=True, kw_only=True):
 class StartFrom(Part, frozen=True, kw_only=True):
     """A checkpoint that a new job begins with: the newest of another job, or of a folder."""
 
-    job: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    job: Annotated[int, msgspec.Meta(ge=1, le=MAX_INT32)] | None = None
     folder: Folder | None = None
     """Below the agents' checkpoint folder."""
 
@@ -194,6 +195,10 @@ def parse_spec(document: object) -> JobSpec:
         spec = msgspec.convert(nested, JobSpec, strict=True)
     except msgspec.ValidationError as error:
         raise _spec_error(error, nested) from None
+    check_storable("workload.options", spec.workload.options)
+    check_storable("workload.data", spec.workload.data)
+    for question in CHOICES:
+        check_storable(f"synchronization.{question}", getattr(spec.synchronization, question).parameters)
     check_combination(spec)
     return spec
 

@@ -20,7 +20,11 @@ SEGMENT: Final = rf"^(?!\.{{1,2}}(?![\s\S]))(?![\s\S]*[/{_ACTS}])"
 RELATIVE_PATH: Final = rf"^(?!/)(?!(?:[^/]*/)*\.{{1,2}}(?![^/]))(?![\s\S]*[{_ACTS}])"
 """A path that stays below where it begins: no part of it is ``.`` or ``..``, and it does not begin with ``/``."""
 
+NO_NUL: Final = r"^(?![\s\S]*\x00)"
+"""Any text that every database keeps: PostgreSQL has none with a NUL. (Lone surrogates are refused as no UTF-8.)"""
+
 IN_WORDS: Final[Mapping[str, str]] = {
+    NO_NUL: "text without NULs",
     PLAIN: "text on one line without control characters",
     SEGMENT: "the name of one file or folder, without / and control characters",
     RELATIVE_PATH: "a relative path without parts . and .., and without control characters",
@@ -34,6 +38,11 @@ _ACTING_IN_LINES: Final = re.compile(f"(?![\\n\\t])[{_ACTS}]")
 def is_plain(text: str) -> bool:
     """Whether the text can be a name."""
     return _ACTING.search(text) is None
+
+
+def without_acting(text: str) -> str:
+    """The text with a replacement character for each that would keep it from being a name."""
+    return _ACTING.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def printable(text: str) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from controlplane.protocol.base import Fraction, Name
+from controlplane.protocol.base import Fraction, Name, Word
 from controlplane.protocol.parts import Iterations, Part, Penalty, Rate
 
 Division = Literal["iid", "by-label", "two-shards", "by-writer"]
@@ -25,8 +25,8 @@ class Workload(Part, frozen=True, kw_only=True):
 
     name: Name
     dataset: Name = "digits"
-    options: dict[str, Any] = {}
-    data: dict[str, Any] = {}
+    options: dict[Word, Any] = {}
+    data: dict[Word, Any] = {}
     """Options of the data set."""
     partition: Division | None = None
     """Each worker draws from samples of its own, divided so; None: any worker may draw any sample."""

@@ -18,6 +18,7 @@ from controlplane.core.handling import EventRefused
 from controlplane.core.state import SnapshotVersionError
 from controlplane.jobs.models import Job
 from controlplane.policies.registry import resolve
+from controlplane.protocol.cleaning import clean_text
 from controlplane.protocol.spec import JobSpec, parse_spec
 from controlplane.runtime.executor import Effects, JobFacts, checkpoint_folder, effects_of
 from controlplane.runtime.lease import Lease
@@ -113,7 +114,7 @@ class Running:
         """Log and remember the first fault; those that follow from it tell nothing new."""
         if self.fault is None:
             logger.error("a fault ends the job", job=self.facts.number, entry=entry, exc_info=error)
-            self.fault = EngineFailed(entry=entry, reason=f"{type(error).__name__}: {error}")
+            self.fault = EngineFailed(entry=entry, reason=clean_text(f"{type(error).__name__}: {error}"))
 
     def can_do(self, command: AnyCommand) -> bool:
         """Whether the command can be carried out; if not, the job is to end by that."""

@@ -46,4 +46,4 @@ def stored_entries(job: int, *, after: str, kind: str = "") -> Iterator[Entry]:
     if kind:
         rows = rows.filter(kind=kind)
     for stream_id, payload in rows.values_list("stream_id", "payload").iterator(chunk_size=CHUNK):
-        yield Entry(id=stream_id, event=log.decode_event(bytes(payload)))
+        yield Entry(id=stream_id, event=log.read_event(stream_id, bytes(payload)))

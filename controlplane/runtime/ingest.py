@@ -327,4 +327,5 @@ def _answer(fields: dict[bytes, bytes]) -> Answer:
 
 def _logged(stream_id: bytes, fields: dict[bytes, bytes]) -> Logged:
     payload = fields[b"e"]
-    return Logged(entry=Entry(id=stream_id.decode(), event=log.decode_event(payload)), payload=payload)
+    entry = stream_id.decode()
+    return Logged(entry=Entry(id=entry, event=log.read_event(entry, payload)), payload=payload)

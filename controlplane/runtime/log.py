@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 from asgiref.sync import sync_to_async
 
-from controlplane.core.events import Entry, Event, JobSubmitted
+from controlplane.core.events import EngineFailed, Entry, Event, JobSubmitted
+from controlplane.protocol.cleaning import clean_text
 from controlplane.protocol.spec import JobSpec
 from controlplane.runtime import names, queue, redis
 from controlplane.runtime.scripts import APPEND, START
@@ -39,6 +40,14 @@ def encode_event(event: Event) -> bytes:
 def decode_event(payload: bytes) -> Event:
     """The event that ``encode_event`` wrote."""
     return _decoder.decode(payload)
+
+
+def read_event(stream_id: str, payload: bytes) -> Event:
+    """The event of an entry of the log; of one that no release of ours can have written, that it ends its job."""
+    try:
+        return decode_event(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return EngineFailed(entry=stream_id, reason=clean_text(f"the entry is no event: {error}"))
 
 
 def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None) -> bool:
@@ -125,4 +134,4 @@ def _append_keys(job: int) -> list[str]:
 
 
 def _entry(stream_id: bytes, payload: bytes) -> Entry:
-    return Entry(id=stream_id.decode(), event=decode_event(payload))
+    return Entry(id=stream_id.decode(), event=read_event(stream_id.decode(), payload))

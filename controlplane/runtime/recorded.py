@@ -67,7 +67,7 @@ def recorded_log(job_id: int) -> Iterator[Entry]:
     """Every entry of the job's log, in order."""
     rows = RawEvent.objects.filter(job_id=job_id).order_by("incarnation", "id")
     for stream_id, payload in rows.values_list("stream_id", "payload").iterator(chunk_size=CHUNK):
-        yield Entry(id=stream_id, event=log.decode_event(bytes(payload)))
+        yield Entry(id=stream_id, event=log.read_event(stream_id, bytes(payload)))
 
 
 def recent_log(job_id: int, seconds: int) -> Iterator[Entry]:

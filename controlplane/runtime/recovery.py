@@ -18,6 +18,7 @@ from controlplane.core.engine import ENGINE_VERSION
 from controlplane.core.events import Entry, IncarnationBegan
 from controlplane.core.states import JOB_OVER
 from controlplane.jobs.models import Job
+from controlplane.protocol.cleaning import clean_text
 from controlplane.protocol.orders import Orders
 from controlplane.runtime import log, stored_snapshots, stranding
 from controlplane.runtime.engines import Engines, Running
@@ -223,4 +224,4 @@ def _reason(why: str, known: Known | None, aim: str, unreadable: str) -> str:
         said.append(f"the answers were version {known.version}'s, this release decides as version {ENGINE_VERSION}")
     if unreadable:
         said.append(f"its snapshot could not be read ({unreadable}), so it was rebuilt from its log")
-    return "; ".join(said)
+    return clean_text("; ".join(said))

@@ -124,10 +124,10 @@ def record_evaluations(job_id: int, said: Sequence[Said], progress: Progress) ->
     for entry, _, score in said:
         at = time_of(entry.id)
         elapsed_s = (at - started_at).total_seconds() if started_at else 0.0
-        rows.append((job_id, score.iteration, at, elapsed_s, finite(score.loss), score.accuracy, score.samples))
+        rows.append((job_id, score.iteration, at, elapsed_s, score.loss, score.accuracy, score.samples))
     insert_new_rows(Evaluation, EVALUATION_FIELDS, rows, key=("iteration",))
     last = max((score for _, _, score in said), key=lambda score: score.iteration)
-    progress.evaluated = (finite(last.loss), last.accuracy)
+    progress.evaluated = (last.loss, last.accuracy)
 
 
 def finite(value: float) -> float | None:

@@ -27,7 +27,7 @@ from controlplane.protocol.messages import (
 from controlplane.protocol.orders import CredentialIssued, Orders
 from tests.support.rows import hello
 
-counts = st.integers(min_value=0, max_value=2**40)
+counts = st.integers(min_value=0, max_value=2**31 - 2)
 seconds = st.floats(min_value=0, max_value=1e6)
 reports = st.builds(
     IterationReport,
@@ -36,7 +36,7 @@ reports = st.builds(
     iteration=counts,
     samples=counts,
     position=counts,
-    loss=st.floats(allow_nan=False),
+    loss=st.floats(allow_nan=False, allow_infinity=False),
     compute_s=seconds,
     push_s=seconds,
     pull_s=seconds,
@@ -58,7 +58,7 @@ orders = st.builds(
     origin_position=counts,
     share_from=counts,
     share_until=counts,
-    watermark=st.integers(-1, 2**40),
+    watermark=st.integers(-1, 2**31 - 1),
     placement_version=counts,
     stop_at=st.none() | counts,
 )

@@ -17,10 +17,11 @@ from controlplane.core.commands import (
     SetRoster,
     SetShares,
 )
-from controlplane.core.events import StopRequested, WorkerHeard
+from controlplane.core.events import EngineFailed, StopRequested, WorkerHeard
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
+from controlplane.jobs.projections import Progress
 from controlplane.protocol.messages import BlockExchanged, Exchanged, WorkerHello
 from controlplane.protocol.messages import Evaluation as EvaluationMessage
 from controlplane.protocol.orders import Block
@@ -37,6 +38,7 @@ from controlplane.runtime.streams import trim
 from controlplane.telemetry.folding import unfolded
 from controlplane.telemetry.history import read_columns
 from controlplane.telemetry.models import Cursor, EngineSnapshot, Evaluation, RawEvent, Report
+from controlplane.telemetry.projections import record_events
 from tests.runtime.support import SPEC, CountingEngine, Died, Driver, State, die, facts, report, submit
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -177,10 +179,21 @@ def test_servers_show_what_each_of_their_blocks_takes(client: Client, job: int, 
     ]
 
 
-def test_values_that_are_not_finite_are_stored_as_none(client: Client, job: int) -> None:
-    log.append_event(job, report(2, loss=float("nan")), client=client)
+def test_a_score_that_is_no_number_is_stored_as_none(client: Client, job: int) -> None:
+    score = EvaluationMessage(number=3, iteration=20, loss=None, accuracy=None, samples=360, seconds=0.01)
+    log.append_event(job, WorkerHeard(rank=0, instance="w0.0.1", message=score), client=client)
     copy_all(client)
-    assert Report.objects.get().loss is None
+    assert list(Evaluation.objects.values_list("loss", "accuracy")) == [(None, None)]
+
+
+def test_an_entry_of_the_log_that_is_no_event_ends_its_job_in_words(client: Client, job: int) -> None:
+    stream_id = log.append_event(job, report(2, position=2**63), client=client)
+    copy_all(client)
+    assert list(RawEvent.objects.order_by("id").values_list("kind", flat=True)) == ["job-submitted", "engine-failed"]
+    (entry,) = log.read_entries(client, job, after="0-0", count=9, block_s=0)[1:]
+    assert isinstance(entry.event, EngineFailed)
+    assert entry.event.entry == stream_id
+    assert "`$.message.position`" in entry.event.reason
 
 
 def test_an_evaluation_is_a_row_and_the_jobs_last_score(client: Client, job: int) -> None:
@@ -329,10 +342,15 @@ def second(client: Client, job: int) -> int:
 
 
 def test_a_job_that_cannot_be_written_does_not_stop_the_others(
-    client: Client, job: int, second: int, caplog: pytest.LogCaptureFixture
+    client: Client, job: int, second: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No database takes an iteration beyond 64 bits."""
-    log.append_event(job, report(2, iteration=2**63), client=client)
+    def refuse(job_id: int, *arguments: Any) -> Progress:
+        if job_id == job:
+            raise DataError("integer out of range")
+        return record_events(job_id, *arguments)
+
+    monkeypatch.setattr("controlplane.runtime.ingest.record_events", refuse)
+    log.append_event(job, report(2), client=client)
     log.append_event(second, report(2), client=client)
     ingest = new_ingest(client)
     assert [ingest.step(), ingest.step()] == [True, False]

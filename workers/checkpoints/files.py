@@ -20,6 +20,7 @@ import torch
 
 from controlplane.protocol.base import Count, Positive, Value
 from controlplane.protocol.checkpoints import FoundCheckpoint, SavedBlock
+from controlplane.protocol.parts import Seed
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "paceline-checkpoint"
@@ -47,7 +48,7 @@ class Manifest(Value, frozen=True, kw_only=True):
     iteration: Count
     position: Count
     """The first position of the seeded permutations that was not processed."""
-    seed: Count
+    seed: Seed
     workload: dict[str, Any]
     optimizer: dict[str, Any]
     elements: Positive

@@ -18,6 +18,7 @@ from websockets.sync.client import ClientConnection, reconnect
 from websockets.typing import Subprotocol
 
 from controlplane.protocol import SUBPROTOCOL
+from controlplane.protocol.cleaning import cleaned
 from controlplane.protocol.codec import MAX_FRAME_BYTES, BadFrame, Codec, encode
 from workers.addresses import ControlPlane
 from workers.backoff import Backoff
@@ -222,13 +223,13 @@ class ControlSocket(Generic[Said, Heard]):
             while wanted():
                 message = self._outbox.take(beat_s - time.monotonic(), wanted=wanted)
                 if message is not None:
-                    connection.send(encode(message))
+                    connection.send(encode(cleaned(message)))
                 if time.monotonic() >= beat_s:
                     beat_s = time.monotonic() + HEARTBEAT_S
                     if self._outbox.opened:
                         connection.send(encode(self._heartbeat()))
                         for aside in self._asides() if self._outbox.all_sent else ():
-                            connection.send(encode(aside))
+                            connection.send(encode(cleaned(aside)))
                     self._say_again()
         except ConnectionClosed:
             pass  # the reader sees the same end, and its reason

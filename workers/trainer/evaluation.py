@@ -1,5 +1,6 @@
 """Scores versions of the parameters on the held-out split, beside the training and in none of its times."""
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic
@@ -56,7 +57,7 @@ class Evaluator:
             lambda number: Evaluation(
                 number=number,
                 iteration=version,
-                loss=score.loss,
+                loss=score.loss if math.isfinite(score.loss) else None,
                 accuracy=score.accuracy,
                 samples=score.samples,
                 seconds=seconds,
