@@ -32,6 +32,11 @@ ROLLED: Final = ("at_ms", "samples", *MEASURES, *SCORED)
 """Columns of a rollup."""
 
 STATISTICS: Final = ("count", "sum", "min", "max")
+UNKNOWN: Final = (0.0, 0.0, np.nan, np.nan)
+"""Statistics of what was not measured."""
+
+ROLLUP_FORMAT: Final = b"rollup\x00\x01"
+"""A stored rollup begins so and names its columns, so that it reads right after others were added."""
 
 ABSENT: Final = -1
 """Generation of an iteration that was not reported."""
@@ -112,16 +117,55 @@ def sources(names: Iterable[str]) -> set[str]:
     return {"generation"}.union(*({"samples", "loss"} if name in SCORED else {name} for name in names))
 
 
-def encoded_rollup(statistics: NDArray[np.float64]) -> bytes:
-    """As it is stored: windows first, and only up to the last one that has anything."""
-    filled = np.flatnonzero(statistics[ROLLED.index("at_ms"), 0])
+def encoded_rollup(statistics: NDArray[np.float64], names: Sequence[str] = ROLLED) -> bytes:
+    """As it is stored: its names, then windows first, and only up to the last one that has anything."""
+    filled = np.flatnonzero(statistics[names.index("at_ms"), 0])
     length = int(filled[-1]) + 1 if len(filled) else 0
-    return np.ascontiguousarray(statistics[:, :, :length].transpose(2, 0, 1), dtype="<f8").tobytes()
+    values = np.ascontiguousarray(statistics[:, :, :length].transpose(2, 0, 1), dtype="<f8").tobytes()
+    return rollup_header(names) + values
+
+
+def rollup_header(names: Sequence[str]) -> bytes:
+    """What a stored rollup begins with: format, size of the names, and the names, in whole items."""
+    said = ",".join(names).encode()
+    said += b" " * (-len(said) % ITEM_BYTES)
+    return ROLLUP_FORMAT + len(said).to_bytes(ITEM_BYTES, "little") + said
 
 
 def decoded_rollup(data: bytes) -> NDArray[np.float64]:
-    """ROLLED by STATISTICS by windows, from its bytes."""
-    return np.frombuffer(data, dtype="<f8").reshape(-1, len(ROLLED), len(STATISTICS)).transpose(1, 2, 0)
+    """ROLLED by STATISTICS by windows, from bytes of any release: what was not rolled up then is not known.
+
+    Raises:
+        ValueError: if the bytes are of a later format, or cut off.
+    """
+    names, values = _named(data)
+    if len(values) % (len(names) * len(STATISTICS) * ITEM_BYTES):
+        raise ValueError(
+            f"a stored rollup of {', '.join(names)}: {len(values)} bytes are no whole windows: was it cut off?"
+        )
+    found = np.frombuffer(values, dtype="<f8").reshape(-1, len(names), len(STATISTICS)).transpose(1, 2, 0)
+    if names == ROLLED:
+        return found
+    table = np.empty((len(ROLLED), len(STATISTICS), found.shape[2]))
+    table[:] = np.array(UNKNOWN)[None, :, None]
+    for place, name in enumerate(ROLLED):
+        if name in names:
+            table[place] = found[names.index(name)]
+    return table
+
+
+def _named(data: bytes) -> tuple[tuple[str, ...], bytes]:
+    """The names of a stored rollup, and its values."""
+    if not data:
+        return ROLLED, data
+    if data[: len(ROLLUP_FORMAT)] != ROLLUP_FORMAT:
+        raise ValueError(
+            f"a stored rollup begins with {data[: len(ROLLUP_FORMAT)]!r}, expected {ROLLUP_FORMAT!r}: was it written by"
+            " a later release, or was `manage.py migrate` not run?"
+        )
+    begin = len(ROLLUP_FORMAT) + ITEM_BYTES
+    end = begin + int.from_bytes(data[len(ROLLUP_FORMAT) : begin], "little")
+    return tuple(data[begin:end].decode().strip().split(",")), data[end:]
 
 
 def _measured(block: Mapping[str, Column], name: str) -> Column:

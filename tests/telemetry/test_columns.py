@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from controlplane.telemetry.columns import (
     COLUMNS,
@@ -20,6 +21,7 @@ from controlplane.telemetry.columns import (
     encoded_rollup,
     lay_over,
     rolled,
+    rollup_header,
 )
 
 finite = st.floats(-1e9, 1e9, allow_nan=False)
@@ -107,4 +109,44 @@ def test_what_was_not_reported_takes_no_room() -> None:
     assert {len(data) for data in encoded(block).values()} == {0}
     lay_over(block, rows_of([(6, 1, 0.5, 8)]))
     assert {len(data) for data in encoded(block).values()} == {7 * 8}
-    assert len(encoded_rollup(rolled(block, 10))) == len(ROLLED) * len(STATISTICS) * 8
+    assert len(encoded_rollup(rolled(block, 10))) == len(rollup_header(ROLLED)) + len(ROLLED) * len(STATISTICS) * 8
+
+
+def windows_of(*names: str) -> NDArray[np.float64]:
+    """Two windows whose values say which column and statistic they are."""
+    columns, items, windows = np.meshgrid(range(len(names)), range(4), (1, 2), indexing="ij")
+    found: NDArray[np.float64] = 10.0 * columns + items + windows / 4
+    return found
+
+
+@pytest.mark.parametrize("position", [0, 5, len(ROLLED) - 1])
+def test_history_written_before_a_column_was_added_reads_right_after_it(position: int) -> None:
+    """The release before had all columns but one."""
+    names = tuple(name for place, name in enumerate(ROLLED) if place != position or name == "at_ms")
+    written = windows_of(*names)
+    table = decoded_rollup(encoded_rollup(written, names))
+    for place, name in enumerate(ROLLED):
+        if name in names:
+            np.testing.assert_array_equal(table[place], written[names.index(name)])
+        else:
+            np.testing.assert_array_equal(table[place], np.array([[0.0] * 2, [0.0] * 2, [np.nan] * 2, [np.nan] * 2]))
+
+
+def test_columns_of_another_release_that_are_not_known_here_are_left_out() -> None:
+    names = ("gpu", *ROLLED[::-1])
+    written = windows_of(*names)
+    table = decoded_rollup(encoded_rollup(written, names))
+    np.testing.assert_array_equal(table, written[:0:-1])
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (windows_of(*ROLLED).tobytes(), "was `manage.py migrate` not run"),
+        (b"rollup\x00\x02" + b"x" * 40, "written by a later release"),
+        (encoded_rollup(windows_of(*ROLLED))[:-8], "was it cut off"),
+    ],
+)
+def test_bytes_that_are_no_rollup_of_ours_are_refused(data: bytes, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        decoded_rollup(data)
