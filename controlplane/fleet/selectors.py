@@ -1,32 +1,53 @@
 """Reads of the fleet: who an agent is, and which slots are free."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-import msgspec
-from django.db.models import QuerySet
+from django.db.models import Count, Func, IntegerField, Max, QuerySet
 
+from controlplane.core.queueing import Offer
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.protocol.keys import secret_digest
 from controlplane.protocol.orders import Role
-from controlplane.protocol.spec import Emulation
+
+
+class JsonLength(Func):
+    """How many entries a JSON list has, counted where it is stored."""
+
+    function = "JSON_ARRAY_LENGTH"
+    output_field = IntegerField()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **more: Any) -> Any:
+        """PostgreSQL's name of it."""
+        return self.as_sql(compiler, connection, function="JSONB_ARRAY_LENGTH", **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A slot of an agent."""
+class Hold:
+    """Slots of one machine that a job holds."""
 
-    agent: int
-    slot: int
-    emulate: Emulation | None = None
+    job: int
+    machine: int
+    workers: int
+    servers: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Free slots of the machines that count, agents in order of id and slots by number."""
+class SlotsNow:
+    """The machines that are here, in order of id, and who holds slots of any machine."""
 
-    workers: list[Place] = field(default_factory=list)
-    servers: list[Place] = field(default_factory=list)
+    offers: tuple[Offer, ...]
+    holds: tuple[Hold, ...]
+
+    def held_by(self, jobs: Collection[int]) -> Counter[int]:
+        """How many slots these jobs hold, on machines that are here or not; those that hold none are left out."""
+        sums: Counter[int] = Counter()
+        for hold in self.holds:
+            if hold.job in jobs:
+                sums[hold.job] += hold.workers + hold.servers
+        return sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,41 +77,55 @@ def agent_by_credential(credential: str) -> Agent | None:
     return Agent.objects.filter(credential_digest=digest(credential)).first()
 
 
-def free_places(labels: Mapping[str, str], *, lock: bool = False) -> Places:
-    """The slots that a job asking for ``labels`` could have now; ``lock`` holds their agents for the transaction."""
-    online = Agent.objects.filter(state=Agent.State.ONLINE).order_by("id")
-    matching = [agent for agent in (online.select_for_update() if lock else online) if carries(agent, labels)]
-    taken = set(Reservation.objects.values_list("agent_id", "role", "slot"))
-    return Places(
-        workers=[place for agent in matching for place in _offered(agent, "worker", taken)],
-        servers=[place for agent in matching for place in _offered(agent, "server", taken)],
+def slots_now() -> SlotsNow:
+    """All slots, as counts: two queries, however many slots there are."""
+    machines = Agent.objects.filter(state=Agent.State.ONLINE).order_by("id").annotate(worker_slots=JsonLength("slots"))
+    rows = machines.values_list("id", "name", "labels", "worker_slots", "server_slots")
+    counts = Reservation.objects.order_by().values_list("agent_id", "role", "job_id").annotate(Count("id"), Max("slot"))
+    held = list(counts)
+    taken: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, -1])
+    for agent, role, _, number, top in held:
+        there = taken[agent, role]
+        there[:] = there[0] + number, max(there[1], top)
+
+    def free(agent: int, role: Role, offered: int) -> int:
+        number, top = taken[agent, role]
+        if top >= offered:  # it came back with fewer slots: what is held beyond them takes none of these
+            number = Reservation.objects.filter(agent=agent, role=role, slot__lt=offered).count()
+        return offered - number
+
+    offers = tuple(
+        Offer(
+            machine=agent,
+            name=name,
+            labels=labels,
+            workers=workers,
+            servers=servers,
+            free_workers=free(agent, "worker", workers),
+            free_servers=free(agent, "server", servers),
+        )
+        for agent, name, labels, workers, servers in rows
     )
+    return SlotsNow(offers=offers, holds=tuple(_holds(held)))
 
 
-def capacity(labels: Mapping[str, str]) -> Capacity:
-    """What the machines that carry ``labels`` offer, for the sentence that says why a job waits."""
-    online = list(Agent.objects.filter(state=Agent.State.ONLINE))
-    matching = [agent for agent in online if carries(agent, labels)]
-    free = free_places(labels)
+def _holds(counts: Iterable[tuple[int, str, int, int, int]]) -> Iterator[Hold]:
+    sums: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+    for agent, role, job, number, _ in counts:
+        sums[job, agent][role] = number
+    for (job, agent), by_role in sorted(sums.items()):
+        yield Hold(job=job, machine=agent, workers=by_role.get("worker", 0), servers=by_role.get("server", 0))
+
+
+def capacity(labels: Mapping[str, str], now: SlotsNow | None = None) -> Capacity:
+    """What the machines that carry ``labels`` offer, and what of it is free."""
+    online = (now or slots_now()).offers
+    matching = [offer for offer in online if offer.carries(labels)]
     return Capacity(
         online=len(online),
         matching=len(matching),
-        workers=sum(len(agent.slots) for agent in matching),
-        servers=sum(agent.server_slots for agent in matching),
-        free_workers=len(free.workers),
-        free_servers=len(free.servers),
+        workers=sum(offer.workers for offer in matching),
+        servers=sum(offer.servers for offer in matching),
+        free_workers=sum(offer.free_workers for offer in matching),
+        free_servers=sum(offer.free_servers for offer in matching),
     )
-
-
-def carries(agent: Agent, labels: Mapping[str, str]) -> bool:
-    """Whether the agent has every one of ``labels`` with that value."""
-    return all(agent.labels.get(key) == value for key, value in labels.items())
-
-
-def _offered(agent: Agent, role: Role, taken: set[tuple[int, str, int]]) -> list[Place]:
-    emulations = [slot.get("emulate") for slot in agent.slots] if role == "worker" else [None] * agent.server_slots
-    return [
-        Place(agent=agent.pk, slot=slot, emulate=msgspec.convert(emulate, Emulation | None))
-        for slot, emulate in enumerate(emulations)
-        if (agent.pk, role, slot) not in taken
-    ]

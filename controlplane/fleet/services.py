@@ -1,4 +1,4 @@
-"""Writes of the fleet: enrolment, presence of agents, and the slots that jobs hold.
+"""Writes of the fleet: enrolment, and presence of agents.
 
 Every claim is one conditional write whose row count is checked: two who ask at once cannot both have it.
 """
@@ -10,15 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.utils import timezone
 
-from controlplane.core.events import Assignment
-from controlplane.fleet.models import Agent, EnrolmentToken, Reservation
-from controlplane.fleet.selectors import digest, free_places
+from controlplane.fleet.models import Agent, EnrolmentToken
+from controlplane.fleet.selectors import digest
 from controlplane.protocol.messages import AgentHello, Environment
-from controlplane.protocol.orders import Role
-from controlplane.protocol.spec import Emulation
 
 TOKEN_LIFETIME = timedelta(hours=1)
 """How long an enrolment token can be used, unless told otherwise."""
@@ -143,91 +140,3 @@ def agent_disconnected(agent_id: int, *, now: datetime | None = None) -> bool:
 def agents_heard(agent_ids: Collection[int]) -> int:
     """Record that these are here; how many of them had been taken for gone."""
     return Agent.objects.filter(pk__in=agent_ids, state=Agent.State.OFFLINE).update(state=Agent.State.ONLINE)
-
-
-def reserve_slots(
-    job_id: int, labels: Mapping[str, str], workers: int, servers: int, *, least: int | None = None
-) -> list[Assignment] | None:
-    """A slot for every server and worker of the job, or at least ``least`` workers; None if there are too few.
-
-    Only agents that are online and carry all of ``labels`` count: agents in order of id, their slots by number. A job
-    that holds slots already gets the same ones again, since whoever asks may have crashed after asking.
-    """
-    try:
-        with transaction.atomic():
-            held = _held_by(job_id)
-            enough = servers + (workers if least is None else least)
-            if len(held) >= enough:
-                return held
-            release_slots(job_id)  # what is left where an agent was deleted
-            return _reserve(job_id, labels, workers, servers, workers if least is None else least)
-    except IntegrityError:
-        return None  # somebody else was faster: the scheduler asks again
-
-
-def replace_slot(job_id: int, labels: Mapping[str, str], role: Role, index: int) -> Assignment | None:
-    """A slot for a process that is to start again: its own where that machine is here, else another; None if none is.
-
-    A job that waits behind others does not wait for this: a running one comes first.
-    """
-    try:
-        with transaction.atomic():
-            mine = Reservation.objects.filter(job_id=job_id, role=role, index=index).select_related("agent").first()
-            if mine is not None and mine.agent.state == Agent.State.ONLINE:
-                return _assignment(mine)
-            places = free_places(labels, lock=True)
-            free = places.workers if role == "worker" else places.servers
-            if not free:
-                return None
-            Reservation.objects.filter(job_id=job_id, role=role, index=index).delete()
-            place = free[0]
-            Reservation.objects.create(agent_id=place.agent, role=role, slot=place.slot, job_id=job_id, index=index)
-            return Assignment(role=role, index=index, agent=place.agent, slot=place.slot, emulate=place.emulate)
-    except IntegrityError:
-        return None  # somebody else was faster: the scheduler asks again
-
-
-def release_slot(job_id: int, role: Role, index: int) -> int:
-    """Free the slot of one process of the job; how many that were."""
-    return Reservation.objects.filter(job_id=job_id, role=role, index=index).delete()[0]
-
-
-def release_slots(job_id: int) -> int:
-    """Free what the job holds; how many slots that were."""
-    return Reservation.objects.filter(job_id=job_id).delete()[0]
-
-
-def _reserve(job_id: int, labels: Mapping[str, str], workers: int, servers: int, least: int) -> list[Assignment] | None:
-    places = free_places(labels, lock=True)
-    if len(places.workers) < least or len(places.servers) < servers:
-        return None
-    chosen: list[tuple[Role, int, Any]] = [
-        *(("worker", rank, place) for rank, place in enumerate(places.workers[:workers])),
-        *(("server", index, place) for index, place in enumerate(places.servers[:servers])),
-    ]
-    Reservation.objects.bulk_create(
-        Reservation(agent_id=place.agent, role=role, slot=place.slot, job_id=job_id, index=index)
-        for role, index, place in chosen
-    )
-    return [
-        Assignment(role=role, index=index, agent=place.agent, slot=place.slot, emulate=place.emulate)
-        for role, index, place in chosen
-    ]
-
-
-def _held_by(job_id: int) -> list[Assignment]:
-    rows = Reservation.objects.filter(job_id=job_id).select_related("agent").order_by("-role", "index")
-    return [_assignment(row) for row in rows]
-
-
-def _assignment(row: Reservation) -> Assignment:
-    return Assignment(role=_role(row), index=row.index, agent=row.agent_id, slot=row.slot, emulate=_emulation(row))
-
-
-def _role(row: Reservation) -> Role:
-    return "worker" if row.role == "worker" else "server"
-
-
-def _emulation(row: Reservation) -> Emulation | None:
-    offered = row.agent.slots[row.slot] if row.role == "worker" and row.slot < len(row.agent.slots) else {}
-    return msgspec.convert(offered.get("emulate"), Emulation | None)

@@ -31,7 +31,7 @@ from controlplane.core.commands import (
     TrainPredictor,
 )
 from controlplane.core.states import JOB_OVER, PROCESS_OVER, JobState, ProcessState
-from controlplane.fleet.services import release_slot, release_slots
+from controlplane.fleet.reservations import release_slot, release_slots
 from controlplane.jobs.environment import control_plane, machines_run
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.jobs.rows import insert_rows, update_rows

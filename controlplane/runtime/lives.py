@@ -12,7 +12,7 @@ import structlog
 
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.models import Agent, Reservation
-from controlplane.fleet.services import release_slots
+from controlplane.fleet.reservations import release_slots
 from controlplane.jobs.models import Job
 from controlplane.runtime import names, queue
 from controlplane.runtime.models import KnownRedis

@@ -12,8 +12,8 @@ from celery import current_app
 
 from controlplane.core.commands import AnyCommand, RequestSlot
 from controlplane.core.events import SlotRefused, SlotsAssigned
+from controlplane.fleet.reservations import release_slot, replace_slot
 from controlplane.fleet.selectors import capacity
-from controlplane.fleet.services import release_slot, replace_slot
 from controlplane.jobs.models import Job
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import parse_spec

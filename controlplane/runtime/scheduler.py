@@ -1,11 +1,17 @@
 """Gives slots to processes that start again and to submitted jobs, and begins the logs of jobs that have none yet."""
 
+import time
+from collections.abc import Mapping, Sequence
+
 import structlog
 
 from controlplane.core.events import SlotsAssigned
+from controlplane.core.queueing import Ask, Standing, Take, plan
 from controlplane.core.states import JOB_OVER, JobState
-from controlplane.fleet.services import release_slots, replace_slot, reserve_slots
+from controlplane.fleet.reservations import release_slots, replace_slot, reserve_slots
+from controlplane.fleet.selectors import slots_now
 from controlplane.jobs.models import Job, Process
+from controlplane.jobs.queue import ask_of, queued_jobs
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log, names
@@ -21,22 +27,35 @@ def begin_logs() -> list[int]:
 
 
 def schedule_jobs() -> list[int]:
-    """Give slots to the jobs that wait, oldest first, until one does not fit; those that were given some.
+    """Give slots to the jobs that can start, as ``core.queueing`` plans it; those that were told of some.
 
-    A job behind one that does not fit waits too, or a large one would never start. One whose row is behind its log
-    gets the same slots again, and is told again only after a while, in case the first telling was lost; the engine
-    refuses to start a job twice.
+    One whose row is behind its log gets the same slots again, and is told again only after a while, in case the first
+    telling was lost; the engine refuses to start a job twice.
     """
-    started = []
-    for job in Job.objects.filter(state=JobState.SUBMITTED).order_by("id"):
-        spec = parse_spec(job.spec)
-        least = spec.elastic.minimum_workers
-        assignments = reserve_slots(job.pk, spec.labels, spec.workers, spec.servers, least=least)
-        if assignments is None:
-            break
-        if shared().set(names.slots_told(job.pk), 1, nx=True, px=names.SLOTS_TOLD_MS):
-            started += _tell(job.pk, SlotsAssigned(assignments=assignments))
+    asks = {job.pk: ask_of(job) for job in queued_jobs()}
+    served = _served(asks)
+    started = [told for job in served if not shared().exists(names.slots_told(job)) for told in _give(asks[job], ())]
+    waiting = [ask for job, ask in asks.items() if job not in served]
+    for verdict in plan(waiting, slots_now().offers, time.time()):
+        if verdict.standing is Standing.STARTS:
+            started += _give(verdict.ask, verdict.takes)
     return started
+
+
+def _served(asks: Mapping[int, Ask]) -> list[int]:
+    """Those of the jobs that hold what they asked for. What others hold, where a machine was deleted, is given back."""
+    held = slots_now().held_by(asks)
+    served = [job for job in held if held[job] >= asks[job].least + asks[job].servers]
+    for job in set(held).difference(served):
+        release_slots(job)
+    return served
+
+
+def _give(ask: Ask, takes: Sequence[Take]) -> list[int]:
+    assignments = reserve_slots(ask.job, takes, enough=ask.least + ask.servers)
+    if not assignments or not shared().set(names.slots_told(ask.job), 1, nx=True, px=names.SLOTS_TOLD_MS):
+        return []
+    return _tell(ask.job, SlotsAssigned(assignments=assignments))
 
 
 def replace_slots() -> list[int]:

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from controlplane.core.events import StopRequested
 from controlplane.core.states import JobState
-from controlplane.fleet.services import release_slots
+from controlplane.fleet.reservations import release_slots
 from controlplane.jobs.models import Process
 from controlplane.jobs.projections import end_lost_job, pause_lost_job
 from controlplane.runtime import log, ticks

@@ -8,13 +8,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.fleet.services import reserve_slots
 from controlplane.jobs.flag_notes import flag_acknowledge, flag_mute
 from controlplane.jobs.models import Flag
 from controlplane.runtime import names
 from controlplane.runtime.redis import shared
 from tests.api.conftest import refused
-from tests.support.rows import online_agent, submitted_job
+from tests.support.rows import online_agent, reserve, submitted_job
 
 pytestmark = pytest.mark.django_db
 
@@ -49,7 +48,7 @@ def test_prometheus_finds_jobs_machines_and_slots(client: Client) -> None:
     flag_acknowledge(flag=Flag.objects.get(rank=1), actor="ada")
     flag_mute(flag=Flag.objects.get(rank=2), actor="ada", until=timezone.now() + timedelta(hours=1))
     online_agent("m1", slots=3, server_slots=2)
-    reserve_slots(7, {}, workers=2, servers=1)
+    reserve(7, {}, workers=2, servers=1)
     reply = client.get("/metrics")
     lines = reply.content.decode().splitlines()
     assert reply["Content-Type"].startswith("text/plain; version=")

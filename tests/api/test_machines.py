@@ -6,10 +6,10 @@ from rest_framework.test import APIClient
 
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.selectors import agent_by_credential
-from controlplane.fleet.services import agent_disconnected, reserve_slots, token_create
+from controlplane.fleet.services import agent_disconnected, token_create
 from controlplane.jobs.models import AuditEntry
 from tests.api.conftest import problem, refused
-from tests.support.rows import emulated, online_agent
+from tests.support.rows import emulated, online_agent, reserve
 
 pytestmark = pytest.mark.django_db
 
@@ -55,7 +55,7 @@ def test_the_name_of_an_online_machine_is_taken(anybody: APIClient) -> None:
 
 def test_a_machine_shows_its_slots_and_who_holds_them(viewer: APIClient) -> None:
     agent = online_agent("m1", slots=emulated(250.0), labels={"zone": "b"})
-    reserve_slots(7, {}, workers=1, servers=1)
+    reserve(7, {}, workers=1, servers=1)
     shown = viewer.get(f"/api/v1/agents/{agent.pk}").json()
     assert {key: shown[key] for key in ("name", "state", "labels", "slots", "server_slots", "reserved")} == {
         "name": "m1",

@@ -4,15 +4,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connection
+from pytest_django import DjangoAssertNumQueries
 
 from controlplane.core.events import Assignment
-from controlplane.fleet import services
+from controlplane.core.queueing import Take
+from controlplane.fleet import reservations
 from controlplane.fleet.models import Reservation
-from controlplane.fleet.selectors import Capacity, capacity
-from controlplane.fleet.services import agent_disconnected, release_slots, reserve_slots
+from controlplane.fleet.reservations import release_slots, reserve_slots
+from controlplane.fleet.selectors import Capacity, capacity, slots_now
+from controlplane.fleet.services import agent_connected, agent_disconnected
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
-from tests.support.rows import emulated, online_agent
+from tests.support.rows import emulated, hello, online_agent, reserve
 
 
 def assigned(role: Role, index: int, agent: int, slot: int, speed: float | None = None) -> Assignment:
@@ -23,7 +26,7 @@ def assigned(role: Role, index: int, agent: int, slot: int, speed: float | None 
 @pytest.mark.django_db
 def test_slots_are_given_by_agent_and_number() -> None:
     first, second = online_agent("m1", slots=emulated(1000.0, 500.0)), online_agent("m2", slots=2, server_slots=2)
-    assert reserve_slots(7, {}, workers=3, servers=2) == [
+    assert reserve(7, {}, workers=3, servers=2) == [
         assigned("worker", 0, first.pk, 0, 1000.0),
         assigned("worker", 1, first.pk, 1, 500.0),
         assigned("worker", 2, second.pk, 0),
@@ -35,16 +38,16 @@ def test_slots_are_given_by_agent_and_number() -> None:
 @pytest.mark.django_db
 def test_all_or_nothing() -> None:
     online_agent("m1", slots=4, server_slots=1)
-    assert (reserve_slots(7, {}, workers=2, servers=2), Reservation.objects.count()) == (None, 0)
+    assert (reserve(7, {}, workers=2, servers=2), Reservation.objects.count()) == (None, 0)
 
 
 @pytest.mark.django_db
 def test_a_taken_slot_is_not_given_again_until_it_is_released() -> None:
     agent = online_agent("m1", slots=3, server_slots=3)
-    reserve_slots(7, {}, workers=2, servers=1)
-    assert reserve_slots(8, {}, workers=2, servers=1) is None
+    reserve(7, {}, workers=2, servers=1)
+    assert reserve(8, {}, workers=2, servers=1) is None
     assert (release_slots(7), release_slots(7)) == (3, 0)
-    assert reserve_slots(8, {}, workers=2, servers=1) == [
+    assert reserve(8, {}, workers=2, servers=1) == [
         assigned("worker", 0, agent.pk, 0),
         assigned("worker", 1, agent.pk, 1),
         assigned("server", 0, agent.pk, 0),
@@ -57,13 +60,13 @@ def test_a_scheduler_that_looked_before_another_reserved_gives_no_process_a_seco
 ) -> None:
     """Both look, one waits for the other's lock on the agents, and then sees slots that are free."""
     online_agent("m1", slots=8, server_slots=8)
-    first = reserve_slots(7, {}, workers=2, servers=1)
+    first = reserve(7, {}, workers=2, servers=1)
     with monkeypatch.context() as looked_before:
-        looked_before.setattr(services, "_held_by", lambda job_id: [])
-        looked_before.setattr(services, "release_slots", lambda job_id: 0)
-        assert reserve_slots(7, {}, workers=2, servers=1) is None
+        looked_before.setattr(reservations, "_held_by", lambda job_id: [])
+        looked_before.setattr(reservations, "release_slots", lambda job_id: 0)
+        assert reserve(7, {}, workers=2, servers=1) is None
     assert Reservation.objects.count() == 3
-    assert reserve_slots(7, {}, workers=2, servers=1) == first
+    assert reserve(7, {}, workers=2, servers=1) == first
 
 
 @pytest.mark.django_db
@@ -72,7 +75,7 @@ def test_only_online_agents_with_every_label_count() -> None:
     offline = online_agent("m2", labels={"gpu": "a100", "zone": "b"})
     agent_disconnected(offline.pk)
     fits = online_agent("m3", labels={"gpu": "a100", "zone": "b", "more": "x"})
-    assert reserve_slots(7, {"gpu": "a100", "zone": "b"}, workers=1, servers=1) == [
+    assert reserve(7, {"gpu": "a100", "zone": "b"}, workers=1, servers=1) == [
         assigned("worker", 0, fits.pk, 0),
         assigned("server", 0, fits.pk, 0),
     ]
@@ -81,16 +84,17 @@ def test_only_online_agents_with_every_label_count() -> None:
 @pytest.mark.django_db
 def test_asking_twice_gives_the_same_slots() -> None:
     online_agent("m1", slots=emulated(1000.0, 250.0, 500.0), server_slots=2)
-    first = reserve_slots(7, {}, workers=2, servers=1)
-    assert (reserve_slots(7, {}, workers=2, servers=1), Reservation.objects.count()) == (first, 3)
+    first = reserve(7, {}, workers=2, servers=1)
+    assert (reserve(7, {}, workers=2, servers=1), Reservation.objects.count()) == (first, 3)
 
 
 @pytest.mark.django_db
 def test_what_is_left_of_a_deleted_agent_is_reserved_anew() -> None:
     gone, stays = online_agent("m1", slots=1, server_slots=0), online_agent("m2", slots=2, server_slots=1)
-    reserve_slots(7, {}, workers=2, servers=1)
+    reserve(7, {}, workers=2, servers=1)
     gone.delete()
-    assert reserve_slots(7, {}, workers=2, servers=1) == [
+    takes = [Take(machine=stays.pk, workers=2, servers=1)]
+    assert reserve_slots(7, takes, enough=3) == [
         assigned("worker", 0, stays.pk, 0),
         assigned("worker", 1, stays.pk, 1),
         assigned("server", 0, stays.pk, 0),
@@ -101,7 +105,7 @@ def test_what_is_left_of_a_deleted_agent_is_reserved_anew() -> None:
 def test_capacity_counts_what_is_offered_and_what_is_free() -> None:
     online_agent("m1", slots=3, server_slots=1, labels={"gpu": "a100"})
     online_agent("m2", slots=5, server_slots=5)
-    reserve_slots(7, {"gpu": "a100"}, workers=2, servers=1)
+    reserve(7, {"gpu": "a100"}, workers=2, servers=1)
     assert capacity({"gpu": "a100"}) == Capacity(
         online=2, matching=1, workers=3, servers=1, free_workers=1, free_servers=0
     )
@@ -113,7 +117,7 @@ def test_jobs_that_ask_at_once_never_share_a_slot() -> None:
 
     def ask(job: int) -> list[Assignment] | None:
         try:
-            return reserve_slots(job, {}, workers=2, servers=1)
+            return reserve(job, {}, workers=2, servers=1)
         finally:
             connection.close()
 
@@ -121,3 +125,37 @@ def test_jobs_that_ask_at_once_never_share_a_slot() -> None:
         given = [found for found in threads.map(ask, range(1, 7)) if found]
     slots = [(found.role, found.slot) for assignments in given for found in assignments]
     assert (len(given), len(set(slots)), Reservation.objects.count()) == (2, 6, 6)
+
+
+@pytest.mark.django_db
+def test_slots_that_somebody_else_took_since_are_not_had() -> None:
+    agent = online_agent("m1", slots=2)
+    seen = [Take(machine=agent.pk, workers=2, servers=1)]
+    reserve(7, {}, workers=1, servers=1)
+    assert (reserve_slots(8, seen, enough=3), Reservation.objects.filter(job_id=8).count()) == (None, 0)
+
+
+@pytest.mark.django_db
+def test_slots_held_beyond_those_of_a_machine_that_came_back_smaller_take_none_of_them() -> None:
+    agent = online_agent("m1", slots=4, server_slots=2)
+    reserve(7, {}, workers=4, servers=2)
+    Reservation.objects.filter(role="worker", slot=0).delete()
+    agent_connected(agent.pk, hello("m1", slots=2, server_slots=1))
+    there = capacity({})
+    assert (there.workers, there.free_workers, there.servers, there.free_servers) == (2, 1, 1, 0)
+
+
+@pytest.mark.django_db
+def test_as_many_queries_and_rows_are_read_for_many_slots_as_for_few(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    """What a machine emulates is read once for all of its slots, not once for each."""
+    for machine in range(3):
+        online_agent(f"m{machine}", slots=emulated(*[250.0] * 200), server_slots=2)
+    reserve(7, {}, workers=500, servers=3)
+    with django_assert_num_queries(2):
+        slots_now()
+    with django_assert_num_queries(4):  # of which two are those of a transaction
+        again = reserve_slots(7, [], enough=503)
+    assert again is not None
+    assert len(again) == 503

@@ -3,10 +3,9 @@
 import pytest
 from django.contrib.auth.models import User
 
-from controlplane.fleet.services import reserve_slots
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_waiting_reason
-from tests.support.rows import online_agent, submitted_job
+from tests.support.rows import online_agent, reserve, submitted_job
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def test_the_machines_are_too_small_even_when_idle(ada: User) -> None:
 
 def test_slots_are_taken_and_others_wait_before_it(ada: User) -> None:
     online_agent("m1", slots=3, server_slots=2)
-    reserve_slots(99, {}, workers=2, servers=1)
+    reserve(99, {}, workers=2, servers=1)
     submitted_job(ada)
     assert job_waiting_reason(submitted_job(ada)) == (
         "needs 2 worker slots and 1 server slot, of which 1 and 1 are free; 1 job ahead of it in the queue"

@@ -7,19 +7,18 @@ import pytest
 from celery import Celery
 from django.contrib.auth.models import User
 
-from controlplane.core.events import ControlPlaneResumed, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
-from controlplane.fleet.models import Agent, AgentSample, Reservation
+from controlplane.core.events import ControlPlaneResumed, JobSubmitted, ProcessDied
+from controlplane.fleet.models import Agent, AgentSample
 from controlplane.jobs.models import Job
 from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import ProcessOrder
 from controlplane.protocol.spec import spec_document
-from controlplane.runtime import log, names, presence, pulse, queue, reaper, scheduler
-from controlplane.runtime.coordinator import coordinate
+from controlplane.runtime import log, names, presence, pulse, queue, reaper
 from controlplane.runtime.pulse import Pulse, announce, beat_until
 from controlplane.runtime.queue import enqueue as really_enqueue
 from controlplane.runtime.redis import Client
 from controlplane.runtime.scripts import HEARD
-from tests.runtime.support import SPEC, Driver, logged
+from tests.runtime.support import SPEC, logged
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -115,35 +114,6 @@ def test_pages_are_told_of_samples_though_no_job_runs(client: Client) -> None:
     assert (reaper.sample_presence(client), client.get(names.PAGES_SEQUENCE)) == (0, None)
     heard(client, new_agent(), ago_ms=100)
     assert (reaper.sample_presence(client), int(client.get(names.PAGES_SEQUENCE) or 0)) == (1, 1)
-
-
-def test_the_oldest_job_that_waits_gets_the_slots(client: Client, enqueued: list[int]) -> None:
-    agent, first, second = new_agent(), new_job(), new_job()
-    assert scheduler.begin_logs() == [first, second]
-    assert scheduler.schedule_jobs() == [first]
-    assert [type(event) for event in events(client, first)] == [JobSubmitted, SlotsAssigned]
-    assert [type(event) for event in events(client, second)] == [JobSubmitted]
-    taken = Reservation.objects.order_by("-role", "index").values_list("job_id", "agent", "role", "slot")
-    assert list(taken) == [(first, agent, "worker", 0), (first, agent, "worker", 1), (first, agent, "server", 0)]
-
-
-def test_a_job_whose_row_is_behind_is_not_told_its_slots_again_at_once(client: Client, enqueued: list[int]) -> None:
-    new_agent()
-    job = new_job()
-    scheduler.begin_logs()
-    assert [scheduler.schedule_jobs() for _ in range(3)] == [[job], [], []]
-
-
-def test_slots_for_a_job_that_was_stopped_meanwhile_are_given_back(
-    client: Client, enqueued: list[int], driver: Driver
-) -> None:
-    new_agent()
-    job = new_job()
-    scheduler.begin_logs()
-    log.append_event(job, StopRequested(actor="ann"), client=client)
-    coordinate(job, driver.around())
-    assert scheduler.schedule_jobs() == []
-    assert not Reservation.objects.exists()
 
 
 def test_the_first_beat_and_a_beat_after_a_silence_are_told(client: Client, enqueued: list[int]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from controlplane.core.commands import ReleaseSlots, RequestSlot
 from controlplane.core.events import Event, SlotRefused, SlotsAssigned
 from controlplane.fleet.models import Agent, Reservation
-from controlplane.fleet.services import release_slot
+from controlplane.fleet.reservations import release_slot
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import log, scaling

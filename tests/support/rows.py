@@ -2,7 +2,11 @@
 
 from typing import Any
 
+from controlplane.core.events import Assignment
+from controlplane.core.queueing import Ask, Standing, plan
 from controlplane.fleet.models import Agent
+from controlplane.fleet.reservations import reserve_slots
+from controlplane.fleet.selectors import slots_now
 from controlplane.fleet.services import agent_connected, token_create, token_redeem
 from controlplane.jobs.models import Job
 from controlplane.jobs.services import job_submit
@@ -53,3 +57,11 @@ def online_agent(name: str = "m", **offer: Any) -> Agent:
 def submitted_job(user: Any, **spec: Any) -> Job:
     """A job that waits for its slots."""
     return job_submit(document=SPEC | spec, user=user).job
+
+
+def reserve(job: int, labels: dict[str, str], *, workers: int, servers: int) -> list[Assignment] | None:
+    """Slots for this job as if no other waited; None where there are too few."""
+    ask = Ask(job=job, workers=workers, least=workers, servers=servers, labels=labels)
+    [verdict] = plan([ask], slots_now().offers, now=0.0)
+    takes = verdict.takes if verdict.standing is Standing.STARTS else ()
+    return reserve_slots(job, takes, enough=workers + servers)

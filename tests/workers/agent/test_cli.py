@@ -171,7 +171,10 @@ def test_a_state_folder_that_cannot_be_used_spends_no_token(tmp_path: Path) -> N
         (("http://127.0.0.1:1", "--host", "10.0.0.5"), "--host 10.0.0.5: parameters would cross the network"),
         (("http://127.0.0.1:1", "--host", "0.0.0.0"), "--host '0.0.0.0' is no address that workers can connect to"),
         (("http://127.0.0.1:1", "--announce", "::"), "--announce '::' is no address that workers can connect to"),
-        (("http://127.0.0.1:1", "--label", "gpu"), "--label 'gpu': expected KEY=VALUE, like --label gpu=a100"),
+        (
+            ("http://127.0.0.1:1", "--label", "gpu"),
+            "--label 'gpu': expected KEY=VALUE on one line, like --label gpu=a100",
+        ),
         (
             ("http://127.0.0.1:1", "--emulate", "fast"),
             "--emulate 'fast': expected samples/s like 1000, x3 or @trace.csv",

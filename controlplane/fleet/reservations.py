@@ -1,0 +1,126 @@
+"""The slots that jobs hold: taken, given to another life, and given back.
+
+Every claim is held to by the database: a slot has one process, and a process one slot, whoever asks at once.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from django.db import IntegrityError, transaction
+
+from controlplane.core.events import Assignment
+from controlplane.core.queueing import Take
+from controlplane.fleet.models import Agent, Reservation
+from controlplane.fleet.selectors import slots_now
+from controlplane.protocol.orders import Role
+from controlplane.protocol.spec import Emulation
+
+
+def reserve_slots(job_id: int, takes: Sequence[Take], *, enough: int) -> list[Assignment] | None:
+    """These slots for the job's workers and servers; None where they are not all free any more, or there are none.
+
+    A job that holds ``enough`` already gets the same ones again, since whoever asks may have crashed after asking.
+    """
+    try:
+        with transaction.atomic():
+            held = _held_by(job_id)
+            if len(held) >= enough:
+                return held
+            release_slots(job_id)  # what is left where an agent was deleted
+            return _reserve(job_id, takes)
+    except IntegrityError:
+        return None  # somebody else was faster: the scheduler asks again
+
+
+def replace_slot(job_id: int, labels: Mapping[str, str], role: Role, index: int) -> Assignment | None:
+    """A slot for a process that is to start again: its own where that machine is here, else another; None if none is.
+
+    A job that waits behind others does not wait for this: a running one comes first.
+    """
+    try:
+        with transaction.atomic():
+            mine = Reservation.objects.filter(job_id=job_id, role=role, index=index)
+            if mine.filter(agent__state=Agent.State.ONLINE).exists():
+                return _assigned(list(mine))[0]
+            for offer in slots_now().offers:
+                there = offer.free_workers if role == "worker" else offer.free_servers
+                if not there or not offer.carries(labels):
+                    continue
+                slots = _free_slots(_locked([offer.machine]), offer.machine, role, 1)
+                if slots:
+                    mine.delete()
+                    row = Reservation(agent_id=offer.machine, role=role, slot=slots[0], job_id=job_id, index=index)
+                    row.save()
+                    return _assigned([row])[0]
+            return None
+    except IntegrityError:
+        return None  # somebody else was faster: the scheduler asks again
+
+
+def release_slot(job_id: int, role: Role, index: int) -> int:
+    """Free the slot of one process of the job; how many that were."""
+    return Reservation.objects.filter(job_id=job_id, role=role, index=index).delete()[0]
+
+
+def release_slots(job_id: int) -> int:
+    """Free what the job holds; how many slots that were."""
+    return Reservation.objects.filter(job_id=job_id).delete()[0]
+
+
+def _reserve(job_id: int, takes: Sequence[Take]) -> list[Assignment] | None:
+    agents = _locked([take.machine for take in takes])
+    rows: list[Reservation] = []
+    roles: tuple[Role, Role] = ("worker", "server")
+    for role in roles:
+        index = 0
+        for take in takes:
+            wanted = take.workers if role == "worker" else take.servers
+            slots = _free_slots(agents, take.machine, role, wanted)
+            if len(slots) < wanted:
+                return None
+            for slot in slots:
+                rows.append(Reservation(agent_id=take.machine, role=role, slot=slot, job_id=job_id, index=index))
+                index += 1
+    Reservation.objects.bulk_create(rows)
+    return _assigned(rows) or None
+
+
+def _locked(agents: Collection[int]) -> dict[int, Agent]:
+    """Those that are here, held for the transaction in order of id, so that two who ask do not wait for each other."""
+    rows = Agent.objects.filter(pk__in=agents, state=Agent.State.ONLINE).order_by("id").select_for_update()
+    return {agent.pk: agent for agent in rows}
+
+
+def _free_slots(agents: Mapping[int, Agent], machine: int, role: Role, wanted: int) -> list[int]:
+    """The first free slots of the machine, by number; fewer where there are fewer, none where it is gone."""
+    agent = agents.get(machine)
+    if agent is None or not wanted:
+        return []
+    offered = len(agent.slots) if role == "worker" else agent.server_slots
+    taken = set(Reservation.objects.filter(agent=machine, role=role).values_list("slot", flat=True))
+    return [slot for slot in range(offered) if slot not in taken][:wanted]
+
+
+def _held_by(job_id: int) -> list[Assignment]:
+    return _assigned(list(Reservation.objects.filter(job_id=job_id).order_by("-role", "index")))
+
+
+def _assigned(rows: Sequence[Reservation]) -> list[Assignment]:
+    """What the rows say, with what each slot emulates; the slots of each machine are read once."""
+    held = {row.agent_id for row in rows if row.role == "worker"}
+    slots = dict(Agent.objects.filter(pk__in=held).values_list("pk", "slots"))
+    return list(_told(rows, slots))
+
+
+def _told(rows: Sequence[Reservation], slots: Mapping[int, list[dict[str, Any]]]) -> Iterator[Assignment]:
+    for row in rows:
+        offered = slots.get(row.agent_id, []) if row.role == "worker" else []
+        emulate = offered[row.slot].get("emulate") if row.slot < len(offered) else None
+        yield Assignment(
+            role="worker" if row.role == "worker" else "server",
+            index=row.index,
+            agent=row.agent_id,
+            slot=row.slot,
+            emulate=msgspec.convert(emulate, Emulation | None),
+        )

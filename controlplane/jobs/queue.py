@@ -1,0 +1,55 @@
+"""The queue of jobs: what each that waits asks for, and what becomes of it with the machines that are here."""
+
+from datetime import datetime
+
+import msgspec
+from django.db.models import QuerySet
+
+from controlplane.core.queueing import Ask
+from controlplane.core.states import JobState
+from controlplane.jobs.models import Job
+from controlplane.protocol.spec import JobSpec
+
+
+class _Fewest(msgspec.Struct, frozen=True):
+    minimum_workers: int | None = None
+
+
+class _Wants(msgspec.Struct, frozen=True):
+    """The part of a spec that the queue is about: a spec may hold traces of thousands of machines beside it."""
+
+    workers: int
+    servers: int = 1
+    labels: dict[str, str] = {}
+    elastic: _Fewest = _Fewest()
+
+
+def queued_jobs() -> QuerySet[Job]:
+    """Jobs that have not begun, as their rows say; some of them have slots already."""
+    return Job.objects.filter(state=JobState.SUBMITTED).order_by("id")
+
+
+def ask_of(job: Job) -> Ask:
+    """What the job needs before it can start."""
+    return _ask(job.pk, msgspec.convert(job.spec, _Wants), job.created_at)
+
+
+def ask_for(spec: JobSpec, since: datetime) -> Ask:
+    """The same of a job that is not submitted yet: it comes behind all others."""
+    wants = msgspec.convert(msgspec.to_builtins(spec), _Wants)
+    return _ask(LAST, wants, since)
+
+
+LAST = 2**63 - 1
+
+
+def _ask(job: int, wants: _Wants, since: datetime) -> Ask:
+    fewest = wants.elastic.minimum_workers
+    return Ask(
+        job=job,
+        workers=wants.workers,
+        least=wants.workers if fewest is None else fewest,
+        servers=wants.servers,
+        labels=wants.labels,
+        since=since.timestamp(),
+    )
