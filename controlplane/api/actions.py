@@ -1,8 +1,10 @@
 """What a request does to jobs: rows by services, then the log. Each leaves an audit entry."""
 
 import logging
+from collections.abc import Mapping
 
 import kombu.exceptions
+import msgspec
 import redis.exceptions
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -17,8 +19,11 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.projections import LOST_AWAITS, end_lost_job
 from controlplane.jobs.selectors import Waiting
 from controlplane.jobs.validation import validated_spec
-from controlplane.protocol.spec import JobSpec, parse_spec
+from controlplane.protocol.faults import fault_of
+from controlplane.protocol.spec import JobSpec, Priority, SpecError, parse_spec
+from controlplane.runtime import queue, ticks
 from controlplane.runtime.log import LogClosed, LogMissing, append_event, start_log
+from controlplane.runtime.redis import shared
 
 NO_ANSWER = (redis.exceptions.RedisError, kombu.exceptions.OperationalError)
 logger = logging.getLogger(__name__)
@@ -71,6 +76,38 @@ def stop_job(*, job: Job, user: User) -> None:
     except NO_ANSWER as error:
         raise Problem(503, f"{job} was not stopped: Redis does not answer ({error}); try again") from error
     services.audit(actor=user.get_username(), action="job-stop", subject=str(job))
+
+
+def prioritise_job(*, job: Job, wanted: object, user: User) -> None:
+    """Give a job that waits for its slots another place in the queue.
+
+    Raises:
+        SpecError: if what is wanted is no priority.
+        Problem: if the job waits no longer.
+    """
+    priority = _priority(wanted)
+    if not services.job_prioritise(job_id=job.pk, priority=priority, actor=user.get_username()):
+        raise Problem(409, f"{job} waits no longer: the priority is about the queue alone")
+    transaction.on_commit(lambda: _move_queue(job))
+
+
+def _priority(wanted: object) -> int:
+    given = dict(wanted) if isinstance(wanted, Mapping) else {}
+    try:
+        if set(given) == {"priority"}:
+            return msgspec.convert(given["priority"], Priority)
+    except msgspec.ValidationError as error:
+        raise SpecError("priority", given["priority"], fault_of(error).expected) from None
+    raise SpecError("", wanted, 'an object with priority alone, such as {"priority": 10}')
+
+
+def _move_queue(job: Job) -> None:
+    """Tell pages, and have the scheduler look; without Redis it looks each second in any case."""
+    try:
+        ticks.publish(shared(), jobs={job.pk: job.state})
+        queue.request_schedule()
+    except (*NO_ANSWER, RuntimeError) as error:
+        logger.warning("pages were not told of the priority of %s: %s", job, error)
 
 
 def _stop_without_log(job: Job, user: User) -> None:

@@ -22,6 +22,8 @@ class Job(models.Model):
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     idempotency_key = models.CharField(max_length=200, null=True)
     key = models.BinaryField(default=new_job_key)
+    priority = models.SmallIntegerField(default=0)
+    """That of the spec, until an operator changes it while the job waits."""
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
     state = models.CharField(

@@ -31,19 +31,19 @@ def queued_jobs() -> QuerySet[Job]:
 
 def ask_of(job: Job) -> Ask:
     """What the job needs before it can start."""
-    return _ask(job.pk, msgspec.convert(job.spec, _Wants), job.created_at)
+    return _ask(job.pk, msgspec.convert(job.spec, _Wants), job.priority, job.created_at)
 
 
 def ask_for(spec: JobSpec, since: datetime) -> Ask:
-    """The same of a job that is not submitted yet: it comes behind all others."""
+    """The same of a job that is not submitted yet: it comes behind all others of its priority."""
     wants = msgspec.convert(msgspec.to_builtins(spec), _Wants)
-    return _ask(LAST, wants, since)
+    return _ask(LAST, wants, spec.priority, since)
 
 
 LAST = 2**63 - 1
 
 
-def _ask(job: int, wants: _Wants, since: datetime) -> Ask:
+def _ask(job: int, wants: _Wants, priority: int, since: datetime) -> Ask:
     fewest = wants.elastic.minimum_workers
     return Ask(
         job=job,
@@ -51,5 +51,6 @@ def _ask(job: int, wants: _Wants, since: datetime) -> Ask:
         least=wants.workers if fewest is None else fewest,
         servers=wants.servers,
         labels=wants.labels,
+        priority=priority,
         since=since.timestamp(),
     )

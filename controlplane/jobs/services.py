@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
+from controlplane.core.states import JobState
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.jobs.validation import validated_spec
 from controlplane.protocol.spec import spec_document
@@ -38,6 +39,7 @@ def job_submit(*, document: object, user: User, idempotency_key: str | None = No
     """
     spec = validated_spec(document)
     fields = {"name": spec.name, "spec": spec_document(spec), "submitted_by": user, "idempotency_key": idempotency_key}
+    fields |= {"priority": spec.priority}
     try:
         with transaction.atomic():
             job = Job.objects.create(**fields)
@@ -48,6 +50,19 @@ def job_submit(*, document: object, user: User, idempotency_key: str | None = No
             raise IdempotencyConflict(job) from None
         return Submission(job=job, created=False)
     return Submission(job=job, created=True)
+
+
+@transaction.atomic
+def job_prioritise(*, job_id: int, priority: int, actor: str) -> bool:
+    """Give a job that waits another place in the queue; False where it waits no longer."""
+    waiting = Job.objects.select_for_update().filter(pk=job_id, state=JobState.SUBMITTED)
+    job = waiting.first()
+    if job is None:
+        return False
+    before, job.priority = job.priority, priority
+    job.save(update_fields=["priority"])
+    audit(actor=actor, action="job-priority", subject=str(job), detail={"from": before, "to": priority}, job=job)
+    return True
 
 
 def job_model_saved(*, job_id: int, path: Path) -> None:

@@ -29,6 +29,8 @@ MAX_WORKERS = 10_000
 MAX_SERVERS = 1_000
 MAX_GLOBAL_BATCH = 2_000_000_000
 
+Priority = Annotated[int, msgspec.Meta(ge=-100, le=100)]
+
 REDUCING = ("bsp", "aggressive")
 """Barriers of jobs without servers: everybody is in every iteration."""
 
@@ -116,6 +118,8 @@ class JobSpec(Part, frozen=True, kw_only=True):
     """Whether servers hold the parameters and make the steps, or only add up what every worker then applies."""
     batch_size: Batch
     labels: Labels = {}
+    priority: Priority = 0
+    """Of jobs that wait, the one with the highest starts first."""
     limits: Limits = Limits()
     synchronization: Synchronization = Synchronization()
     optimizer: Optimizer = Optimizer()

@@ -55,6 +55,12 @@ def test_a_job_is_submitted_by_the_service_user(submit: Submit, live_server: Any
     assert not AuthToken.objects.exists()
 
 
+def test_a_priority_may_be_given_in_place_of_the_specs(submit: Submit) -> None:
+    submit(SPEC | {"priority": 3}, priority=-20)
+    submit()
+    assert list(Job.objects.order_by("id").values_list("priority", "spec__priority")) == [(-20, -20), (0, 0)]
+
+
 def test_scripts_get_the_job_as_json(submit: Submit) -> None:
     assert json.loads(submit(json=True))["id"] == Job.objects.get().pk
 

@@ -211,3 +211,45 @@ def test_the_key_of_a_job_is_in_no_answer(viewer: APIClient, ada: User) -> None:
     key = bytes(job.key).hex()
     for path in ("jobs", f"jobs/{job.pk}", f"jobs/{job.pk}/processes", f"jobs/{job.pk}/events"):
         assert key not in json.dumps(viewer.get(f"/api/v1/{path}").json())
+
+
+def test_an_operator_changes_the_priority_of_a_job_that_waits(operator: APIClient, ada: User, redis_url: str) -> None:
+    job = submitted_job(ada, priority=-5)
+    reply = operator.patch(f"/api/v1/jobs/{job.pk}", {"priority": 20}, format="json")
+    assert (reply.status_code, reply.json()["priority"]) == (200, 20)
+    entry = AuditEntry.objects.get(action="job-priority")
+    assert (entry.actor, entry.subject, entry.detail) == ("operator", str(job), {"from": -5, "to": 20})
+    assert operator.get("/api/v1/jobs").json()["results"][0]["priority"] == 20
+
+
+def test_the_priority_of_a_job_that_runs_is_not_changed(operator: APIClient, ada: User) -> None:
+    job = submitted_job(ada)
+    Job.objects.filter(pk=job.pk).update(state="running")
+    reply = operator.patch(f"/api/v1/jobs/{job.pk}", {"priority": 20}, format="json")
+    assert refused(reply) == problem(409, f"{job} waits no longer: the priority is about the queue alone")
+    assert not AuditEntry.objects.filter(action="job-priority").exists()
+
+
+def test_a_viewer_changes_no_priority(viewer: APIClient, ada: User) -> None:
+    job = submitted_job(ada)
+    assert viewer.patch(f"/api/v1/jobs/{job.pk}", {"priority": 20}, format="json").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "expected"),
+    [
+        ({"priority": 101}, "priority", "`int` <= 100"),
+        ({"priority": "high"}, "priority", "`int`, got `str`"),
+        ({"name": "x"}, "", 'an object with priority alone, such as {"priority": 10}'),
+        ([], "", 'an object with priority alone, such as {"priority": 10}'),
+    ],
+)
+def test_what_is_no_priority_is_refused(operator: APIClient, ada: User, body: Any, field: str, expected: str) -> None:
+    reply = operator.patch(f"/api/v1/jobs/{submitted_job(ada).pk}", body, format="json")
+    told = refused(reply)
+    assert (reply.status_code, told["field"], told["expected"]) == (400, field, expected)
+
+
+def test_a_priority_beyond_the_most_is_refused_with_the_spec(operator: APIClient) -> None:
+    told = refused(operator.post("/api/v1/jobs", SPEC | {"priority": -101}, format="json"))
+    assert (told["field"], told["found"], told["expected"]) == ("priority", -101, "`int` >= -100")

@@ -91,3 +91,11 @@ def test_what_is_left_of_a_deleted_machine_is_given_back_and_the_job_starts_else
     assert scheduler.schedule_jobs() == [job]
     assert set(Reservation.objects.values_list("agent", flat=True)) == {gone}
     assert Agent.objects.count() == 2
+
+
+def test_the_job_with_the_highest_priority_gets_the_slots(client: Client, enqueued: list[int]) -> None:
+    new_agent()
+    older, newer = new_job(), new_job(priority=1)
+    scheduler.begin_logs()
+    assert scheduler.schedule_jobs() == [newer]
+    assert not Reservation.objects.filter(job_id=older).exists()

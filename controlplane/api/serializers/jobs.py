@@ -44,7 +44,7 @@ class JobRow(serializers.ModelSerializer[Job]):
         list_serializer_class = JobRows
         fields: tuple[str, ...] = (
             *("id", "name", "state", "state_since", "awaited", "reason", "is_over"),
-            *("created_at", "started_at", "finished_at", "submitted_by"),
+            *("priority", "created_at", "started_at", "finished_at", "submitted_by"),
             *("workload", "dataset", "workers", "servers", "batch_size", "policies"),
             *("incarnation", "generation", "iteration", "samples", "loss", "accuracy"),
             *("waiting_share", "coordination_share"),
@@ -181,6 +181,12 @@ class PolicyDocument(serializers.Serializer[Any]):
     data = PolicyField(source="synchronization.data", help_text="Which samples a worker may draw.")
     changes = serializers.IntegerField(help_text="Changes that were asked for and accepted.")
     pending = serializers.DictField(help_text="What was asked for last and waits for its generation, by question.")
+
+
+class PriorityRequest(serializers.Serializer[Any]):
+    """Another place in the queue."""
+
+    priority = serializers.IntegerField(min_value=-100, max_value=100, help_text="The highest starts first.")
 
 
 class PromotionRequest(serializers.Serializer[Any]):

@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 from controlplane.api import actions
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import IDEMPOTENCY_KEY, job_spec_bodies, problem_responses
-from controlplane.api.serializers.jobs import CheckDocument, JobDocument, JobRow, ProcessRow
+from controlplane.api.serializers.jobs import CheckDocument, JobDocument, JobRow, PriorityRequest, ProcessRow
 from controlplane.api.views.base import user_of
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent
@@ -81,10 +81,17 @@ class JobCheckView(APIView):
 
 
 class JobView(RetrieveAPIView[Job]):
-    """One job: its state, what it awaits, and why it does not start."""
+    """One job: its state, what it awaits, and why it does not start; its place in the queue."""
 
+    write_role = Role.OPERATOR
     serializer_class = JobDocument
     queryset = selectors.jobs()
+
+    @extend_schema(request=PriorityRequest, responses={200: JobDocument, **problem_responses(409)})
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change the priority of a job that waits for its slots."""
+        actions.prioritise_job(job=_job(pk), wanted=request.data, user=user_of(request))
+        return Response(JobDocument(_job(pk)).data)
 
 
 class JobStopView(APIView):

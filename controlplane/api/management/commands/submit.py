@@ -12,10 +12,12 @@ from typing import IO, Any, cast
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from rest_framework.exceptions import ParseError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from controlplane.api.client import Client, Refused, Unreachable, local_token
+from controlplane.api.parsers import load_yaml
 from controlplane.core.states import JobState
 from controlplane.protocol.text import printable
 
@@ -31,6 +33,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("spec", metavar="SPEC.yaml", help="the job, in YAML or JSON; - reads standard input")
+        parser.add_argument(
+            "--priority", type=int, metavar="N", help="-100 to 100, in place of the spec's: the highest starts first"
+        )
         parser.add_argument("--watch", action="store_true", help="follow the job until it is over")
         parser.add_argument("--json", action="store_true", help="one JSON document per line instead of text")
         parser.add_argument("--url", default=settings.PACELINE_URL, help="the control plane (default: %(default)s)")
@@ -39,7 +44,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, spec: str, watch: bool, url: str, **options: Any) -> None:
-        document = _read(spec)
+        document = _with_priority(_read(spec), options["priority"])
         try:
             with _token(options["token_file"]) as token, Client(url, token) as client:
                 job = client.submit(document, idempotency_key=uuid.uuid4().hex)
@@ -82,6 +87,17 @@ def _read(spec: str) -> str:
         return sys.stdin.read() if spec == "-" else Path(spec).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"{spec}: cannot be read ({error})", returncode=NOT_ACCEPTED) from None
+
+
+def _with_priority(text: str, priority: int | None) -> str:
+    """The spec with this priority; what is no mapping goes as it is, for the control plane to say what is wrong."""
+    if priority is None:
+        return text
+    try:
+        document = load_yaml(text)
+    except ParseError:
+        return text
+    return json.dumps({**document, "priority": priority}) if isinstance(document, dict) else text
 
 
 @contextmanager
