@@ -18,6 +18,7 @@ from workers import enrolment, logs
 from workers.addresses import AddressError, ControlPlane, check_bind, control_plane
 from workers.agent import Agent, AgentError, Offer
 from workers.control.socket import UNAUTHORISED, Ending
+from workers.descriptors import allow_descriptors
 from workers.enrolment import EnrolmentError
 from workers.launched import Launched
 from workers.machines import UsageError, machines_of
@@ -152,6 +153,7 @@ def serve(
 
     The state folder is held before the token is spent: a token serves once. None is read where a kept one serves.
     """
+    allow_descriptors()
     state = AgentState(root, url=plane.url, name=offer.name)
     state.open()
     try:

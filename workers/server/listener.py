@@ -1,27 +1,47 @@
-"""Accepts connections of workers, lets in those that prove who they are, and gives each a thread."""
+"""Gives each connection of a worker or another server, once it has proved who it is, a thread of its own."""
 
-import contextlib
 import logging
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from workers.server.door import Door
 from workers.server.meter import Meter
 from workers.server.session import Session
 from workers.server.store import Store
 from workers.transport.channel import Channel
 from workers.transport.errors import Interrupted, Stopped, TransportError
-from workers.transport.handshake import KeyOf, greet_worker
+from workers.transport.handshake import KeyOf, Peer
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 256
 CLOSE_S = 5.0
-PAUSE_S = 0.1
+MOST_OF_ONE = 8
+"""Connections of one worker or server: it has one for its work, and a few that end by themselves soon."""
+
+
+@dataclass(slots=True, eq=False)
+class Served:
+    """A connection and the thread that serves it."""
+
+    channel: Channel
+    peer: Peer
+    thread: threading.Thread | None = None
 
 
 class Listener:
-    """The server's socket; listens from creation until ``close``. ``on_failure`` is told what should never happen."""
+    """The server's socket; listens from creation until ``close``. ``on_failure`` is told what should never happen.
+
+    Args:
+        host: the address to listen at.
+        store: what is served.
+        meter: counts what passes.
+        key_of: the key that a peer shares with this server.
+        on_failure: told what should never happen.
+        open_channel: makes a channel of a socket.
+        room: most connections that have not proved who they are.
+    """
 
     def __init__(
         self,
@@ -32,53 +52,45 @@ class Listener:
         on_failure: Callable[[Exception], None],
         *,
         open_channel: Callable[[socket.socket], Channel] = Channel,
+        room: int | None = None,
     ) -> None:
         self._open_channel = open_channel
-        self._store, self._meter, self._key_of, self._on_failure = store, meter, key_of, on_failure
+        self._store, self._meter, self._on_failure = store, meter, on_failure
         self._lock = threading.Lock()
-        self._channels: dict[Channel, threading.Thread] = {}
-        self._closed = threading.Event()
-        self._socket = socket.create_server((host, 0), backlog=BACKLOG)
-        self.port: int = self._socket.getsockname()[1]
-        self._thread = threading.Thread(target=self._accept, name="accept", daemon=True)
-        self._thread.start()
+        self._served: dict[Served, None] = {}
+        self._closed = False
+        self._door = Door(host, key_of, self._admit, room=room)
+        self.port: int = self._door.port
 
     def close(self) -> None:
         """Accept nobody any more and end every connection; the store must have been stopped before."""
+        self._door.close()
         with self._lock:
-            self._closed.set()
-            threads = [self._thread, *self._channels.values()]
-            for channel in self._channels:
-                channel.abort()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._closed = True
+            threads = [served.thread for served in self._served]
+            for served in self._served:
+                served.channel.abort()
         for thread in threads:
-            thread.join(CLOSE_S)
-        self._socket.close()
+            if thread is not None:
+                thread.join(CLOSE_S)
 
-    def _accept(self) -> None:
-        while not self._closed.is_set():
-            try:
-                connected, _ = self._socket.accept()
-            except OSError as error:
-                if not self._closed.wait(PAUSE_S):
-                    log.warning("cannot accept a connection: %s", error)
-                continue
-            self._start(self._open_channel(connected))
-
-    def _start(self, channel: Channel) -> None:
-        thread = threading.Thread(target=self._serve, args=(channel,), name="session", daemon=True)
+    def _admit(self, connected: socket.socket, peer: Peer) -> None:
+        """Serve it; of a peer that has too many the oldest ends: what it was for is over."""
+        served = Served(self._open_channel(connected), peer)
+        served.thread = threading.Thread(target=self._serve, args=(served,), name="session", daemon=True)
         with self._lock:
-            if self._closed.is_set():
-                channel.close()
+            if self._closed:
+                served.channel.close()
                 return
-            self._channels[channel] = thread
-            thread.start()
+            of_one = [each for each in self._served if (each.peer.role, each.peer.rank) == (peer.role, peer.rank)]
+            for oldest in of_one[: max(0, len(of_one) + 1 - MOST_OF_ONE)]:
+                oldest.channel.abort()
+            served.thread.start()
+            self._served[served] = None
 
-    def _serve(self, channel: Channel) -> None:
+    def _serve(self, served: Served) -> None:
         try:
-            peer = greet_worker(channel, self._key_of)
-            Session(channel, peer, self._store, self._meter).run()
+            Session(served.channel, served.peer, self._store, self._meter).run()
         except (Interrupted, Stopped) as end:
             log.debug("connection ended: %s", end)
         except TransportError as error:
@@ -87,5 +99,5 @@ class Listener:
             self._on_failure(error)
         finally:
             with self._lock:
-                del self._channels[channel]
-                channel.close()
+                del self._served[served]
+                served.channel.close()

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import time
 import zlib
 
 from workers.transport.errors import BadPayload, ConnectionClosed, Oversized
@@ -17,6 +18,9 @@ from workers.transport.frames import (
 DRAIN_S = 1.0
 """Longest silence of a peer that was refused before the connection is closed on it."""
 
+LEAST_S = 0.001
+"""A time-out of 0 would mean not to wait at all."""
+
 
 class Channel:
     """Sends and receives whole frames; a payload goes straight into the memory where it is wanted."""
@@ -26,9 +30,11 @@ class Channel:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = connected
         self._header = memoryview(bytearray(HEADER_BYTES))
+        self._deadline: float | None = None
 
-    def time_out(self, seconds: float | None) -> None:
-        """End an operation that makes no progress for so long as if the peer had closed; None: never."""
+    def end_after(self, seconds: float | None) -> None:
+        """Whatever is not received so long from now is as if the peer had closed, however it drips; None: never."""
+        self._deadline = None if seconds is None else time.monotonic() + seconds
         self._socket.settimeout(seconds)
 
     def send(self, header: Header, payload: Buffer = b"") -> None:
@@ -101,6 +107,8 @@ class Channel:
         """Receive exactly ``len(view)`` bytes."""
         while view:
             try:
+                if self._deadline is not None:
+                    self._socket.settimeout(max(LEAST_S, self._deadline - time.monotonic()))
                 got = self._socket.recv_into(view, len(view), socket.MSG_WAITALL)
             except OSError as error:
                 raise ConnectionClosed(f"peer gone while receiving: {error}") from error

@@ -7,18 +7,27 @@ path can still alter what follows.
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from controlplane.protocol import keys
 from controlplane.protocol.orders import Role
 from workers.transport.channel import Channel
 from workers.transport.errors import BadHeader, Refused, Unauthorised
-from workers.transport.frames import MAX_GREETING_BYTES, Header, Op
+from workers.transport.frames import (
+    HEADER_BYTES,
+    MAX_GREETING_BYTES,
+    Header,
+    Op,
+    decode_header,
+    encode_frame_header,
+)
 
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 _PROOF_AT, _INSTANCE_AT = NONCE_BYTES, NONCE_BYTES + PROOF_BYTES
 HANDSHAKE_S = 5.0
+"""For the whole of it, however it is dripped."""
 
 
 class Peer(NamedTuple):
@@ -34,28 +43,58 @@ KeyOf = Callable[[Peer], bytes]
 """From whoever says hello to the key that it shares with this server."""
 
 
-def greet_worker(channel: Channel, key_of: KeyOf) -> Peer:
-    """The server's side: who the worker, or the other server, is.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the server sends at the end of a handshake: to a peer that proved who it is, or to one that is refused."""
 
-    Raises:
-        Unauthorised: if it does not hold the key of who it says it is.
-        Interrupted: if it ends, or is silent for ``HANDSHAKE_S``, or does not speak this protocol.
-    """
-    channel.time_out(HANDSHAKE_S)
-    challenge = secrets.token_bytes(NONCE_BYTES)
-    channel.send(Header(op=Op.CHALLENGE), challenge)
-    hello = _expect(channel, Op.HELLO, Op.PEER_HELLO)
-    payload = channel.receive_bytes(hello)
-    nonce, proof, instance = payload[:_PROOF_AT], payload[_PROOF_AT:_INSTANCE_AT], payload[_INSTANCE_AT:]
-    role: Role = "worker" if hello.op is Op.HELLO else "server"
-    peer = Peer(hello.rank, instance.decode(errors="replace"), role)
-    key = key_of(peer)
-    if not keys.matches(keys.proof(key, b"worker" + challenge + nonce), proof):
-        channel.send(Header(op=Op.REFUSED), f"the credential does not fit this {role} and this server".encode())
-        raise Unauthorised(f"{role} {peer.rank} ({peer.instance}) does not hold its key")
-    channel.send(Header(op=Op.WELCOME), keys.proof(key, b"server" + nonce + challenge))
-    channel.time_out(None)
-    return peer
+    frame: bytes
+    peer: Peer | None = None
+    refused: str = ""
+    """Why, for the server's own log."""
+
+
+class Greeting:
+    """The server's side of one handshake: fed with what arrives, since it waits for nobody on a thread."""
+
+    def __init__(self, key_of: KeyOf) -> None:
+        self._key_of = key_of
+        self._challenge = secrets.token_bytes(NONCE_BYTES)
+        self._received = bytearray()
+        self._hello: Header | None = None
+        self.opening = _frame(Header(op=Op.CHALLENGE), self._challenge)
+        """What is sent first."""
+
+    @property
+    def due(self) -> int:
+        """Bytes of the hello that are still to come, as far as is known: what follows them is no part of it."""
+        return HEADER_BYTES + (self._hello.length if self._hello else 0) - len(self._received)
+
+    def take(self, data: bytes) -> Answer | None:
+        """Take at most ``due`` bytes; an answer once the hello is whole.
+
+        Raises:
+            BadHeader: if they are no hello of this protocol.
+        """
+        self._received += data
+        if self._hello is None and not self.due:
+            self._hello = decode_header(self._received, limit=MAX_GREETING_BYTES)
+            if self._hello.op not in (Op.HELLO, Op.PEER_HELLO):
+                raise _unexpected(self._hello, Op.HELLO, Op.PEER_HELLO)
+        return None if self._hello is None or self.due else self._answer(self._hello)
+
+    def _answer(self, hello: Header) -> Answer:
+        payload = bytes(self._received[HEADER_BYTES:])
+        nonce, proof, instance = payload[:_PROOF_AT], payload[_PROOF_AT:_INSTANCE_AT], payload[_INSTANCE_AT:]
+        role: Role = "worker" if hello.op is Op.HELLO else "server"
+        peer = Peer(hello.rank, instance.decode(errors="replace"), role)
+        key = self._key_of(peer)
+        if not keys.matches(keys.proof(key, b"worker" + self._challenge + nonce), proof):
+            reason = f"the credential does not fit this {role} and this server"
+            refused = f"{role} {peer.rank} ({peer.instance}) does not hold its key"
+            return Answer(frame=_frame(Header(op=Op.REFUSED), reason.encode()), refused=refused)
+        return Answer(
+            frame=_frame(Header(op=Op.WELCOME), keys.proof(key, b"server" + nonce + self._challenge)), peer=peer
+        )
 
 
 def greet_server(channel: Channel, key: bytes, peer: Peer) -> None:
@@ -63,9 +102,9 @@ def greet_server(channel: Channel, key: bytes, peer: Peer) -> None:
 
     Raises:
         Unauthorised: if either proof fails.
-        Interrupted: if the server ends, or is silent for ``HANDSHAKE_S``, or does not speak this protocol.
+        Interrupted: if the server ends, is not done within ``HANDSHAKE_S``, or does not speak this protocol.
     """
-    channel.time_out(HANDSHAKE_S)
+    channel.end_after(HANDSHAKE_S)
     challenge = channel.receive_bytes(_expect(channel, Op.CHALLENGE))
     nonce = secrets.token_bytes(NONCE_BYTES)
     proof = keys.proof(key, b"worker" + challenge + nonce)
@@ -77,7 +116,7 @@ def greet_server(channel: Channel, key: bytes, peer: Peer) -> None:
         raise Unauthorised(f"{peer.role} {peer.rank} ({peer.instance}): the server says {refusal}") from refusal
     if not keys.matches(keys.proof(key, b"server" + nonce + challenge), welcome):
         raise Unauthorised(f"{peer.role} {peer.rank}: the server does not hold the key that it should share with it")
-    channel.time_out(None)
+    channel.end_after(None)
 
 
 def _expect(channel: Channel, *ops: Op) -> Header:
@@ -85,5 +124,13 @@ def _expect(channel: Channel, *ops: Op) -> Header:
     if header.op is Op.REFUSED:
         raise Refused(channel.receive_bytes(header).decode(errors="replace"))
     if header.op not in ops:
-        raise BadHeader(f"expected {' or '.join(op.name for op in ops)} in the handshake, found {header.op.name}")
+        raise _unexpected(header, *ops)
     return header
+
+
+def _unexpected(found: Header, *ops: Op) -> BadHeader:
+    return BadHeader(f"expected {' or '.join(op.name for op in ops)} in the handshake, found {found.op.name}")
+
+
+def _frame(header: Header, payload: bytes) -> bytes:
+    return encode_frame_header(header, payload) + payload

@@ -1,0 +1,16 @@
+"""How many files and sockets this process may have open."""
+
+import contextlib
+import resource
+
+MOST_DESCRIPTORS = 65_536
+
+
+def allow_descriptors() -> int:
+    """Raise the limit of this process, and of those that it starts, as far as its owner may; what it is now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
