@@ -1,6 +1,8 @@
 """What was seen: the entries of a job's log, in the past tense. The log is the truth; everything else derives."""
 
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from controlplane.protocol.base import Count, Count32, Finite, Name, Positive32, Status, Text, Value, Word
 from controlplane.protocol.messages import (
@@ -45,6 +47,9 @@ class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):
     """The first event of every log."""
 
     spec: JobSpec
+    salt: Annotated[bytes, Meta(max_length=64)] = b""
+    """A secret from outside, drawn once: names of instances are made with it, so that nobody can guess them. Empty in
+    simulations, and in logs that are older."""
 
 
 class Assignment(Value, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ def on_submitted(handling: Handling, event: JobSubmitted) -> None:
     job, spec = handling.job, event.spec
     if job.spec is not None:
         raise EventRefused(f"job {job.number}: submitted twice")
-    job.spec = spec
+    job.spec, job.salt = spec, event.salt
     job.synchronization = spec.synchronization
     job.since_ms = handling.now_ms
     awaited = f"{spec.workers} worker slots and {spec.servers} server slots"

@@ -14,6 +14,7 @@ from controlplane.core.leases import raise_to
 from controlplane.core.standing import stand
 from controlplane.core.state import Job, Server, Worker
 from controlplane.core.states import AT_WORK, JobState, ProcessState
+from controlplane.protocol.base import MAX_SECONDS
 from controlplane.protocol.orders import Apply, Member, Orders, PeerAddress, ServerOrders
 
 LEAD_ITERATIONS = 50
@@ -139,7 +140,7 @@ def issue(handling: Handling, worker: Worker, reason: str) -> None:
         placement_version=job.placement_version,
         stop_at=worker.stop_at if free else job.stop_at,
         evaluator=worker.index == job.roster[0],
-        held_s=(handling.now_ms - worker.done_ms) / 1000 if worker.done_ms else 0.0,
+        held_s=min(MAX_SECONDS, (handling.now_ms - worker.done_ms) / 1000) if worker.done_ms else 0.0,
         skip_to=worker.skip_to,
         hold=job.hold_sequence is not None,
         cut=job.cut,

@@ -99,7 +99,7 @@ def await_slot(handling: Handling, rank: int) -> None:
     job.workers[rank] = worker = Worker(
         role="worker",
         index=rank,
-        instance=f"w{rank}.{job.incarnation}.0",
+        instance=job.instance_name(f"w{rank}", 0),
         agent=0,
         slot=0,
         emulate=None,
@@ -135,7 +135,7 @@ def start(handling: Handling, assignment: Assignment) -> None:
     process = kind(
         role=assignment.role,
         index=assignment.index,
-        instance=f"{title}.{job.incarnation}.{life}",
+        instance=job.instance_name(title, life),
         agent=assignment.agent,
         slot=assignment.slot,
         emulate=_machine(handling, assignment),

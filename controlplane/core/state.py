@@ -11,6 +11,7 @@ import msgspec
 from controlplane.core.choices import Observation, Transfer
 from controlplane.core.states import PROCESS_OVER, JobState, ProcessState
 from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, SavedBlock, WholeCheckpoint
+from controlplane.protocol.keys import instance_name
 from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
 from controlplane.protocol.orders import Block, Orders, Piece, Range, Role
 from controlplane.protocol.spec import Choice, Emulation, JobSpec, Synchronization
@@ -223,6 +224,8 @@ class Job(msgspec.Struct, kw_only=True):
 
     number: int
     spec: JobSpec | None = None
+    salt: bytes = b""
+    """What makes names of instances unguessable; empty: they are counted, and no more."""
     synchronization: Synchronization = Synchronization()
     """The choices that hold now: those of the spec, until somebody changes them."""
     state: JobState = JobState.SUBMITTED
@@ -407,6 +410,10 @@ class Job(msgspec.Struct, kw_only=True):
     def live_processes(self) -> list[Process]:
         """All of them, workers first."""
         return [*self.live_workers, *self.live_servers]
+
+    def instance_name(self, title: str, life: int) -> str:
+        """What that life of the process is called."""
+        return instance_name(self.salt, title, self.incarnation, life)
 
     def counts(self, rank: int) -> bool:
         """Whether that worker is in the roster."""

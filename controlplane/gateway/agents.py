@@ -112,6 +112,7 @@ class AgentSocket:
             if self._greeted:
                 orders = await agents.current_orders(self._hub.client, self._agent, durable=self._durable)
                 if orders is not None:  # else they follow once every job is recovered
+                    self._ran.update(map(agents.name_of, orders.processes))
                     self._socket.put(encode(orders), "orders")
 
     async def _rotate(self) -> None:
@@ -153,20 +154,37 @@ class AgentSocket:
         await asyncio.to_thread(_fleet_moved)
 
     async def _take_lines(self, said: LogLines) -> None:
-        """Keep what a process wrote, if this machine runs or ran it; lines of others are let go."""
-        process = said.process
-        if process not in self._ran:
-            ordered = await agents.is_ordered(self._hub.client, self._agent, process)
-            if not ordered and not await database_sync_to_async(process_is_of)(self._agent, process):
-                logger.warning("lines of a process that is not this agent's", agent=self._agent, job=process.job)
-                return
-            self._ran.add(process)
-        await append_lines(self._hub.caller, said)
+        """Keep what a process wrote; lines of others' processes are let go."""
+        if await self._is_its_own(said.process):
+            await append_lines(self._hub.caller, said)
+
+    async def _is_its_own(self, process: ProcessName) -> bool:
+        """Whether this machine runs or ran that life of the process; what an agent says of others changes nothing.
+
+        History may be behind, so that what the agent is ordered to run, or has started, is looked at first.
+        """
+        if process in self._ran:
+            return True
+        known = await agents.is_known(self._hub.client, self._agent, process)
+        if not known and not await database_sync_to_async(process_is_of)(self._agent, process):
+            logger.warning(
+                "an agent speaks of a process that is not its own",
+                agent=self._agent,
+                job=process.job,
+                role=process.role,
+                index=process.index,
+            )
+            return False
+        self._ran.add(process)
+        return True
 
     async def _take_change(self, said: ProcessStarted | ProcessEnded | CredentialKept) -> None:
         if isinstance(said, CredentialKept):
             await database_sync_to_async(settle)(self._agent, said)
             self._outstanding = None
+        elif not await self._is_its_own(said.process):
+            detail = f"{said.process.role} {said.process.index} of job {said.process.job} does not run on this machine"
+            self._socket.put(encode(Rejection(code="foreign", detail=detail, number=said.number)))
         elif isinstance(said, ProcessStarted):
             await agents.note_started(self._hub.client, self._agent, said.process)
         else:

@@ -30,6 +30,12 @@ def checkpoint_name(job_key: bytes) -> str:
     return _derive(job_key, "checkpoints").hex()[:12]
 
 
+def instance_name(salt: bytes, title: str, incarnation: int, life: int) -> str:
+    """What one life of a process is called, ``w3.0.1.9f86d081884c7d65``; without a salt only counted, ``w3.0.1``."""
+    counted = f"{title}.{incarnation}.{life}"
+    return f"{counted}.{_derive(salt, 'instance', counted).hex()[:16]}" if salt else counted
+
+
 def proof(key: bytes, nonce: bytes) -> bytes:
     """The answer to a challenge by whoever holds ``key``: 32 bytes."""
     return hmac.digest(key, nonce, hashlib.sha256)

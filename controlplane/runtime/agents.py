@@ -13,7 +13,7 @@ _decoder: msgspec.msgpack.Decoder[ProcessOrder] = msgspec.msgpack.Decoder(Proces
 
 def ordered_processes(client: Client, agent: int) -> list[ProcessName]:
     """The processes that the agent is to run."""
-    return [_name(order) for order in _orders(client.execute_command("HVALS", names.agent_processes(agent)))]
+    return [name_of(order) for order in _orders(client.execute_command("HVALS", names.agent_processes(agent)))]
 
 
 def forget_process(client: Client, agent: int, name: ProcessName) -> None:
@@ -33,11 +33,13 @@ async def current_orders(client: AsyncClient, agent: int, *, durable: int) -> Ag
     return AgentOrders(sequence=found[0], processes=_orders(found[1:]), durable=durable)
 
 
-async def is_ordered(client: AsyncClient, agent: int, name: ProcessName) -> bool:
-    """Whether the agent is to run this life of the process now."""
+async def is_known(client: AsyncClient, agent: int, name: ProcessName) -> bool:
+    """Whether the agent is to run this life of the process now, or said that it had started it."""
     field = f"{name.job}:{name.role}:{name.index}"
     order: bytes | None = await client.execute_command("HGET", names.agent_processes(agent), field)
-    return order is not None and order.startswith(name.instance.encode() + b"\0")
+    if order is not None and order.startswith(name.instance.encode() + b"\0"):
+        return True
+    return bool(await client.execute_command("SISMEMBER", names.agent_started(agent), _title(name)))
 
 
 async def note_started(client: AsyncClient, agent: int, name: ProcessName) -> None:
@@ -50,7 +52,7 @@ async def vanished(client: AsyncClient, agent: int, running: list[ProcessName]) 
     held = await client.execute_command("HVALS", names.agent_processes(agent))
     started = await client.execute_command("SMEMBERS", names.agent_started(agent))
     lost = {title.decode() for title in started} - {_title(name) for name in running}
-    return [name for name in map(_name, _orders(held)) if _title(name) in lost]
+    return [name for name in map(name_of, _orders(held)) if _title(name) in lost]
 
 
 async def forget(client: AsyncClient, agent: int, name: ProcessName) -> None:
@@ -71,7 +73,8 @@ def _orders(values: list[bytes]) -> list[ProcessOrder]:
     return [_decoder.decode(value.partition(b"\0")[2]) for value in values]
 
 
-def _name(order: ProcessOrder) -> ProcessName:
+def name_of(order: ProcessOrder) -> ProcessName:
+    """The life of the process that the order is about."""
     return ProcessName(job=order.job, role=order.role, index=order.index, instance=order.instance)
 
 

@@ -4,6 +4,7 @@ An append is never repeated here: after a lost reply its sender, who knows the m
 """
 
 import asyncio
+from secrets import token_bytes
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from controlplane.runtime.wire import Caller
 NO_LOG: Final = -1
 OVER: Final = -2
 ANY_LIFE: Final = ""
+SALT_BYTES: Final = 16
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
@@ -50,10 +52,13 @@ def read_event(stream_id: str, payload: bytes) -> Event:
         return EngineFailed(entry=stream_id, reason=clean_text(f"the entry is no event: {error}"))
 
 
-def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None) -> bool:
-    """Begin the job's log and have it coordinated; False where it has one already."""
+def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None, salt: bytes | None = None) -> bool:
+    """Begin the job's log and have it coordinated; False where it has one already.
+
+    ``salt`` is what names of its processes' instances are made with; one is drawn where none is given.
+    """
     keys = [names.events(job), names.state(job), names.engine(job), names.LIVE_JOBS]
-    payload = encode_event(JobSubmitted(spec=spec))
+    payload = encode_event(JobSubmitted(spec=spec, salt=token_bytes(SALT_BYTES) if salt is None else salt))
     arguments = (names.QUEUED_MS, payload, job, redis.told_life())
     started = bool(START.run(client or redis.shared(), keys, *arguments))
     if started:

@@ -120,6 +120,55 @@ async def test_a_process_that_ended_has_died_and_is_ordered_no_longer(
     assert deaths(client, job.pk) == [ProcessDied(status=-9, detail="killed", out_of_memory=True, **W0)]
 
 
+async def test_the_end_of_another_machines_process_is_refused_and_its_job_goes_on(
+    gateway: str, client: Client, job: Job, agent: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Even where its instance is known: an agent that was taken over ends no jobs but its own."""
+    other = (await Agent.objects.acreate(name="m2", credential_digest="d")).pk
+    order = order_process(client, other, job.pk)
+    before, theirs = logged(client, job.pk), ProcessName(job=job.pk, **W0)
+    async with knock(gateway) as socket:
+        await socket.send(hello(theirs))
+        await orders(socket)
+        for number, said in enumerate(
+            (
+                ProcessEnded(number=2, process=theirs, status=1, tail="forged"),
+                ProcessStarted(number=3, process=theirs, pid=1),
+                ProcessEnded(number=4, process=theirs, status=1, tail="forged"),
+            ),
+            start=2,
+        ):
+            await socket.send(encode(said))
+            refusal = to_agent.decode(await socket.recv(decode=False))
+            assert refusal == Rejection(
+                code="foreign", number=number, detail=f"worker 0 of job {job.pk} does not run on this machine"
+            )
+            assert (await orders(socket)).processes == []
+    assert logged(client, job.pk) == before
+    assert client.hvals(names.agent_processes(other)) == [b"w0.0.1\0" + encode(order)]
+    told = [record.msg for record in caplog.records if "not its own" in str(record.msg)]
+    assert [(each["agent"], each["job"]) for each in told] == [(agent, job.pk)] * 3
+
+
+async def test_a_process_that_was_stopped_before_history_knew_it_may_still_be_said_to_have_ended(
+    gateway: str, client: Client, job: Job, agent: int
+) -> None:
+    order_process(client, agent, job.pk)
+    name = ProcessName(job=job.pk, **W0)
+    async with knock(gateway) as socket:
+        await socket.send(hello())
+        await orders(socket)
+        await socket.send(encode(ProcessStarted(number=2, process=name, pid=17)))
+        await orders(socket)
+    client.delete(names.agent_processes(agent))  # as StopProcess does, while its agent is away
+    async with knock(gateway) as socket:
+        await socket.send(hello(name))
+        await orders(socket)
+        await socket.send(encode(ProcessEnded(number=2, process=name, status=-15)))
+        await orders(socket)
+    assert deaths(client, job.pk) == [ProcessDied(status=-15, **W0)]
+
+
 async def test_what_an_agent_lost_by_restarting_has_died(gateway: str, client: Client, job: Job, agent: int) -> None:
     order_process(client, agent, job.pk)
     name = ProcessName(job=job.pk, **W0)

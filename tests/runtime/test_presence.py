@@ -71,7 +71,7 @@ def test_machines_count_afresh_while_no_gateway_could_hear_them(client: Client, 
 
 def test_the_processes_of_a_machine_that_is_gone_have_died(client: Client, enqueued: list[int]) -> None:
     job, agent = new_job(), new_agent()
-    log.start_log(job, SPEC, client=client)
+    log.start_log(job, SPEC, client=client, salt=b"")
     order_process(client, agent, job)
     heard(client, agent, ago_ms=60_000)
     now = reaper._now_ms(client)
@@ -127,7 +127,7 @@ def test_the_first_beat_and_a_beat_after_a_silence_are_told(client: Client, enqu
 
     assert [beat() for _ in range(5)] == [True, False, False, True, False]
     job = new_job()
-    log.start_log(job, SPEC, client=client)
+    log.start_log(job, SPEC, client=client, salt=b"")
     assert announce(beating.who, client) == 1
     assert events(client, job)[1:] == [ControlPlaneResumed(who=beating.who)]
 
@@ -138,7 +138,7 @@ def test_a_silence_is_told_until_every_log_has_heard_of_it(
     """The queue goes out of reach between an append and the task that it asks for."""
     first, second = new_job(), new_job()
     for job in (first, second):
-        log.start_log(job, SPEC, client=client)
+        log.start_log(job, SPEC, client=client, salt=b"")
         client.delete(names.state(job))
     stopping, nowhere = Event(), Celery(broker="redis://127.0.0.1:1/0", set_as_current=False)
     nowhere.conf.task_publish_retry = False

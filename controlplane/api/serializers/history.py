@@ -36,8 +36,11 @@ class EventRow(serializers.ModelSerializer[RawEvent]):
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_event(self, row: RawEvent) -> Any:
-        """The event as it was appended."""
-        return msgspec.to_builtins(msgspec.msgpack.decode(bytes(row.payload)), str_keys=True)
+        """The event as it was appended, without the secret that names of instances are made with."""
+        event = msgspec.msgpack.decode(bytes(row.payload))
+        if row.kind == "job-submitted":
+            event.pop("salt", None)
+        return msgspec.to_builtins(event, str_keys=True)
 
 
 class LogLineRow(serializers.ModelSerializer[LogLine]):

@@ -22,6 +22,7 @@ from controlplane.policies.parameters import DeadlineParameters
 from controlplane.policies.prediction.interface import Predictor
 from controlplane.policies.prediction.panel import Panel
 from controlplane.policies.wording import seconds
+from controlplane.protocol.base import MAX_SECONDS
 
 SCORE_EVERY = 50
 
@@ -83,7 +84,7 @@ class Deadline:
             return state, decision
         whole_s = (request.total + owed) / sum(decision.speeds.values())
         # A worker looks at the clock after each piece: on average it stops half a piece late.
-        budget_s = whole_s * (1 - 0.5 / self.parameters.pieces)
+        budget_s = min(MAX_SECONDS, whole_s * (1 - 0.5 / self.parameters.pieces))
         limits = limits_of(request)
         ceilings = {
             rank: max(share, min(limits[rank][1], round(share * self.parameters.stretch)))
