@@ -1,8 +1,11 @@
-"""Refuses bodies that are too large before they are received: Django would first write all of them to disk."""
+"""How large a request's body may be, by its address; more is refused before it is received.
+
+Django would first write all of it to disk. The parsers ask the same table, since not every server runs this.
+"""
 
 import json
 import re
-from typing import Any
+from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from asgiref.typing import ASGIReceiveCallable, ASGISendCallable
@@ -10,10 +13,18 @@ from asgiref.typing import ASGIReceiveCallable, ASGISendCallable
 from controlplane.api import problems
 from controlplane.api.models_store import MAX_MODEL_BYTES, upload_allowed
 
-MAX_BYTES = 2 * 1024 * 1024
-"""Of every request but a model's upload."""
+OPEN_BYTES: Final = 4 * 1024
+"""Where nobody has to be known: joining machines, people who sign in."""
 
-MODEL_PATH = re.compile(r"/api/v1/jobs/(\d{1,18})/model")
+USUAL_BYTES: Final = 64 * 1024
+"""Of every request that is not named here."""
+
+SPEC_BYTES: Final = 1024 * 1024
+"""Of a job's document, which may hold the traces of its machines."""
+
+OPEN: Final = re.compile(r"/api/v1/agents/enrol|/login/.*|/admin/login/")
+SPEC: Final = re.compile(r"/api/v1/jobs(/check)?")
+MODEL: Final = re.compile(r"/api/v1/jobs/(\d{1,18})/model")
 
 
 class BodyTooLarge(Exception):
@@ -38,17 +49,29 @@ class BodyLimit:
             await _refuse(send, limit)
 
 
+def most_bytes(path: str) -> int:
+    """The largest body that is taken at this address, of anything but a model."""
+    if OPEN.fullmatch(path):
+        return OPEN_BYTES
+    return SPEC_BYTES if SPEC.fullmatch(path) else USUAL_BYTES
+
+
+def too_large(limit: int) -> str:
+    """What somebody is told who sent more."""
+    return f"the body is larger than {limit} bytes, which is the most accepted here"
+
+
 async def _limit(scope: Any) -> int:
-    path = MODEL_PATH.fullmatch(scope["path"])
+    path = MODEL.fullmatch(scope["path"])
     if path is None or scope["method"] != "PUT":
-        return MAX_BYTES
+        return most_bytes(scope["path"])
     allowed = await sync_to_async(upload_allowed)(int(path[1]), _header(scope, b"authorization"))
-    return MAX_MODEL_BYTES if allowed else MAX_BYTES
+    return MAX_MODEL_BYTES if allowed else USUAL_BYTES
 
 
 def _announced(scope: Any) -> int:
     text = _header(scope, b"content-length")
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) < 20 else 0
 
 
 def _header(scope: Any, name: bytes) -> str:
@@ -70,7 +93,7 @@ def _counted(receive: Any, limit: int) -> Any:
 
 
 async def _refuse(send: Any, limit: int) -> None:
-    body = json.dumps(problems.document(413, f"the body is larger than {limit} bytes, which is the most accepted here"))
+    body = json.dumps(problems.document(413, too_large(limit)))
     headers = [(b"content-type", problems.CONTENT_TYPE.encode()), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": 413, "headers": headers})
     await send({"type": "http.response.body", "body": body.encode()})

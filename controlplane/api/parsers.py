@@ -1,17 +1,28 @@
-"""Request bodies: JSON and YAML, of limited size, as plain values. Aliases and tags of YAML are refused."""
+"""Request bodies: JSON and YAML, of limited size, as plain values.
+
+They are parsed by the threads of requests, never by the thread that carries the sockets; and since all threads share
+one interpreter, large ones are parsed one at a time, so that the others wait for one parser at most.
+"""
 
 import json
 from collections.abc import Mapping
-from typing import IO, Any
+from contextlib import nullcontext
+from threading import Lock
+from typing import IO, Any, Final
 
-import yaml
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 
+from controlplane.api.limits import SPEC_BYTES, most_bytes, too_large
 from controlplane.api.problems import Problem
+from controlplane.api.yaml import NoYaml, YamlRefused, load_yaml
 
-MAX_BODY_BYTES = 1024 * 1024
-"""Largest document that is accepted; the parameters of a model are not one."""
+LARGE_BYTES: Final = 16 * 1024
+"""From here on a document waits for its turn."""
+
+Context = Mapping[str, Any] | None
+
+_turn = Lock()
 
 
 class JsonParser(BaseParser):
@@ -19,13 +30,12 @@ class JsonParser(BaseParser):
 
     media_type = "application/json"
 
-    def parse(
-        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> Any:
+    def parse(self, stream: IO[Any], media_type: str | None = None, parser_context: Context = None) -> Any:
         """The document in the body."""
-        text = _text(stream)
+        text = _text(stream, parser_context)
         try:
-            return json.loads(text, parse_constant=_refuse_constant)
+            with _turn_for(text):
+                return json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
             raise ParseError(f"the body is not JSON: {_first_line(error)}") from None
 
@@ -35,46 +45,31 @@ class YamlParser(BaseParser):
 
     media_type = "application/yaml"
 
-    def parse(
-        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> Any:
+    def parse(self, stream: IO[Any], media_type: str | None = None, parser_context: Context = None) -> Any:
         """The document in the body."""
-        return load_yaml(_text(stream))
+        text = _text(stream, parser_context)
+        try:
+            with _turn_for(text):
+                return load_yaml(text)
+        except NoYaml as error:
+            raise Problem(415, str(error)) from None
+        except YamlRefused as error:
+            raise ParseError(f"the body is not YAML: {error}") from None
 
 
-def load_yaml(text: str) -> Any:
-    """The one document in ``text``.
-
-    Raises:
-        ParseError: if it is not YAML, or uses aliases or tags.
-    """
-    try:
-        return yaml.load(text, Loader=_PlainLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ParseError(f"the body is not YAML: {_first_line(error)}") from None
+def _turn_for(text: str) -> Any:
+    return _turn if len(text) > LARGE_BYTES else nullcontext()
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Reads only what JSON has too; an alias could make a small text a huge document."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            mark = self.peek_event().start_mark
-            raise yaml.composer.ComposerError(None, None, "aliases are not accepted; write the value again", mark)
-        return super().compose_node(parent, index)
-
-
-_PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":value"))]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-"""2026-01-01 is text: a date has no JSON."""
-
-
-def _text(stream: IO[Any]) -> str:
-    raw = stream.read(MAX_BODY_BYTES + 1)
-    if len(raw) > MAX_BODY_BYTES:
-        raise Problem(413, f"the body is larger than {MAX_BODY_BYTES} bytes, which is the most that is accepted")
+def _text(stream: IO[Any], context: Context) -> str:
+    request = (context or {}).get("request")
+    limit = most_bytes(request.path) if request is not None else SPEC_BYTES
+    encoding = request.headers.get("Content-Encoding", "") if request is not None else ""
+    if encoding.strip().lower() not in {"", "identity"}:
+        raise Problem(415, f"Content-Encoding {encoding[:50]!r} is not read here: send the body as it is")
+    raw = stream.read(limit + 1)
+    if len(raw) > limit:
+        raise Problem(413, too_large(limit))
     try:
         return bytes(raw).decode()
     except UnicodeDecodeError as error:
@@ -88,7 +83,4 @@ def _refuse_constant(name: str) -> Any:
 def _first_line(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
-    if problem and mark:
-        return f"{problem}, line {mark.line + 1}, column {mark.column + 1}"
     return str(error).partition("\n")[0][:200]

@@ -4,7 +4,8 @@ YAML and JSON parsers let through more than that: dates, infinities, integers of
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from controlplane.protocol.spec import SpecError
@@ -12,15 +13,22 @@ from controlplane.protocol.text import printable
 
 MAX_DEPTH = 16
 MAX_TEXT = 10_000
+MAX_VALUES = 200_000
 INT64 = range(-(2**63), 2**63)
 
 
-def check_plain(value: object, field: str = "", depth: int = 0) -> None:
+def check_plain(document: object) -> None:
     """Accept mappings with text keys, lists, text, numbers, booleans and null, within limits.
 
     Raises:
         SpecError: naming the first field that holds anything else.
     """
+    _check(document, "", 0, count(1))
+
+
+def _check(value: object, field: str, depth: int, seen: Iterator[int]) -> None:
+    if next(seen) > MAX_VALUES:
+        raise SpecError("", f"more than {MAX_VALUES} values", f"at most {MAX_VALUES} values in all")
     if depth > MAX_DEPTH:
         raise SpecError(field, shown(value), f"at most {MAX_DEPTH} levels of nesting")
     match value:
@@ -36,11 +44,11 @@ def check_plain(value: object, field: str = "", depth: int = 0) -> None:
             _check_text(value, field)
         case list():
             for index, item in enumerate(value):
-                check_plain(item, f"{field}[{index}]", depth + 1)
+                _check(item, f"{field}[{index}]", depth + 1, seen)
         case Mapping():
             for key, item in value.items():
                 _check_key(key, field)
-                check_plain(item, f"{field}.{key}".lstrip("."), depth + 1)
+                _check(item, f"{field}.{key}".lstrip("."), depth + 1, seen)
         case _:
             expected = "text, a number, true, false, null, a list or a mapping; quote what is meant as text"
             raise SpecError(field, shown(value), expected)

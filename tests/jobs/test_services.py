@@ -108,7 +108,7 @@ def test_of_many_submissions_under_one_key_one_makes_a_job() -> None:
         ),
         ({"workers": 0}, "workers", 0, "`int` >= 1"),
         ({"seed": 2**70}, "seed", "an integer of 71 bits", "an integer of at most 64 bits"),
-        ({"name": "a\x00b"}, "name", "a\x00b", "text without NUL characters"),
+        ({"name": "a\x00b"}, "name", "a\\x00b", "text without NUL characters"),
     ],
 )
 def test_what_cannot_run_is_refused_by_field(

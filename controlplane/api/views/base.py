@@ -5,6 +5,8 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from controlplane.api.parsers import JsonParser
+
 
 def user_of(request: Request) -> User:
     """Who asks; the permission let nobody else through."""
@@ -15,5 +17,6 @@ def user_of(request: Request) -> User:
 class OpenView(APIView):
     """For requests that carry their own proof, or need none."""
 
+    parser_classes = (JsonParser,)  # whoever is not known gets no slower one
     authentication_classes = ()
     permission_classes = (AllowAny,)

@@ -1,0 +1,108 @@
+"""YAML from strangers: libyaml's loader alone, and only after its events have been counted.
+
+PyYAML's own loader takes half a minute for a MiB. libyaml's takes as long for 100,000 opening brackets, and lets no
+other thread run meanwhile; so events come first, one by one, and the first that is too deep or too many ends it.
+"""
+
+from typing import Any, Final
+
+import yaml
+
+MAX_YAML: Final = 256 * 1024
+"""Characters of a document; a longer one is written in JSON, which is read a hundred times faster."""
+
+MAX_DEPTH: Final = 24
+"""Levels of lists and mappings; a spec has fewer."""
+
+MAX_NODES: Final = 20_000
+"""Values and keys of a document."""
+
+MAX_NUMBER: Final = 100
+"""Characters of a number: those of base 60 take time in the square of their length."""
+
+Loader: Any = getattr(yaml, "CSafeLoader", None)
+
+
+class YamlRefused(ValueError):
+    """The text is not YAML, or more than is read; the sentence says which."""
+
+
+class NoYaml(RuntimeError):
+    """No YAML is read here at all."""
+
+
+def load_yaml(text: str) -> Any:
+    """The one document in ``text``; aliases, tags and anchors are not accepted.
+
+    Raises:
+        YamlRefused: if it is not YAML, or uses what JSON has not, or is too large or deep.
+        NoYaml: where PyYAML was built without libyaml.
+    """
+    if Loader is None:
+        raise NoYaml("YAML is not read here, since PyYAML has no libyaml: send JSON, or install a wheel of PyYAML")
+    if len(text) > MAX_YAML:
+        raise YamlRefused(f"it has {len(text)} characters, and at most {MAX_YAML} are read; write it in JSON")
+    try:
+        _check_events(text)
+        return yaml.load(text, Loader=_PlainLoader)
+    except YamlRefused:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise YamlRefused(_first_line(error)) from None
+
+
+def _check_events(text: str) -> None:
+    depth = nodes = 0
+    for event in yaml.parse(text, Loader=Loader):
+        if isinstance(event, yaml.NodeEvent):
+            nodes += 1
+            if nodes > MAX_NODES:
+                raise _refusal(event, f"more than {MAX_NODES} values; write it in JSON")
+            if event.anchor is not None:  # of an alias: what it stands for
+                raise _refusal(event, "aliases and their anchors are not accepted; write the value again")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise _refusal(event, f"it is nested too deeply, in more than {MAX_DEPTH} levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _refusal(event: yaml.Event, sentence: str) -> YamlRefused:
+    mark = event.start_mark
+    assert mark is not None, "libyaml marks every event"
+    return YamlRefused(f"{sentence}, line {mark.line + 1}, column {mark.column + 1}")
+
+
+def _first_line(error: Exception) -> str:
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if problem and mark:
+        context = getattr(error, "context", None)
+        return f"{f'{context}, ' if context else ''}{problem}, line {mark.line + 1}, column {mark.column + 1}"
+    return str(error).partition("\n")[0][:200]
+
+
+class _PlainLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
+    """Reads only what JSON has too."""
+
+
+def _number(construct: Any) -> Any:
+    def constructing(loader: Any, node: yaml.ScalarNode) -> Any:
+        if len(node.value) > MAX_NUMBER:
+            problem = f"a number of {len(node.value)} characters, and at most {MAX_NUMBER} are read"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return construct(loader, node)
+
+    return constructing
+
+
+_PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":value", ":merge"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+"""2026-01-01 is text: a date has no JSON."""
+
+for _kind in ("int", "float"):
+    _PlainLoader.add_constructor(
+        f"tag:yaml.org,2002:{_kind}", _number(yaml.SafeLoader.yaml_constructors[f"tag:yaml.org,2002:{_kind}"])
+    )
