@@ -18,7 +18,7 @@ from controlplane.gateway.handshake import authenticated_agent, is_over, offers_
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
 from controlplane.gateway.rotations import settle
-from controlplane.gateway.sockets import Message, Receive, Send, Socket
+from controlplane.gateway.sockets import FIRST_S, Message, Receive, Send, Socket
 from controlplane.jobs.selectors import process_is_of
 from controlplane.protocol.codec import encode, from_agent
 from controlplane.protocol.messages import (
@@ -87,7 +87,7 @@ class AgentSocket:
             await client.publish(channel, self._connection)
             orders = asyncio.create_task(self._keep_informed())
             try:
-                await self._socket.run(self._take)
+                await self._socket.run(self._take, first_s=FIRST_S)
             finally:
                 await end(orders)
                 await self._leave()

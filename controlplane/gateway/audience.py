@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
+from controlplane.gateway import closing
 from controlplane.gateway.sockets import Socket
 from controlplane.protocol.pages import Tick
 
@@ -20,7 +22,8 @@ class Audience:
     """Merges what Redis says between two ticks, and numbers ticks anew, so that a gap means that one was lost."""
 
     def __init__(self) -> None:
-        self.sockets: set[Socket] = set()
+        self.sockets: dict[Socket, str] = {}
+        """With the key of its session."""
         self._jobs: dict[int, str] = {}
         self._states: dict[int, str] = {}
         self._fleet = False
@@ -35,14 +38,20 @@ class Audience:
         self._fleet |= tick.fleet
         self._moved.set()
 
-    def enter(self, socket: Socket) -> None:
+    def enter(self, socket: Socket, session: str) -> None:
         """A page opened: it learns where the numbers stand."""
-        self.sockets.add(socket)
+        self.sockets[socket] = session
         socket.put(self._tick({}, fleet=False))
 
     def leave(self, socket: Socket) -> None:
         """A page closed."""
-        self.sockets.discard(socket)
+        self.sockets.pop(socket, None)
+
+    def keep(self, asked: Collection[str], admitted: Collection[str]) -> None:
+        """Of the sessions asked about only these may listen on."""
+        for socket, session in self.sockets.items():
+            if session in asked and session not in admitted:
+                socket.close(closing.UNAUTHORISED)
 
     def refresh(self, socket: Socket) -> None:
         """A page missed something: name everything that moved since this process began."""
@@ -57,7 +66,7 @@ class Audience:
             self._jobs, self._fleet = {}, False
             self._sequence += 1
             text = self._tick(jobs, fleet=fleet)
-            for socket in self.sockets:
+            for socket in list(self.sockets):
                 socket.put(text)
             await asyncio.sleep(PAUSE_S)
 

@@ -9,7 +9,7 @@ UNAUTHORISED: Final = 4401
 """The credential is not that of this process, agent or person."""
 
 SLOW: Final = 4408
-"""It did not take what was sent to it for too long."""
+"""It did not take what was sent to it for too long, or said nothing at first."""
 
 REPLACED: Final = 4409
 """A newer connection of the same process or agent has taken its place."""
@@ -30,7 +30,7 @@ MEANING: Final = {
     TRY_AGAIN: "come back: Redis is out of reach, or the job's log is being recovered",
     MALFORMED: "another protocol, or three malformed frames in a row",
     UNAUTHORISED: "the credential is not that of this process, agent or person",
-    SLOW: "the reader took nothing for 5 s, or 1,000 messages waited for it",
+    SLOW: "the reader took nothing for 5 s, 1,000 messages waited for it, or a machine said nothing for 10 s at first",
     REPLACED: "a newer connection of the same process or agent has taken its place",
     JOB_OVER: "the job is over",
     OVERSIZED: "a message above 256 KiB (pages: 1 KiB); above 1 MiB the code is 1009",

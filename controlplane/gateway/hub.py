@@ -12,6 +12,8 @@ from weakref import WeakKeyDictionary
 
 import structlog
 from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
+from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
 from controlplane.gateway import closing
@@ -21,6 +23,7 @@ from controlplane.gateway.rooms import Room
 from controlplane.gateway.signs import Signs
 from controlplane.gateway.sockets import Socket
 from controlplane.gateway.subscriptions import Subscriptions
+from controlplane.gateway.visitors import RECHECK_S, admitted
 from controlplane.runtime import names, presence
 from controlplane.runtime.presence import Load
 from controlplane.runtime.pulse import BEAT_S, Pulse, announce
@@ -62,6 +65,7 @@ class Hub:
             asyncio.create_task(_repeat(WATCH_S, self._watch)),
             asyncio.create_task(_repeat(DURABLE_S, self._tell_durable)),
             asyncio.create_task(self.audience.run()),
+            asyncio.create_task(_repeat(RECHECK_S, self._recheck)),
         ]
         await self._subscriptions.add(names.PAGES, self.audience.take)
 
@@ -123,6 +127,11 @@ class Hub:
         for socket in [*self._machines(), *self.audience.sockets]:
             socket.close_if_slow(now)
 
+    async def _recheck(self) -> None:
+        """Have only those listen on who may look at pages still."""
+        if sessions := set(self.audience.sockets.values()):
+            self.audience.keep(sessions, await database_sync_to_async(admitted)(sessions))
+
     async def _tell_durable(self) -> None:
         for room in self._rooms.values():
             room.tell_durable()
@@ -171,5 +180,5 @@ async def _repeat(seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(seconds)
         try:
             await step()
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, DatabaseError) as error:
             logger.warning("gateway loop", step=getattr(step, "__name__", "flush"), why=str(error))

@@ -14,7 +14,7 @@ from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
 from controlplane.gateway.pace import Pace
 from controlplane.gateway.rooms import Peer, Room
-from controlplane.gateway.sockets import Message, Receive, Send, Socket
+from controlplane.gateway.sockets import FIRST_S, Message, Receive, Send, Socket
 from controlplane.protocol.codec import Codec, encode, from_server, from_worker
 from controlplane.protocol.messages import Heartbeat, ServerMessage, WorkerMessage
 from controlplane.protocol.orders import Durable, Rejection, Role
@@ -94,7 +94,7 @@ class ProcessSocket(Generic[Said]):
             await presence.connected(hub.client, open_connections, peer.name, connection)
             if number := await durable_number(hub.client, peer.job, peer.instance):
                 socket.put(encode(Durable(number=number)), "durable")
-            await socket.run(take)
+            await socket.run(take, first_s=FIRST_S)
         finally:
             is_mine = room.leave(peer, socket)
             if is_mine and await presence.disconnected(hub.client, open_connections, peer.name, connection):

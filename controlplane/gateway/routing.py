@@ -2,8 +2,8 @@
 
 from typing import Any, cast
 
-from channels.auth import AuthMiddlewareStack
 from channels.security.websocket import AllowedHostsOriginValidator
+from channels.sessions import SessionMiddlewareStack
 from django.urls import path
 
 from controlplane.gateway.agents import agent_socket
@@ -14,5 +14,5 @@ websocket_urlpatterns = [
     path("ws/agent", cast(Any, agent_socket)),  # django-stubs knows views only
     path("ws/worker/<int:job>/<int:index>", WorkerSocket.as_asgi()),
     path("ws/server/<int:job>/<int:index>", ServerSocket.as_asgi()),
-    path("ws/pages", AllowedHostsOriginValidator(AuthMiddlewareStack(page_socket))),
+    path("ws/pages", AllowedHostsOriginValidator(SessionMiddlewareStack(page_socket))),
 ]

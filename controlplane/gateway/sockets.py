@@ -24,6 +24,9 @@ Take = Callable[[Message], Awaitable[None]]
 SLOW_S: Final = 5.0
 """A frame that could not be sent for so long: the reader is too slow."""
 
+FIRST_S: Final = 10.0
+"""How long a machine's process may be connected without a word."""
+
 CLOSE_S: Final = 10.0
 """How long a reader has to take the news that it was closed."""
 
@@ -77,10 +80,10 @@ class Socket:
             self._writer.cancel()
         return True
 
-    async def run(self, take: Take) -> None:
-        """Hand every message to ``take``, until either side ends the connection."""
+    async def run(self, take: Take, *, first_s: float | None = None) -> None:
+        """Hand every message to ``take``, until either side ends the connection; the first is due in ``first_s``."""
         self._writer = asyncio.create_task(self._write())
-        reader = asyncio.create_task(self._read(take))
+        reader = asyncio.create_task(self._read(take, first_s))
         tasks = (reader, self._writer)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -100,9 +103,14 @@ class Socket:
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(self._send({"type": "websocket.close", "code": code}), CLOSE_S)
 
-    async def _read(self, take: Take) -> None:
+    async def _read(self, take: Take, first_s: float | None) -> None:
         while self._code is None:
-            message = await self._receive()
+            try:
+                message = await asyncio.wait_for(self._receive(), first_s)
+            except TimeoutError:
+                self.close(closing.SLOW)
+                break
+            first_s = None
             if message["type"] == "websocket.disconnect":
                 return
             await take(message)

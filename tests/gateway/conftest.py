@@ -8,7 +8,7 @@ import pytest
 import uvicorn
 import uvloop
 from channels.routing import ProtocolTypeRouter, URLRouter
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import Client as Browser
 
 from controlplane.fleet.models import Agent
@@ -63,9 +63,11 @@ def agent(transactional_db: None, client: Client) -> int:
 
 @pytest.fixture
 def session(transactional_db: None) -> str:
-    """The cookie of somebody who has signed in."""
+    """The cookie of a viewer who has signed in."""
     browser = Browser()
-    browser.force_login(User.objects.create(username="eve"))
+    eve = User.objects.create(username="eve")
+    eve.groups.add(Group.objects.get_or_create(name="viewer")[0])
+    browser.force_login(eve)
     return browser.cookies["sessionid"].value
 
 

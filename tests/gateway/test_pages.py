@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from controlplane.gateway.hub import get_hub
 from controlplane.runtime import names, ticks
 from controlplane.runtime.redis import Client
 from tests.gateway.test_processes import close_code, eventually
@@ -56,6 +61,46 @@ async def test_a_page_that_missed_something_is_told_everything_that_moved(
 async def test_whoever_is_not_signed_in_hears_nothing(gateway: str, client: Client, session: str) -> None:
     async with knock(gateway) as socket:
         assert await close_code(socket) == 4401
+
+
+async def test_whoever_has_no_role_hears_nothing(gateway: str, client: Client, session: str) -> None:
+    await sync_to_async(change)(lambda user: user.groups.clear())
+    async with knock(gateway, session) as socket:
+        assert await close_code(socket) == 4401
+
+
+def change(how: Callable[[User], object]) -> None:
+    user = User.objects.get(username="eve")
+    how(user)
+    user.save()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda user: Session.objects.all().delete(),
+        lambda user: setattr(user, "is_active", False),
+        lambda user: user.set_password("another"),
+        lambda user: user.groups.clear(),
+    ],
+    ids=["signed out", "deactivated", "another password", "no role any more"],
+)
+async def test_a_page_is_told_nothing_more_once_its_person_may_not_look(
+    gateway: str, client: Client, session: str, how: Callable[[User], object]
+) -> None:
+    async with knock(gateway, session) as socket:
+        await tick(socket)
+        await sync_to_async(change)(how)
+        assert await close_code(socket) == 4401
+
+
+async def test_a_page_listens_on_while_its_person_may_look(gateway: str, client: Client, session: str) -> None:
+    async with knock(gateway, session) as socket:
+        await tick(socket)
+        hub = await get_hub()
+        await hub._recheck()
+        ticks.publish(client, jobs={7: "running"})
+        assert (await tick(socket))["jobs"] == {"7": "running"}
 
 
 @pytest.mark.parametrize("origin", ["http://elsewhere.example", None])

@@ -105,3 +105,29 @@ async def test_a_reader_that_is_gone_keeps_nobody_waiting(monkeypatch: Any) -> N
     socket.close_if_slow(time.monotonic() + sockets.SLOW_S)
     await asyncio.wait_for(task, 5)
     assert peer.sent == []
+
+
+async def test_a_machine_that_says_nothing_is_let_go() -> None:
+    peer = Peer()
+    socket = Socket(peer.receive, peer.send)
+    await socket.run(nobody, first_s=0.01)
+    assert peer.sent == [{"type": "websocket.close", "code": 4408}]
+
+
+async def test_only_the_first_message_has_a_deadline() -> None:
+    peer, taken = Peer(), asyncio.Event()
+    messages = [{"type": "websocket.receive", "bytes": b""}]
+
+    async def receive() -> Message:
+        return messages.pop() if messages else await peer.receive()
+
+    async def take(message: Message) -> None:
+        taken.set()
+
+    task = asyncio.create_task(Socket(receive, peer.send).run(take, first_s=0.01))
+    await taken.wait()
+    done, _ = await asyncio.wait([task], timeout=0.1)
+    assert not done
+    peer.ended.set()
+    await task
+    assert peer.sent == []

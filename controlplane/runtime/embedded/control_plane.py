@@ -47,6 +47,7 @@ def web_command(host: str, port: int) -> list[str]:
         *("--host", host, "--port", str(port)),
         *("--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2"),
         *("--ws-max-size", str(MOST_FRAME_BYTES)),
+        *("--http", "controlplane.gateway.guarded:Http", "--ws", "controlplane.gateway.guarded:WebSocket"),
     ]
 
 

@@ -12,12 +12,11 @@ from typing import IO, Any, cast
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from rest_framework.exceptions import ParseError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from controlplane.api.client import Client, Refused, Unreachable, local_token
-from controlplane.api.parsers import load_yaml
+from controlplane.api.yaml import NoYaml, YamlRefused, load_yaml
 from controlplane.core.states import JobState
 from controlplane.protocol.text import printable
 
@@ -95,7 +94,7 @@ def _with_priority(text: str, priority: int | None) -> str:
         return text
     try:
         document = load_yaml(text)
-    except ParseError:
+    except (YamlRefused, NoYaml):
         return text
     return json.dumps({**document, "priority": priority}) if isinstance(document, dict) else text
 

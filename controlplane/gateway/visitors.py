@@ -1,0 +1,36 @@
+"""Who may hear what pages are told: sessions of people who are signed in, active, and have a role.
+
+Asked when a page connects and every ``RECHECK_S`` after: a socket outlives neither a sign-out nor a role.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+
+from controlplane.jobs.roles import Role, may
+
+RECHECK_S: Final = 2.0
+
+
+def admitted(sessions: Collection[str]) -> set[str]:
+    """Those of the sessions, by key, that may listen now."""
+    if not sessions:
+        return set()
+    rows = Session.objects.filter(session_key__in=sessions, expire_date__gt=timezone.now())
+    said = {row.session_key: row.get_decoded() for row in rows}
+    people = User.objects.in_bulk({int(one[SESSION_KEY]) for one in said.values() if SESSION_KEY in one})
+    proofs = {person: user.get_session_auth_hash() for person, user in people.items() if may(user, Role.VIEWER)}
+    return {key for key, one in said.items() if _holds(one, proofs)}
+
+
+def _holds(said: dict[str, str], proofs: dict[int, str]) -> bool:
+    """Whether the session is of one of these, and was not ended by another password."""
+    proof = proofs.get(int(said.get(SESSION_KEY, 0)))
+    return bool(
+        proof and said.get(BACKEND_SESSION_KEY) and constant_time_compare(said.get(HASH_SESSION_KEY, ""), proof)
+    )
