@@ -20,6 +20,10 @@ FEDERATED: tuple[Aggregation, ...] = ("fedavg", "fedavg-scaled-steps", "fedavg-s
 """Rules for clients that take local steps."""
 
 
+Init = Literal["module", "seed"]
+"""What training begins with: the values that a module was built with, or some that only depend on the job's seed."""
+
+
 class Workload(Part, frozen=True, kw_only=True):
     """What is trained on what: ``module:factory`` or a catalogue name, a data set, and options of either."""
 
@@ -30,6 +34,8 @@ class Workload(Part, frozen=True, kw_only=True):
     """Options of the data set."""
     partition: Division | None = None
     """Each worker draws from samples of its own, divided so; None: any worker may draw any sample."""
+    init: Init | None = None
+    """What training begins with; None: the seed with a catalogue name, else what the factory chose (a module's own)."""
     prefetch: Annotated[
         int, Meta(ge=0, le=16, description="Iterations whose samples are taken ahead while one computes; 0: none.")
     ] = 1

@@ -28,6 +28,7 @@ from controlplane.protocol.spec import Emulation, Evaluate, JobSpec, Optimizer, 
 from workers.server.main import serve
 from workers.spawner import warmth
 from workers.trainer.loop import train
+from workers.workloads.local import NOWHERE, Local
 
 assert warmth.BROUGHT  # as in every process of a job: nothing is left to import, and torch computes on one thread
 
@@ -190,6 +191,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         emulate: the machine of each rank.
         block_bytes: small values cut the parameters into many blocks.
         through: the address under which workers reach that of a server.
+        local: what every machine allows and has.
     """
 
     def __init__(
@@ -200,8 +202,9 @@ class Cluster(AbstractContextManager["Cluster"]):
         emulate: Sequence[Emulation | None] = (),
         block_bytes: int = 1024,
         through: Callable[[str, int], tuple[str, int]] = lambda host, port: (host, port),
+        local: Local = NOWHERE,
     ) -> None:
-        self.spec, self.schedule = spec, schedule
+        self.spec, self.schedule, self.local = spec, schedule, local
         self.emulate = list(emulate) or [None] * spec.workers
         self.block_bytes, self.through = block_bytes, through
         self.generation = 1
@@ -283,7 +286,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         def save(model: Mapping[str, Vector]) -> None:
             self.models[rank] = {name: array.copy() for name, array in model.items()}
 
-        process = Process(order, link, lambda: train(order, link, save))
+        process = Process(order, link, lambda: train(order, link, save, self.local))
         self.workers.append(process)
         return process
 
@@ -359,7 +362,7 @@ class Cluster(AbstractContextManager["Cluster"]):
     def _server(self, index: int) -> Process:
         link = MemoryServerLink()
         order = self._order("server", index, f"s{index}", None)
-        return Process(order, link, lambda: serve(order, link, host="127.0.0.1", report_s=0.05))
+        return Process(order, link, lambda: serve(order, link, host="127.0.0.1", report_s=0.05, local=self.local))
 
     def _order(self, role: Any, index: int, instance: str, emulate: Emulation | None) -> ProcessOrder:
         return ProcessOrder(

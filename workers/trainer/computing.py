@@ -57,7 +57,11 @@ def is_interruptible(orders: Orders) -> bool:
 
 
 class Computing:
-    """Computes on one replica, at the pace of the emulated machine, if there is one."""
+    """Computes on one replica, at the pace of the emulated machine, if there is one.
+
+    Args:
+        seed: what tells this worker of this job from others.
+    """
 
     def __init__(
         self,
@@ -66,13 +70,14 @@ class Computing:
         link: WorkerLink,
         pace: Pace,
         *,
+        seed: tuple[int, ...] = (0,),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._begin: Begin = lambda iteration, gradient, samples: None
         self._replica, self._sampler, self._link, self._pace = replica, sampler, link, pace
-        self._now = now
+        self._seed, self._now = seed, now
         self._piece: int | None = None
-        self._sum: Vector = np.zeros_like(replica.gradient)
+        self._sum: Vector = np.zeros(replica.gradient.shape, dtype=np.float32)  # takes no memory until it is used
         self.gradient: Vector = replica.gradient
         """The sum of the gradients of the last ``run``."""
 
@@ -121,12 +126,19 @@ class Computing:
         """
         if self._goes_in_pieces(task):
             self._prepare(task.samples)
+            self._draw_for(iteration)
             return self._in_pieces(iteration, task)
+        self._draw_for(iteration)
         self._pace.begin()
         self._begin(iteration, self._replica.gradient, len(task.samples))
         update = self._replica.update(task.samples)
         self.gradient = self._replica.gradient
         return update, self._pace.finish(len(task.samples))
+
+    def _draw_for(self, iteration: int) -> None:
+        """Have what a module draws (dropout) depend on job, worker and iteration alone: a replay draws it again."""
+        drawn = np.random.SeedSequence([*self._seed, iteration]).generate_state(1, np.uint64)
+        torch.manual_seed(int(drawn[0]))
 
     def _in_pieces(self, iteration: int, task: Task) -> tuple[Update, bool]:
         piece = self._piece or 1

@@ -8,17 +8,20 @@ from time import monotonic
 import numpy as np
 
 from controlplane.protocol.messages import Evaluation, WorkerMessage
-from workers.workloads.shape import Vector, Workload
+from workers.workloads.shape import Scorer, Vector, Workload, scorer_of
 
 Say = Callable[[Callable[[int], WorkerMessage]], None]
 
 
 class Evaluator:
-    """A thread with a replica of its own. An error in it surfaces at the next ``offer`` or ``finish``."""
+    """A thread with memory of its own, made for the first version that is to be scored: most workers score none.
+
+    An error in it surfaces at the next ``offer`` or ``finish``.
+    """
 
     def __init__(self, workload: Workload, say: Say) -> None:
         self._workload, self._say = workload, say
-        self._replica = workload.replica()
+        self._scorer: Scorer | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="evaluation")
         self._running: Future[None] | None = None
 
@@ -41,17 +44,19 @@ class Evaluator:
 
     def _start(self, version: int, parameters: Vector) -> None:
         self._settle()
-        np.copyto(self._replica.parameters, parameters)
-        self._running = self._pool.submit(self._score, version)
+        if self._scorer is None:
+            self._scorer = scorer_of(self._workload)
+        np.copyto(self._scorer.parameters, parameters)
+        self._running = self._pool.submit(self._score, self._scorer, version)
 
     def _settle(self) -> None:
         if self._running is not None:
             self._running.result()
             self._running = None
 
-    def _score(self, version: int) -> None:
+    def _score(self, scorer: Scorer, version: int) -> None:
         began = monotonic()
-        score = self._replica.evaluate()
+        score = scorer.evaluate()
         seconds = monotonic() - began
         self._say(
             lambda number: Evaluation(

@@ -5,9 +5,11 @@ blocks are, so that a job with servers can begin with it too. Everybody begins w
 so each looks for the writer's mark there when the job begins.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
+import torch
 
 from controlplane.protocol.checkpoints import FoundCheckpoint, Restore
 from controlplane.protocol.messages import FolderApart, RestoreFailed
@@ -108,8 +110,9 @@ class Keeper:
             return
         if orders is not None and orders.keeper == self._instance:
             self._taken = held.version
+            state = held.rule.state()
             for start in range(0, self._elements, PIECE_ELEMENTS):
-                self._writer.take(_copy(held, start, min(start + PIECE_ELEMENTS, self._elements)))
+                self._writer.take(_copy(held, state, start, min(start + PIECE_ELEMENTS, self._elements)))
 
     def _say_saved(self, saved: Saved) -> None:
         if saved.failure:  # no leave will come; the orders to stand that follow wake who waits for it
@@ -120,9 +123,9 @@ class Keeper:
         self._link.say(lambda number: FolderApart(number=number, reason=reason))
 
 
-def _copy(held: Held, start: int, stop: int) -> Copy:
+def _copy(held: Held, state: Mapping[str, torch.Tensor], start: int, stop: int) -> Copy:
     """One piece, with what the rule remembers of it; what is no entry for each parameter holds for all pieces."""
-    everything = {VALUES: held.values} | {f"{STATE}{name}": each for name, each in held.rule.state().items()}
+    everything = {VALUES: held.values} | {f"{STATE}{name}": each for name, each in state.items()}
     whole = held.values.shape
     tensors = {name: (t[start:stop] if t.shape == whole else t).clone() for name, t in everything.items()}
     return Copy(iteration=held.version, start=start, stop=stop, steps=held.version, tensors=tensors)

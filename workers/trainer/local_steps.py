@@ -48,7 +48,7 @@ class Client:
     def __init__(self, workload: Workload, spec: JobSpec) -> None:
         self._workload, self._spec = workload, spec
         self._replica = workload.replica()
-        self._rounds = 0
+        self._rounds, self._edge = 0, workload.layout.edge
         self.parameters: Vector = self._replica.parameters
         self.gradient: Vector = np.zeros_like(self.parameters)
 
@@ -64,6 +64,7 @@ class Client:
         self._rounds += 1
         np.subtract(start, self.parameters, out=self.gradient)
         self.gradient *= len(samples)
+        self.gradient[self._edge :] *= -1.0  # buffers are not descended: they move by what is pushed
         np.copyto(self.parameters, start)
         return Update(loss_sum=loss_sum, samples=len(samples))
 

@@ -87,7 +87,7 @@ class Trainer:
         self.replica = make_replica(self.workload, order.spec)
         self.sampler = make_sampler(self.workload, order.spec, order.index)
         self.pace = Pace(order.emulate, rest=link.stopping.wait)
-        self.computing = Computing(self.replica, self.sampler, link, self.pace)
+        self.computing = Computing(self.replica, self.sampler, link, self.pace, seed=(order.spec.seed, order.index))
         self._gives_early = False
         """Whether parts of an update are on their way to the other workers before it is complete."""
         if isinstance(servers, Reduction) and isinstance(self.replica, Telling):

@@ -8,6 +8,8 @@ from torch import nn
 
 from controlplane.protocol import options as opt
 from controlplane.protocol.catalogue import DATASETS, check_workload, data_of, is_foreign, settings_of
+from controlplane.protocol.parts import SpecError
+from controlplane.protocol.training import Init
 from controlplane.protocol.training import Workload as WorkloadSpec
 from workers.workloads import objectives
 from workers.workloads.als import Als
@@ -41,6 +43,23 @@ def load_workload(spec: WorkloadSpec, local: Local = NOWHERE) -> Workload:
     check_workload(spec)
     if is_foreign(spec):
         return load_foreign(spec, local)
+    return _begin_with(_made(spec, local), spec.init or "seed")
+
+
+def _begin_with(workload: Workload, init: Init) -> Workload:
+    """The workload, told what training is to begin with.
+
+    Raises:
+        SpecError: if it has no choice.
+    """
+    if isinstance(workload, Network):
+        workload.begins_with = init
+    elif init == "module":
+        raise SpecError("workload.init", init, "seed: this workload is not a torch module with values of its own")
+    return workload
+
+
+def _made(spec: WorkloadSpec, local: Local) -> Workload:
     if DATASETS[spec.dataset].kind == "traffic":
         options = settings_of(spec)
         return Traffic(SIZES[spec.name](), scale=options.scale, samples=data_of(spec).samples)

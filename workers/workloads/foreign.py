@@ -22,12 +22,15 @@ from workers.workloads.shape import (
     Replica,
     Rule,
     Samples,
+    Saving,
     Score,
+    Scorer,
     TellFinal,
     Telling,
     Update,
     Vector,
     Workload,
+    scorer_of,
 )
 
 MEMBERS = ("init", "replica", "rule", "labels", "writers")
@@ -47,6 +50,8 @@ def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
     factory = _factory(spec)
     try:
         workload = factory(**_known_of(factory, spec, local), **spec.options)
+    except SpecError:
+        raise
     except Exception as error:
         expected = f"a factory that takes workload.options ({type(error).__name__}: {error})"
         raise SpecError("workload.name", spec.name, expected) from error
@@ -56,6 +61,11 @@ def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
     if lacking:
         made = f"a {type(workload).__name__} without {', '.join(lacking)}"
         raise SpecError("workload.name", made, "a workload: workers/workloads/shape.py says what it must have")
+    if spec.init is not None:
+        if not hasattr(workload, "begins_with"):
+            expected = f"none: a {type(workload).__name__} has an init of its own"
+            raise SpecError("workload.init", spec.init, expected)
+        workload.begins_with = spec.init
     return Foreign(spec.name, workload)
 
 
@@ -107,6 +117,16 @@ class Foreign:
         for name in ("parameters", "gradient"):
             self._vector(f"replica().{name}", getattr(replica, name, None))
         return TellingReplica(self, replica) if isinstance(replica, Telling) else ForeignReplica(self, replica)
+
+    def scorer(self) -> Scorer:
+        """One that is looked at after each score."""
+        scorer = scorer_of(self._workload)
+        self._vector("scorer().parameters", getattr(scorer, "parameters", None))
+        return ForeignScorer(self, scorer)
+
+    def saved(self, parameters: Vector) -> Mapping[str, np.ndarray]:
+        """As the user has it."""
+        return self._workload.saved(parameters) if isinstance(self._workload, Saving) else self.layout.views(parameters)
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
         """The user's own; one that does not ask where its block begins is not told."""
@@ -174,6 +194,20 @@ class Foreign:
 
     def _error(self, what: str, found: object, expected: str) -> SpecError:
         return SpecError(f"workload {self._name}: {what}", found, expected)
+
+
+class ForeignScorer:
+    """``Scorer`` around a user's own."""
+
+    def __init__(self, workload: Foreign, scorer: Any) -> None:
+        self._workload, self._scorer = workload, scorer
+        self.parameters: Vector = scorer.parameters
+
+    def evaluate(self) -> Score:
+        """The user's own, looked at."""
+        score = self._scorer.evaluate()
+        self._workload.check_score(score)
+        return score  # type: ignore[no-any-return]
 
 
 class ForeignReplica:

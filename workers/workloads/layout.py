@@ -100,8 +100,8 @@ class Layout:
 
     @property
     def sizes(self) -> list[int]:
-        """Elements of each tensor, in order."""
-        return [entry.size for entry in self.entries]
+        """Elements of each tensor that has any, in order."""
+        return [entry.size for entry in self.entries if entry.size]
 
     @property
     def shapes(self) -> dict[str, Shape]:

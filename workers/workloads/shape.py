@@ -57,6 +57,32 @@ class Replica(Protocol):
         """Score ``parameters`` on the held-out split."""
 
 
+class Scorer(Protocol):
+    """Memory for parameters that are only scored."""
+
+    parameters: Vector
+    """Written by the owner."""
+
+    def evaluate(self) -> Score:
+        """Score ``parameters`` on the held-out split."""
+
+
+@runtime_checkable
+class Scoring(Protocol):
+    """A workload whose parameters can be scored without the memory that training takes."""
+
+    def scorer(self) -> Scorer:
+        """New memory to score on; reads the data."""
+
+
+@runtime_checkable
+class Saving(Protocol):
+    """A workload whose models are saved in a form of their own."""
+
+    def saved(self, parameters: Vector) -> Mapping[str, np.ndarray]:
+        """The model as named arrays, in the types that its user has them in."""
+
+
 TellFinal = Callable[[int], None]
 """Told the element from which on the gradient of the update that is being computed is final."""
 
@@ -126,6 +152,11 @@ class Workload(Protocol):
         """Who made each training sample, where the data say so; reads the data."""
 
 
-def named_arrays(workload: Workload, parameters: Vector) -> dict[str, Vector]:
-    """The parameters as named arrays, the form in which a model is saved; views of ``parameters``."""
-    return workload.layout.views(parameters)
+def named_arrays(workload: Workload, parameters: Vector) -> Mapping[str, np.ndarray]:
+    """The parameters as named arrays, the form in which a model is saved; views of ``parameters`` where they can be."""
+    return workload.saved(parameters) if isinstance(workload, Saving) else workload.layout.views(parameters)
+
+
+def scorer_of(workload: Workload) -> Scorer:
+    """Memory to score versions on, as little as the workload needs."""
+    return workload.scorer() if isinstance(workload, Scoring) else workload.replica()

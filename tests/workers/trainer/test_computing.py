@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
 from msgspec.structs import replace
 
 from controlplane.protocol.messages import ProgressReport
@@ -93,6 +94,23 @@ def test_an_iteration_that_is_not_owed_any_more_is_left_at_the_end_of_a_micro_ba
     says = replace(orders(sequence=2), skip_to=4)
     with pytest.raises(Skipped):
         run(2, says)
+
+
+def test_what_a_module_draws_depends_on_job_worker_and_iteration() -> None:
+    class Drawing:
+        gradient = np.zeros(1, dtype=np.float32)
+
+        def update(self, samples: Any) -> Update:
+            return Update(loss_sum=float(torch.rand(())), samples=len(samples))
+
+    def draw(seed: tuple[int, ...], iteration: int) -> float:
+        pace = Pace(None, rest=lambda seconds: False)
+        computing = Computing(Drawing(), Sampler(), MemoryWorkerLink(), pace, seed=seed)  # type: ignore[arg-type]
+        return computing.run(iteration, Task(position=0, samples=np.arange(3), share=3))[0].loss_sum
+
+    drawn = [draw((7, 0), 4), draw((8, 0), 4), draw((7, 1), 4), draw((7, 0), 5)]
+    assert len(set(drawn)) == 4
+    assert draw((7, 0), 4) == drawn[0]
 
 
 @pytest.mark.parametrize(

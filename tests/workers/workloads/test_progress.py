@@ -5,7 +5,8 @@ import pytest
 
 from controlplane.protocol.spec import Workload
 from workers.workloads.catalogue import load_workload
-from workers.workloads.network import Network, NetworkReplica
+from workers.workloads.network import Network
+from workers.workloads.replica import NetworkReplica
 from workers.workloads.shape import Vector
 
 

@@ -1,0 +1,53 @@
+"""What becomes of the buffers of the flat vector: no optimiser touches them, they move by the mean of their changes."""
+
+from collections.abc import Mapping
+
+import torch
+
+from workers.workloads.layout import Layout
+from workers.workloads.shape import Rule
+
+
+class BufferedRule:
+    """A rule for the parameters of a block, and beside it the mean, weighted by samples, for the buffers in it.
+
+    The rule gets no gradient for the buffers and has no say in them, but has its state over the whole block, so that
+    a block is cut and joined like any other.
+
+    Args:
+        rule: changes ``values``.
+        layout: of the flat vector, in which the block begins at ``start``.
+    """
+
+    def __init__(self, rule: Rule, values: torch.Tensor, layout: Layout, *, start: int) -> None:
+        self._rule, self._values = rule, values
+        self._edge = max(0, layout.edge - start)
+        self._counts = [
+            slice(max(piece.start, self._edge) - self._edge, piece.stop - self._edge)
+            for piece in layout.span(start, start + len(values))
+            if piece.entry.kind == "buffer" and not piece.entry.dtype.startswith("float")
+        ]
+
+    def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0) -> None:
+        """Move the buffers by the mean change, ``scale`` times as far; whole numbers by the whole change, rounded."""
+        change = total[self._edge :] / samples
+        moved = self._values[self._edge :] + change * scale
+        for count in self._counts:
+            moved[count] = self._values[self._edge :][count] + change[count].round()
+        total[self._edge :] = 0.0
+        self._rule.apply(total, samples, scale)
+        self._values[self._edge :] = moved
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """That of the parameters' rule."""
+        return self._rule.state()
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """That of the parameters' rule."""
+        self._rule.restore(state)
+
+
+def beside_buffers(rule: Rule, values: torch.Tensor, layout: Layout, *, start: int) -> Rule:
+    """``rule`` itself for a block that has none of the buffers, else with what they need."""
+    has_buffers = layout.edge < layout.size and start + len(values) > layout.edge
+    return BufferedRule(rule, values, layout, start=start) if has_buffers else rule

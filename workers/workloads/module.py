@@ -1,0 +1,272 @@
+"""What of a torch module travels in the flat vector: its parameters, and beside them what its ``state_dict`` keeps.
+
+Buffers (running statistics, counts of batches, constants) and frozen parameters are the tail of the vector, which no
+optimiser touches. What float32 cannot carry, or a weighted mean would make wrong, is refused with its cure.
+"""
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
+
+from controlplane.protocol.parts import SpecError
+from workers.workloads.layout import Entry, Layout
+
+EXACT = 2**24
+"""float32 holds every whole number up to this one."""
+
+WHOLE = ("int8", "int16", "int32", "int64", "uint8")
+FIELD = "workload.name"
+Tensors = Mapping[str, torch.Tensor]
+_building = threading.Lock()
+
+
+class Shape:
+    """How a module lies in the flat vector, and by which names its ``state_dict`` has each tensor.
+
+    Raises:
+        SpecError: if there is something in it that cannot be trained or delivered so.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        _check_layers(module)
+        trained, beside = _tensors(module)
+        _check_types(trained, beside)
+        self.layout = Layout.of(
+            {name: tuple(each.shape) for name, each in trained.items()},
+            {name: (tuple(each.shape), _type(each)) for name, each in beside.items()},
+        )
+        if not self.layout.shapes:
+            raise SpecError(FIELD, f"a {type(module).__name__} without parameters", "at least one that is trained")
+        names = {id(each): name for name, each in [*trained.items(), *beside.items()]}
+        _check_saved(module, set(names))
+        self.saved = {key: names[id(each)] for key, each in module.state_dict(keep_vars=True).items()}
+        """Which tensor each entry of the ``state_dict`` is; shared ones have several."""
+
+    def write(self, module: nn.Module, vector: np.ndarray) -> None:
+        """Write the module's values into ``vector``.
+
+        Raises:
+            SpecError: if there are some beside the parameters that float32 does not hold exactly.
+        """
+        trained, beside = _tensors(module)
+        check_exact(beside)
+        views = self.layout.views(vector)
+        for name, each in (trained | beside).items():
+            torch.from_numpy(views[name]).copy_(each.detach())
+
+    def state(self, vector: np.ndarray) -> dict[str, np.ndarray]:
+        """The whole ``state_dict`` with the values of ``vector``, in the module's own types; views where it can be."""
+        entries = {entry.name: entry for entry in self.layout.entries}
+        views = self.layout.views(vector)
+        typed = {name: _as(view, entries[name]) for name, view in views.items()}
+        return {key: typed[name] for key, name in self.saved.items()}
+
+
+class Tail:
+    """The buffers and frozen parameters of one module, set from the flat vector before each pass over samples.
+
+    Args:
+        module: on the device where it computes.
+    """
+
+    def __init__(self, module: nn.Module, layout: Layout) -> None:
+        self._edge = layout.edge
+        self._kept = [(entry, *_place(module, entry.name)) for entry in layout.buffers]
+        self._steps: dict[str, float] = {}
+        """By how much each counter rises in a pass."""
+
+    @torch.no_grad()
+    def load(self, values: torch.Tensor) -> None:
+        """Set them from the whole vector."""
+        for entry, owner, name in self._kept:
+            own = values[entry.start : entry.stop].view(entry.shape)
+            tensor = getattr(owner, name).detach()
+            tensor.copy_(own if tensor.is_floating_point() else own.round())
+            if name in owner._buffers:
+                owner._buffers[name] = tensor  # without what a forward pass may have attached to it
+
+    @torch.no_grad()
+    def add_changes(self, values: torch.Tensor, sums: torch.Tensor, samples: int) -> bool:
+        """Add ``samples`` times what a pass changed to the whole vector ``sums``; whether all of it is finite.
+
+        Raises:
+            SpecError: if something changed whose mean over workers would be wrong.
+        """
+        for entry, owner, name in self._kept:
+            part, tensor = slice(entry.start, entry.stop), getattr(owner, name)
+            if tuple(tensor.shape) != entry.shape or _type(tensor) != entry.dtype:
+                found = f"{_type(tensor)} of {tuple(tensor.shape)} in the buffer {entry.name} after a forward pass"
+                raise SpecError(FIELD, found, f"{entry.dtype} of {entry.shape}, as it was built")
+            change = tensor.reshape(-1).to(torch.float32) - values[part]
+            if not tensor.is_floating_point():
+                self._check_counter(entry, change)
+            sums[part].add_(change, alpha=samples)
+        return bool(torch.isfinite(sums[self._edge :]).all())
+
+    @torch.no_grad()
+    def check_counters(self, run: Callable[[int], object]) -> None:
+        """Try what passes over one sample and over two do to whole numbers; everything is as before then.
+
+        Raises:
+            SpecError: if it is not the same: a mean over workers of unequal shares would be wrong.
+        """
+        if not any(entry.dtype in ("bool", *WHOLE) and not _is_norms(owner) for entry, owner, _ in self._kept):
+            return
+        before = [getattr(owner, name).detach().clone() for _, owner, name in self._kept]
+        for samples in (1, 2):
+            run(samples)
+            for (entry, owner, name), old in zip(self._kept, before, strict=True):
+                tensor = getattr(owner, name).detach()
+                if not old.is_floating_point():
+                    self._check_counter(entry, (tensor.to(torch.float32) - old.to(torch.float32)).reshape(-1))
+                tensor.copy_(old)
+
+    def _check_counter(self, entry: Entry, change: torch.Tensor) -> None:
+        """Whole numbers may stay, or rise by the same in every pass: anything else has no mean that is one."""
+        if not change.numel():
+            return
+        least, most = change.aminmax()
+        step = float(most)
+        if not step and not float(least):
+            return
+        if entry.dtype == "bool" or float(least) != step or self._steps.setdefault(entry.name, step) != step:
+            expected = (
+                "one that stays as it is or rises by the same in every pass: it is averaged over workers. Keep what "
+                "each worker counts for itself with register_buffer(..., persistent=False), or as float32"
+            )
+            raise SpecError(FIELD, f"the {entry.dtype} buffer {entry.name} that a forward pass changes", expected)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Have torch, numpy and random draw from ``seed`` in this context, and go on as before after it."""
+    drawn, numbers = random.getstate(), np.random.get_state()
+    with _building, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(drawn)
+            np.random.set_state(numbers)
+
+
+def build_bare(build: Callable[[], nn.Module]) -> nn.Module:
+    """The module without memory for its values, or where it cannot be built so, with it."""
+    try:
+        with seeded(0), torch.device("meta"):
+            return build()
+    except (RuntimeError, NotImplementedError):
+        with seeded(0):
+            return build()
+
+
+def normalise_lone_samples(module: nn.Module) -> None:
+    """Have batch norm take its running statistics, as in ``eval()``, where a pass has one value of each channel."""
+    for layer in module.modules():
+        if isinstance(layer, _BatchNorm):
+            layer.register_forward_pre_hook(_set_aside)
+            layer.register_forward_hook(_take_back, always_call=True)
+
+
+def _set_aside(layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    values = inputs[0]
+    if layer.training and values.dim() > 1 and values.numel() == values.shape[1]:
+        layer.training = False
+        layer.is_lone = True  # type: ignore[assignment]
+
+
+def _take_back(layer: nn.Module, inputs: object, outputs: object) -> None:
+    if getattr(layer, "is_lone", False):
+        layer.training = True
+        layer.is_lone = False  # type: ignore[assignment]
+
+
+def check_exact(beside: Tensors) -> None:
+    """Raise ``SpecError`` unless float32 holds all these values as they are."""
+    for name, each in beside.items():
+        values = each.detach()
+        is_same = values.to(torch.float32).to(values.dtype) == values
+        is_small = (
+            values.isfinite()
+            if values.is_floating_point()
+            else values.abs() <= EXACT
+            if _type(each) in WHOLE
+            else is_same
+        )
+        if not bool((is_same & is_small).all()):
+            cure = "finite values that float32 holds exactly (whole numbers up to 2**24), or persistent=False"
+            raise SpecError(FIELD, f"values of the {_type(each)} buffer {name}", cure)
+
+
+def _is_norms(owner: nn.Module) -> bool:
+    """Whether its whole numbers are torch's own count of batches."""
+    return isinstance(owner, _BatchNorm | nn.modules.instancenorm._InstanceNorm)
+
+
+def _place(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The layer that has the tensor of that name, and what it calls it: a forward pass may put another in its place."""
+    path, _, leaf = name.rpartition(".")
+    return module.get_submodule(path), leaf
+
+
+def _tensors(module: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """What is trained, and what the ``state_dict`` keeps beside it; each tensor once, by its first name."""
+    persistent = {id(each) for each in module.state_dict(keep_vars=True).values() if isinstance(each, torch.Tensor)}
+    parameters = dict(module.named_parameters())
+    trained: dict[str, torch.Tensor] = {name: each for name, each in parameters.items() if each.requires_grad}
+    frozen = {name: each for name, each in parameters.items() if not each.requires_grad}
+    buffers = {name: each for name, each in module.named_buffers() if id(each) in persistent}
+    return trained, {**frozen, **buffers}
+
+
+def _check_layers(module: nn.Module) -> None:
+    for name, layer in module.named_modules():
+        found = f"{type(layer).__name__} {name or '(the module itself)'}"
+        if isinstance(layer, nn.SyncBatchNorm):
+            expected = "GroupNorm or LayerNorm, or BatchNorm: workers normalise by the statistics of their own shares"
+            raise SpecError(FIELD, found, f"{expected}, and do not synchronise them within a pass")
+        if isinstance(layer, _BatchNorm) and not layer.track_running_stats:
+            expected = "track_running_stats=True, or GroupNorm: evaluation and shares of one sample have no statistics"
+            raise SpecError(FIELD, f"{found} without running statistics", expected)
+    for name, parameter in [*module.named_parameters(), *module.named_buffers()]:
+        if is_lazy(parameter):
+            raise SpecError(FIELD, f"the lazy parameter {name}", "sizes that are given: not those of Lazy modules")
+
+
+def _check_types(trained: Tensors, beside: Tensors) -> None:
+    for name, each in trained.items():
+        if each.dtype is not torch.float32:
+            cure = "float32 (module.float()); autocast within forward computes in less"
+            raise SpecError(FIELD, f"the {_type(each)} parameter {name}", cure)
+    for name, each in beside.items():
+        if _type(each) not in ("float32", "float64", "float16", "bool", *WHOLE):
+            expected = "float32, float64, float16, whole numbers or bool, or register_buffer(persistent=False)"
+            raise SpecError(FIELD, f"the {_type(each)} buffer {name}", expected)
+
+
+def _check_saved(module: nn.Module, known: set[int]) -> None:
+    """Whether every entry of the ``state_dict`` is one of the tensors that travel."""
+    for key, each in module.state_dict(keep_vars=True).items():
+        if id(each) not in known:
+            expected = "parameters and buffers alone in the state_dict: extra state is neither trained nor delivered"
+            raise SpecError(FIELD, f"the entry {key} of the module's state_dict", expected)
+
+
+def _type(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _as(view: np.ndarray, entry: Entry) -> np.ndarray:
+    """The values in the type that the module has them in."""
+    if entry.dtype == "float32":
+        return view
+    return (view if entry.dtype.startswith("float") else np.rint(view)).astype(entry.dtype)

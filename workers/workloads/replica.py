@@ -1,0 +1,178 @@
+"""One copy of a torch module on flat memory: to score it, and to compute updates with it."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from workers.workloads.data.examples import Dataset
+from workers.workloads.data.loader import Loader
+from workers.workloads.layout import Layout
+from workers.workloads.memory import Pieces
+from workers.workloads.module import Tail, normalise_lone_samples, seeded
+from workers.workloads.objectives import Objective
+from workers.workloads.shape import Samples, Score, TellFinal, Update, Vector
+
+SCORED_AT_ONCE = 1024
+
+
+class NetworkScorer:
+    """``Scorer`` whose parameters are views of one flat vector: on a CPU, what is pulled is used where it lies.
+
+    Args:
+        build: makes the module; its values are overwritten before they are used.
+        layout: how it lies in the flat vector.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], nn.Module],
+        layout: Layout,
+        dataset: Dataset,
+        objective: Objective,
+        device: torch.device,
+    ) -> None:
+        self._layout, self._data, self._objective, self._device = layout, dataset.split, objective, device
+        with seeded(0), torch.device(device):
+            self._module = build()
+        self._tail = Tail(self._module, layout)
+        self.parameters: Vector = np.zeros(layout.size, dtype=np.float32)
+        self._values = self._on_device(self.parameters)
+        named = dict(self._module.named_parameters())
+        self._trained = [(entry, named[entry.name]) for entry in layout.entries if entry.kind == "parameter"]
+        for entry, parameter in self._trained:
+            parameter.data = self._values[entry.start : entry.stop].view(entry.shape)
+
+    @torch.no_grad()
+    def evaluate(self) -> Score:
+        """Mean loss, and accuracy where there is a right and a wrong, on the held-out split; in ``eval()``."""
+        self._take_parameters()
+        self._tail.load(self._values)
+        self._module.eval()
+        held, right, loss_sum = self._data.held, 0, 0.0
+        for chunk in np.array_split(np.arange(len(held)), -(-len(held) // SCORED_AT_ONCE)):
+            inputs, targets = held.take(chunk, self._device)
+            outputs = self._module(inputs)
+            loss_sum += self._objective.loss_sum(outputs, targets).item()
+            if self._objective.right is not None:
+                right += int(self._objective.right(outputs, targets).sum())
+        accuracy = None if self._objective.right is None else right / len(held)
+        return Score(loss=loss_sum / len(held), accuracy=accuracy, samples=len(held))
+
+    def _take_parameters(self) -> None:
+        if self._device.type != "cpu":
+            self._values.copy_(torch.from_numpy(self.parameters))
+
+    def _on_device(self, vector: Vector) -> torch.Tensor:
+        """On a CPU the very same memory."""
+        return torch.from_numpy(vector).to(self._device)
+
+
+class NetworkReplica(NetworkScorer):
+    """``Replica``: beside the values, the gradients are views of a flat vector too."""
+
+    def __init__(
+        self,
+        build: Callable[[], nn.Module],
+        layout: Layout,
+        dataset: Dataset,
+        objective: Objective,
+        device: torch.device,
+        *,
+        l2: float = 0.0,
+    ) -> None:
+        super().__init__(build, layout, dataset, objective, device)
+        self._l2 = l2
+        normalise_lone_samples(self._module)
+        self.gradient: Vector = np.zeros(layout.size, dtype=np.float32)
+        self._sums = self._on_device(self.gradient)
+        for entry, parameter in self._trained:
+            parameter.grad = self._sums[entry.start : entry.stop].view(entry.shape)
+        self._progress: Progress | None = None
+        self._pieces = Pieces(release=torch.cuda.empty_cache)
+        self._loader = Loader(self._data.train, device)
+        with seeded(0):
+            self._module.train()
+            self._tail.check_counters(self._try)
+
+    @property
+    def ceiling(self) -> int | None:
+        """The largest number of samples that memory was found to hold at once; None: it never ran short."""
+        return self._pieces.limit
+
+    def update(self, samples: Samples) -> Update:
+        """Sum of the gradients of the loss over ``samples``; in pieces where memory does not hold them at once.
+
+        What the passes changed beside the parameters is added up too, each change as often as its pass had samples.
+        """
+        self._take_parameters()
+        self._module.train()
+        loss_sum = self._pieces.run(samples, self._begin, self._add)
+        if self._device.type != "cpu":
+            torch.from_numpy(self.gradient).copy_(self._sums)
+        return Update(loss_sum=loss_sum, samples=len(samples))
+
+    def prefetch(self, batches: Sequence[Samples]) -> None:
+        """Take the samples of coming updates ahead, in the pieces that memory holds."""
+        self._loader.expect([piece for batch in batches for piece in self._pieces.cut(batch)])
+
+    def tell_progress(self, tell: TellFinal) -> None:
+        """Have ``tell`` called while an update is computed; never from an accelerator, whose sums come all at once."""
+        if self._device.type == "cpu":
+            self._progress = Progress([parameter for _, parameter in self._trained], tell)
+
+    def _try(self, samples: int) -> None:
+        inputs, _ = self._data.train.take(np.arange(samples) % len(self._data.train), self._device)
+        self._module(inputs)
+
+    def _begin(self) -> None:
+        self._sums.zero_()
+
+    def _add(self, samples: Samples) -> float:
+        inputs, targets = self._loader.take(samples)
+        self._tail.load(self._values)
+        outputs = self._module(inputs)
+        loss = self._objective.loss_sum(outputs, targets)
+        if self._l2:
+            norm = torch.stack([parameter.square().sum() for _, parameter in self._trained]).sum()
+            loss = loss + 0.5 * self._l2 * len(samples) * norm
+        # Before the backward pass: with it the end of the vector is final, and the tail lies behind that.
+        is_sound = self._tail.add_changes(self._values, self._sums, len(samples))
+        loss_sum = loss.item() if is_sound else math.nan
+        if self._progress is not None:
+            # In pieces nothing is final before the last; and a loss that is no number leaves no gradients to give away.
+            self._progress.restart(is_told=self._pieces.limit is None and math.isfinite(loss_sum))
+        loss.backward()  # type: ignore[no-untyped-call]  # adds in place to the views of the sums
+        return loss_sum
+
+
+class Progress:
+    """Which gradients of a backward pass are final: told whenever the part that ends with the last tensor has grown.
+
+    Args:
+        parameters: in the order of the flat vector.
+        tell: gets the element from which on the vector is final.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], tell: TellFinal) -> None:
+        self._tell, self._sizes = tell, [parameter.numel() for parameter in parameters]
+        self.restart(is_told=False)
+        for index, parameter in enumerate(parameters):
+            parameter.register_post_accumulate_grad_hook(partial(self._note, index))  # type: ignore[no-untyped-call]
+
+    def restart(self, *, is_told: bool) -> None:
+        """A backward pass begins."""
+        self._is_told, self._final = is_told, set[int]()
+        self._first, self._begin = len(self._sizes), sum(self._sizes)
+
+    def _note(self, index: int, _: torch.Tensor) -> None:
+        self._final.add(index)
+        before = self._begin
+        while self._first - 1 in self._final:
+            self._first -= 1
+            self._begin -= self._sizes[self._first]
+        if self._is_told and self._begin < before:
+            self._tell(self._begin)
