@@ -5,7 +5,7 @@ changes between two iterations and each of them is made by one roster. In asynch
 and leaves at its next boundary. Where nobody is left who counts, the servers say how far their blocks are.
 """
 
-from controlplane.core import changes, flags, iterations, pausing, roster, standing
+from controlplane.core import changes, flags, iterations, own_data, pausing, roster, standing
 from controlplane.core.handling import Handling
 from controlplane.core.leases import raise_to
 from controlplane.core.roster import HERE
@@ -17,7 +17,7 @@ from controlplane.core.wording import being, number_of
 def on_hello(handling: Handling, worker: Worker) -> None:
     """A worker that does not count is here: let it in when that can be."""
     job = handling.job
-    if job.state is JobState.FINISHING or _is_late(handling):
+    if job.state is JobState.FINISHING or _is_late(handling) or not _has_data(handling, worker):
         return
     if job.join_at is None:
         job.join_at = soonest(handling)
@@ -32,6 +32,19 @@ def _is_late(handling: Handling) -> bool:
         return False
     # Without lockstep a job that has an end hands out nothing more.
     return handling.chosen.gate is not None or job.stop_at <= soonest(handling)
+
+
+def _has_data(handling: Handling, worker: Worker) -> bool:
+    """Whether the data can be divided among one more; the job goes on without a worker for whom there are none."""
+    job, room = handling.job, own_data.room(handling)
+    if room is None or len(job.roster) + len(newcomers(job)) <= room:
+        return True
+    samples, workers = number_of(room, "sample"), number_of(len(job.roster), "worker")
+    divided = f"{job.synchronization.data.name} divides {samples} among {workers} already"
+    why = f"has no sample to draw: {divided}; change data to shared, or add data"
+    handling.move_process(worker, ProcessState.STOPPED, why)
+    handling.stop_process(worker, f"{worker.title} {why}")
+    return False
 
 
 def let_in_latecomers(handling: Handling) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from controlplane.core import checkpoints, handout, leases, pausing, placing, roster, standing
+from controlplane.core.choices import Partitioned
 from controlplane.core.combinations import conflict
 from controlplane.core.commands import ChangePolicies, MoveJob
 from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
@@ -40,6 +41,8 @@ def on_change_requested(handling: Handling, event: ChangeRequested) -> None:
     _check_together(handling, policies, asked)
     if "placement" in policies and job.generation:
         _check_placement(handling, policies["placement"], asked)
+    if "data" in policies and job.generation:
+        _check_data(handling, policies["data"], asked)
     barrier = policies.get("barrier", handling.chosen.barrier)
     if job.generation and handling.chosen.gate is not None and barrier.synchronous:
         job.pending = choices
@@ -133,7 +136,7 @@ def _install(handling: Handling, choices: dict[str, Choice], policies: dict[str,
         job.cut, job.passed = None, {}
         job.quorums = {iteration: ranks for iteration, ranks in job.quorums.items() if iteration < first}
     if "data" in choices:
-        handout.take_back(job, first)
+        handout.take_back(handling, first)
     if was_free and is_free:
         _shorten_leases(job)
     elif is_free:
@@ -219,6 +222,14 @@ def _check_placement(handling: Handling, placement: Any, asked: str) -> None:
         placing.wanted_by(handling, placement)
     except ValueError as error:
         raise EventRefused(f"{asked}: {error}") from None
+
+
+def _check_data(handling: Handling, data: Any, asked: str) -> None:
+    try:
+        if isinstance(data, Partitioned):
+            data.partition(handling.job.sample_count, handling.job.roster or [0])
+    except ValueError as error:
+        raise EventRefused(f"{asked}: {error}; leave out workers, or keep data: shared") from None
 
 
 def _is_ending(handling: Handling) -> bool:

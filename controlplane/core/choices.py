@@ -4,7 +4,7 @@ A policy is values in, decision out. It keeps nothing: whatever it must remember
 gives back, a msgspec struct of its own ``state_type``, so that the engine can put it in a snapshot.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
@@ -300,14 +300,21 @@ class Partitioned(Protocol):
     def pieces(self, shares: Mapping[int, int], state: Any) -> dict[int, list[Piece]]:
         """What each worker processes for its share, in order."""
 
-    def advance(self, processed: Mapping[int, int], state: Any) -> Any:
-        """The state when each worker has processed so many of its pieces' samples, from their beginning."""
+    def advance(self, done: Iterable[Piece], state: Any) -> Any:
+        """The state when these samples were processed; each piece is one that was given, or its beginning."""
+
+    def held(self, state: Any) -> dict[int, int]:
+        """How many samples each worker has to draw from."""
 
     def rebalance(self, speeds: Mapping[int, float], state: Any) -> tuple[Any, DataDecision]:
         """Exchange splits if the counts call for it, given each worker's samples per second."""
 
     def adopt(self, ranks: Sequence[int], state: Any) -> tuple[Any, DataDecision]:
-        """Splits of those who left go to others, and those who came get some."""
+        """Splits of those who left go to others, and those who came get some.
+
+        Raises:
+            ValueError: where there are fewer samples than workers.
+        """
 
 
 class Detector(Protocol):

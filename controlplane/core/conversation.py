@@ -131,6 +131,7 @@ def _greet_worker(handling: Handling, worker: Worker, hello: WorkerHello) -> Non
         return
     worker.parameters, worker.host, worker.port = hello.parameter_count, hello.host, hello.port
     worker.found, worker.skipped = hello.found, hello.skipped
+    worker.own_samples = hello.own_samples
     job.sample_count = min(job.sample_count or hello.sample_count, hello.sample_count)
     _is_here(handling, worker)
     if job.state is JobState.STARTING or job.is_rebuilding:

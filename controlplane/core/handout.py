@@ -1,20 +1,23 @@
 """Which samples the workers draw: parts of a common batch, or pieces of splits that each has for its own.
 
 Pieces go out with leave for one iteration, since where a worker stopped says where it goes on. A change of splits
-counts from the next pieces on; what is processed under older ones is counted where the worker stands by then.
+counts from the next pieces on; what is processed under older ones counts for the samples that it was. Without lockstep
+others may draw from a split that changes hands in between, so pieces count as processed when they are handed out: what
+a dead worker had is left out of that pass, as with leases.
 """
 
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from controlplane.core import ending, standing
+from controlplane.core import ending, own_data, standing
 from controlplane.core.choices import DataDecision, Observation, ShareDecision
 from controlplane.core.commands import MoveSplits, PartitionData
 from controlplane.core.handling import Handling
 from controlplane.core.state import Checkpoint, Job, Worker
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.messages import IterationReport
+from controlplane.protocol.orders import Piece
 
 
 def begin(handling: Handling, ranks: Sequence[int]) -> bool:
@@ -35,10 +38,12 @@ def begin(handling: Handling, ranks: Sequence[int]) -> bool:
     return True
 
 
-def take_back(job: Job, first: int) -> None:
-    """Other data from ``first`` on: no pieces of before, and no leave that was given for the samples of before."""
+def take_back(handling: Handling, first: int) -> None:
+    """Other data from ``first`` on: no leave that was given for the samples of before, nor pieces of other splits."""
+    job = handling.job
     for worker in (job.workers[rank] for rank in job.roster):
-        worker.pieces, worker.pieces_of, worker.drawn = [], -1, 0
+        if handling.chosen.data_state is None:
+            worker.pieces, worker.pieces_of, worker.drawn = [], -1, 0
         worker.watermark = min(worker.watermark, max(first - 1, standing.stand(worker)))
 
 
@@ -64,9 +69,15 @@ def hand_out(handling: Handling, ranks: Iterable[int]) -> None:
     if data is None:
         return
     due = [worker for worker in (job.workers[rank] for rank in ranks) if worker.watermark > worker.pieces_of]
-    pieces = data.pieces({worker.index: _most(job, worker) for worker in due}, handling.chosen.data_state)
+    if not due:
+        return
+    own, free = own_data.bounds(handling), handling.chosen.gate is not None
+    most = {worker.index: min(_most(job, worker), own.get(worker.index, _most(job, worker))) for worker in due}
+    pieces = data.pieces(most, handling.chosen.data_state)
     for worker in due:
-        worker.pieces, worker.pieces_of = pieces[worker.index], worker.watermark
+        worker.pieces, worker.pieces_of, worker.counted = pieces[worker.index], worker.watermark, free
+        if free:
+            handling.chosen.data_state = data.advance(worker.pieces, handling.chosen.data_state)
 
 
 def on_report(handling: Handling, worker: Worker, report: IterationReport) -> None:
@@ -74,13 +85,18 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
     job, policies = handling.job, handling.chosen
     if policies.gate is None:
         job.processed[report.iteration] = job.processed.get(report.iteration, 0) + report.samples
-    if policies.partitioned is None or report.iteration != worker.pieces_of:
+    if policies.partitioned is None or report.iteration != worker.pieces_of or worker.counted:
         return
     if worker.pieces and report.position != worker.pieces[0].start:
         return
     worker.drawn = report.samples
     if policies.gate is not None:
         _advance(handling, [worker])
+
+
+def on_departure(handling: Handling, worker: Worker) -> None:
+    """What a worker reported before it left was processed: its update stays in the open iteration."""
+    _advance(handling, [worker])
 
 
 def close(handling: Handling, observations: Sequence[Observation]) -> None:
@@ -132,11 +148,21 @@ def rebalance(handling: Handling, observations: Sequence[Observation]) -> None:
 
 def _advance(handling: Handling, workers: Iterable[Worker]) -> None:
     data, policies = handling.chosen.partitioned, handling.chosen
-    processed = {worker.index: worker.drawn for worker in workers if worker.drawn}
-    if data is not None and processed:
-        policies.data_state = data.advance(processed, policies.data_state)
-    for rank in processed:
-        handling.job.workers[rank].drawn = 0
+    for worker in workers:
+        if data is not None and worker.drawn:
+            policies.data_state = data.advance(_first(worker.pieces, worker.drawn), policies.data_state)
+        worker.drawn = 0
+
+
+def _first(pieces: Sequence[Piece], count: int) -> list[Piece]:
+    """The first ``count`` samples of them."""
+    done = []
+    for piece in pieces:
+        taken = min(count, piece.stop - piece.start)
+        if taken > 0:
+            done.append(msgspec.structs.replace(piece, stop=piece.start + taken))
+        count -= taken
+    return done
 
 
 def _most(job: Job, worker: Worker) -> int:

@@ -6,7 +6,7 @@ Shares change by batching policy, watermarks by barrier policy; both go out as w
 from collections.abc import Iterable
 from typing import Any
 
-from controlplane.core import ending, handout, learning
+from controlplane.core import ending, handout, learning, own_data
 from controlplane.core.choices import Observation, Progress, ShareDecision, ShareRequest
 from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders, SetShares
 from controlplane.core.handling import Handling
@@ -35,7 +35,8 @@ def share_request(handling: Handling, iteration: int) -> ShareRequest:
     job, spec = handling.job, handling.spec
     total = job.batch
     highest = spec.limits.maximum if spec.limits.maximum is not None else total
-    limits = _within_memory(job, dict.fromkeys(job.roster, (spec.limits.minimum, highest)))
+    allowed = own_data.within(handling, dict.fromkeys(job.roster, (spec.limits.minimum, highest)))
+    limits = _within_memory(job, allowed)
     return ShareRequest(iteration=iteration, total=total, current=dict(job.shares), limits=limits)
 
 
@@ -53,6 +54,7 @@ def take_shares(handling: Handling, decision: ShareDecision, iteration: int, *, 
     job.shares = decision.shares
     handout.take_batch(handling, decision, iteration)
     job.share_from = iteration
+    own_data.look(handling)
     if tell:
         handling.give(
             SetShares,
@@ -100,6 +102,9 @@ def raise_watermarks(handling: Handling) -> dict[int, str]:
     grown: dict[int, str] = {}
     for rank, release in handling.chosen.barrier.release(progress).items():
         mark = release.watermark if last is None else min(release.watermark, last)
+        if handling.chosen.partitioned is not None:
+            # A generation may begin behind the open iteration, but pieces go out once all have got so far.
+            mark = min(mark, job.completed + 1)
         if mark > job.workers[rank].watermark:
             raise_to(job.workers[rank], mark)
             grown[rank] = release.reason

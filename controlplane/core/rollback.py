@@ -79,7 +79,7 @@ def restore(handling: Handling, target: Checkpoint) -> None:
     job.observed, job.processed, job.recent, job.round_reports = {}, {}, {}, 0
     job.transfers, job.recent_transfers, job.trial = {}, [], None
     for worker in job.workers.values():
-        worker.pieces, worker.pieces_of, worker.drawn = [], -1, 0
+        worker.pieces, worker.pieces_of, worker.drawn, worker.counted = [], -1, 0, False
     job.late_until, job.missing = {}, {}
     job.passed, job.quorums, job.cut = {}, {}, None
     job.apply_from, job.skip_to = target.iteration, 0

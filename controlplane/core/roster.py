@@ -198,6 +198,7 @@ def forget(handling: Handling, worker: Worker, why: str) -> None:
     for observed in (*job.observed.values(), job.recent):
         observed.pop(worker.index, None)
     leases.drop_after(job, worker, worker.done)
+    handout.on_departure(handling, worker)
     job.passed.pop(worker.index, None)
 
 

@@ -80,6 +80,8 @@ class Worker(Process, kw_only=True):
     pieces_of: int = -1
     drawn: int = 0
     """So many of them were processed, which the splits do not know of yet."""
+    counted: bool = False
+    """The splits count all of them as processed already."""
     is_held: bool = False
     """It said that it stands, by orders with hold."""
     early: list[IterationReport | ProgressReport | Computed] = []
@@ -89,6 +91,8 @@ class Worker(Process, kw_only=True):
     """The most samples that its memory holds at once, as far as it ran short of it."""
     parameters: int = 0
     """How many it has, by its hello."""
+    own_samples: int = 0
+    """How many samples it has of its own, by its hello; 0: it may draw any."""
     host: str = ""
     port: int = 0
     """Where the other workers of an all-reduce job find it."""

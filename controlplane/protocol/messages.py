@@ -38,6 +38,8 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     parameter_count: Positive
     sample_count: Positive
     """Samples of the training split that the worker can draw from."""
+    own_samples: Count = 0
+    """Those that this worker alone draws from, where the job divides them; 0: it may draw any."""
     host: Host = ""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     """Where an all-reduce job's worker lets the others find each other; 0: nowhere."""

@@ -70,6 +70,9 @@ class Story:
         self.numbers: dict[str, int] = {}
         self.instances: dict[str, str] = {}
         self.now_ms = START_MS
+        self.sample_count = 1437
+        self.own_samples: dict[int, int] = {}
+        """By rank, where each worker keeps samples of its own."""
 
     def see(self, event: Event, *, after_ms: int = 1) -> list[AnyCommand]:
         """Append the event and hand it to the engine."""
@@ -127,7 +130,8 @@ class Story:
     def hello(self, rank: int, **changes: Any) -> list[AnyCommand]:
         """The worker's first message, which it repeats after a reconnect."""
         self.numbers.setdefault(self.instance("w", rank), 1)
-        hello = WorkerHello(number=1, parameter_count=sum(TENSOR_SIZES), sample_count=1437)
+        samples = {"sample_count": self.sample_count, "own_samples": self.own_samples.get(rank, 0)}
+        hello = WorkerHello(number=1, parameter_count=sum(TENSOR_SIZES), **samples)
         return self.say(rank, hello, **changes)
 
     def server_hello(self, index: int) -> list[AnyCommand]:

@@ -10,12 +10,17 @@ from controlplane.protocol.orders import Piece
 from tests.policies.cluster import resolve
 
 
+def advance(policy, processed: Mapping[int, int], state: SplitsState) -> SplitsState:
+    """Every worker processed so many samples from where it stopped."""
+    return policy.advance([piece for pieces in policy.pieces(processed, state).values() for piece in pieces], state)
+
+
 def train(policy, shares: Mapping[int, int], *, samples: int, iterations: int):
     """Shares in proportion to speed, as LB-BSP or a cut iteration would have them. States and moves by iteration."""
     state, _ = policy.partition(samples, sorted(shares))
     states, moves = [state], []
     for _ in range(iterations):
-        state = policy.advance(shares, state)
+        state = advance(policy, shares, state)
         state, decision = policy.rebalance({rank: float(share) for rank, share in shares.items()}, state)
         states.append(state)
         moves.append(decision.moves)
@@ -28,9 +33,9 @@ def test_the_example_of_task_level_prioritisation() -> None:
     state, reason = policy.partition(10, [0])
     assert reason == "10 samples in 1 splits, 1 for each worker"
     assert policy.pieces({0: 10}, state) == {0: [Piece(split=0, start=0, stop=10)]}
-    state = policy.advance({0: 6}, state)
+    state = advance(policy, {0: 6}, state)
     assert policy.pieces({0: 10}, state) == {0: [Piece(split=0, start=6, stop=10), Piece(split=0, start=0, stop=6)]}
-    state = policy.advance({0: 7}, state)
+    state = advance(policy, {0: 7}, state)
     assert [state.splits[0].times(position) for position in range(10)] == [2, 2, 2, 1, 1, 1, 1, 1, 1, 1]
     assert state.splits[0].count == 1
 
@@ -39,7 +44,7 @@ def test_splits_of_one_worker_take_turns_by_passes() -> None:
     policy = resolve("data", "rotation", splits=2)
     state, _ = policy.partition(8, [0])
     assert policy.pieces({0: 6}, state)[0] == [Piece(split=0, start=0, stop=4), Piece(split=1, start=4, stop=6)]
-    state = policy.advance({0: 6}, state)
+    state = advance(policy, {0: 6}, state)
     assert policy.pieces({0: 4}, state)[0] == [Piece(split=1, start=6, stop=8), Piece(split=0, start=0, stop=2)]
 
 
@@ -57,9 +62,28 @@ def test_a_share_above_all_of_a_workers_data_goes_round_again() -> None:
     assert [(piece.start, piece.stop) for piece in policy.pieces({0: 10}, state)[0]] == [(0, 4), (0, 4), (0, 2)]
 
 
-def test_fewer_samples_than_splits_are_refused() -> None:
-    with pytest.raises(ValueError, match="7 samples cannot be cut: found 8 splits, expected 1 to 7"):
-        resolve("data", "rotation").partition(7, [0, 1])
+def test_few_samples_are_cut_into_fewer_splits_each() -> None:
+    state, reason = resolve("data", "rotation", splits=4).partition(7, [0, 1])
+    assert (len(state.splits), reason) == (6, "7 samples in 6 splits, 3 for each worker")
+
+
+def test_fewer_samples_than_workers_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 samples cannot be divided among 3 workers: each needs at least one"):
+        resolve("data", "rotation").partition(2, [0, 1, 2])
+
+
+def test_split_is_divided_for_a_worker_that_would_have_none() -> None:
+    policy = resolve("data", "rotation", splits=1)
+    state, _ = policy.partition(20, [0, 1])
+    state = advance(policy, {0: 13, 1: 3}, state)
+    state, decision = policy.adopt([0, 1, 2], state)
+    assert [(split.start, split.stop, split.owner, split.processed) for split in state.splits] == [
+        (0, 5, 0, 8),
+        (5, 10, 2, 5),
+        (10, 20, 1, 3),
+    ]
+    assert decision.moves == [SplitMove(split=1, giver=0, taker=2, start=5, stop=10)]
+    assert policy.pieces({2: 7}, state)[2] == [Piece(split=1, start=5, stop=10), Piece(split=1, start=5, stop=7)]
 
 
 def test_splits_swap_places_when_they_are_more_than_the_gap_apart() -> None:
@@ -69,7 +93,7 @@ def test_splits_swap_places_when_they_are_more_than_the_gap_apart() -> None:
     state, decision = policy.rebalance({0: 100.0, 1: 400.0}, SplitsState(splits=splits))
     assert decision.moves == []
     assert decision.reason == ("split 0 of w0 was processed 2 times, split 1 of w1 7: at most 5 apart")
-    state, decision = policy.rebalance({0: 100.0, 1: 400.0}, policy.advance({1: 1}, state))
+    state, decision = policy.rebalance({0: 100.0, 1: 400.0}, advance(policy, {1: 1}, state))
     assert decision.moves == [
         SplitMove(split=0, giver=0, taker=1, start=0, stop=10),
         SplitMove(split=1, giver=1, taker=0, start=10, stop=20),

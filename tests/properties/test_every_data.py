@@ -38,8 +38,8 @@ def test_offsets_are_ranges_without_gap_or_overlap(name, shares):
 @st.composite
 def jobs(draw):
     """A data set, and iterations: who processes how much, how fast, and who is there."""
-    samples = draw(st.integers(60, 200))
-    rosters = draw(st.lists(st.sets(st.integers(0, 9), min_size=1, max_size=5).map(sorted), min_size=1, max_size=3))
+    samples = draw(st.integers(12, 200))
+    rosters = draw(st.lists(st.sets(st.integers(0, 19), min_size=1, max_size=12).map(sorted), min_size=1, max_size=5))
     iterations = []
     for roster in rosters:
         iterations.append((roster, True))
@@ -61,19 +61,19 @@ def test_counts_are_what_was_processed_and_every_sample_has_one_owner(name, sett
     times: Counter[int] = Counter()
     for roster, new, processed, speeds in iterations:
         if new:
-            before = [split.owner for split in state.splits]
+            before = owners(state)
             state, decision = policy.adopt(roster, state)
             assert_moved(before, state, decision)
-            assert {split.owner for split in state.splits} <= set(roster)
-            processed = {rank: count if state.owned(rank) else 0 for rank, count in processed.items()}
-        processed = {rank: count if state.owned(rank) else 0 for rank, count in processed.items()}
-        for rank, pieces in policy.pieces(processed, state).items():
+            assert {split.owner for split in state.splits} == set(roster)
+            assert policy.held(state) == Counter(owners(state))
+        given = policy.pieces(processed, state)
+        for rank, pieces in given.items():
             assert sum(piece.stop - piece.start for piece in pieces) == processed[rank]
             assert {piece.split for piece in pieces} <= set(state.owned(rank))
             times.update(position for piece in pieces for position in range(piece.start, piece.stop))
-        state = policy.advance(processed, state)
+        state = policy.advance([piece for pieces in given.values() for piece in pieces], state)
         state = msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=policy.state_type)
-        before = [split.owner for split in state.splits]
+        before = owners(state)
         state, decision = policy.rebalance(speeds, state)
         assert_moved(before, state, decision)
     edges = [edge for split in state.splits for edge in (split.start, split.stop)]
@@ -84,15 +84,20 @@ def test_counts_are_what_was_processed_and_every_sample_has_one_owner(name, sett
         assert max(counted) - min(counted) <= 1
 
 
+def owners(state):
+    """Who may draw each sample."""
+    return [split.owner for split in state.splits for _ in range(split.start, split.stop)]
+
+
 def assert_moved(before, state, decision):
-    """The moves are exactly the splits that have another owner now, and there is a reason."""
+    """The moves are exactly the samples that have another owner now, and there is a reason."""
     assert decision.reason
-    changed = [
-        (number, giver, split.owner)
-        for number, (giver, split) in enumerate(zip(before, state.splits, strict=True))
-        if giver != split.owner
-    ]
-    assert [(move.split, move.giver, move.taker) for move in decision.moves] == changed
+    after = list(before)
+    for move in decision.moves:
+        assert {*before[move.start : move.stop]} == {move.giver} != {move.taker}
+        assert state.splits[move.split].owner == move.taker
+        after[move.start : move.stop] = [move.taker] * (move.stop - move.start)
+    assert after == owners(state)
 
 
 @every_partitioned

@@ -167,6 +167,7 @@ class Trainer:
             number=number,
             parameter_count=self.replica.parameters.size,
             sample_count=self.workload.sample_count,
+            own_samples=self.sampler.own_samples,
             found=self._found,
             skipped=self._skipped,
         )

@@ -17,6 +17,9 @@ from workers.workloads.shape import Samples, Workload
 class PermutationSampler:
     """The endless sequence of samples of one job."""
 
+    own_samples = 0
+    """Every worker may draw any sample."""
+
     def __init__(self, *, seed: int, sample_count: int) -> None:
         self.sample_count = sample_count
         self._seed = seed
@@ -48,6 +51,7 @@ class OwnSampler:
 
     def __init__(self, own: Samples, *, seed: int, workers: int) -> None:
         self._own, self._workers = own, workers
+        self.own_samples = len(own)
         self._order = PermutationSampler(seed=seed, sample_count=len(own))
         self._stopped: int | None = None
 

@@ -1,7 +1,7 @@
 """Every worker has splits of its own and goes on in them where it stopped (A-BSP section 3.3.1, task level)."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,15 +32,20 @@ class Rotation:
     def partition(self, samples: int, ranks: Sequence[int]) -> tuple[SplitsState, str]:
         """Equal numbers of splits."""
         state = splits.cut(samples, ranks, self.parameters.splits)
-        return state, f"{samples:,} samples in {len(state.splits)} splits, {self.parameters.splits} for each worker"
+        each = len(state.splits) // len(ranks)
+        return state, f"{samples:,} samples in {len(state.splits)} splits, {each} for each worker"
 
     def pieces(self, shares: Mapping[int, int], state: SplitsState) -> dict[int, list[Piece]]:
         """Where each worker stopped and onwards."""
         return {rank: splits.draw(shares[rank], rank, state) for rank in sorted(shares)}
 
-    def advance(self, processed: Mapping[int, int], state: SplitsState) -> SplitsState:
+    def advance(self, done: Iterable[Piece], state: SplitsState) -> SplitsState:
         """Samples that were not reached come first the next time."""
-        return splits.advance(processed, state)
+        return splits.advance(done, state)
+
+    def held(self, state: SplitsState) -> dict[int, int]:
+        """Those of its splits."""
+        return splits.sizes(state)
 
     def rebalance(self, speeds: Mapping[int, float], state: SplitsState) -> tuple[SplitsState, DataDecision]:
         """Nothing ever moves."""

@@ -3,9 +3,11 @@
 A split is a range of the job's one seeded permutation, and is always processed in a circle from where it stopped (A-BSP
 section 3.3.1). So a single number says everything about it: how many samples of it were processed. Over its size, that
 is the number of times that every one of its samples was; the rest is how far the present pass has come.
+
+A split can be divided where a worker would have none: both parts know exactly what was processed of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -40,6 +42,11 @@ class Split(Value, frozen=True, kw_only=True, array_like=True):
         """The position of the next sample."""
         return self.start + self.processed % self.size
 
+    def reached(self, position: int, processed: int) -> int:
+        """How many of ``processed`` samples of it lie before ``position``."""
+        passes, further = divmod(processed, self.size)
+        return passes * (position - self.start) + min(further, position - self.start)
+
     def times(self, position: int) -> int:
         """How often that sample was processed in the whole job."""
         return self.processed // self.size + (position < self.cursor)
@@ -56,15 +63,16 @@ class SplitsState(Value, frozen=True, kw_only=True):
 
 
 def cut(samples: int, ranks: Sequence[int], per_worker: int) -> SplitsState:
-    """As many splits for each worker, of sizes at most one apart, neighbours together.
+    """As many splits for each worker, of sizes at most one apart, neighbours together; fewer where samples are few.
 
     Raises:
-        ValueError: where there are fewer samples than splits, or no worker.
+        ValueError: where there are fewer samples than workers, or no worker.
     """
     order = sorted(ranks)
+    if not order or samples < len(order):
+        raise ValueError(f"{samples} samples cannot be divided among {len(order)} workers: each needs at least one")
+    per_worker = min(per_worker, samples // len(order))
     count = len(order) * per_worker
-    if not order or samples < count:
-        raise ValueError(f"{samples} samples cannot be cut: found {count} splits, expected 1 to {samples}")
     edges = [samples * number // count for number in range(count + 1)]
     return SplitsState(
         splits=[
@@ -77,7 +85,7 @@ def cut(samples: int, ranks: Sequence[int], per_worker: int) -> SplitsState:
 def draw(share: int, rank: int, state: SplitsState) -> list[Piece]:
     """The next ``share`` samples of a worker: the least processed split first, each to the end of its pass.
 
-    A share above the worker's whole data goes round again.
+    No sample comes twice before each of the worker's came once; a share above its whole data goes round again.
 
     Raises:
         ValueError: where the worker has a share and no split.
@@ -87,23 +95,53 @@ def draw(share: int, rank: int, state: SplitsState) -> list[Piece]:
         raise ValueError(f"w{rank}: found no split to draw {share} samples from, expected at least one")
     pieces: list[Piece] = []
     while share > 0:
-        number = min(own, key=lambda number: (own[number].count, number))
-        split = own[number]
-        taken = min(share, split.stop - split.cursor)
-        pieces.append(Piece(split=number, start=split.cursor, stop=split.cursor + taken))
-        own[number] = msgspec.structs.replace(split, processed=split.processed + taken)
-        share -= taken
+        left = {number: split.size for number, split in own.items()}
+        while share > 0 and left:
+            number = min(left, key=lambda number: (own[number].count, number))
+            split = own[number]
+            taken = min(share, split.stop - split.cursor, left[number])
+            pieces.append(Piece(split=number, start=split.cursor, stop=split.cursor + taken))
+            own[number] = msgspec.structs.replace(split, processed=split.processed + taken)
+            left[number] -= taken
+            if not left[number]:
+                del left[number]
+            share -= taken
     return pieces
 
 
-def advance(processed: Mapping[int, int], state: SplitsState) -> SplitsState:
-    """The state after each worker has processed so many samples from its next ones on."""
+def advance(done: Iterable[Piece], state: SplitsState) -> SplitsState:
+    """The state after these samples were processed, whoever has them by now and however they are split."""
     splits = list(state.splits)
-    for rank in sorted(processed):
-        for piece in draw(processed[rank], rank, state):
-            split = splits[piece.split]
-            splits[piece.split] = msgspec.structs.replace(split, processed=split.processed + piece.stop - piece.start)
+    for piece in done:
+        for number, split in enumerate(splits):
+            count = min(piece.stop, split.stop) - max(piece.start, split.start)
+            if count > 0:
+                splits[number] = msgspec.structs.replace(split, processed=split.processed + count)
     return SplitsState(splits=splits)
+
+
+def sizes(state: SplitsState) -> dict[int, int]:
+    """How many samples each worker has."""
+    held: dict[int, int] = {}
+    for split in state.splits:
+        held[split.owner] = held.get(split.owner, 0) + split.size
+    return held
+
+
+def divide(state: SplitsState, number: int, *, taker: int) -> SplitsState:
+    """Give the second half of a split to another worker, as a split of its own behind the first half."""
+    split = state.splits[number]
+    middle = (split.start + split.stop) // 2
+    before = split.reached(middle, split.processed), split.reached(middle, split.counted_from)
+    first = msgspec.structs.replace(split, stop=middle, processed=before[0], counted_from=before[1])
+    second = msgspec.structs.replace(
+        split,
+        start=middle,
+        owner=taker,
+        processed=split.processed - before[0],
+        counted_from=split.counted_from - before[1],
+    )
+    return SplitsState(splits=[*state.splits[:number], first, second, *state.splits[number + 1 :]])
 
 
 def give(state: SplitsState, takers: Mapping[int, int]) -> tuple[SplitsState, list[SplitMove]]:
@@ -134,32 +172,61 @@ def count_anew(state: SplitsState) -> SplitsState:
 def take_over(ranks: Sequence[int], state: SplitsState) -> tuple[SplitsState, DataDecision]:
     """A new roster: splits of those who left go to who has fewest samples, and newcomers are given some.
 
-    A newcomer takes from whoever has most, as long as that leaves the giver with no less than the newcomer.
+    A newcomer takes from whoever has most, as long as that leaves the giver with no less than the newcomer; where that
+    leaves it with nothing, the largest split of whoever has most is divided for it.
+
+    Raises:
+        ValueError: where there are fewer samples than workers, or no worker.
     """
     order = sorted(ranks)
-    if not order:
-        raise ValueError(f"{len(state.splits)} splits have no worker: found an empty roster, expected at least one")
-    owner = {number: split.owner for number, split in enumerate(state.splits)}
-    held = {rank: sum(state.splits[number].size for number in state.owned(rank)) for rank in order}
-    takers: dict[int, int] = {}
+    samples = sum(split.size for split in state.splits)
+    if not order or samples < len(order):
+        raise ValueError(f"{samples} samples cannot be divided among {len(order)} workers: each needs at least one")
+    before = state
+    orphans = [number for number, split in enumerate(state.splits) if split.owner not in order]
+    for number in orphans:
+        held = sizes(state)
+        state = _hand(state, number, min(order, key=lambda rank: (held.get(rank, 0), rank)))
+    for newcomer in [rank for rank in order if rank not in sizes(state)]:
+        state = _provide(state, newcomer)
+    moves = _moves(before, state)
+    return state, DataDecision(moves=moves, reason=_taken_over(moves, len(order)))
 
-    def hand(number: int, taker: int) -> None:
-        held[taker] += state.splits[number].size
-        if owner[number] in held:
-            held[owner[number]] -= state.splits[number].size
-        owner[number] = takers[number] = taker
 
-    for number in [number for number in owner if owner[number] not in held]:
-        hand(number, min(order, key=lambda rank: (held[rank], rank)))
-    for newcomer in [rank for rank in order if not held[rank]]:
-        while True:
-            giver = max(order, key=lambda rank: (held[rank], -rank))
-            number = max(number for number in owner if owner[number] == giver)
-            if held[giver] - state.splits[number].size < held[newcomer] + state.splits[number].size:
-                break
-            hand(number, newcomer)
-    moved, moves = give(state, takers)
-    return moved, DataDecision(moves=moves, reason=_taken_over(moves, len(order)))
+def _provide(state: SplitsState, newcomer: int) -> SplitsState:
+    """Whole splits of whoever has most, or else half a split."""
+    while True:
+        held = sizes(state)
+        own = held.pop(newcomer, 0)
+        giver = max(held, key=lambda rank: (held[rank], -rank))
+        number = max(state.owned(giver))
+        size = state.splits[number].size
+        if held[giver] - size < own + size:
+            break
+        state = _hand(state, number, newcomer)
+    if own:
+        return state
+    # By pigeonhole somebody has two samples; in splits of one each, one of them was handed over above.
+    number = max(state.owned(giver), key=lambda number: (state.splits[number].size, number))
+    return divide(state, number, taker=newcomer)
+
+
+def _hand(state: SplitsState, number: int, taker: int) -> SplitsState:
+    splits = list(state.splits)
+    splits[number] = msgspec.structs.replace(splits[number], owner=taker)
+    return SplitsState(splits=splits)
+
+
+def _moves(before: SplitsState, after: SplitsState) -> list[SplitMove]:
+    """Which samples have another worker now; splits were at most divided in between."""
+    owners = [(split.stop, split.owner) for split in before.splits]
+    moves, at = [], 0
+    for number, split in enumerate(after.splits):
+        while owners[at][0] <= split.start:
+            at += 1
+        if (giver := owners[at][1]) != split.owner:
+            moves.append(SplitMove(split=number, giver=giver, taker=split.owner, start=split.start, stop=split.stop))
+    return moves
 
 
 def _taken_over(moves: Sequence[SplitMove], workers: int) -> str:
