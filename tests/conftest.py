@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from controlplane.runtime.bench.postgres import postgres_folder, running_postgre
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, bundled_redis, redis_binary, start_redis
 from tests.support.sharing import Sharing, check_sharing, is_passed_over
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import Broken, Stack, running_stack
 from tests.support.waiting import eventually
 
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -111,7 +111,12 @@ def stack() -> Iterator[Stack]:
 
 @pytest.fixture(autouse=True)
 def nothing_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that fails in the midst of its job does not hold the machines of those after it."""
+    """Each test finds the plane whole and its machines free; one that leaves it broken fails, and no other does."""
+    if "stack" not in request.fixturenames:
+        yield
+        return
+    stack: Stack = request.getfixturevalue("stack")
+    with suppress(Broken):
+        stack.make_whole()
     yield
-    if "stack" in request.fixturenames:
-        request.getfixturevalue("stack").stop_what_is_left()
+    stack.leave()

@@ -2,15 +2,16 @@
 
 import secrets
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
+import psutil
 
-from controlplane.runtime.embedded.control_plane import ControlPlane, start_control_plane, start_part
+from controlplane.runtime.embedded.control_plane import ControlPlane, is_ready, parts, start_control_plane, start_part
+from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.ground import free_port
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.joining import let_in, start_agent
@@ -21,15 +22,19 @@ from tests.support.waiting import eventually
 SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
 SERVER_SLOTS = 4
 USER = "tester"
+MACHINES = "machines"
 PRIVATE = {"REDIS_URL": "", "DATABASE_URL": "", "SECRET_KEY": "", "PACELINE_STATIC_ROOT": "", "LOG_LEVEL": "INFO"}
 
 
-@dataclass(slots=True, kw_only=True)
+class Broken(AssertionError):
+    """The control plane was not as a test found it, and what was done about that."""
+
+
 class Stack:
-    """Where it is, and how to get in."""
+    """Where it is, and how to get in. One object for all tests, whatever becomes of the control plane behind it."""
 
     url: str
-    user: str
+    user = USER
     password: str
     token: str
     client: httpx.Client
@@ -38,9 +43,86 @@ class Stack:
     plane: ControlPlane
     environment: Mapping[str, str]
     supervisor: Supervisor
-    replaced: dict[str, Service] = field(default_factory=dict)
-    kept: set[int] = field(default_factory=set)
-    """Jobs that go on when the test that uses them is over."""
+
+    def __init__(self, root: Path, settings: Mapping[str, str]) -> None:
+        self._root, self._settings = root, settings
+        self._running = ExitStack()
+        self._planes = 0
+        self.kept: set[int] = set()
+        """Jobs that go on when the test that uses them is over."""
+
+    def begin(self) -> None:
+        """Start a control plane in a folder of its own, with a user and machines."""
+        self._planes += 1
+        self.kept.clear()
+        self.folder = self._root / f"plane-{self._planes}"
+        self.folder.mkdir()
+        self.plane = ControlPlane(folder=self.folder, port=free_port(), settings={**PRIVATE, **self._settings})
+        self.url, self.password = self.plane.url, secrets.token_urlsafe(16)
+        with ExitStack() as starting:
+            self.supervisor = starting.enter_context(Supervisor(Interruption()))
+            self.environment, _ = start_control_plane(self.plane, self.supervisor)
+            access = let_in(USER, role="admin", environment=self.environment, password=self.password)
+            self.token = access.token
+            headers = {"Authorization": f"Bearer {access.token}"}
+            self.client = starting.enter_context(
+                httpx.Client(base_url=self.url, headers=headers, timeout=20.0, trust_env=False)
+            )
+            self.supervisor.add(self._agent())
+            self._await_machines()
+            self._running = starting.pop_all()
+
+    def end(self) -> None:
+        """End all of it."""
+        self._running.close()
+
+    def make_whole(self) -> list[str]:
+        """Start again what does not run, let go on what stands still, and wait until the plane answers.
+
+        Returns:
+            what was amiss: nothing, where all of it ran.
+
+        Raises:
+            Broken: if that was not enough; there is a new control plane then, in which nothing has happened yet.
+        """
+        amiss = []
+        try:
+            for service in self.supervisor.services:
+                if service.is_over():
+                    amiss.append(f"{service.name} {service.ending()}")
+                    self.supervisor.replace(service, self._successor(service))
+                elif _resumed(service):
+                    amiss.append(f"{service.name} stood still")
+            if amiss:
+                self.supervisor.wait_until(lambda: is_ready(self.url), what="The control plane's return", seconds=60)
+                self._await_machines()
+        except (CannotStart, httpx.HTTPError, AssertionError) as error:
+            self.renew([*amiss, f"{error}"])
+        return amiss
+
+    def renew(self, reasons: Sequence[str]) -> NoReturn:
+        """Put a new control plane in the place of this one.
+
+        Raises:
+            Broken: always, with the ``reasons``.
+        """
+        self.end()
+        self.begin()
+        raise Broken(f"the control plane was replaced by a new one: {'; '.join(reasons)}")
+
+    def leave(self) -> None:
+        """What is due after each test: the plane whole, its machines free.
+
+        Raises:
+            Broken: if the test left it otherwise; it is whole again for the next.
+        """
+        amiss = self.make_whole()
+        try:
+            self.stop_what_is_left()
+        except (httpx.HTTPError, AssertionError) as error:
+            self.renew([*amiss, f"{error}"])
+        if amiss:
+            raise Broken(f"the test left the control plane broken, which was repaired: {'; '.join(amiss)}")
 
     def submit(self, **spec: Any) -> dict[str, Any]:
         """Submit a job: a short softmax regression but for what is given."""
@@ -101,11 +183,12 @@ class Stack:
         """Stop every job that is not ``kept``, so that its machines are free."""
         left = [row["id"] for row in self.ask("GET", "/api/v1/jobs")["results"] if not row["is_over"]]
         for number in set(left) - self.kept:
-            self.stop(number)
+            self.client.post(f"/api/v1/jobs/{number}/actions/stop")  # refused where it has ended meanwhile
+            eventually(lambda number=number: self.job(number)["is_over"], what=f"the end of job {number}", every=0.1)
 
     def service(self, name: str) -> Service:
         """The running service of that name."""
-        return self.replaced.get(name) or next(s for s in self.supervisor.services if s.name == name)
+        return next(service for service in self.supervisor.services if service.name == name)
 
     def kill(self, name: str) -> None:
         """End a service as a crash would."""
@@ -115,48 +198,58 @@ class Stack:
 
     def restart(self, name: str) -> None:
         """Start a service that was killed."""
-        self.replaced[name] = start_part(self.plane, name, self.environment)
-        self.supervisor.add(self.replaced[name])
+        killed = self.service(name)
+        self.supervisor.replace(killed, self._successor(killed))
+
+    def _successor(self, service: Service) -> Service:
+        """The same service once more.
+
+        Raises:
+            CannotStart: if it is none that can be started alone.
+        """
+        if service.name in parts(self.plane):
+            return start_part(self.plane, service.name, self.environment)
+        if service.name == f"agent {MACHINES}":
+            return self._agent()
+        raise CannotStart(f"{service.name} cannot be started again by itself")
+
+    def _agent(self) -> Service:
+        return start_agent(
+            self.url,
+            self.ask("POST", "/api/v1/agents/enrolment-tokens", json={})["token"],
+            name=MACHINES,
+            folder=self.folder / "agent",
+            speeds=SPEEDS,
+            server_slots=SERVER_SLOTS,
+            log=self.plane.logs / "agent.log",
+        )
+
+    def _await_machines(self) -> None:
+        self.supervisor.wait_until(self._machines_are_there, what="The machines' joining", seconds=60)
+
+    def _machines_are_there(self) -> bool:
+        return any(row["state"] == "online" for row in self.ask("GET", "/api/v1/agents")["results"])
+
+
+def _resumed(service: Service) -> bool:
+    """Whether the service, or a process of it, stood still; now none does."""
+    stood = False
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(service.process.pid)
+        for process in (parent, *parent.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                if process.status() == psutil.STATUS_STOPPED:
+                    process.resume()
+                    stood = True
+    return stood
 
 
 @contextmanager
 def running_stack(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Stack]:
     """Start everything in ``folder`` and wait until the machines are there."""
-    plane = ControlPlane(folder=folder, port=free_port(), settings={**PRIVATE, **(settings or {})})
-    password = secrets.token_urlsafe(16)
-    with Supervisor(Interruption()) as supervisor:
-        environment, _ = start_control_plane(plane, supervisor)
-        access = let_in(USER, role="admin", environment=environment, password=password)
-        headers = {"Authorization": f"Bearer {access.token}"}
-        with httpx.Client(base_url=plane.url, headers=headers, timeout=20.0, trust_env=False) as client:
-            stack = Stack(
-                url=plane.url,
-                user=USER,
-                password=password,
-                token=access.token,
-                client=client,
-                folder=folder,
-                plane=plane,
-                environment=environment,
-                supervisor=supervisor,
-            )
-            _join(stack)
-            yield stack
-
-
-def _join(stack: Stack) -> None:
-    agent = start_agent(
-        stack.url,
-        stack.ask("POST", "/api/v1/agents/enrolment-tokens", json={})["token"],
-        name="machines",
-        folder=stack.folder / "agent",
-        speeds=SPEEDS,
-        server_slots=SERVER_SLOTS,
-        log=stack.plane.logs / "agent.log",
-    )
-    stack.supervisor.add(agent)
-    stack.supervisor.wait_until(
-        lambda: any(row["state"] == "online" for row in stack.ask("GET", "/api/v1/agents")["results"]),
-        what="The machines' joining",
-        seconds=60,
-    )
+    stack = Stack(folder, settings or {})
+    stack.begin()
+    try:
+        yield stack
+    finally:
+        stack.end()

@@ -62,9 +62,10 @@ class Supervisor:
             if service.name not in self._restarts:
                 service.check()
             elif new := self._restarts[service.name].successor(service, time.monotonic(), self.say):
-                self._replace(service, new)
+                self.replace(service, new)
 
-    def _replace(self, old: Service, new: Service) -> None:
+    def replace(self, old: Service, new: Service) -> None:
+        """Watch over ``new`` in the place of ``old``, which is over."""
         for level in self._levels:
             level[:] = [new if service is old else service for service in level]
 
