@@ -1,5 +1,6 @@
 """What processes say: who may speak, which message is next, and what each leads to."""
 
+from collections.abc import Iterable
 from typing import Final, Literal
 
 from controlplane.core import (
@@ -129,6 +130,8 @@ def _greet_worker(handling: Handling, worker: Worker, hello: WorkerHello) -> Non
         found = f"{worker.title} has {hello.parameter_count} parameters, {differs}"
         ending.end(handling, JobState.FAILED, f"{found}: they run different workloads")
         return
+    if _begins_otherwise(handling, worker, job.workers.values(), hello.initial):
+        return
     worker.parameters, worker.host, worker.port = hello.parameter_count, hello.host, hello.port
     worker.found, worker.skipped = hello.found, hello.skipped
     worker.own_samples = hello.own_samples
@@ -152,6 +155,18 @@ def _is_of_other_release(handling: Handling, process: Process, release: str) -> 
     return True
 
 
+def _begins_otherwise(handling: Handling, process: Process, others: Iterable[Process], initial: str) -> bool:
+    """Whether a process made other first parameters than one like it; that ends the job, and says what to do."""
+    for other in others:
+        if other is not process and initial and other.initial and other.initial != initial:
+            found = f"{process.title} begins with other parameters than {other.title}"
+            cure = "load them from one file, draw from torch, numpy or random alone, or set workload.init to seed"
+            ending.end(handling, JobState.FAILED, f"{found}: the module is built with other values there; {cure}")
+            return True
+    process.initial = initial
+    return False
+
+
 def _other_size(job: Job, worker: Worker, hello: WorkerHello) -> str | None:
     """Who has another number of parameters than a worker that said hello, if anybody has."""
     server = next(iter(job.servers.values()), None)
@@ -172,6 +187,8 @@ def _greet_server(handling: Handling, server: Server, hello: ServerHello) -> Non
             found = f"{server.title} has {sum(hello.tensor_sizes)} parameters, {other.title} {sum(other.tensor_sizes)}"
             ending.end(handling, JobState.FAILED, f"{found}: they run different workloads")
             return
+    if _begins_otherwise(handling, server, job.servers.values(), hello.initial):
+        return
     server.host, server.port, server.tensor_sizes = hello.host, hello.port, hello.tensor_sizes
     server.found, server.skipped = hello.found, hello.skipped
     _is_here(handling, server)

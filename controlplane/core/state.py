@@ -42,6 +42,8 @@ class Process(msgspec.Struct, kw_only=True):
     found: list[FoundCheckpoint] = []
     skipped: list[str] = []
     """Checkpoints that the job could start from, by whoever holds the parameters, and why not from others."""
+    initial: str = ""
+    """A checksum of the parameters that it made to begin with, where others make them too."""
 
     @property
     def title(self) -> str:

@@ -45,6 +45,8 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     """Where an all-reduce job's worker lets the others find each other; 0: nowhere."""
     release: Word = ""
     """Of the worker's software; empty: not known."""
+    initial: Word = ""
+    """A checksum of version 0 of the parameters, where every worker makes it by itself."""
     found: list[FoundCheckpoint] = []
     """Checkpoints that a job which is to start from one can start from, where its workers hold the parameters."""
     skipped: list[Text] = []
@@ -227,6 +229,8 @@ class ServerHello(Value, frozen=True, kw_only=True, tag="server-hello"):
     """Why others cannot be used."""
     release: Word = ""
     """Of the server's software; empty: not known."""
+    initial: Word = ""
+    """A checksum of version 0 of the parameters, where several servers make it of a module as it is built."""
 
 
 class ServerReport(Value, frozen=True, kw_only=True, tag="server-report"):

@@ -78,6 +78,18 @@ def test_workers_of_different_sizes_end_the_job_with_the_reason() -> None:
     assert ended.reason == "w1 has 651 parameters, w0 has 650: they run different workloads"
 
 
+def test_workers_that_begin_with_other_parameters_end_the_job_with_the_cure() -> None:
+    story = Story(**ALL_REDUCE).starting()
+    story.say(0, replace(hello(0), initial="aa"))
+    story.say(1, replace(hello(1), initial="bb"))
+    ended = story.given(MoveJob)[-1]
+    assert ended.state is JobState.FAILED
+    assert ended.reason.startswith(
+        "w1 begins with other parameters than w0: the module is built with other values there; "
+    )
+    assert "workload.init to seed" in ended.reason
+
+
 def test_it_restores_from_its_snapshot() -> None:
     story = running()
 

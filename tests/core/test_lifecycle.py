@@ -117,6 +117,16 @@ def test_servers_of_different_workloads_end_the_job(story):
     assert moved.reason == "s1 has 99 parameters, s0 650: they run different workloads"
 
 
+def test_servers_that_begin_with_other_parameters_end_the_job_with_the_cure(story):
+    told = story().starting()
+    for index, initial in enumerate(("aa", "bb")):
+        port = 7000 + index
+        hello = ServerHello(number=1, host="127.0.0.1", port=port, tensor_sizes=[640, 10], initial=initial)
+        given = told.see(ServerHeard(index=index, instance=f"s{index}.0.1", message=hello))
+    (moved,) = of(MoveJob, given)
+    assert moved.reason.startswith("s1 begins with other parameters than s0: the module is built with other values")
+
+
 def test_fault_of_a_policy_ends_its_job_alone_and_the_same_way_again(story, monkeypatch):
     told = story().running()
     snapshot, seen, given = told.engine.snapshot(), len(told.entries), len(told.commands)

@@ -1,10 +1,12 @@
 """Jobs that train a module of a user's own: what they report is what they deliver, wherever the parameters are."""
 
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
+from controlplane.protocol.messages import ServerHello, WorkerHello
 from controlplane.protocol.spec import JobSpec, Optimizer, Workload
 from controlplane.protocol.training import Federated
 from tests.workers.driver import Cluster, job_spec
@@ -85,6 +87,27 @@ def test_clients_of_a_federation_bring_back_the_mean_of_their_statistics(place: 
     assert np.abs(model["1.running_mean"]).max() > 0.05
     assert (model["1.running_var"] > 0).all()
     assert 20 <= model["1.num_batches_tracked"] <= 24, "the workers' mean, of those that had samples"
+
+
+def careless() -> Network:
+    def build() -> Any:
+        module = normalised()
+        module[0].weight.data.fill_(int.from_bytes(os.urandom(4)) / 2**32)  # of what nobody seeds
+        return module
+
+    return network(build)
+
+
+@pytest.mark.parametrize(("place", "kind"), [("servers", ServerHello), ("all-reduce", WorkerHello)])
+def test_those_who_make_the_first_parameters_by_themselves_say_a_checksum_of_them(place: str, kind: Any) -> None:
+    said = []
+    for factory in ("dropping", "careless"):
+        cluster = run(place, factory)
+        processes = cluster.servers or cluster.workers
+        said.append({hello.initial for process in processes for hello in process.link.heard(kind)})
+    assert len(said[0]) == 1
+    assert len(said[1]) == 2 + (kind is WorkerHello), "all of them differ"
+    assert "" not in said[0] | said[1]
 
 
 def test_only_the_evaluator_builds_memory_to_score_on(monkeypatch: pytest.MonkeyPatch) -> None:

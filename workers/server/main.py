@@ -29,10 +29,10 @@ from workers.transport.channel import Channel
 from workers.transport.client import ServerConnection
 from workers.transport.handshake import Peer
 from workers.transport.throttled import EmulatedLink, ThrottledChannel
-from workers.workloads.catalogue import load_workload
+from workers.workloads.catalogue import begins_with_module, load_workload
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.rules import MeanRule
-from workers.workloads.shape import Rule
+from workers.workloads.shape import Rule, checksum
 
 REPORT_S = 1.0
 
@@ -82,6 +82,8 @@ def serve(
     meter = Meter()
     failure = _Failure()
     listener = Listener(host, store, meter, partial(_key_of, order), failure.note, open_channel=open_channel)
+    makes_alone = order.spec.servers > 1 and holds and begins_with_module(order.spec.workload)
+    initial = checksum(init()) if makes_alone else ""
     try:
         found, skipped = checkpoints.found
         link.say(
@@ -93,6 +95,7 @@ def serve(
                 found=found,
                 skipped=skipped,
                 release=RELEASE,
+                initial=initial,
             )
         )
         link.on_orders(partial(_follow, link, store, failure))

@@ -20,7 +20,7 @@ from workers.checkpoints.writer import Copy, Saved, Writer
 from workers.link import WorkerLink
 from workers.trainer.held import Held
 from workers.workloads.local import Local
-from workers.workloads.shape import Workload
+from workers.workloads.shape import Workload, checksum
 
 PIECE_ELEMENTS = 1 << 20
 """4 MiB of float32."""
@@ -43,6 +43,8 @@ class Keeper:
         self.sizes = workload.layout.sizes
         """Of the tensors that the parameters consist of, in elements."""
         self.held = Held(workload, order.spec, self._consider)
+        self.initial = checksum(self.held.values.numpy())
+        """Of version 0, which every worker makes by itself."""
         self._elements = sum(self.sizes)
         self._place = Place(order, local.checkpoint_dir, elements=self._elements)
         self._asked = order.spec.checkpoint

@@ -170,6 +170,7 @@ class Trainer:
             own_samples=self.sampler.own_samples,
             found=self._found,
             skipped=self._skipped,
+            initial=self._keeper.initial if self._keeper is not None else "",
         )
 
     def _released(self, iteration: int) -> int | None:

@@ -46,6 +46,11 @@ def load_workload(spec: WorkloadSpec, local: Local = NOWHERE) -> Workload:
     return _begin_with(_made(spec, local), spec.init or "seed")
 
 
+def begins_with_module(spec: WorkloadSpec) -> bool:
+    """Whether version 0 is what code of a user's, or a module as it is built, makes of the seed."""
+    return is_foreign(spec) or spec.init == "module"
+
+
 def _begin_with(workload: Workload, init: Init) -> Workload:
     """The workload, told what training is to begin with.
 

@@ -5,6 +5,7 @@ samples, never means, so that any division of the samples over workers adds up t
 summed is the workload's affair: gradients mostly, sums and counts in k-means, normal equations in least squares.
 """
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -155,6 +156,11 @@ class Workload(Protocol):
 def named_arrays(workload: Workload, parameters: Vector) -> Mapping[str, np.ndarray]:
     """The parameters as named arrays, the form in which a model is saved; views of ``parameters`` where they can be."""
     return workload.saved(parameters) if isinstance(workload, Saving) else workload.layout.views(parameters)
+
+
+def checksum(vector: Vector) -> str:
+    """What tells other parameters from these."""
+    return f"{zlib.crc32(vector.data.cast('B')):08x}"
 
 
 def scorer_of(workload: Workload) -> Scorer:
