@@ -74,12 +74,23 @@ def on_resume_requested(handling: Handling, event: ResumeRequested) -> None:
     asked = f"job {job.number}: resumption by {event.actor}"
     if job.state is not JobState.PAUSED:
         raise EventRefused(f"{asked}, but it is {job.state}")
-    causes: list[pausing.Cause] = ["operator", "checkpoint"]
+    causes: list[pausing.Cause] = ["operator", "checkpoint", "policy"]
     mine = [cause for cause in causes if cause in job.pauses]
     if not mine:
         raise EventRefused(f"{asked}, but {'; '.join(job.pauses.values())}: it goes on by itself")
+    if "policy" in mine:
+        mine.remove("policy")
+        _begin_batching_anew(handling, f"resumed by {event.actor}")
     for cause in mine:
         pausing.lift(handling, cause, f"resumed by {event.actor}")
+
+
+def _begin_batching_anew(handling: Handling, reason: str) -> None:
+    """The batching policy that failed tries again in a generation of its own, with nothing that it had learnt."""
+    job = handling.job
+    handling.chosen.batching_state = None
+    told = f"{reason}: batching {job.synchronization.batching.name} begins anew"
+    roster.begin_generation(handling, job.roster, first_iteration=_first_iteration(handling), reason=told)
 
 
 def on_held(handling: Handling, worker: Worker, held: Held) -> None:

@@ -104,6 +104,10 @@ class ShareDecision(Value, frozen=True, kw_only=True):
     """Of all predictors that run side by side, where it is time to say so."""
 
 
+class ImpossibleShares(ValueError):
+    """No shares respect the limits; the sentence names those that stand in the way."""
+
+
 class Batching(Protocol):
     """Which share each worker takes."""
 
@@ -116,7 +120,11 @@ class Batching(Protocol):
         """That of its state; may depend on a part that was chosen for it, such as its predictor."""
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[Any, ShareDecision]:
-        """The first shares of a generation; ``state`` is that of the generation before, if any."""
+        """The first shares of a generation; ``state`` is that of the generation before, if any.
+
+        Raises:
+            ImpossibleShares: where no shares respect the limits.
+        """
 
     def decide(
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
@@ -141,6 +149,14 @@ class Learner(Protocol):
         Raises:
             ValueError: where it has no such predictor, or cannot use what came.
         """
+
+
+@runtime_checkable
+class Carrying(Protocol):
+    """A batching policy whose state depends on its parameters: it says what is left of it when they change."""
+
+    def carry(self, before: Any, state: Any) -> Any | None:
+        """A state of its own with what still fits of ``state``, the state of the policy ``before``; None: nothing."""
 
 
 @runtime_checkable

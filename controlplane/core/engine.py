@@ -22,6 +22,7 @@ from controlplane.core import (
     invariants,
     learning,
     lifecycle,
+    pausing,
     refill,
     scaling,
     serving,
@@ -98,7 +99,7 @@ class Engine:
         self.deadline_ms: int | None = None
         """When the driver is to append ``TimePassed``, in milliseconds of the log's clock."""
         self.failure: Exception | None = None
-        """What went wrong within us, and ended the job; for the driver's log."""
+        """What went wrong within us, and ended or paused the job; for the driver's log."""
 
     @property
     def over(self) -> bool:
@@ -124,6 +125,8 @@ class Engine:
                 arrivals.admit(handling)
             if self._job.refill is not None:
                 refill.advance(handling)
+            if handling.fault is not None:
+                self._pause(handling, handling.fault)
         except EventRefused as refusal:
             if not isinstance(event, REQUESTS):
                 raise
@@ -142,7 +145,7 @@ class Engine:
         return handling.commands
 
     def _give_up(self, entry: Entry, error: Exception) -> Handling:
-        """A fault of ours, or of a policy, ends the one job that it struck: the same way at every replay."""
+        """A fault of ours, or of another policy, ends the one job that it struck: the same way at every replay."""
         self.failure = error
         if isinstance(entry.event, JobSubmitted):
             self._job.spec = entry.event.spec
@@ -151,6 +154,12 @@ class Engine:
             what = f"{type(entry.event).__name__} could not be handled: {type(error).__name__}: {error}"
             ending.end(handling, JobState.FAILED, what)
         return handling
+
+    def _pause(self, handling: Handling, fault: Exception) -> None:
+        """A fault of the batching policy holds its job until there is another one."""
+        self.failure = fault
+        if "policy" not in self._job.pauses and self._job.state in (JobState.RUNNING, JobState.PAUSED):
+            pausing.pause(handling, "policy", learning.told_of(handling, fault))
 
     def snapshot(self) -> bytes:
         """All that later decisions depend on."""

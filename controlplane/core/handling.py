@@ -8,6 +8,7 @@ import msgspec
 from controlplane.core.choices import (
     Barrier,
     Batching,
+    Carrying,
     DataPolicy,
     Detector,
     Partitioned,
@@ -47,7 +48,9 @@ class Policies:
         self.adopt({question: resolve(question, getattr(chosen, question)) for question in CHOICES})
 
     def adopt(self, policies: Mapping[str, Any]) -> None:
-        """Answer these questions by these policies from now on. States stay: a policy knows its own, and no other."""
+        """Answer these questions by these policies from now on. States stay as far as they fit the new ones."""
+        if "batching" in policies:
+            self.batching_state = self._carried(policies["batching"])
         for question, policy in policies.items():
             setattr(self, question, policy)
         barrier: Any = self.barrier
@@ -65,12 +68,18 @@ class Policies:
         self._barrier_state_type = deciding.state_type if deciding is not None else type(None)
         if not isinstance(self.barrier_state, self._barrier_state_type):
             self.barrier_state = None
-        if not isinstance(self.batching_state, self.batching.state_type):
-            self.batching_state = None
         self.partitioned = self.data if isinstance(self.data, Partitioned) else None
         self._data_state_type = self.partitioned.state_type if self.partitioned is not None else type(None)
         if not isinstance(self.data_state, self._data_state_type):
             self.data_state = None
+
+    def _carried(self, batching: Any) -> Any:
+        """What ``batching`` can go on from; before it there may be none."""
+        if self.batching_state is None:
+            return None
+        if isinstance(batching, Carrying):
+            return batching.carry(self.batching, self.batching_state)
+        return self.batching_state if isinstance(self.batching_state, batching.state_type) else None
 
     def dump(self) -> dict[str, msgspec.Raw]:
         """Their states, encoded."""
@@ -94,7 +103,7 @@ class Policies:
 class Handling:
     """One entry being handled. ``now_ms`` is its time; no other clock is read."""
 
-    __slots__ = ("cause", "commands", "has_new_deadline", "job", "now_ms", "policies")
+    __slots__ = ("cause", "commands", "fault", "has_new_deadline", "job", "now_ms", "policies")
 
     def __init__(self, job: Job, policies: Policies | None, cause: str, now_ms: int) -> None:
         self.job = job
@@ -104,6 +113,8 @@ class Handling:
         self.commands: list[AnyCommand] = []
         self.has_new_deadline = False
         """Whether something was planned, so that the next deadline must be looked for."""
+        self.fault: Exception | None = None
+        """What went wrong within a batching policy; the job is to pause for it."""
 
     @property
     def spec(self) -> JobSpec:

@@ -31,6 +31,13 @@ def record(handling: Handling, decision: ShareDecision) -> None:
         )
 
 
+def told_of(handling: Handling, error: Exception) -> str:
+    """What is said of a batching policy that raised; the state that it was handed stays as it was."""
+    name = handling.job.synchronization.batching.name
+    cure = "choose another batching policy or other parameters, or resume to let it begin anew"
+    return f"batching {name} failed: {type(error).__name__}: {error}; {cure}"
+
+
 def on_news(handling: Handling, event: PredictorTrained | PredictorPromoted) -> None:
     """A predictor was trained or promoted: tell the batching policy; its next decision is made with it."""
     job, policies = handling.job, handling.chosen

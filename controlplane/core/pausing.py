@@ -1,7 +1,8 @@
 """Holding every worker at its next boundary, and why a job is paused.
 
 A job may be paused for several causes at once, each with its reason: somebody asked for it, too few workers are
-there, limits forbid the shares of those that are. It goes on by itself when the last of them is lifted.
+there, limits forbid the shares of those that are, a batching policy failed. It goes on by itself when the last of them
+is lifted.
 """
 
 from typing import Final, Literal
@@ -12,7 +13,7 @@ from controlplane.core.handling import Handling
 from controlplane.core.state import Job
 from controlplane.core.states import JobState
 
-Cause = Literal["operator", "workers", "limits", "servers", "checkpoint"]
+Cause = Literal["operator", "workers", "limits", "servers", "checkpoint", "policy"]
 
 AWAITED: Final[dict[str, str]] = {
     "operator": "somebody to resume it",
@@ -20,6 +21,7 @@ AWAITED: Final[dict[str, str]] = {
     "workers": "more workers",
     "limits": "more workers",
     "servers": "its servers",
+    "policy": "another batching policy, or somebody to resume it",
 }
 NAMED: Final = 8
 

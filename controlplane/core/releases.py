@@ -78,7 +78,13 @@ def decide_shares(handling: Handling, observations: list[Observation]) -> bool:
     soon = batching.every_iteration or handling.chosen.partitioned is not None
     iteration = job.completed + (1 if soon else 2)
     request = share_request(handling, iteration)
-    handling.chosen.batching_state, decision = batching.decide(request, observations, handling.chosen.batching_state)
+    try:
+        state, decision = batching.decide(request, observations, handling.chosen.batching_state)
+    except Exception as error:
+        job.is_short = True
+        handling.fault = error
+        return False
+    handling.chosen.batching_state = state
     learning.record(handling, decision)
     now = (job.shares, job.budget_s, job.ceilings)
     changed = (decision.shares, decision.budget_s, decision.ceilings) != now

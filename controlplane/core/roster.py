@@ -15,7 +15,7 @@ from controlplane.core import (
     releases,
     standing,
 )
-from controlplane.core.choices import ShareRequest
+from controlplane.core.choices import ImpossibleShares, ShareRequest
 from controlplane.core.commands import MoveJob, SetRoster
 from controlplane.core.handling import Handling
 from controlplane.core.state import Job, Worker
@@ -145,27 +145,39 @@ def begin_generation(handling: Handling, ranks: list[int], *, first_iteration: i
     releases.issue_all(handling, told)
     for server in job.live_servers:
         releases.issue_server_orders(handling, server, reason)
+    if ranks and not job.is_short:
+        pausing.lift(handling, "policy", told)
+        pausing.lift(handling, "limits", told)
 
 
 def _share_out(handling: Handling, before: dict[int, int], first_iteration: int) -> str:
-    """Shares for the new roster; where limits forbid any, the old ones stay and the job pauses. Why they are so."""
+    """Shares for the new roster; where limits forbid any, or the policy fails, the job pauses. Why they are so."""
     job = handling.job
     request: ShareRequest = releases.share_request(handling, first_iteration)
     try:
         state, decision = handling.chosen.batching.start(request, handling.chosen.batching_state)
-    except ValueError as error:
-        job.shares = {rank: before.get(rank, 0) for rank in job.roster}
-        job.offsets = handling.chosen.data.offsets(job.shares)
-        job.is_short = True
-        job.budget_s, job.ceilings, job.budget_width = None, {}, 0
-        reason = f"no shares for generation {job.generation}: {error}"
-        pausing.pause(handling, "limits", reason)
-        return reason
+    except ImpossibleShares as error:
+        return _keep_shares(handling, before, "limits", str(error))
+    except Exception as error:
+        handling.fault = error
+        return _keep_shares(handling, before, "policy", learning.told_of(handling, error))
     job.is_short = False
     handling.chosen.batching_state = state
     learning.record(handling, decision)
     releases.take_shares(handling, decision, first_iteration, tell=True)
     return decision.reason
+
+
+def _keep_shares(handling: Handling, before: dict[int, int], cause: pausing.Cause, why: str) -> str:
+    """The shares from before stay, and the job pauses; why it does."""
+    job = handling.job
+    job.shares = {rank: before.get(rank, 0) for rank in job.roster}
+    job.offsets = handling.chosen.data.offsets(job.shares)
+    job.is_short = True
+    job.budget_s, job.ceilings, job.budget_width = None, {}, 0
+    reason = f"no shares for generation {job.generation}: {why}"
+    pausing.pause(handling, cause, reason)
+    return reason
 
 
 def _resize(handling: Handling, first_iteration: int) -> None:

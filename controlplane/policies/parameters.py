@@ -169,7 +169,7 @@ class AggressiveParameters(Part, frozen=True, kw_only=True):
         float | Literal["adaptive"],
         Meta(description="Part of an iteration's samples that must be processed before it is cut; or adaptive."),
     ] = 0.5
-    report_s: Annotated[float, Meta(gt=0.0, le=60.0, description="How often workers report progress, at most.")] = 1.0
+    report_s: Annotated[float, Meta(ge=0.001, le=60.0, description="How often workers report progress, at most.")] = 1.0
 
     def __post_init__(self) -> None:
         if self.ratio != "adaptive" and not 0.0 <= self.ratio <= 1.0:

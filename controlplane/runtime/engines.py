@@ -90,7 +90,7 @@ class Running:
         answer = self.replay(entry)
         failure = self.engine.failure
         if failure is not None and failure is not known:
-            logger.error("a fault ends the job", job=self.facts.number, entry=entry.id, exc_info=failure)
+            logger.error("a fault ends or pauses the job", job=self.facts.number, entry=entry.id, exc_info=failure)
         return answer
 
     def replay(self, entry: Entry) -> list[AnyCommand]:

@@ -1,13 +1,16 @@
 """Policies that change, and jobs that pause, in mid-run."""
 
+from typing import NoReturn
+
 import pytest
 
 from controlplane.core.commands import ChangePolicies, IssueOrders, IssueServerOrders, MoveJob, SetRoster, SetShares
 from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
+from controlplane.policies.batching.lb_bsp_cpu import LbBspCpu
 from controlplane.protocol.messages import Held
 from controlplane.protocol.spec import Choice
 from tests.core.motion import Motion
-from tests.core.story import of
+from tests.core.story import LB_BSP, of
 
 
 def change(**choices):
@@ -236,3 +239,57 @@ def test_quorums_that_were_named_still_hold_after_a_change_from_backup(story):
     told.see(change(barrier="bsp"))
     orders = told.given(IssueServerOrders)[-1].orders
     assert (orders.quorums[1], orders.named_from) == ([0, 2], None)
+
+
+def failing(*_: object) -> NoReturn:
+    raise KeyError("w9")
+
+
+FAULT = (
+    "batching lb-bsp-cpu failed: KeyError: 'w9'; choose another batching policy or other parameters, or resume to let "
+    "it begin anew"
+)
+
+
+@pytest.mark.parametrize("barrier", ["bsp", "asp", "backup"])
+def test_batching_policy_that_fails_pauses_the_job_by_its_name_and_another_one_frees_it(barrier, monkeypatch):
+    told = Motion([1000.0, 250.0], synchronization=LB_BSP | {"barrier": barrier}, stop={"iterations": 60})
+    told.run(until_ms=900)
+    with monkeypatch.context() as broken:
+        broken.setattr(LbBspCpu, "decide", failing)
+        told.run(until_ms=2_000)
+    paused = told.story.given(MoveJob)[-1]
+    assert told.engine._job.pauses == {"policy": FAULT}
+    assert (paused.state, paused.awaited) == ("paused", "another batching policy, or somebody to resume it")
+    told.tell(change(batching="uniform"))
+    assert told.run().state == "succeeded"
+    pushed_once(told)
+    told.engine.validate()
+
+
+def test_batching_policy_that_fails_begins_anew_when_the_job_is_resumed(monkeypatch):
+    told = Motion([1000.0, 250.0], synchronization=LB_BSP, stop={"iterations": 60})
+    told.run(until_ms=900)
+    with monkeypatch.context() as broken:
+        broken.setattr(LbBspCpu, "decide", failing)
+        told.run(until_ms=1_000)
+        broken.setattr(LbBspCpu, "start", failing)
+        told.tell(ResumeRequested(actor="ada"))
+        told.run(until_ms=1_000)
+        assert told.engine._job.pauses["policy"].endswith(FAULT)
+    told.tell(ResumeRequested(actor="ada"))
+    assert told.engine._job.pauses == {}
+    assert told.run().state == "succeeded"
+    assert told.story.given(SetShares)[-1].shares == {0: 102, 1: 26}
+
+
+def test_what_is_no_fault_of_limits_is_not_called_one(monkeypatch):
+    told = Motion([1000.0, 250.0], synchronization=LB_BSP, stop={"iterations": 60})
+    told.run(until_ms=900)
+    with monkeypatch.context() as broken:
+        broken.setattr(LbBspCpu, "start", failing)
+        told.tell(change(batching=Choice(name="lb-bsp-cpu", parameters={"predictor": "ema"})))
+    job = told.engine._job
+    assert job.pauses == {"policy": f"no shares for generation {job.generation}: {FAULT}"}
+    told.tell(change(batching="uniform"))
+    assert told.run().state == "succeeded"

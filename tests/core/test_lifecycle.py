@@ -26,8 +26,8 @@ from controlplane.core.events import (
 )
 from controlplane.core.handling import EventRefused
 from controlplane.core.states import JobState
-from controlplane.policies.batching.uniform import Uniform
 from controlplane.policies.registry import resolve
+from controlplane.policies.stragglers.evidence import Evidence
 from controlplane.protocol.emulation import Emulation
 from controlplane.protocol.messages import Evaluation, ServerHello, WorkerHello
 from tests.core.story import Story, of
@@ -127,14 +127,14 @@ def test_servers_that_begin_with_other_parameters_end_the_job_with_the_cure(stor
     assert moved.reason.startswith("s1 begins with other parameters than s0: the module is built with other values")
 
 
-def test_fault_of_a_policy_ends_its_job_alone_and_the_same_way_again(story, monkeypatch):
+def test_fault_of_a_detector_ends_its_job_alone_and_the_same_way_again(story, monkeypatch):
     told = story().running()
     snapshot, seen, given = told.engine.snapshot(), len(told.entries), len(told.commands)
 
     def throw(*_: object) -> None:
         raise ZeroDivisionError("speed of w2")
 
-    monkeypatch.setattr(Uniform, "decide", throw)
+    monkeypatch.setattr(Evidence, "observe", throw)
     told.iterate(3, speeds=dict.fromkeys(range(4), 1000.0))
     moved = told.given(MoveJob)[-1]
     assert moved.state is JobState.FAILED

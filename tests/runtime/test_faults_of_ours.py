@@ -13,6 +13,7 @@ from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Job, Process
 from controlplane.policies.batching.uniform import Uniform
+from controlplane.policies.stragglers.evidence import Evidence
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import engines, executor, log, names
 from controlplane.runtime.coordinator import coordinate
@@ -104,10 +105,29 @@ def assert_ended(client: Client, driver: Driver, job: int, reason: str) -> None:
 
 
 def tracebacks(caplog: pytest.LogCaptureFixture) -> list[Any]:
-    return [record.msg["exc_info"] for record in caplog.records if "a fault ends the job" in str(record.msg)]
+    return [record.msg["exc_info"] for record in caplog.records if "a fault ends" in str(record.msg)]
 
 
-def test_a_policy_that_throws_ends_its_job_and_is_logged_once(
+def test_a_detector_that_throws_ends_its_job_and_is_logged_once(
+    client: Client,
+    driver: Driver,
+    job: int,
+    story: Story,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    iterate(client, job, story)
+
+    def throw(*_: object) -> None:
+        raise ZeroDivisionError("speed of w1")
+
+    monkeypatch.setattr(Evidence, "observe", throw)
+    coordinate(job, driver.around())
+    assert_ended(client, driver, job, "WorkerHeard could not be handled: ZeroDivisionError: speed of w1")
+    assert [str(error) for error in tracebacks(caplog)] == ["speed of w1"]
+
+
+def test_a_batching_policy_that_throws_pauses_its_job_and_is_logged_once(
     client: Client,
     driver: Driver,
     job: int,
@@ -122,7 +142,12 @@ def test_a_policy_that_throws_ends_its_job_and_is_logged_once(
 
     monkeypatch.setattr(Uniform, "decide", throw)
     coordinate(job, driver.around())
-    assert_ended(client, driver, job, "WorkerHeard could not be handled: ZeroDivisionError: speed of w1")
+    copy_all(client)
+    row = Job.objects.get(pk=job)
+    assert row.state == JobState.PAUSED
+    assert row.reason.startswith(
+        "batching uniform failed: ZeroDivisionError: speed of w1; choose another batching policy"
+    )
     assert [str(error) for error in tracebacks(caplog)] == ["speed of w1"]
 
 

@@ -8,14 +8,11 @@ times a power of two), so that the same weights give the same shares on every ma
 import math
 from collections.abc import Mapping
 
+from controlplane.core.choices import ImpossibleShares
 from controlplane.policies.wording import amounts
 
 Limits = Mapping[int, tuple[int, int]]
 """Lowest and highest share of each rank."""
-
-
-class ImpossibleShares(ValueError):
-    """No shares respect the limits; the sentence names those that stand in the way."""
 
 
 def apportion(total: int, weights: Mapping[int, float], limits: Limits) -> dict[int, int]:

@@ -58,6 +58,12 @@ class Deadline:
         kept = self.panel.keep(request.current.keys(), known)
         return self._with_budget(request, kept, divide(request, self.panel.speeds(kept), kept.acting), 0)
 
+    def carry(self, before: Any, state: Any) -> Any | None:
+        """What the predictor has learnt, if it is still the same one."""
+        if not isinstance(before, Deadline):
+            return None
+        return self.state_type(panel=self.panel.carry(before.panel, state.panel))
+
     def decide(
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:

@@ -51,6 +51,10 @@ class LbBspCpu:
         kept = self.panel.keep(request.current.keys(), known)
         return kept, divide(request, self.panel.speeds(kept), kept.acting)
 
+    def carry(self, before: Any, state: Any) -> Any | None:
+        """What predictors that are still there have learnt."""
+        return self.panel.carry(before.panel, state) if isinstance(before, LbBspCpu) else None
+
     def decide(
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:

@@ -47,6 +47,10 @@ class LbBspFederated:
         kept = self.panel.keep(request.current.keys(), known)
         return kept, divide(request, self.panel.speeds(kept), kept.acting)
 
+    def carry(self, before: Any, state: Any) -> Any | None:
+        """The averages: they go on with another weight."""
+        return self.panel.carry(before.panel, state) if isinstance(before, LbBspFederated) else None
+
     def decide(
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:

@@ -70,6 +70,17 @@ class Arima:
         known = parts["count"][:, 0] >= self._needed
         return predictions(state.sheet.ranks, np.where(known, ahead, last) * parts["unit"][:, 0])
 
+    def carry(self, before: "Arima", state: ArimaState) -> ArimaState:
+        """Everything with the same orders; else the last speeds alone, from which the new model begins."""
+        if before.parameters == self.parameters:
+            return state
+        old = before._split(state.sheet.rows(before._width))
+        rows = np.tile(self._blank(), (len(state.sheet.ranks), 1))
+        new = self._split(rows)
+        new["count"][:] = np.minimum(old["count"], 1)
+        new["unit"][:], new["past"][:, :1] = old["unit"], old["past"][:, :1]
+        return ArimaState(sheet=fill(state.sheet.ranks, rows))
+
     def keep(self, ranks: Collection[int], state: ArimaState) -> ArimaState:
         """What is known about ``ranks``."""
         return ArimaState(sheet=state.sheet.kept(ranks, self._width))

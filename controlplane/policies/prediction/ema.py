@@ -43,6 +43,10 @@ class Ema:
         """The averages."""
         return dict(state.speeds)
 
+    def carry(self, before: "Ema", state: EmaState) -> EmaState:
+        """The averages move on with another weight."""
+        return state
+
     def keep(self, ranks: Collection[int], state: EmaState) -> EmaState:
         """The averages of ``ranks``."""
         return EmaState(speeds={rank: speed for rank, speed in state.speeds.items() if rank in ranks})

@@ -43,6 +43,9 @@ class Predictor(Protocol):
     def predict(self, state: Any) -> dict[int, float]:
         """Samples per second of every rank that there is evidence about."""
 
+    def carry(self, before: Any, state: Any) -> Any:
+        """The state with what still fits of ``state``, which is that of ``before``: itself with other parameters."""
+
     def keep(self, ranks: Collection[int], state: Any) -> Any:
         """The state for a new roster: what is known about ``ranks``, and about nobody else."""
 

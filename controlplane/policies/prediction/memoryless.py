@@ -33,6 +33,10 @@ class Memoryless:
         """The last speeds."""
         return dict(state.speeds)
 
+    def carry(self, before: "Memoryless", state: MemorylessState) -> MemorylessState:
+        """It has no parameters."""
+        return state
+
     def keep(self, ranks: Collection[int], state: MemorylessState) -> MemorylessState:
         """The last speeds of ``ranks``."""
         return MemorylessState(speeds={rank: speed for rank, speed in state.speeds.items() if rank in ranks})

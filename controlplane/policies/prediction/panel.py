@@ -88,6 +88,20 @@ class Panel:
         """For a new roster."""
         return self._with_minds(state, {p.name: p.keep(ranks, getattr(state.minds, p.name)) for p in self.predictors})
 
+    def carry(self, before: "Panel", state: Any) -> Any:
+        """A state of this panel with what still fits of ``state``, which is that of the panel ``before``."""
+        known = {predictor.name: predictor for predictor in before.predictors}
+        minds = {
+            p.name: p.carry(known[p.name], getattr(state.minds, p.name)) if p.name in known else p.start()
+            for p in self.predictors
+        }
+        first = self.predictors[0].name
+        stays = first == before.predictors[0].name and state.acting in minds
+        begun = self.state_type(
+            acting=state.acting if stays else first, minds=self._minds_type(**minds), flagged=state.flagged
+        )
+        return self._with_minds(begun, minds)
+
     def speeds(self, state: Any) -> dict[int, float]:
         """What the acting predictor expects: samples per second of every rank that there is evidence about."""
         return state.forecasts[state.acting] if state.forecasts else {}

@@ -109,6 +109,17 @@ class Recurrent:
         asked = models.better & (rows[:, 0] >= window.shape[1])
         return predictions(state.sheet.ranks, np.where(asked, ahead, average))
 
+    def carry(self, before: "Recurrent", state: RecurrentState) -> RecurrentState:
+        """Averages and history, and the weights where the network has the same shape; else it is trained anew."""
+        old, new = before.parameters, self.parameters
+        if (old.look_back, old.hidden) == (new.look_back, new.hidden):
+            return state
+        # Answers to what was asked before are weights of the other shape.
+        fresh = msgspec.structs.replace(
+            state, weights=b"", answered=state.asked, unseen=max(state.unseen, len(state.history))
+        )
+        return fresh if old.look_back == new.look_back else msgspec.structs.replace(fresh, sheet=self._sheet_of(state))
+
     def keep(self, ranks: Collection[int], state: RecurrentState) -> RecurrentState:
         """Windows and history of ``ranks``; the weights stay, for whoever they fit."""
         kept = [rank for rank in state.columns if rank in ranks]
@@ -154,6 +165,17 @@ class Recurrent:
         from controlplane.policies.prediction import fitting
 
         return fitting.fit(self.network, self.parameters, data, seed)
+
+    def _sheet_of(self, state: RecurrentState) -> Sheet:
+        """The windows out of the history."""
+        rows = np.zeros((len(state.columns), self._width))
+        seen = np.frombuffer(b"".join(state.history), dtype=np.float32).reshape(-1, len(state.columns), 3)
+        for rank, row, series in zip(state.columns, rows, seen.transpose(1, 0, 2).astype(np.float64), strict=True):
+            measured = series[np.isfinite(series[:, 0])]
+            window = measured[::-1][: self.network.rows(self.parameters.look_back)].ravel()
+            row[0], row[2 : 2 + len(window)] = len(measured), window
+            row[1] = measured[:, 0].mean() if len(measured) else state.averages.speeds[rank]
+        return fill(state.columns, rows)
 
     @property
     def _ema(self) -> Ema:

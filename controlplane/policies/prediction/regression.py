@@ -81,6 +81,10 @@ class Regression:
         speeds = np.exp(level + (coming - usual) @ slopes(_read(state.moments)))
         return predictions(state.sheet.ranks, speeds)
 
+    def carry(self, before: "Regression", state: RegressionState) -> RegressionState:
+        """Slopes and levels move on with other weights."""
+        return state
+
     def keep(self, ranks: Collection[int], state: RegressionState) -> RegressionState:
         """The levels of ``ranks``; the slopes are everybody's and stay."""
         return RegressionState(sheet=state.sheet.kept(ranks, WIDTH), moments=state.moments, typical=state.typical)
