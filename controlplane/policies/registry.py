@@ -125,7 +125,7 @@ REGISTRATIONS = (
         name="arima",
         parameters=parameters.ArimaParameters,
         path="controlplane.policies.prediction.arima:Arima",
-        explanation="Extrapolates each worker's past speeds (p, d, q), fitted by recursive least squares.",
+        explanation="Extrapolates each worker's past speeds (p, d, q), fitted by recursive maximum likelihood.",
         paper="LB-BSP 3.2.2, Table 3",
     ),
     Registration(

@@ -2,8 +2,15 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from benchmarks.prediction import run
+from benchmarks.speed_series import SETTINGS, generate
+from controlplane.policies.parameters import ArimaParameters
+from controlplane.policies.prediction.arima import Arima
 from controlplane.policies.prediction.interface import Measured
+from controlplane.policies.prediction.stationary import stationary
 from tests.policies.cluster import resolve
 
 
@@ -86,3 +93,46 @@ def test_a_spike_moves_the_level_less_than_a_change_that_stays() -> None:
     before, after, lasting = (regression.predict(one)[0] for one in (state, once, twice))
     assert before - after < 7
     assert after - lasting > 8
+
+
+def cluster_b(name: str, seed: int) -> float:
+    """RMSE on the benchmark's series."""
+    return run(name, generate(SETTINGS[0], iterations=1500, seed=seed)).rmse
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_arima_beats_memoryless_on_machines_like_cluster_b(seed: int) -> None:
+    assert cluster_b("arima", seed) < 0.98 * cluster_b("memoryless", seed)
+
+
+orders = st.builds(ArimaParameters, p=st.integers(0, 5), d=st.integers(0, 3), q=st.integers(0, 5))
+any_speeds = st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=60)
+
+
+@settings(max_examples=60)
+@given(parameters=orders, speeds=any_speeds)
+def test_the_coefficients_of_arima_are_always_stationary_and_invertible(parameters, speeds) -> None:
+    predictor = Arima(parameters=parameters)
+    state = predictor.start()
+    for speed in speeds:
+        state = predictor.observe({0: Measured(speed=speed)}, state)
+        (of,) = predictor._split(state.sheet.rows(predictor._width))["coefficients"]
+        for polynomial in (-of[: parameters.p], of[parameters.p :]):
+            roots = np.roots([1.0, *polynomial])
+            assert np.abs(roots).max(initial=0.0) < 1.0 + 1e-9
+
+
+@given(
+    coefficients=st.lists(st.floats(-9.0, 9.0), min_size=1, max_size=6),
+)
+def test_stationary_coefficients_are_left_alone_and_others_are_brought_in(coefficients) -> None:
+    given_ = np.array([coefficients])
+    found = stationary(given_, 0.98)
+    largest = np.abs(np.roots([1.0, *-found[0]])).max(initial=0.0)
+    assert largest < 1.0
+    assert stationary(found, 0.98) == pytest.approx(found, abs=1e-6)
+
+
+def test_a_series_without_differences_is_forecast_around_its_mean() -> None:
+    forecasts, _ = walk(resolve("prediction", "arima", p=2, d=0, q=1), [50.0] * 30)
+    assert forecasts == pytest.approx([50.0] * 29)

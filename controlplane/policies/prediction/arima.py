@@ -1,8 +1,11 @@
-"""ARIMA(p, d, q) of each worker's speed (LB-BSP section 3.2.2, Table 3: (2, 2, 1)), fitted by recursive least squares.
+"""ARIMA(p, d, q) of each worker's speed (LB-BSP section 3.2.2, Table 3: (2, 2, 1)), fitted recursively.
 
 The d-th difference w of the speed follows w = sum of phi_i w_(k-i) + sum of theta_j e_(k-j) + e, where e are the
-residuals of the fit itself (extended least squares). All workers are one batched operation. It knows nothing of CPU
-and memory.
+residuals of the fit itself; with d = 0 it is taken from its mean. The fit is recursive maximum likelihood (Ljung and
+Soderstrom, 1983): least squares with regressors filtered by the moving average, without which it does not come to the
+coefficients of a series that was differenced too often. It learns from an outlier as if it was an ordinary error, and
+its coefficients stay stationary and invertible (``stationary``). All workers are one batched operation. It knows
+nothing of CPU and memory.
 """
 
 import math
@@ -16,23 +19,36 @@ import numpy as np
 from controlplane.policies.parameters import ArimaParameters
 from controlplane.policies.prediction.interface import Measured
 from controlplane.policies.prediction.sheet import Array, Sheet, columns, fill, predictions
+from controlplane.policies.prediction.stationary import invertible, stationary
 from controlplane.protocol.base import Value
 
-FORGETTING = 0.995
-"""Weight of an iteration against the next: a memory of about 200."""
+FORGETTING = 0.998
+"""Weight of an iteration against the next: a memory of about 500."""
 
-PRIOR = 10.0
+PRIOR = 0.25
 """Variance of the coefficients before anything is seen, and the most that forgetting may raise it to."""
 
-INVERTIBLE = 0.98
-"""Moving average coefficients beyond 1 would let old residuals grow for ever."""
+OVERDIFFERENCED = -0.95
+"""First moving average coefficient before anything is seen, from d = 2 on: it takes the second difference back."""
+
+BOUND = 0.98
+"""Largest partial autocorrelation: closer to 1 what was seen once would stay for ever."""
+
+ERROR, LEAST_ERROR = 0.1, 1e-4
+"""Typical error of a forecast before any was made, and at least; relative to the worker's first speed."""
+
+OUTLYING = 2.5
+"""No error teaches more than one of so many typical ones."""
+
+SLOW = 0.02
+"""Weight of the newest error in the typical one, and at least of the newest speed in the mean."""
 
 LARGEST_STEP = 2.0
 """No forecast is further than this factor from the last speed: twice differenced noise can point anywhere."""
 
 
 class ArimaState(Value, frozen=True, kw_only=True):
-    """Of each rank: observations, unit, last speeds, last residuals, coefficients, their covariance."""
+    """Of each rank the parts of ``Arima._lengths``, in their order."""
 
     sheet: Sheet = Sheet()
 
@@ -65,7 +81,7 @@ class Arima:
             return {}
         parts = self._split(rows)
         last = parts["past"][:, 0]
-        ahead = np.sum(parts["coefficients"] * self._regressors(parts), axis=1) + self._carried(parts["past"])
+        ahead = np.sum(parts["coefficients"] * self._regressors(parts), axis=1) + self._carried(parts)
         ahead = np.clip(ahead, last / LARGEST_STEP, last * LARGEST_STEP)
         known = parts["count"][:, 0] >= self._needed
         return predictions(state.sheet.ranks, np.where(known, ahead, last) * parts["unit"][:, 0])
@@ -78,7 +94,7 @@ class Arima:
         rows = np.tile(self._blank(), (len(state.sheet.ranks), 1))
         new = self._split(rows)
         new["count"][:] = np.minimum(old["count"], 1)
-        new["unit"][:], new["past"][:, :1] = old["unit"], old["past"][:, :1]
+        new["unit"][:], new["mean"][:], new["past"][:, :1] = old["unit"], old["mean"], old["past"][:, :1]
         return ArimaState(sheet=fill(state.sheet.ranks, rows))
 
     def keep(self, ranks: Collection[int], state: ArimaState) -> ArimaState:
@@ -92,22 +108,37 @@ class Arima:
         value = speeds / parts["unit"][:, 0]
         known = parts["count"][:, 0] >= self._needed
         x = self._regressors(parts) * known[:, None]
-        order = self._order
-        covariance = parts["covariance"].reshape(len(rows), order, order)
-        spread = np.einsum("nij,nj->ni", covariance, x)
-        gain = spread / (FORGETTING + np.sum(x * spread, axis=1))[:, None]
-        error = value - self._carried(parts["past"]) - np.sum(parts["coefficients"] * x, axis=1)
-        parts["coefficients"][:] += gain * np.where(known, error, 0.0)[:, None]
-        moving = parts["coefficients"][:, self.parameters.p :]
-        np.clip(moving, -INVERTIBLE, INVERTIBLE, out=moving)
+        error = np.where(known, value - self._carried(parts) - np.sum(parts["coefficients"] * x, axis=1), 0.0)
+        self._learn(parts, x, error)
+        _shift(parts["residuals"], error)
+        _shift(parts["past"], value)
+        parts["count"] += 1
+        weight = np.maximum(SLOW, 1.0 / parts["count"][:, 0])
+        parts["mean"][:, 0] += weight * (value - parts["mean"][:, 0])
+        return rows
+
+    def _learn(self, parts: dict[str, Array], x: Array, error: Array) -> None:
+        """Move the coefficients against the error, in place."""
+        p, q, order = self.parameters.p, self.parameters.q, self._order
+        typical = parts["error"][:, 0]
+        heard = np.clip(error, -OUTLYING * typical, OUTLYING * typical)
+        coefficients, filtered = parts["coefficients"], parts["filtered"].reshape(len(x), q, order)
+        gradient = x - np.einsum("nj,njo->no", coefficients[:, p:], filtered)
+        covariance = parts["covariance"].reshape(len(x), order, order)
+        spread = np.einsum("nij,nj->ni", covariance, gradient)
+        gain = spread / (FORGETTING * typical**2 + np.sum(gradient * spread, axis=1))[:, None]
+        moved = coefficients + gain * heard[:, None]
+        coefficients[:, :p] = stationary(moved[:, :p], BOUND)
+        coefficients[:, p:] = invertible(moved[:, p:], BOUND)
         covariance = (covariance - gain[:, :, None] * spread[:, None, :]) / FORGETTING
         largest = np.trace(covariance, axis1=1, axis2=2) / max(1, order) / PRIOR
         covariance /= np.maximum(1.0, largest)[:, None, None]
-        parts["covariance"][:] = covariance.reshape(len(rows), -1)
-        _shift(parts["residuals"], np.where(known, error, 0.0))
-        _shift(parts["past"], value)
-        parts["count"] += 1
-        return rows
+        parts["covariance"][:] = covariance.reshape(len(x), -1)
+        newest = np.concatenate([gradient[:, None], filtered], axis=1)[:, :q]
+        parts["filtered"][:] = newest.reshape(len(x), -1)
+        seen = parts["count"][:, 0] >= self._needed
+        typical += SLOW * seen * (1.25 * np.abs(heard) - typical)
+        np.maximum(typical, LEAST_ERROR, out=typical)
 
     @property
     def _order(self) -> int:
@@ -124,8 +155,11 @@ class Arima:
         return {
             "count": 1,
             "unit": 1,
+            "mean": 1,
+            "error": 1,
             "past": past,
             "residuals": self.parameters.q,
+            "filtered": self.parameters.q * self._order,
             "coefficients": self._order,
             "covariance": self._order**2,
         }
@@ -142,20 +176,27 @@ class Arima:
 
     def _blank(self) -> Array:
         blank = np.zeros((1, self._width))
-        blank[0, self._width - self._order**2 :] = (PRIOR * np.eye(self._order)).ravel()
+        parts = self._split(blank)
+        parts["error"][:] = ERROR
+        if self.parameters.d >= 2 and self.parameters.q:
+            parts["coefficients"][:, self.parameters.p] = OVERDIFFERENCED
+        parts["covariance"][:] = (PRIOR * np.eye(self._order)).ravel()
         row: Array = blank[0]
         return row
 
     def _regressors(self, parts: dict[str, Array]) -> Array:
         """The last p differences and q residuals, newest first."""
-        differences = parts["past"]
+        differences = parts["past"] if self.parameters.d else parts["past"] - parts["mean"]
         for _ in range(self.parameters.d):
             differences = differences[:, :-1] - differences[:, 1:]
         return np.concatenate([differences[:, : self.parameters.p], parts["residuals"]], axis=1)
 
-    def _carried(self, past: Array) -> Array:
-        """What d-fold summation adds to the next difference: 0, the last speed, twice it less the one before, ..."""
-        d = self.parameters.d
+    def _carried(self, parts: dict[str, Array]) -> Array:
+        """What d-fold summation adds to the next difference: the last speed, twice it less the one before, ..."""
+        d, past = self.parameters.d, parts["past"]
+        if not d:
+            mean: Array = parts["mean"][:, 0].copy()
+            return mean
         total: Array = np.zeros(len(past), dtype=np.float64)
         for lag in range(1, d + 1):
             total -= (-1) ** lag * math.comb(d, lag) * past[:, lag - 1]
