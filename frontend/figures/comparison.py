@@ -19,6 +19,7 @@ from frontend.figures.convergence import (
 from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note
 from frontend.figures.rows import Compared, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+from frontend.figures.verbatim import untouched
 
 QUANTILES = 400
 ROOM = 1.05
@@ -93,7 +94,7 @@ def _steps(job: Compared, place: int, end_ms: float, theme: Theme) -> dict[str, 
         "x": numbers(lengths.round(3)),
         "y": numbers(shares.round(4)),
         "line": {"color": theme.category(place), "dash": theme.dash(place), "width": 2, "shape": "hv"},
-        "hovertemplate": f"{job.label}: %{{y:.0%}} take at most %{{x:.4~g}} ms<extra></extra>",
+        "hovertemplate": f"{untouched(job.label)}: %{{y:.0%}} take at most %{{x:.4~g}} ms<extra></extra>",
     }
 
 
@@ -122,6 +123,6 @@ def _line(
         "opacity": 0.6 if pale else 1.0,
         "line": {"color": theme.category(place), "dash": theme.dash(place), "width": 1.5 if pale else 2},
         "marker": {"size": 5, "symbol": place},
-        "hovertemplate": f"{job.label} {what}: %{{y:.4~f}}<extra></extra>",
+        "hovertemplate": f"{untouched(job.label)} {what}: %{{y:.4~f}}<extra></extra>",
         "meta": f"{job.label} {what}",
     }

@@ -7,6 +7,7 @@ import numpy as np
 from frontend.figures.points import budget, extremes, numbers, sampling_note
 from frontend.figures.rows import Load, Speeds, View
 from frontend.figures.theme import THEMES, axis, empty, layout
+from frontend.figures.verbatim import untouched
 
 
 def speed_by_batch(speeds: Speeds, view: View) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def speed_by_batch(speeds: Speeds, view: View) -> dict[str, Any]:
                     "width": 3,
                 },
                 "marker": {"color": theme.category(place), "size": 9, "symbol": place},
-                "hovertemplate": f"{each.label}, batch %{{x}}: %{{y:.4~g}} samples/s<extra></extra>",
+                "hovertemplate": f"{untouched(each.label)}, batch %{{x}}: %{{y:.4~g}} samples/s<extra></extra>",
             }
             for place, each in enumerate(speeds.series)
         ],

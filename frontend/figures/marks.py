@@ -11,6 +11,7 @@ import numpy as np
 from frontend.figures.points import numbers
 from frontend.figures.rows import Mark, View
 from frontend.figures.theme import THEMES
+from frontend.figures.verbatim import LINE
 
 MOST: Final = 80
 """Marks on one chart; of more, the latest."""
@@ -48,7 +49,7 @@ def marked(figure: dict[str, Any], marks: Sequence[Mark], view: View) -> dict[st
         "x": numbers(x),
         "y": [1] * len(places),
         "yaxis": "y99",
-        "text": ["<br>".join(words) for words in places.values()],
+        "text": [LINE.join(words) for words in places.values()],
         "marker": {"symbol": "triangle-down", "size": 9, "color": theme.text},
         "hovertemplate": "%{text}<extra></extra>",
         "showlegend": False,

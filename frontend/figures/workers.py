@@ -7,6 +7,7 @@ import numpy as np
 from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
 from frontend.figures.rows import Lead, Traces, View, WorkerTrace
 from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout
+from frontend.figures.verbatim import untouched
 
 X_TITLES = {"iteration": "Iteration", "time": "Time since start (s)", "samples": "Samples processed"}
 STRIP_PX = 84
@@ -126,7 +127,7 @@ def _area(trace: WorkerTrace, phase: str, x: Numbers, seconds: Numbers, row: int
         "yaxis": f"y{suffix}",
         "stackgroup": trace.label,
         "line": {"width": 0, "shape": "hv", "color": colour},
-        "hovertemplate": f"{trace.label} %{{y:.1f}} ms",
+        "hovertemplate": f"{untouched(trace.label)} %{{y:.1f}} ms",
         "meta": f"{trace.label} {phase} (ms)",
         **fill,
     }

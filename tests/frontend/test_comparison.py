@@ -16,6 +16,7 @@ from frontend.parameters import QueryError
 from frontend.queries.comparison import common_target, compared, differences, lengths, results
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
+from tests.frontend.test_verbatim import texts
 
 pytestmark = pytest.mark.django_db
 
@@ -119,3 +120,13 @@ def test_the_page_says_who_won_and_where_they_differ(viewer: Client, pair: list[
         "target: found '120'"
     )
     assert text_of(viewer, f"/compare/?jobs={pair[0].pk},{pair[1].pk}&baseline=1x", 400).startswith("baseline: ")
+
+
+def test_a_job_s_name_is_no_link_in_a_comparison(pair: list[Job]) -> None:
+    for job in pair:
+        Job.objects.filter(pk=job.pk).update(name='<a href="https://x.example">here</a>')
+    query = {"jobs": ",".join(str(job.pk) for job in pair)}
+    for name in COMPARISONS:
+        found = [text for _, text in texts(json.loads(build_comparison(name, query))) if "x.example" in text]
+        assert found
+        assert not [text for text in found if "<a " in text]

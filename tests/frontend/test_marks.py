@@ -9,6 +9,7 @@ from frontend.build import build_figure
 from frontend.figures.marks import MOST, marked
 from frontend.figures.points import plain, smoothed
 from frontend.figures.rows import Mark, View
+from frontend.figures.verbatim import LINE
 from frontend.figures.workers import batch_sizes, iteration_times
 from frontend.queries.marks import marks
 from tests.frontend import factories
@@ -40,7 +41,7 @@ def test_the_room_that_marks_take_does_not_begin_an_axis_below_zero() -> None:
 
 def test_marks_at_one_place_are_one_and_only_the_latest_are_drawn() -> None:
     both = drawn(a_mark(0.5, "a"), a_mark(0.5, "b"))["data"][-1]
-    assert both["text"] == ["a<br>b"]
+    assert both["text"] == [f"a{LINE}b"]
     many = drawn(*(a_mark(float(k)) for k in range(2 * MOST)))["data"][-1]
     assert plain(many["x"])[0] == 4.0 * MOST
 
