@@ -1,18 +1,17 @@
 """Trained parameters: who may store those of a job, how they are checked, and how they are read back.
 
-They arrive as numpy's ``.npz``. Nothing here unpickles or decompresses: the headers of its arrays say enough.
+They arrive as numpy's ``.npz``, and go to disk piece by piece; ``npz`` says whether they are one.
 """
 
 import os
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import IO, get_args
 
-import numpy as np
 from django.conf import settings
 
+from controlplane.api.npz import NoModel, check_npz
 from controlplane.api.problems import Problem
 from controlplane.jobs.models import Job
 from controlplane.protocol.keys import matches, process_key
@@ -64,14 +63,9 @@ def store_model(job_id: int, stream: IO[bytes]) -> Path:
 def check_arrays(path: Path) -> None:
     """Refuse, with a ``Problem``, what is not a zip of ``.npy`` arrays of numbers."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.namelist()
-            faults = [name for name in entries if not name.endswith(".npy") or not _is_numeric(archive, name)]
-    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise Problem(400, f"the body is not a numpy .npz file: {error}") from None
-    if faults or not entries:
-        found = f"{faults[0]!r} is none" if faults else "it is empty"
-        raise Problem(400, f"the body must be a numpy .npz of arrays of numbers: {found}")
+        check_npz(path)
+    except NoModel as error:
+        raise Problem(400, str(error)) from None
 
 
 def chunks(path: Path) -> Iterator[bytes]:
@@ -88,11 +82,3 @@ def _copy(stream: IO[bytes], file: IO[bytes]) -> None:
         if size > MAX_MODEL_BYTES:
             raise Problem(413, f"the model is larger than {MAX_MODEL_BYTES} bytes, which is the most that is kept")
         file.write(chunk)
-
-
-def _is_numeric(archive: zipfile.ZipFile, name: str) -> bool:
-    with archive.open(name) as member:
-        version = np.lib.format.read_magic(member)
-        read: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        _, _, dtype = read(member)
-    return dtype.kind in "biuf"

@@ -114,14 +114,14 @@ def foreign_zip() -> bytes:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (b"no zip", "the body is not a numpy .npz file: File is not a zip file"),
+        (b"no zip", "the body is not a numpy .npz file: it is no zip"),
         (foreign_zip(), "the body must be a numpy .npz of arrays of numbers: 'run.sh' is none"),
         (
             npz(a=np.array([{"x": 1}], dtype=object)),
             "the body must be a numpy .npz of arrays of numbers: 'a.npy' is none",
         ),
         (npz(), "the body must be a numpy .npz of arrays of numbers: it is empty"),
-        (b"", "the body is not a numpy .npz file: File is not a zip file"),
+        (b"", "the body is not a numpy .npz file: it is no zip"),
     ],
 )
 def test_what_is_no_model_leaves_nothing_behind(
