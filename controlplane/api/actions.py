@@ -13,12 +13,12 @@ from django.utils import timezone
 from controlplane.api.problems import Problem
 from controlplane.core.events import StopRequested
 from controlplane.core.states import JobState
-from controlplane.fleet.selectors import capacity
 from controlplane.jobs import services
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import LOST_AWAITS, end_lost_job
-from controlplane.jobs.selectors import Waiting
+from controlplane.jobs.queue import LAST, ask_for
 from controlplane.jobs.validation import validated_spec
+from controlplane.jobs.waiting import Queue
 from controlplane.protocol.faults import fault_of
 from controlplane.protocol.spec import JobSpec, Priority, SpecError, parse_spec
 from controlplane.runtime import queue, ticks
@@ -52,8 +52,9 @@ def check_job(*, document: object) -> tuple[JobSpec, str]:
         SpecError: if the document is no spec that can run.
     """
     spec = validated_spec(document)
-    ahead = Job.objects.filter(state=JobState.SUBMITTED).count()
-    return spec, Waiting(spec=spec, capacity=capacity(spec.labels), ahead=ahead).sentence
+    now = timezone.now()
+    waiting = Queue(now, ask_for(spec, now)).waiting(LAST)
+    return spec, waiting.sentence if waiting else ""
 
 
 def stop_job(*, job: Job, user: User) -> None:

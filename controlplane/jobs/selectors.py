@@ -1,53 +1,15 @@
-"""Reads of jobs: lists, one job, and why it does not start."""
+"""Reads of jobs: lists, one job, and what it consists of."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 from django.db.models import QuerySet
 from msgspec.structs import replace
 
-from controlplane.core.states import JobState
-from controlplane.fleet.selectors import Capacity, capacity
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.messages import ProcessName
 from controlplane.protocol.orders import Role
-from controlplane.protocol.spec import Choice, JobSpec, Synchronization, parse_spec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Why a submitted job does not start: what it asks for, what there is, and who is before it."""
-
-    spec: JobSpec
-    capacity: Capacity
-    ahead: int
-    """Jobs that were submitted earlier and do not run either: the oldest starts first."""
-
-    @property
-    def sentence(self) -> str:
-        """For the operator."""
-        place = f"{_count(self.ahead, 'job')} ahead of it in the queue"
-        return f"{self._slots()}; {place}"
-
-    def _slots(self) -> str:
-        spec, there = self.spec, self.capacity
-        where = f" on machines labelled {_labels(spec.labels)}" if spec.labels else ""
-        servers = f" and {_count(spec.servers, 'server slot')}" if spec.servers else ""
-        needs = f"{_count(spec.workers, 'worker slot')}{servers}{where}"
-        if not there.online:
-            return f"needs {needs}, and no machine is online: have one join with python -m workers join"
-        if not there.matching:
-            return f"needs {needs}, which none of those online has ({_count(there.online, 'machine')})"
-        if there.workers < spec.workers or there.servers < spec.servers:
-            return f"needs {needs}, and these machines offer {there.workers} and {there.servers} in all"
-        if there.free_workers < spec.workers or there.free_servers < spec.servers:
-            return f"needs {needs}, of which {there.free_workers} and {there.free_servers} are free"
-        return (
-            f"needs {needs}, which are free: it is about to start"
-            if not self.ahead
-            else f"needs {needs}, which are free"
-        )
+from controlplane.protocol.spec import Choice, Synchronization, parse_spec
 
 
 def jobs() -> QuerySet[Job]:
@@ -72,21 +34,6 @@ def jobs_synchronization(jobs: Iterable[Job]) -> dict[int, Synchronization]:
     for job_id, payload in changes.values_list("job_id", "payload"):
         chosen[job_id] = replace(chosen[job_id], **msgspec.convert(payload["choices"], dict[str, Choice]))
     return chosen
-
-
-def job_waiting(job: Job) -> Waiting | None:
-    """Why ``job`` does not start; None once it has slots or is over."""
-    if job.state != JobState.SUBMITTED:
-        return None
-    spec = parse_spec(job.spec)
-    ahead = Job.objects.filter(state=JobState.SUBMITTED, id__lt=job.pk).count()
-    return Waiting(spec=spec, capacity=capacity(spec.labels), ahead=ahead)
-
-
-def job_waiting_reason(job: Job) -> str:
-    """The sentence that says why ``job`` does not start; empty once it has slots or is over."""
-    waiting = job_waiting(job)
-    return waiting.sentence if waiting else ""
 
 
 def job_processes(job_id: int) -> QuerySet[Process]:
@@ -119,11 +66,3 @@ def job_flags(job_id: int) -> QuerySet[Flag]:
 def job_placement(job_id: int) -> Decision | None:
     """The placement decision that holds now."""
     return job_decisions(job_id).filter(kind="set-placement").first()
-
-
-def _labels(labels: dict[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -11,14 +11,15 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Q
 
 from controlplane.core.states import JOB_OVER, JobState
+from controlplane.jobs.blockers import Piece, Waiting
 from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
 from controlplane.jobs.selectors import (
     job_synchronization,
-    job_waiting_reason,
     jobs_synchronization,
     submitted_jobs,
 )
+from controlplane.jobs.waiting import waiting_of
 from controlplane.protocol.spec import JobSpec, Synchronization, parse_spec
 from controlplane.telemetry.history import Span, read_columns
 
@@ -61,6 +62,9 @@ class JobLine:
     state: str
     since: datetime
     awaited: str
+    waits: list[Piece]
+    """Why it does not start, with the jobs that it waits for; empty once it has."""
+    priority: int
     reason: str
     policy: str
     barrier: str
@@ -126,17 +130,19 @@ def lines(rows: Iterable[Job], now: datetime) -> list[JobLine]:
     """Jobs as lines."""
     found = list(rows)
     asking = Counter(flag.job_id for flag in unnoted(Flag.objects.filter(job__in=found, closed_at=None), now))
-    chosen = jobs_synchronization(found)
-    return [job_line(job, now, chosen[job.pk], flags=asking[job.pk]) for job in found]
+    chosen, waits = jobs_synchronization(found), waiting_of(found, now)
+    return [job_line(job, now, chosen[job.pk], waits.get(job.pk), flags=asking[job.pk]) for job in found]
 
 
 def one_job(job: Job, now: datetime) -> JobLine:
     """A job by itself."""
-    return job_line(job, now, job_synchronization(job))
+    return job_line(job, now, job_synchronization(job), waiting_of([job], now).get(job.pk))
 
 
-def job_line(job: Job, now: datetime, chosen: Synchronization, *, flags: int = 0) -> JobLine:
-    """One job as a line, under these policies, with so many findings that ask for attention."""
+def job_line(
+    job: Job, now: datetime, chosen: Synchronization, waits: Waiting | None = None, *, flags: int = 0
+) -> JobLine:
+    """One job as a line, under these policies, with why it waits and so many findings that ask for attention."""
     spec = parse_spec(job.spec)
     measured = job.worker_seconds > 0
     pace = _pace(job, now)
@@ -146,7 +152,9 @@ def job_line(job: Job, now: datetime, chosen: Synchronization, *, flags: int = 0
         name=job.name,
         state=job.state,
         since=job.state_since,
-        awaited=job_waiting_reason(job) or job.awaited,
+        awaited=waits.sentence if waits else job.awaited,
+        waits=waits.pieces if waits else [],
+        priority=job.priority,
         reason=job.reason,
         policy=chosen.batching.name,
         barrier=chosen.barrier.name,

@@ -52,9 +52,12 @@ def test_a_job_says_why_it_does_not_start(viewer: APIClient, ada: User) -> None:
     online_agent("m1", slots=1, labels={"gpu": "t4"})
     job = submitted_job(ada, labels={"gpu": "t4"})
     assert viewer.get(f"/api/v1/jobs/{job.pk}").json()["waiting"] == {
-        "sentence": "needs 2 worker slots and 1 server slot on machines labelled gpu=t4, and these machines offer "
-        "1 and 1 in all; 0 jobs ahead of it in the queue",
+        "sentence": "cannot start as things are: needs 2 worker slots and 1 server slot on machines labelled gpu=t4, "
+        "and the machine with these labels offers 1 worker slot and 1 server slot in all: 1 worker slot is missing; "
+        "have another machine join with --slots 1 --label gpu=t4, or submit it with fewer",
+        "standing": "never",
         "ahead": 0,
+        "blockers": [],
         "labels": {"gpu": "t4"},
         "machines_online": 1,
         "machines_matching": 1,
@@ -63,6 +66,16 @@ def test_a_job_says_why_it_does_not_start(viewer: APIClient, ada: User) -> None:
         "free_worker_slots": 1,
         "free_server_slots": 1,
     }
+
+
+def test_a_list_of_jobs_says_why_each_does_not_start(viewer: APIClient, ada: User) -> None:
+    online_agent("m1")
+    first, second = submitted_job(ada), submitted_job(ada)
+    rows = {row["id"]: row["waiting"] for row in viewer.get("/api/v1/jobs").json()["results"]}
+    assert (rows[first.pk]["standing"], rows[second.pk]["standing"]) == ("starts", "waits")
+    [blocker] = rows[second.pk]["blockers"]
+    assert (blocker["job"], blocker["name"], blocker["relation"]) == (first.pk, "digits", "ahead")
+    assert (blocker["worker_slots"], blocker["server_slots"], blocker["priority"]) == (2, 1, 0)
 
 
 def test_yaml_is_read_like_json(operator: APIClient, redis_url: str) -> None:

@@ -150,6 +150,19 @@ def test_every_tab_of_a_job_that_waits(take: Shoot, ada: User) -> None:
     take_tabs(take, Job.objects.create(name="waits", spec=factories.spec(workers=8), submitted_by=ada), "empty")
 
 
+def test_a_queue(take: Shoot, ada: User) -> None:
+    """One job holds slots, one waits for them, one stands behind it, and one could never start."""
+    agents = factories.make_agents(3, slots=2)
+    running = factories.make_job(user=ada, name="running")
+    factories.make_processes(running, agents, shares=(64, 64))
+    large = Job.objects.create(name="large", spec=factories.spec(workers=6, servers=1), submitted_by=ada, priority=10)
+    Job.objects.filter(pk=large.pk).update(created_at=timezone.now() - timedelta(minutes=7))
+    behind = Job.objects.create(name="behind", spec=factories.spec(workers=2, servers=1), submitted_by=ada)
+    Job.objects.create(name="never", spec=factories.spec(labels={"gpu": "a100"}), submitted_by=ada)
+    for path, name in (("/", "overview"), ("/jobs/", "jobs"), (f"/jobs/{behind.pk}/", "job")):
+        take(path, f"{name}-queue")
+
+
 def test_every_tab_of_a_job_that_failed(take: Shoot, ada: User) -> None:
     job = factories.make_job(user=ada, state=JobState.FAILED, reason="w2 ended with status 1; no checkpoint")
     factories.make_reports(job, [factories.Pace(shares=factories.EVEN)] * 8)

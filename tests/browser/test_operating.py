@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
+from controlplane.fleet.models import Agent
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
@@ -112,10 +113,47 @@ def test_a_spec_can_be_checked_without_submitting_it(site: str, look: Look, ada:
     shown = json.loads(page.locator("#preview").text_content() or "")
     assert (shown["checkpoint"]["every"], shown["workload"]["partition"]) == (7, "iid")
     page.get_by_role("button", name="Check only").click()
-    expect(page.locator("#submit-finding")).to_contain_text("It can run. digits needs 4 worker slots")
+    expect(page.locator("#submit-finding")).to_contain_text(
+        "The spec is valid: digits cannot start as things are: needs 4 worker slots"
+    )
     page.get_by_label("Communication").select_option("all-reduce")
     page.get_by_role("button", name="Check only").click()
     expect(page.get_by_label("Parameter servers")).to_have_attribute("aria-invalid", "true")
     assert Job.objects.count() == 0
     assert len(errors) == 1
     errors.clear()
+
+
+@pytest.fixture
+def queue(ada: User, redis_url: str) -> list[Job]:
+    """One job runs on two of three slots, one that waits needs all, and one could never start."""
+    factories.make_agents(3)
+    running = factories.make_job(user=ada, name="running")
+    factories.make_processes(running, list(Agent.objects.all()[:2]), shares=(64, 64))
+    large = Job.objects.create(name="large", spec=factories.spec(workers=3, servers=1), submitted_by=ada)
+    never = Job.objects.create(name="never", spec=factories.spec(labels={"gpu": "a100"}), submitted_by=ada)
+    return [running, large, never]
+
+
+def test_one_click_leads_from_a_job_that_waits_to_the_one_in_its_way(
+    site: str, look: Look, ada: User, queue: list[Job]
+) -> None:
+    page = look(site, user=ada)
+    page.goto("/")
+    expect(page.locator("#overview-jobs")).to_contain_text("none of the 3 online has gpu=a100")
+    page.locator("#overview-jobs").get_by_role("link", name=f"job {queue[0].pk} (running)").click()  # the one click
+    expect(page).to_have_url(f"{site}/jobs/{queue[0].pk}/")
+
+
+def test_an_operator_moves_a_job_in_the_queue(site: str, look: Look, ada: User, queue: list[Job]) -> None:
+    page = look(site, user=ada)
+    page.goto(f"/jobs/{queue[1].pk}/")
+    page.locator("#job-priority").click()
+    page.locator("#ask-choice select").select_option("50")
+    assert axe_findings(page, within="dialog[open]") == []
+    with page.expect_request(lambda request: request.method == "PATCH") as sent:
+        page.get_by_role("button", name="Change it").click()
+    assert json.loads(sent.value.post_data or "") == {"priority": 50}
+    expect(page.locator("#toasts")).to_have_text(f"Job #{queue[1].pk} has priority 50 now. Audit")
+    assert Job.objects.get(pk=queue[1].pk).priority == 50
+    expect(page.locator("#job-priority")).to_have_text("Priority 50")

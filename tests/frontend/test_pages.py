@@ -108,8 +108,29 @@ def test_many_workers_are_shown_as_a_map_first(viewer: Client, workers: int, fir
 def test_a_job_that_waits_says_for_what(viewer: Client) -> None:
     job = Job.objects.create(name="digits", spec=factories.spec())
     page = text_of(viewer, f"/jobs/{job.pk}/")
-    assert "Not started: needs 4 worker slots and 2 server slots, and no machine is online" in page
+    assert "Not started: cannot start as things are: needs 4 worker slots and 2 server slots, and no machine is" in page
     assert "No worker has reported an iteration yet" in page
+
+
+@pytest.mark.parametrize("address", ["/", "/jobs/"])
+def test_lists_say_why_a_job_does_not_start_and_link_what_is_in_its_way(viewer: Client, address: str) -> None:
+    factories.make_agents(2, slots=2)
+    first = Job.objects.create(name="first", spec=factories.spec())
+    second = Job.objects.create(name="second", spec=factories.spec(), priority=-3)
+    page = viewer.get(address).content.decode()
+    assert f'; 1 job ahead of it: <a href="/jobs/{first.pk}/">job {first.pk} (first)</a> of priority 0' in page
+    assert "priority -3" in page
+    assert (
+        f'<a href="/jobs/{first.pk}/">job {first.pk} (first)</a>' in viewer.get(f"/jobs/{second.pk}/").content.decode()
+    )
+
+
+def test_only_operators_are_offered_another_priority(viewer: Client, operator: Client) -> None:
+    job = Job.objects.create(name="digits", spec=factories.spec(), priority=5)
+    assert b"job-priority" not in viewer.get(f"/jobs/{job.pk}/").content
+    assert b"<span>Priority 5</span>" in operator.get(f"/jobs/{job.pk}/").content
+    Job.objects.update(state="running")
+    assert b"job-priority" not in operator.get(f"/jobs/{job.pk}/").content
 
 
 def test_a_job_that_failed_says_why(viewer: Client) -> None:

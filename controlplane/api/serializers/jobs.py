@@ -3,21 +3,62 @@
 from collections.abc import Mapping
 from typing import Any
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.jobs.blockers import Waiting
 from controlplane.jobs.models import Job, Process
-from controlplane.jobs.selectors import Waiting, job_waiting, jobs_synchronization
+from controlplane.jobs.selectors import jobs_synchronization
+from controlplane.jobs.waiting import waiting_of
 from controlplane.protocol.spec import CHOICES, Choice, Synchronization
 
 
+class BlockerDocument(serializers.Serializer[Any]):
+    """A job that another one waits for."""
+
+    job = serializers.IntegerField(read_only=True)
+    name = serializers.CharField(read_only=True, help_text="Empty where there is no such job any more.")
+    relation = serializers.ChoiceField(
+        ("holds", "ahead"), read_only=True, help_text="It holds slots that would do, or is before it in the queue."
+    )
+    worker_slots = serializers.IntegerField(source="workers", read_only=True, help_text="That it holds, or needs.")
+    server_slots = serializers.IntegerField(source="servers", read_only=True)
+    since = serializers.DateTimeField(read_only=True, allow_null=True, help_text="Of one ahead: its submission.")
+    priority = serializers.IntegerField(read_only=True, allow_null=True, help_text="Of one ahead.")
+
+
+class WaitingDocument(serializers.Serializer[Waiting]):
+    """Why a job does not start."""
+
+    sentence = serializers.CharField(read_only=True)
+    standing = serializers.ChoiceField(
+        ("starts", "waits", "never"),
+        read_only=True,
+        help_text="Whether it is about to start, others hold its slots, or there are too few even if all were free.",
+    )
+    ahead = serializers.SerializerMethodField(help_text="Jobs before it that need slots of the same machines.")
+    blockers = BlockerDocument(many=True, read_only=True)
+    labels = serializers.DictField(source="ask.labels", child=serializers.CharField(), read_only=True)
+    machines_online = serializers.IntegerField(source="capacity.online", read_only=True)
+    machines_matching = serializers.IntegerField(source="capacity.matching", read_only=True)
+    worker_slots = serializers.IntegerField(source="capacity.workers", read_only=True)
+    server_slots = serializers.IntegerField(source="capacity.servers", read_only=True)
+    free_worker_slots = serializers.IntegerField(source="capacity.free_workers", read_only=True)
+    free_server_slots = serializers.IntegerField(source="capacity.free_servers", read_only=True)
+
+    def get_ahead(self, waiting: Waiting) -> int:
+        """How many they are."""
+        return len(waiting.ahead)
+
+
 class JobRows(serializers.ListSerializer[Job]):
-    """Jobs of a list, whose policies are read at once."""
+    """Jobs of a list, whose policies and places in the queue are read at once."""
 
     def to_representation(self, data: Any) -> list[Any]:
         """The rows, of which one page at most is listed at a time."""
         rows = list(data)
-        self.child.chosen = jobs_synchronization(rows)
+        self.child.chosen, self.child.waits = jobs_synchronization(rows), waiting_of(rows, timezone.now())
         represented: list[Any] = super().to_representation(rows)
         return represented
 
@@ -35,15 +76,17 @@ class JobRow(serializers.ModelSerializer[Job]):
     waiting_share = serializers.FloatField(read_only=True)
     coordination_share = serializers.FloatField(read_only=True)
     is_over = serializers.BooleanField(read_only=True)
+    waiting = serializers.SerializerMethodField()
 
     chosen: Mapping[int, Synchronization] | None = None
-    """The policies of all jobs that are listed, by id."""
+    waits: Mapping[int, Waiting] | None = None
+    """By id, the policies of all jobs that are listed, and why some do not start."""
 
     class Meta:
         model = Job
         list_serializer_class = JobRows
         fields: tuple[str, ...] = (
-            *("id", "name", "state", "state_since", "awaited", "reason", "is_over"),
+            *("id", "name", "state", "state_since", "awaited", "waiting", "reason", "is_over"),
             *("priority", "created_at", "started_at", "finished_at", "submitted_by"),
             *("workload", "dataset", "workers", "servers", "batch_size", "policies"),
             *("incarnation", "generation", "iteration", "samples", "loss", "accuracy"),
@@ -57,19 +100,11 @@ class JobRow(serializers.ModelSerializer[Job]):
         chosen = (self.chosen or jobs_synchronization([job]))[job.pk]
         return {question: getattr(chosen, question).name for question in CHOICES}
 
-
-class WaitingDocument(serializers.Serializer[Waiting]):
-    """Why a job does not start."""
-
-    sentence = serializers.CharField(read_only=True)
-    ahead = serializers.IntegerField(read_only=True, help_text="Jobs before it in the queue.")
-    labels = serializers.DictField(source="spec.labels", child=serializers.CharField(), read_only=True)
-    machines_online = serializers.IntegerField(source="capacity.online", read_only=True)
-    machines_matching = serializers.IntegerField(source="capacity.matching", read_only=True)
-    worker_slots = serializers.IntegerField(source="capacity.workers", read_only=True)
-    server_slots = serializers.IntegerField(source="capacity.servers", read_only=True)
-    free_worker_slots = serializers.IntegerField(source="capacity.free_workers", read_only=True)
-    free_server_slots = serializers.IntegerField(source="capacity.free_servers", read_only=True)
+    @extend_schema_field(WaitingDocument(allow_null=True))
+    def get_waiting(self, job: Job) -> Any:
+        """What the job waits for before it can start."""
+        waits = waiting_of([job], timezone.now()) if self.waits is None else self.waits
+        return WaitingDocument(waits[job.pk]).data if job.pk in waits else None
 
 
 class JobDocument(JobRow):
@@ -79,21 +114,14 @@ class JobDocument(JobRow):
     environment = serializers.DictField(
         child=serializers.CharField(), read_only=True, help_text="By name, at its start."
     )
-    waiting = serializers.SerializerMethodField()
     model_bytes = serializers.IntegerField(read_only=True, help_text="0 while there is no model to download.")
 
     class Meta(JobRow.Meta):
         fields = (
             *JobRow.Meta.fields,
-            *("busy_s", "waiting_s", "coordination_s", "spec", "environment", "waiting", "model_bytes"),
+            *("busy_s", "waiting_s", "coordination_s", "spec", "environment", "model_bytes"),
         )
         read_only_fields = fields
-
-    @extend_schema_field(WaitingDocument(allow_null=True))
-    def get_waiting(self, job: Job) -> Any:
-        """What the job waits for before it can start."""
-        waiting = job_waiting(job)
-        return WaitingDocument(waiting).data if waiting else None
 
 
 class RestartDocument(serializers.Serializer[Any]):

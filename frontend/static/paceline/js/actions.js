@@ -1,5 +1,5 @@
 // @ts-check
-// What buttons do: open a dialog, copy a command, send a POST to REST and say what came of it.
+// What buttons do: open a dialog, copy a command, send a POST or PATCH to REST and say what came of it.
 
 import { problemOf, send } from "./rest.js";
 
@@ -54,7 +54,7 @@ function ask(button) {
     if (place) place.textContent = text ?? "";
   }
   confirm.textContent = button.dataset.word ?? "Do it";
-  for (const name of ["post", "body", "done"]) {
+  for (const name of ["post", "method", "body", "done"]) {
     if (button.dataset[name] === undefined) delete confirm.dataset[name];
     else confirm.dataset[name] = button.dataset[name];
   }
@@ -85,7 +85,7 @@ function choices(button, confirm) {
 /** @param {HTMLButtonElement} button */
 async function post(button) {
   button.disabled = true;
-  const response = await send("POST", button.dataset.post ?? "", JSON.parse(button.dataset.body ?? "{}"));
+  const response = await send(button.dataset.method === "PATCH" ? "PATCH" : "POST", button.dataset.post ?? "", JSON.parse(button.dataset.body ?? "{}"));
   if (response?.ok) {
     document.dispatchEvent(new CustomEvent("paceline:asked"));
     toast(button.dataset.done ?? "Done.", false, true);

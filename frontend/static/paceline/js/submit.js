@@ -152,7 +152,7 @@ async function check() {
   if (!response) return say("The control plane cannot be reached.");
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) return showProblem(answer);
-  finding.textContent = `It can run. ${answer.finding}.`;
+  finding.textContent = `The spec is valid: ${answer.finding}.`;
   finding.hidden = false;
   return undefined;
 }

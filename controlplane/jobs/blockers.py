@@ -1,0 +1,183 @@
+"""Why one job does not start, in words that name the jobs that it waits for and say what would help."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+from controlplane.core.queueing import PATIENCE_S, Ask, Offer, Standing
+from controlplane.fleet.selectors import Capacity
+
+NAMED: Final = 3
+"""Jobs, or labels, that a sentence names; it counts the others."""
+
+Relation = Literal["holds", "ahead"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A part of a sentence: words, which may be the name of a job, or a time."""
+
+    text: str
+    job: int | None = None
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """A job that another one waits for."""
+
+    job: int
+    name: str
+    relation: Relation
+    """It holds slots of machines that would do, or stands before it in the queue."""
+    workers: int
+    servers: int
+    """Slots that it holds there, or needs."""
+    since: datetime | None = None
+    """Of one ahead: when it was submitted."""
+    priority: int | None = None
+    starts: bool = False
+    kept: bool = False
+    """Of one ahead: it has its slots, or free slots are kept for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Why one job does not start."""
+
+    ask: Ask
+    standing: Standing
+    capacity: Capacity
+    machines: tuple[Offer, ...]
+    """Those that are here, whatever their labels."""
+    keeps: bool
+    holders: tuple[Blocker, ...]
+    ahead: tuple[Blocker, ...]
+    """In the order of the queue."""
+
+    @property
+    def sentence(self) -> str:
+        """For the operator, as plain text."""
+        return "".join(f"at {piece.at:%H:%M} UTC" if piece.at else piece.text for piece in self.pieces)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The same with the jobs that it names."""
+        return [*_pieces(self)]
+
+    @property
+    def blockers(self) -> list[Blocker]:
+        """Those that hold slots, then those that are before it."""
+        return [*self.holders, *self.ahead]
+
+
+def _pieces(waiting: Waiting) -> Iterator[Piece]:
+    needs = _needs(waiting.ask)
+    match waiting.standing:
+        case Standing.STARTS:
+            yield Piece(text=f"needs {needs}, which are free: it is about to start")
+        case Standing.NEVER:
+            yield Piece(text=f"cannot start as things are: needs {needs}, {_missing(waiting)}")
+        case Standing.WAITS:
+            yield Piece(text=f"needs {needs}, of which {_free(waiting)} free")
+            yield from _held(waiting.holders)
+            yield from _before(waiting)
+            if waiting.keeps:
+                minutes = f"{PATIENCE_S / 60:g} minutes"
+                yield Piece(text=f"; what is free is kept for it, since it has waited for more than {minutes}")
+
+
+def _held(holders: tuple[Blocker, ...]) -> Iterator[Piece]:
+    for at, holder in enumerate(holders[:NAMED]):
+        yield Piece(text=", " if at else "; ")
+        yield _named(holder)
+        yield Piece(text=f" holds {_slots(holder.workers, holder.servers)}")
+    if len(holders) > NAMED:
+        yield Piece(text=f", and {_count(len(holders) - NAMED, 'other job')} the rest")
+
+
+def _before(waiting: Waiting) -> Iterator[Piece]:
+    """The first of those ahead by name; first of all one for which slots are kept."""
+    ahead = waiting.ahead
+    if not ahead:
+        return
+    first = next((each for each in ahead if each.kept), ahead[0])
+    yield Piece(text=f"; {_count(len(ahead), 'job')} ahead of it{', such as' if len(ahead) > 1 else ':'} ")
+    yield _named(first)
+    if first.priority != waiting.ask.priority:
+        yield Piece(text=f" of priority {first.priority}")
+    if first.starts:
+        yield Piece(text=", which is about to start")
+        return
+    yield Piece(text=", which was submitted ")
+    yield Piece(text="", at=first.since)
+    yield Piece(text=f" and waits for {_slots(first.workers, first.servers)}")
+    if first.kept:
+        yield Piece(text=", so that free slots are kept for it")
+
+
+def _missing(waiting: Waiting) -> str:
+    """What there would have to be, and how that is done."""
+    ask, there = waiting.ask, waiting.capacity
+    if not there.online:
+        return "and no machine is online: have one join with python -m workers join"
+    labels = [f"--label {label}" for label in _pairs(ask.labels)]
+    if not there.matching:
+        none = "the only machine online has no" if there.online == 1 else f"none of the {there.online} online has"
+        cure = f"have one join with {' '.join(labels)}, or submit it with other labels"
+        return f"and {none} {_lacking(ask.labels, waiting.machines)}: {cure}"
+    workers, servers = max(0, ask.least - there.workers), max(0, ask.servers - there.servers)
+    offered = _count(there.workers, "worker slot")
+    offered += f" and {_count(there.servers, 'server slot')}" if ask.servers else ""
+    options = [f"--slots {workers}"] * bool(workers) + [f"--server-slots {servers}"] * bool(servers) + labels
+    which = "machine" if there.matching == 1 else f"{there.matching} machines"
+    which += " with these labels offer" if ask.labels else " online offer"
+    which += "s" * (there.matching == 1)
+    lack = f"{_slots(workers, servers)} {'is' if workers + servers == 1 else 'are'} missing"
+    cure = f"have another machine join with {' '.join(options)}, or submit it with fewer"
+    return f"and the {which} {offered} in all: {lack}; {cure}"
+
+
+def _lacking(labels: Mapping[str, str], machines: tuple[Offer, ...]) -> str:
+    """The labels that no machine has, and what machines have instead; or that they have them, but none has all."""
+    lacking = {key: value for key, value in labels.items() if not any(each.carries({key: value}) for each in machines)}
+    if not lacking:
+        return f"{' and '.join(_pairs(labels))} together"
+    there = {f"{key}={each.labels[key]}" for each in machines for key in lacking if key in each.labels}
+    instead = f" (there is {', '.join(sorted(there)[:NAMED])})" if there else ""
+    return f"{' and '.join(_pairs(lacking))}{instead}"
+
+
+def _named(blocker: Blocker) -> Piece:
+    if not blocker.name:  # it is deleted, or was never a row here
+        return Piece(text=f"job {blocker.job}")
+    return Piece(text=f"job {blocker.job} ({blocker.name})", job=blocker.job)
+
+
+def _needs(ask: Ask) -> str:
+    workers = _count(ask.workers, "worker slot")
+    if ask.least < ask.workers:
+        workers = f"{ask.least} to {workers}"
+    servers = f" and {_count(ask.servers, 'server slot')}" if ask.servers else ""
+    return workers + servers + (f" on machines labelled {', '.join(_pairs(ask.labels))}" if ask.labels else "")
+
+
+def _free(waiting: Waiting) -> str:
+    there = waiting.capacity
+    if waiting.ask.servers:
+        return f"{there.free_workers} and {there.free_servers} are"
+    return f"{there.free_workers} {'is' if there.free_workers == 1 else 'are'}"
+
+
+def _slots(workers: int, servers: int) -> str:
+    told = [_count(workers, "worker slot")] * bool(workers) + [_count(servers, "server slot")] * bool(servers)
+    return " and ".join(told)
+
+
+def _pairs(labels: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in sorted(labels.items())]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,93 @@
+"""Why jobs that were submitted do not start: what becomes of each, and who holds its slots or is before it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from controlplane.core.queueing import Ask, Standing, Verdict, plan
+from controlplane.core.states import JobState
+from controlplane.fleet.selectors import SlotsNow, capacity, slots_now
+from controlplane.jobs.blockers import Blocker, Waiting
+from controlplane.jobs.models import Job
+from controlplane.jobs.queue import ask_of, queued_jobs
+
+
+@dataclass(slots=True)
+class Queue:
+    """All jobs that wait, at one moment: whoever asks about several of them reads it once."""
+
+    now: datetime
+    extra: Ask | None = None
+    """Of a job that is not submitted yet."""
+    _slots: SlotsNow = field(init=False)
+    _verdicts: dict[int, Verdict] = field(init=False)
+    _served: dict[int, Ask] = field(init=False)
+    _names: dict[int, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._slots = slots_now()
+        jobs = list(queued_jobs())
+        asks = {job.pk: ask_of(job) for job in jobs}
+        held = self._slots.held_by(asks)
+        self._served = {job: ask for job, ask in asks.items() if held[job] >= ask.least + ask.servers}
+        waiting = [ask for job, ask in asks.items() if job not in self._served]
+        waiting += [self.extra] if self.extra else []
+        planned = plan(waiting, self._slots.offers, self.now.timestamp())
+        self._verdicts = {verdict.ask.job: verdict for verdict in planned}
+        holding = {hold.job for hold in self._slots.holds} - set(asks)
+        self._names = {job.pk: job.name for job in jobs}
+        self._names |= dict(Job.objects.filter(pk__in=holding).values_list("pk", "name"))
+
+    def waiting(self, job: int) -> Waiting | None:
+        """Why this one does not start; None for one that is not in the queue."""
+        verdict = self._verdicts.get(job)
+        if verdict is None:
+            ask = self._served.get(job)
+            return None if ask is None else self._about(Verdict(ask=ask, standing=Standing.STARTS, machines=()))
+        return self._about(verdict)
+
+    def _about(self, verdict: Verdict) -> Waiting:
+        return Waiting(
+            ask=verdict.ask,
+            standing=verdict.standing,
+            capacity=capacity(verdict.ask.labels, self._slots),
+            machines=self._slots.offers,
+            keeps=verdict.keeps,
+            holders=tuple(self._holders(verdict)) if verdict.standing is Standing.WAITS else (),
+            ahead=tuple(self._ahead(job) for job in verdict.ahead),
+        )
+
+    def _holders(self, verdict: Verdict) -> Iterator[Blocker]:
+        """The one that holds most comes first."""
+        sums: dict[int, tuple[int, int]] = {}
+        for hold in self._slots.holds:
+            if hold.machine in verdict.machines:
+                workers, servers = sums.get(hold.job, (0, 0))
+                sums[hold.job] = workers + hold.workers, servers + hold.servers
+        for job, (workers, servers) in sorted(sums.items(), key=lambda each: (-sum(each[1]), each[0])):
+            yield Blocker(job=job, name=self._names.get(job, ""), relation="holds", workers=workers, servers=servers)
+
+    def _ahead(self, job: int) -> Blocker:
+        verdict = self._verdicts[job]
+        ask = verdict.ask
+        return Blocker(
+            job=job,
+            name=self._names[job],
+            relation="ahead",
+            workers=ask.least,
+            servers=ask.servers,
+            since=datetime.fromtimestamp(ask.since, UTC),
+            priority=ask.priority,
+            starts=verdict.standing is Standing.STARTS,
+            kept=verdict.keeps,
+        )
+
+
+def waiting_of(jobs: Iterable[Job], now: datetime) -> Mapping[int, Waiting]:
+    """By job, why it does not start; those that have begun, or are over, are left out."""
+    wanted = [job.pk for job in jobs if job.state == JobState.SUBMITTED]
+    if not wanted:
+        return {}
+    queue = Queue(now)
+    found = {job: queue.waiting(job) for job in wanted}
+    return {job: waiting for job, waiting in found.items() if waiting is not None}
