@@ -3,11 +3,24 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
-from frontend.views import audit, comparison, exports, jobs, login, machines, overview, simulations, system, waiting
+from frontend.views import (
+    audit,
+    comparison,
+    exports,
+    freshness,
+    jobs,
+    login,
+    machines,
+    overview,
+    simulations,
+    system,
+    waiting,
+)
 
 urlpatterns = [
     path("", overview.overview_page, name="overview"),
     path("live/", overview.overview_live, name="overview-live"),
+    path("freshness/", freshness.freshness_live, name="freshness-live"),
     path("login/", login.SignIn.as_view(), name="login"),
     path("login/once/<str:token>/", login.login_once, name="login-once"),
     path("logout/", LogoutView.as_view(), name="logout"),

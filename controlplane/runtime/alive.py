@@ -32,6 +32,11 @@ def me() -> str:
     return _me
 
 
+def where() -> str:
+    """``host:pid`` of this process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
 def begin(client: Client, key: Callable[[str], str] = names.process) -> None:
     """From now on leases name this process; whoever calls this goes on with ``say``. ``key`` is where it says so.
 
@@ -73,7 +78,7 @@ def _say_until(stopping: Event) -> None:
 
 
 def _say(client: Client, name: str) -> None:
-    client.set(_key(name), f"{socket.gethostname()}:{os.getpid()}", px=ALIVE_MS)
+    client.set(_key(name), where(), px=ALIVE_MS)
 
 
 def _strike_off(client: Client) -> None:

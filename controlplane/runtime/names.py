@@ -45,6 +45,8 @@ PAGES: Final = "pages"
 
 PAGES_SEQUENCE: Final = "pages:seq"
 INGEST_LEASE: Final = "ingest:lease"
+INGEST_WHO: Final = "ingest:who"
+"""``host:pid`` of the process that copies, or did last."""
 
 LINES_JOBS: Final = "lines:jobs"
 """Set of the jobs that have a stream of log lines."""

@@ -19,6 +19,7 @@ from controlplane.runtime import (
     condition,
     coordinator,
     forecasts,
+    freshness,
     lives,
     names,
     pruning,
@@ -75,6 +76,7 @@ def ingest() -> None:
     """Copy the streams to the database, if nobody else does; goes on until this worker stops."""
     with closing(connect()) as client, _the_only_one(client, names.INGEST_LEASE) as renew:
         if renew is not None:
+            freshness.note_copier(client, alive.where())
             run_ingest(client, stopping, renew)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connection
 
 from controlplane.runtime import names
+from controlplane.runtime.freshness import behind, copying
 from controlplane.runtime.redis import Client
 
 WORTH_TELLING: Final = names.LONG_LOG // 2
@@ -35,6 +36,8 @@ class History:
     job: int | None
     """The job that has most entries in Redis, and how many."""
     entries: int
+    behind: str = ""
+    """That entries wait for longer than they should, and the cure."""
 
     @property
     def sentence(self) -> str:
@@ -43,8 +46,8 @@ class History:
             since = self.stopped_since.strftime("%Y-%m-%d %H:%M:%S UTC")
             return f"History stands still since {since}: {self.why} It goes on by itself. {self._kept()}"
         if self.entries >= WORTH_TELLING:
-            return f"History falls behind. {self._kept()}"
-        return ""
+            return f"{self.behind or 'History falls behind.'} {self._kept()}"
+        return self.behind
 
     def _kept(self) -> str:
         if self.job is None:
@@ -100,4 +103,5 @@ def history(client: Client) -> History:
         why=(why or b"").decode(),
         job=longest,
         entries=lengths[longest] if longest is not None else 0,
+        behind="" if since_ms else behind(client, copying(client)),
     )

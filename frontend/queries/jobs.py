@@ -22,6 +22,7 @@ from controlplane.jobs.selectors import (
 from controlplane.jobs.waiting import waiting_of
 from controlplane.protocol.spec import JobSpec, Synchronization, parse_spec
 from controlplane.telemetry.history import Span, read_columns
+from frontend.queries.freshness import as_of
 
 PER_PAGE = 25
 RATE_ITERATIONS = 20
@@ -100,6 +101,8 @@ class JobLine:
     global_batch: int
     simulation: int | None
     """The simulation that it is a run of."""
+    as_of: datetime | None
+    """When all this was so, where history is behind; what was measured then is shown, and is no measurement of now."""
 
     @property
     def progress(self) -> float | None:
@@ -179,6 +182,7 @@ def job_line(
         over=job.is_over,
         model_bytes=job.model_bytes if job.model_path else 0,
         simulation=job.simulation_id,
+        as_of=None if job.is_over else as_of(job.pk),
         **_size(spec),
     )
 
@@ -227,7 +231,8 @@ def _pace(job: Job, now: datetime) -> Pace | None:
         return None
     iteration, at_ms, samples = (np.concatenate([each[name] for each in columns]) for name in RATED)
     oldest = iteration == iteration.min()
-    if oldest.all() or now.timestamp() - at_ms.max() / 1000 > SILENT.total_seconds():
+    silent = now.timestamp() - at_ms.max() / 1000 > SILENT.total_seconds()
+    if oldest.all() or (silent and as_of(job.pk) is None):
         return Pace(samples=0.0, iterations=0.0)
     took = (at_ms.max() - at_ms[oldest].min()) / 1000
     if took <= 0:

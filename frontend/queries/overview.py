@@ -41,6 +41,8 @@ class Tiles:
     coordination_share: float | None
     """Of the running jobs: waiting for others and for the control plane, as shares of all workers' time."""
     flags: int
+    as_of: datetime | None = None
+    """When the running jobs were so, where history is behind."""
 
     @property
     def lost_share(self) -> float | None:
@@ -110,6 +112,7 @@ def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> T
         + sum(of_job("speed", job, lambda job: speed(job, now)) for job in others),
         waiting_share=waiting,
         coordination_share=coordination,
+        as_of=min((line.as_of for line in lines if line.as_of), default=None),
         flags=len(unnoted(Flag.objects.filter(closed_at=None).exclude(job__state__in=JOB_OVER), now)),
     )
 

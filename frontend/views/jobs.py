@@ -22,6 +22,7 @@ from frontend.queries.lanes import lanes, ranks
 from frontend.queries.moments import of_job
 from frontend.tabs import TABS, tab_of
 from frontend.views.access import needs, rights
+from frontend.views.freshness import data_age
 
 
 @needs(Role.VIEWER)
@@ -73,6 +74,8 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
         "figures_grid": name if shown == tab.figures else "heatmap",
         "charts_share_a_view": any(FIGURES[figure].marked for figure in shown),
     }
+    if not job.is_over:
+        page |= data_age(job.pk)
     if page["charts_share_a_view"] and "oob" not in more:
         page |= {"tops": (4, 8, 16), "ranks": ranks(job), "most_ranks": MAX_WORKERS}
     return render(request, template, rights(request) | page | context | more)

@@ -10,6 +10,7 @@ from controlplane.jobs.roles import Role
 from frontend.queries import fleet, overview
 from frontend.queries.picking import picked
 from frontend.views.access import needs, rights
+from frontend.views.freshness import data_age
 
 
 @needs(Role.VIEWER)
@@ -26,12 +27,15 @@ def overview_live(request: HttpRequest) -> HttpResponse:
 
 def _context(request: HttpRequest) -> dict[str, Any]:
     machines, lines = fleet.machines_now(), overview.overview_jobs(timezone.now())
-    return rights(request) | {
-        "history_notice": overview.history_notice(),
-        "tiles": overview.tiles(machines, lines, timezone.now()),
-        "picked": picked(machines, request.GET),
-        "jobs": lines,
-        "events": overview.events(),
-        "last_decision": overview.last_decision(),
-        "newest_job": overview.newest_job(),
-    }
+    return (
+        rights(request)
+        | data_age()
+        | {
+            "tiles": overview.tiles(machines, lines, timezone.now()),
+            "picked": picked(machines, request.GET),
+            "jobs": lines,
+            "events": overview.events(),
+            "last_decision": overview.last_decision(),
+            "newest_job": overview.newest_job(),
+        }
+    )

@@ -19,6 +19,8 @@ from tests.support.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
 SLOW_MS = 60_000
+STALE = re.compile(r"^Stale \(last data \d\d:\d\d:\d\d\)$")
+MEASURED_THEN = re.compile(r"[1-9][\d.,]* samples/s as of \d\d:\d\d:\d\d")
 SPEEDS = (80, 80, 80, 50)
 """Samples/s: a chart shows every iteration of this job for ten minutes."""
 RESTARTS = 1
@@ -174,6 +176,34 @@ def test_a_new_credential_is_pending_until_the_machine_has_kept_it_and_its_work_
     expect(page.locator("tbody tr").first).to_contain_text(stack.user)
     stack.await_iteration(job, stack.job(job)["iteration"] + 10)
     assert lives == {row["instance"] for row in stack.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]}
+
+
+def test_pages_say_that_they_show_what_was_while_history_stands_still(job: int, stack: Stack, watch: Watch) -> None:
+    stack.await_iteration(job, 25)
+    page = watch(f"/jobs/{job}/")
+    chip, notice = page.locator("#freshness-chip"), page.locator("#history-notice")
+    throughput = page.locator("#job-facts .facts > div", has_text="Throughput")
+    pid = stack.service("history").process.pid
+    with held(stack, "history"):
+        expect(chip).to_have_text(STALE, timeout=SLOW_MS)
+        expect(notice).to_contain_text(f"what pages show of job {job} is as of")
+        expect(notice).to_contain_text(f"process {pid} on ", timeout=SLOW_MS)
+        expect(notice).to_contain_text(f"kill -9 {pid}")
+        # Longer than any job may be silent before it counts as making nothing.
+        page.wait_for_function("Number(document.querySelector('#data-age data').dataset.waits) > 13", timeout=SLOW_MS)
+        page.reload()
+        expect(chip).to_have_text(STALE, timeout=SLOW_MS)
+        expect(throughput).to_contain_text(MEASURED_THEN)
+        page.goto("/")
+        expect(chip).to_have_text(STALE, timeout=SLOW_MS)
+        expect(page.locator(".tile", has_text="Throughput")).to_contain_text(MEASURED_THEN)
+        expect(notice).to_contain_text(f"kill -9 {pid}")
+        assert f"kill -9 {pid}" in stack.ask("GET", "/readyz")["warnings"][0]
+    expect(chip).to_have_text("Live", timeout=SLOW_MS)
+    expect(notice).to_be_empty()
+    page = watch(f"/jobs/{job}/")
+    expect(notice).to_be_empty()
+    expect(throughput).not_to_contain_text("as of")
 
 
 def test_a_killed_worker_comes_back_and_one_that_is_lost_says_why(job: int, watch: Watch) -> None:

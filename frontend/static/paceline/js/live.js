@@ -4,6 +4,8 @@
 
 const BACKOFF_MS = { first: 500, most: 30_000 };
 const STALE_MS = 10_000;
+/** Entries that wait longer than this for the database make what is shown stale, until they wait less than that. */
+const LATE_S = { becomes: 5, remains: 2 };
 const RATE_KEY = "paceline.rate";
 const ALL = "*";
 
@@ -27,6 +29,8 @@ class Page {
     this.flushTimer = 0;
     this.retryTimer = 0;
     this.lastFlush = 0;
+    this.lastFetch = Date.now();
+    this.late = false;
     this.rate = storedRate();
   }
 
@@ -107,8 +111,24 @@ class Page {
     this.moved.clear();
     for (const part of document.querySelectorAll("[data-live]")) {
       const topics = (part.getAttribute("data-live") ?? "").split(" ");
-      if (moved.has(ALL) || topics.some((topic) => moved.has(topic))) refresh(part);
+      if (!moved.has(ALL) && !topics.some((topic) => moved.has(topic))) continue;
+      this.lastFetch = this.lastFlush;
+      refresh(part);
     }
+  }
+
+  /** Nothing moves where nothing is copied, so that nobody says so: after a while without news the page asks. */
+  askIfQuiet(/** @type {number} */ afterMs) {
+    if (!this.finished() && Date.now() - this.lastFetch >= afterMs) this.mark("quiet");
+  }
+
+  /** When what is shown was so, as "12:03:41", where history is behind; else "". */
+  agedSince() {
+    const age = /** @type {HTMLElement | null} */ (document.querySelector("#data-age [data-waits]"));
+    const waits = Number(age?.dataset.waits ?? 0);
+    this.late = waits > (this.late ? LATE_S.remains : LATE_S.becomes);
+    if (!this.late) return "";
+    return age?.dataset.at ? new Date(age.dataset.at).toLocaleTimeString("en-GB") : "none yet";
   }
 
   togglePause() {
@@ -120,10 +140,15 @@ class Page {
     this.show();
   }
 
+  finished() {
+    return document.querySelector("[data-finished]")?.getAttribute("data-finished") === "yes";
+  }
+
   state() {
-    const finished = document.querySelector("[data-finished]")?.getAttribute("data-finished") === "yes";
-    if (finished && !this.moved.size) return { name: "finished", word: "Finished" };
+    if (this.finished() && !this.moved.size) return { name: "finished", word: "Finished" };
     if (this.paused) return { name: "paused", word: "Paused" };
+    const aged = this.agedSince();
+    if (this.open && aged) return { name: "stale", word: `Stale (last data ${aged})` };
     if (this.open) return { name: "live", word: "Live" };
     if (!this.lostAt) return { name: "connecting", word: "Connecting" };
     if (Date.now() - this.lostAt > STALE_MS) {
@@ -223,6 +248,8 @@ if (box) {
   // What nothing announces is looked at again by the clock, as long as updates are not paused.
   const timed = document.querySelector("[data-every]");
   if (timed) setInterval(() => page.mark("clock"), Number(timed.getAttribute("data-every")));
+  const quiet = document.querySelector("[data-quiet]");
+  if (quiet) setInterval(() => page.askIfQuiet(Number(quiet.getAttribute("data-quiet"))), 1_000);
   setInterval(() => page.show(), 1_000);
 }
 setInterval(age, 1_000);

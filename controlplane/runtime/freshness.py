@@ -1,0 +1,99 @@
+"""How old what the database has of each live job is, and who copies: looked up without asking anybody who is busy."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from controlplane.runtime import names
+from controlplane.runtime.redis import Client
+from controlplane.telemetry.models import Cursor
+
+LATE_S: Final = 5.0
+"""Ingest copies several times a second: an entry that waits for longer is late, and pages show what was."""
+
+MOST_JOBS: Final = 200
+"""Live jobs that are looked at: the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    """How far the database has one job."""
+
+    data_at: datetime | None
+    """Of the newest entry that it has; None: it has none yet."""
+    waits_s: float
+    """How long the oldest entry that it does not have has been in the log; 0 where it has all."""
+
+    @property
+    def late(self) -> bool:
+        """Whether pages show what was."""
+        return self.waits_s > LATE_S
+
+
+def copying(client: Client, jobs: Iterable[int] | None = None) -> dict[int, Copying]:
+    """How far the database has these jobs, or those that live now."""
+    live = {int(job) for job in client.smembers(names.LIVE_JOBS)}
+    looked_at = sorted(live if jobs is None else live.intersection(jobs), reverse=True)[:MOST_JOBS]
+    copied = Cursor.objects.filter(job__in=looked_at, stream="events").values_list("job_id", "position")
+    positions = dict.fromkeys(looked_at, "0-0") | dict(copied)
+    with client.pipeline(transaction=False) as pipeline:
+        pipeline.time()
+        for job, position in positions.items():
+            pipeline.xrange(names.events(job), min=f"({position}", count=1)
+        (seconds, microseconds), *waiting = pipeline.execute()
+    now_s = int(seconds) + int(microseconds) / 1e6
+    return {
+        job: Copying(
+            data_at=datetime.fromtimestamp(_seconds(position), tz=UTC) if position != "0-0" else None,
+            waits_s=max(0.0, now_s - _seconds(entries[0][0].decode())) if entries else 0.0,
+        )
+        for (job, position), entries in zip(positions.items(), waiting, strict=True)
+    }
+
+
+def note_copier(client: Client, who: str) -> None:
+    """Remember which process copies, for when it does not any more."""
+    client.set(names.INGEST_WHO, who)
+
+
+def behind(client: Client, found: dict[int, Copying]) -> str:
+    """For the operator: since when pages show what was, of which jobs, and the cure; empty while all is well."""
+    late = {job: each for job, each in found.items() if each.late}
+    if not late:
+        return ""
+    waits_s = max(each.waits_s for each in late.values())
+    began = datetime.fromtimestamp(_now_s(client) - waits_s, tz=UTC)
+    jobs = ", ".join(map(str, sorted(late)[:5])) + (f" and {len(late) - 5} more" if len(late) > 5 else "")
+    return (
+        f"History is {waits_s:,.0f} s behind: what pages show of job{'s' * (len(late) > 1)} {jobs} is as of"
+        f" {began:%Y-%m-%d %H:%M:%S} UTC. {_cure(client)} Training goes on, and nothing is lost."
+    )
+
+
+def _cure(client: Client) -> str:
+    found: bytes | None = client.execute_command("GET", names.INGEST_WHO)
+    who = (found or b"").decode()
+    if client.exists(names.INGEST_LEASE):
+        held = f" (process {who})" if who else ""
+        return (
+            f"The history service{held} is copying, and is slower than jobs report: see what else its machine and the"
+            " database do. It catches up by itself."
+        )
+    start = "python -m celery -A controlplane.config worker -Q history"
+    if not who:
+        return f"Nobody copies streams to the database: start the history service ({start})."
+    host, _, pid = who.rpartition(":")
+    return (
+        f"Nobody copies streams to the database: process {pid} on {host} did last, and is stopped, hangs or has ended."
+        f" End it if it is still there (kill -9 {pid}), and start the history service again ({start})."
+    )
+
+
+def _now_s(client: Client) -> float:
+    seconds, microseconds = client.time()
+    return int(seconds) + int(microseconds) / 1e6
+
+
+def _seconds(stream_id: str) -> float:
+    return int(stream_id.partition("-")[0]) / 1000

@@ -1,0 +1,27 @@
+"""What pages ask for while nothing tells them that anything moved: how old it is what they show."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.jobs.roles import Role
+from frontend.queries import freshness, overview
+from frontend.views.access import needs
+
+
+def data_age(job: int | None = None) -> dict[str, Any]:
+    """What the notice and the chip of a page are made from: of one job, or of all."""
+    return {
+        "history_notice": overview.history_notice(),
+        "data_age": freshness.oldest(None if job is None else [job]),
+        "about": job,
+    }
+
+
+@needs(Role.VIEWER)
+def freshness_live(request: HttpRequest) -> HttpResponse:
+    """Both, to be put in place."""
+    job = request.GET.get("about", "")
+    number = int(job) if job.isdecimal() and len(job) < 18 else None
+    return render(request, "parts/freshness_live.html", data_age(number) | {"oob": True})
