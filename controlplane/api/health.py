@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from controlplane.api.problems import plain_response
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
+from controlplane.fleet.selectors import JsonLength
 from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
 from controlplane.runtime.lives import own_identity
@@ -69,8 +70,9 @@ class ControlPlaneCollector(Collector):
             "paceline_agents", "Machines by state.", "state", {state: agents.get(state, 0) for state in states}
         )
         yield _gauge("paceline_slots_reserved", "Slots that jobs hold, by role.", "role", _reserved())
-        online = list(Agent.objects.filter(state=Agent.State.ONLINE).values_list("slots", "server_slots"))
-        offered = {"worker": sum(len(slots) for slots, _ in online), "server": sum(number for _, number in online)}
+        online = Agent.objects.filter(state=Agent.State.ONLINE).annotate(worker_slots=JsonLength("slots"))
+        sums = online.aggregate(worker=Sum("worker_slots"), server=Sum("server_slots"))
+        offered = {role: number or 0 for role, number in sums.items()}
         yield _gauge("paceline_slots_offered", "Slots of machines that are online, by role.", "role", offered)
         yield GaugeMetricFamily(
             "paceline_flags_open",

@@ -21,6 +21,9 @@ from frontend.queries.wording import emulation_told
 LOSSES, SHOWN_LOSSES = 200, 4
 """That are looked at in all, and shown of one machine."""
 
+SHOWN_SLOTS = 16
+"""Of one machine, those that are taken first."""
+
 TOLD_FOR = timedelta(minutes=10)
 """So long a card says that a process was lost which is back."""
 
@@ -70,7 +73,11 @@ class MachineCard:
     memory: float | None
     minute: BusyMinute
     """How busy its workers were in each second of the last minute; empty where none has said anything."""
-    slots: list[Slot]
+    held: list[Slot]
+    """Worker slots that a job holds, by number."""
+    free: list[Slot]
+    """The first of the others: as many as a card has place for."""
+    worker_slots: int
     server_slots: int
     servers_taken: int
     part: float
@@ -81,12 +88,29 @@ class MachineCard:
     @property
     def taken(self) -> int:
         """Worker slots that a job holds."""
-        return sum(slot.job is not None for slot in self.slots)
+        return len(self.held)
 
     @property
     def flagged(self) -> bool:
         """Whether a worker on it is flagged."""
-        return any(slot.flagged for slot in self.slots)
+        return any(slot.flagged for slot in self.held)
+
+    @property
+    def slots(self) -> list[Slot]:
+        """Those that are shown, by number."""
+        return sorted([*self.held[:SHOWN_SLOTS], *self.free], key=lambda slot: slot.number)
+
+    @property
+    def more(self) -> str:
+        """The others, in words; empty where all are shown."""
+        held, free = self.taken - SHOWN_SLOTS, self.worker_slots - self.taken - len(self.free)
+        state = "free" if self.online else "offline"
+        return " and ".join([f"{held} more taken"] * (held > 0) + [f"{free} more {state}"] * (free > 0))
+
+    @property
+    def part_of_more(self) -> float:
+        """The sum of the parts of those that are not shown."""
+        return sum(slot.part for slot in self.held[SHOWN_SLOTS:])
 
     @property
     def busy(self) -> float | None:
@@ -188,7 +212,10 @@ def _loads(agents: Sequence[Agent]) -> dict[int, AgentSample]:
 
 
 def _card(agent: Agent, held: _Held, load: AgentSample | None, minute: BusyMinute) -> MachineCard:
-    slots = [_slot(agent, number, offer, held) for number, offer in enumerate(agent.slots)]
+    numbers = range(len(agent.slots))
+    taken = [number for number in numbers if (agent.pk, number) in held.workers or (agent.pk, number) in held.reserved]
+    vacant = sorted(set(numbers).difference(taken))[: max(0, SHOWN_SLOTS - len(taken))]
+    slots = [_slot(agent, number, agent.slots[number], held) for number in taken]
     return MachineCard(
         id=agent.pk,
         name=agent.name,
@@ -202,7 +229,9 @@ def _card(agent: Agent, held: _Held, load: AgentSample | None, minute: BusyMinut
         cpu=load.cpu if load else None,
         memory=load.memory if load else None,
         minute=minute,
-        slots=slots,
+        held=slots,
+        free=[_slot(agent, number, agent.slots[number], held) for number in vacant],
+        worker_slots=len(agent.slots),
         server_slots=agent.server_slots,
         servers_taken=held.servers.get(agent.pk, 0),
         part=sum(slot.part for slot in slots),

@@ -105,7 +105,7 @@ def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> T
         machines_online=sum(card.online for card in machines),
         machines=len(machines),
         slots_taken=sum(card.taken for card in machines if card.online),
-        slots=sum(len(card.slots) for card in machines if card.online),
+        slots=sum(card.worker_slots for card in machines if card.online),
         jobs_running=running.count(),
         jobs_queued=Job.objects.filter(state=JobState.SUBMITTED).count(),
         samples_per_second=sum(line.samples_per_second or 0.0 for line in lines if not line.over)

@@ -63,7 +63,7 @@ def picked(machines: Sequence[MachineCard], query: Query) -> Picked:
         for card in machines
         if _IS[state](card)
         and (not label or label in _labels(card))
-        and (job is None or any(slot.job == job for slot in card.slots))
+        and (job is None or any(slot.job == job for slot in card.held))
     ]
     waits = _waits(found) if order == "waiting" else {}
     keys: dict[str, Callable[[MachineCard], float]] = {
@@ -80,7 +80,7 @@ def picked(machines: Sequence[MachineCard], query: Query) -> Picked:
         job=job,
         order=order,
         labels=sorted({label for card in machines for label in _labels(card)}),
-        jobs=sorted({slot.job for card in machines for slot in card.slots if slot.job is not None}),
+        jobs=sorted({slot.job for card in machines for slot in card.held if slot.job is not None}),
     )
 
 
@@ -89,7 +89,7 @@ _IS: Final[Mapping[str, Callable[[MachineCard], bool]]] = {
     "online": lambda card: card.online,
     "offline": lambda card: not card.online,
     "flagged": lambda card: card.flagged,
-    "free": lambda card: card.online and card.taken < len(card.slots),
+    "free": lambda card: card.online and card.taken < card.worker_slots,
 }
 
 
@@ -99,7 +99,7 @@ def _labels(card: MachineCard) -> list[str]:
 
 def _waits(machines: Sequence[MachineCard]) -> dict[int, float]:
     """The part of their time that each machine's workers waited over their jobs' last iterations."""
-    jobs = Job.objects.in_bulk({slot.job for card in machines for slot in card.slots if slot.job is not None})
+    jobs = Job.objects.in_bulk({slot.job for card in machines for slot in card.held if slot.job is not None})
     spent: dict[tuple[int, int], tuple[float, float]] = {}
     for pk, job in jobs.items():
         for rank, block in read_columns(pk, ITERATION, Span(first=max(0, job.iteration - RECENT))).items():
@@ -107,7 +107,7 @@ def _waits(machines: Sequence[MachineCard]) -> dict[int, float]:
             spent[pk, rank] = float(block["waiting_s"].sum()), whole
     waits = {}
     for card in machines:
-        held = [(slot.job, slot.rank) for slot in card.slots if slot.job is not None and slot.rank is not None]
+        held = [(slot.job, slot.rank) for slot in card.held if slot.job is not None and slot.rank is not None]
         here = [spent[place] for place in held if place in spent]
         whole = sum(each for _, each in here)
         if whole:

@@ -151,11 +151,13 @@ def test_every_tab_of_a_job_that_waits(take: Shoot, ada: User) -> None:
 
 
 def test_a_queue(take: Shoot, ada: User) -> None:
-    """One job holds slots, one waits for them, one stands behind it, and one could never start."""
+    """One job holds slots, one waits for them, one stands behind it, and one could never start; a large machine."""
     agents = factories.make_agents(3, slots=2)
+    factories.make_agents(1, slots=200, first=3)
+    Agent.objects.filter(name="machine-3").update(server_slots=0, labels={"class": "large"})
     running = factories.make_job(user=ada, name="running")
     factories.make_processes(running, agents, shares=(64, 64))
-    large = Job.objects.create(name="large", spec=factories.spec(workers=6, servers=1), submitted_by=ada, priority=10)
+    large = Job.objects.create(name="large", spec=factories.spec(workers=206, servers=1), submitted_by=ada, priority=10)
     Job.objects.filter(pk=large.pk).update(created_at=timezone.now() - timedelta(minutes=7))
     behind = Job.objects.create(name="behind", spec=factories.spec(workers=2, servers=1), submitted_by=ada)
     Job.objects.create(name="never", spec=factories.spec(labels={"gpu": "a100"}), submitted_by=ada)

@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from controlplane.core.states import JobState
-from controlplane.fleet.models import Agent
+from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.telemetry.models import Report, Simulation
 from frontend.figures.rows import View
@@ -297,3 +297,17 @@ def test_a_job_that_stays_in_a_state_is_news_once() -> None:
     assert lines == ["job is running", "job is starting, awaits hello of 2"]
     assert [event.what for event in overview.events()] == lines
     assert len(job_queries.decisions(job, kinds="all")) == 3
+
+
+def test_a_large_machine_shows_some_of_its_slots_and_counts_the_others() -> None:
+    [agent] = factories.make_agents(1, slots=1_000)
+    job = factories.make_job()
+    rows = (Reservation(agent=agent, role="worker", slot=7 + n, job_id=job.pk, index=n) for n in range(20))
+    Reservation.objects.bulk_create(rows)
+    card = fleet.machine(agent, START)
+    assert (card.taken, card.worker_slots, [slot.number for slot in card.slots]) == (20, 1_000, [*range(7, 23)])
+    assert card.more == "4 more taken and 980 more free"
+    Reservation.objects.filter(index__gt=1).delete()
+    card = fleet.machine(agent, START)
+    assert (card.taken, [slot.number for slot in card.slots]) == (2, [*range(16)])
+    assert card.more == "984 more free"
