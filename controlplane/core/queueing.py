@@ -6,9 +6,11 @@ if all slots were free keeps nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
+
+from controlplane.protocol.orders import Role
 
 PATIENCE_S: Final = 300.0
 """So long a job lets others go first that fit where it does not."""
@@ -25,6 +27,16 @@ class Offer:
     free_servers: int
     labels: Mapping[str, str]
     name: str = ""
+
+    def free(self, role: Role) -> int:
+        """Its slots for such processes that nobody holds."""
+        return self.free_workers if role == "worker" else self.free_servers
+
+    def without(self, role: Role) -> "Offer":
+        """The same once somebody has taken one of those."""
+        worker = role == "worker"
+        workers, servers = self.free_workers - worker, self.free_servers - (not worker)
+        return replace(self, free_workers=workers, free_servers=servers)
 
     def carries(self, labels: Mapping[str, str]) -> bool:
         """Whether it has every one of these labels with that value."""

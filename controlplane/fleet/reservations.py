@@ -10,7 +10,7 @@ import msgspec
 from django.db import IntegrityError, transaction
 
 from controlplane.core.events import Assignment
-from controlplane.core.queueing import Take
+from controlplane.core.queueing import Offer, Take
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.fleet.selectors import slots_now
 from controlplane.protocol.orders import Role
@@ -33,19 +33,21 @@ def reserve_slots(job_id: int, takes: Sequence[Take], *, enough: int) -> list[As
         return None  # somebody else was faster: the scheduler asks again
 
 
-def replace_slot(job_id: int, labels: Mapping[str, str], role: Role, index: int) -> Assignment | None:
+def replace_slot(
+    job_id: int, labels: Mapping[str, str], role: Role, index: int, offers: Sequence[Offer] | None = None
+) -> Assignment | None:
     """A slot for a process that is to start again: its own where that machine is here, else another; None if none is.
 
-    A job that waits behind others does not wait for this: a running one comes first.
+    A job that waits behind others does not wait for this: a running one comes first. ``offers`` are those of a moment
+    ago, of whoever asks for several.
     """
     try:
         with transaction.atomic():
             mine = Reservation.objects.filter(job_id=job_id, role=role, index=index)
             if mine.filter(agent__state=Agent.State.ONLINE).exists():
                 return _assigned(list(mine))[0]
-            for offer in slots_now().offers:
-                there = offer.free_workers if role == "worker" else offer.free_servers
-                if not there or not offer.carries(labels):
+            for offer in slots_now().offers if offers is None else offers:
+                if not offer.free(role) or not offer.carries(labels):
                     continue
                 slots = _free_slots(_locked([offer.machine]), offer.machine, role, 1)
                 if slots:

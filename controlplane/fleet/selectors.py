@@ -109,6 +109,12 @@ def slots_now() -> SlotsNow:
     return SlotsNow(offers=offers, holds=tuple(_holds(held)))
 
 
+def slots_at_hand(jobs: Collection[int]) -> set[tuple[int, str, int]]:
+    """Job, role and index of the processes of these jobs whose slots are on machines that are here."""
+    here = Reservation.objects.filter(job_id__in=jobs, agent__state=Agent.State.ONLINE)
+    return set(here.values_list("job_id", "role", "index"))
+
+
 def _holds(counts: Iterable[tuple[int, str, int, int, int]]) -> Iterator[Hold]:
     sums: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
     for agent, role, job, number, _ in counts:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from controlplane.core.queueing import Ask, Standing, Verdict, plan
 from controlplane.core.states import JobState
-from controlplane.fleet.selectors import SlotsNow, capacity, slots_now
+from controlplane.fleet.selectors import Capacity, SlotsNow, capacity, slots_now
 from controlplane.jobs.blockers import Blocker, Waiting
 from controlplane.jobs.models import Job
 from controlplane.jobs.queue import ask_of, queued_jobs
@@ -47,25 +47,29 @@ class Queue:
         return self._about(verdict)
 
     def _about(self, verdict: Verdict) -> Waiting:
+        there = capacity(verdict.ask.labels, self._slots)
         return Waiting(
             ask=verdict.ask,
             standing=verdict.standing,
-            capacity=capacity(verdict.ask.labels, self._slots),
+            capacity=there,
             machines=self._slots.offers,
             keeps=verdict.keeps,
-            holders=tuple(self._holders(verdict)) if verdict.standing is Standing.WAITS else (),
+            holders=tuple(self._holders(verdict, there)) if verdict.standing is Standing.WAITS else (),
             ahead=tuple(self._ahead(job) for job in verdict.ahead),
         )
 
-    def _holders(self, verdict: Verdict) -> Iterator[Blocker]:
-        """The one that holds most comes first."""
+    def _holders(self, verdict: Verdict, there: Capacity) -> Iterator[Blocker]:
+        """Those that hold slots of a kind of which too few are free; the one that holds most comes first."""
+        lacks_workers, lacks_servers = there.free_workers < verdict.ask.least, there.free_servers < verdict.ask.servers
         sums: dict[int, tuple[int, int]] = {}
         for hold in self._slots.holds:
             if hold.machine in verdict.machines:
                 workers, servers = sums.get(hold.job, (0, 0))
                 sums[hold.job] = workers + hold.workers, servers + hold.servers
         for job, (workers, servers) in sorted(sums.items(), key=lambda each: (-sum(each[1]), each[0])):
-            yield Blocker(job=job, name=self._names.get(job, ""), relation="holds", workers=workers, servers=servers)
+            if (lacks_workers and workers) or (lacks_servers and servers):
+                name = self._names.get(job, "")
+                yield Blocker(job=job, name=name, relation="holds", workers=workers, servers=servers)
 
     def _ahead(self, job: int) -> Blocker:
         verdict = self._verdicts[job]

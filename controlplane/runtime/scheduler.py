@@ -9,7 +9,7 @@ from controlplane.core.events import SlotsAssigned
 from controlplane.core.queueing import Ask, Standing, Take, plan
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.reservations import release_slots, replace_slot, reserve_slots
-from controlplane.fleet.selectors import slots_now
+from controlplane.fleet.selectors import slots_at_hand, slots_now
 from controlplane.jobs.models import Job, Process
 from controlplane.jobs.queue import ask_of, queued_jobs
 from controlplane.protocol.orders import Role
@@ -61,13 +61,26 @@ def _give(ask: Ask, takes: Sequence[Take]) -> list[int]:
 def replace_slots() -> list[int]:
     """Give slots to processes that start again and cannot return to theirs; the jobs that were told."""
     told = []
-    waiting = Process.objects.filter(wants_slot=True).exclude(job__state__in=JOB_OVER).select_related("job")
-    for process in waiting.order_by("-role", "job_id", "index"):
-        spec = parse_spec(process.job.spec)
-        assignment = replace_slot(process.job_id, spec.labels, role_of(process), process.index)
-        key = names.slot_told(process.job_id, process.role, process.index, process.instance)
-        if assignment is not None and shared().set(key, 1, nx=True, px=names.SLOTS_TOLD_MS):
-            told += _tell(process.job_id, SlotsAssigned(assignments=[assignment]))
+    waiting = Process.objects.filter(wants_slot=True).exclude(job__state__in=JOB_OVER)
+    processes = list(waiting.order_by("-role", "job_id", "index"))
+    if not processes:
+        return []
+    jobs = {process.job_id for process in processes}
+    labels = {job.pk: ask_of(job).labels for job in Job.objects.filter(pk__in=jobs)}
+    offers, at_hand = slots_now().offers, slots_at_hand(jobs)
+    for process in processes:
+        job, role = process.job_id, role_of(process)
+        own = (job, role, process.index) in at_hand
+        if not own and not any(offer.free(role) and offer.carries(labels[job]) for offer in offers):
+            continue
+        assignment = replace_slot(job, labels[job], role, process.index, offers)
+        if assignment is None:
+            continue
+        if not own:
+            offers = tuple(offer.without(role) if offer.machine == assignment.agent else offer for offer in offers)
+        key = names.slot_told(job, process.role, process.index, process.instance)
+        if shared().set(key, 1, nx=True, px=names.SLOTS_TOLD_MS):
+            told += _tell(job, SlotsAssigned(assignments=[assignment]))
     return told
 
 

@@ -21,8 +21,8 @@ from frontend.queries.wording import emulation_told
 LOSSES, SHOWN_LOSSES = 200, 4
 """That are looked at in all, and shown of one machine."""
 
-SHOWN_SLOTS = 16
-"""Of one machine, those that are taken first."""
+SHOWN_SLOTS, SHOWN_FREE = 16, 4
+"""Of one machine: where it has more, those that are taken, and a few of the others."""
 
 TOLD_FOR = timedelta(minutes=10)
 """So long a card says that a process was lost which is back."""
@@ -214,7 +214,8 @@ def _loads(agents: Sequence[Agent]) -> dict[int, AgentSample]:
 def _card(agent: Agent, held: _Held, load: AgentSample | None, minute: BusyMinute) -> MachineCard:
     numbers = range(len(agent.slots))
     taken = [number for number in numbers if (agent.pk, number) in held.workers or (agent.pk, number) in held.reserved]
-    vacant = sorted(set(numbers).difference(taken))[: max(0, SHOWN_SLOTS - len(taken))]
+    most = SHOWN_FREE if len(numbers) > SHOWN_SLOTS else SHOWN_SLOTS
+    vacant = sorted(set(numbers).difference(taken))[: max(0, min(most, SHOWN_SLOTS - len(taken)))]
     slots = [_slot(agent, number, agent.slots[number], held) for number in taken]
     return MachineCard(
         id=agent.pk,

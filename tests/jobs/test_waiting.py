@@ -101,7 +101,14 @@ def test_the_job_ahead_is_named_with_what_it_waits_for(ada: User) -> None:
         f"; 1 job ahead of it: job {large.pk} (large), which was submitted at {submitted:%H:%M} UTC and waits for 4 "
         "worker slots and 1 server slot, so that free slots are kept for it"
     )
-    assert [each.relation for each in found.blockers] == ["holds", "ahead"]
+    assert [each.relation for each in found.blockers] == ["ahead"]
+
+
+def test_a_job_that_would_fit_names_who_is_ahead_and_not_who_holds_other_slots(ada: User) -> None:
+    online_agent("m1", slots=6, server_slots=6)
+    runs(ada, workers=2, servers=1)
+    Job.objects.filter(pk=submitted_job(ada, workers=5).pk).update(created_at=timezone.now() - timedelta(minutes=6))
+    assert [each.relation for each in waiting(submitted_job(ada)).blockers] == ["ahead"]
 
 
 def test_a_job_of_higher_priority_is_ahead_though_it_came_later(ada: User) -> None:

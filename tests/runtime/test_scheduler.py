@@ -8,11 +8,11 @@ from django.utils import timezone
 
 from controlplane.core.events import JobSubmitted, SlotsAssigned, StopRequested
 from controlplane.fleet.models import Agent, Reservation
-from controlplane.jobs.models import Job
+from controlplane.jobs.models import Job, Process
 from controlplane.runtime import log, scheduler
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.redis import Client
-from tests.runtime.support import Driver
+from tests.runtime.support import SPEC, Driver
 from tests.runtime.test_presence import events, new_agent, new_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -99,3 +99,27 @@ def test_the_job_with_the_highest_priority_gets_the_slots(client: Client, enqueu
     scheduler.begin_logs()
     assert scheduler.schedule_jobs() == [newer]
     assert not Reservation.objects.filter(job_id=older).exists()
+
+
+def test_several_processes_that_start_again_get_different_slots_and_the_others_cost_no_look(
+    client: Client, enqueued: list[int], django_assert_max_num_queries: Any
+) -> None:
+    job, here = new_job(state="running"), new_agent("m1", slots=2, servers=0)
+    away = new_agent("m2", slots=30, servers=1)
+    Agent.objects.filter(pk=away).update(state="offline")
+    log.start_log(job, SPEC, client=client)
+    common = {
+        "job_id": job,
+        "role": "worker",
+        "state": "lost",
+        "state_since": timezone.now(),
+        "started_at": timezone.now(),
+    }
+    for index in range(30):
+        Reservation.objects.create(agent_id=away, role="worker", slot=index, job_id=job, index=index)
+        Process.objects.create(index=index, instance=f"w{index}.0.1", agent_id=away, wants_slot=True, **common)
+    with django_assert_max_num_queries(40):
+        assert scheduler.replace_slots() == [job, job]
+    taken = Reservation.objects.filter(agent=here).order_by("slot").values_list("slot", "index")
+    assert list(taken) == [(0, 0), (1, 1)]
+    assert scheduler.replace_slots() == []
