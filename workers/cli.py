@@ -56,7 +56,9 @@ def join(
     ] = None,
     server_slots: Annotated[int, typer.Option(min=0, max=MAX_SLOTS, help="Parameter servers at a time.")] = 1,
     name: Annotated[str | None, typer.Option(help="This machine's name. Default: its host name.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="KEY=VALUE that jobs can ask for; may be repeated.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE to be shown with it; jobs ask for those of its token.")
+    ] = None,
     emulate: Annotated[
         str | None,
         typer.Option(

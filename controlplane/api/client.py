@@ -75,9 +75,9 @@ class Client:
         """Machines, the first page of them."""
         return list(self._call("GET", "agents")["results"])
 
-    def invite(self) -> dict[str, Any]:
-        """A single-use token with which one machine can join."""
-        return self._call("POST", "agents/enrolment-tokens", json={})
+    def invite(self, name: str = "") -> dict[str, Any]:
+        """A single-use token with which one machine can join: that of this name, or any that is new."""
+        return self._call("POST", "agents/enrolment-tokens", json={"name": name})
 
     def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         try:

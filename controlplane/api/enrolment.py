@@ -1,5 +1,6 @@
 """Invitations of machines, for the API and the command line alike."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,15 +25,17 @@ class Invitation:
 
 @transaction.atomic
 def invite(
-    *, user: User | None, labels: Mapping[str, str], lifetime_s: float = TOKEN_LIFETIME.total_seconds()
+    *, user: User | None, labels: Mapping[str, str], name: str = "", lifetime_s: float = TOKEN_LIFETIME.total_seconds()
 ) -> Invitation:
-    """An invitation for one machine; ``user`` is None where the command line asks."""
-    token, row = token_create(labels=labels, created_by=user, lifetime=timedelta(seconds=lifetime_s))
+    """An invitation for one machine, that of this ``name`` or any new one; ``user`` is None for the command line."""
+    token, row = token_create(labels=labels, name=name, created_by=user, lifetime=timedelta(seconds=lifetime_s))
     audit(
         actor=user.get_username() if user else "command line",
         action="agent-invite",
         subject=f"enrolment token {row.pk}",
-        detail={"labels": dict(labels)},
+        detail={"labels": dict(labels)} | ({"name": name} if name else {}),
     )
-    command = f"python -m workers join {settings.PACELINE_URL} - --slots 1"
+    command = (
+        f"python -m workers join {settings.PACELINE_URL} - --slots 1{f' --name {shlex.quote(name)}' if name else ''}"
+    )
     return Invitation(token=token, expires_at=row.expires_at, command=command)

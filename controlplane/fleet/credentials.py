@@ -6,6 +6,7 @@ old one for ``ROTATION_LIMIT`` at most. Only hashes are stored, and every step i
 """
 
 import secrets
+import shlex
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -50,6 +51,11 @@ class Admission:
     """The hash of a credential that was made for it, which it cannot have kept, since it came with the old one."""
     rotated: bool
     """Whether it came with that for the first time: it had kept it, and the old one has ended by this."""
+
+
+def rejoining(name: str) -> str:
+    """The command that makes a token with which the machine of this name, known already, joins again."""
+    return f"python manage.py enroll --name {shlex.quote(name)}"
 
 
 def rotation(agent: Agent, now: datetime | None = None) -> Rotation:
@@ -142,11 +148,11 @@ def _state(agent: Agent, now: datetime) -> RotationState:
 
 
 def _check(agent: Agent, now: datetime) -> None:
-    again = "stop it and let it join again with a token, from: python manage.py enroll"
+    again = f"stop it and let it join again with a token, from: {rejoining(agent.name)}"
     if agent.state != Agent.State.ONLINE:
         raise RotationRefused(
             f"agent {agent.name!r} is offline, and a new credential is told over its connection: ask again once it is "
-            "back, or let it join again with a token, from: python manage.py enroll; that ends the old one"
+            f"back, or let it join again with a token, from: {rejoining(agent.name)}; that ends the old one"
         )
     if not agent.can_rotate:
         found = agent.version or "an unknown release"

@@ -8,7 +8,10 @@ class EnrolmentToken(models.Model):
     """Lets one machine join, once; only its hash is kept."""
 
     digest = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=100, default="")
+    """The machine that it is for, known already or not; empty: any that is not known yet."""
     labels = models.JSONField(default=dict)
+    """What the machine is to carry."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
@@ -37,9 +40,9 @@ class Agent(models.Model):
     version = models.CharField(max_length=40, default="")
     host = models.CharField(max_length=255, default="127.0.0.1")
     labels = models.JSONField(default=dict)
-    """What it says of itself, overruled by ``enrolled_labels``."""
-    enrolled_labels = models.JSONField(default=dict)
-    """What its enrolment token said: the operator's word."""
+    """What its enrolment token said, and nobody else: jobs are placed by these."""
+    unverified_labels = models.JSONField(default=dict)
+    """What else it says of itself: shown, and good for nothing more."""
     slots = models.JSONField(default=list)
     """One entry per worker slot: ``{"emulate": {"samples_per_second": 250} | null}``."""
     server_slots = models.PositiveIntegerField(default=0)

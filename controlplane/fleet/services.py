@@ -13,6 +13,7 @@ import msgspec
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.fleet.credentials import rejoining
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.selectors import digest
 from controlplane.protocol.messages import AgentHello, Environment
@@ -29,7 +30,7 @@ class EnrolmentRefused(Exception):
 
 
 class NameTaken(EnrolmentRefused):
-    """An agent of that name is online; the token is not used up."""
+    """An agent of that name is known, and this token does not replace it; the token is not used up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +45,16 @@ class Enrolment:
 def token_create(
     *,
     labels: Mapping[str, str],
+    name: str = "",
     created_by: Any = None,
     lifetime: timedelta = TOKEN_LIFETIME,
     now: datetime | None = None,
 ) -> tuple[str, EnrolmentToken]:
-    """A new enrolment token, in clear for this once, and its row."""
+    """A new enrolment token, in clear for this once, and its row. With a ``name`` only that machine joins on it."""
     token = secrets.token_urlsafe(32)
     row = EnrolmentToken.objects.create(
         digest=digest(token),
+        name=name,
         labels=dict(labels),
         created_by=created_by,
         expires_at=(now or timezone.now()) + lifetime,
@@ -63,33 +66,40 @@ def token_create(
 def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrolment:
     """Let the machine ``name`` join on ``token``, which is used up by it.
 
-    A machine that is known and offline gets a new credential, and its old one ends.
+    On a token that names it, a machine that is known and offline gets a new credential, and its old one ends.
 
     Raises:
-        EnrolmentRefused: if the token is unknown, used or expired.
-        NameTaken: if an agent of that name is online.
+        EnrolmentRefused: if the token is unknown, used or expired, or names another machine.
+        NameTaken: if an agent of that name is online, or known and not named by the token.
     """
     now = now or timezone.now()
     claimed = EnrolmentToken.objects.filter(digest=digest(token), used_at=None, expires_at__gt=now).update(used_at=now)
     if claimed != 1:
         raise EnrolmentRefused(_why_refused(token))
-    labels = EnrolmentToken.objects.values_list("labels", flat=True).get(digest=digest(token))
+    row = EnrolmentToken.objects.get(digest=digest(token))
+    if row.name not in ("", name):
+        raise EnrolmentRefused(f"this enrolment token is for machine {row.name!r}, and {name!r} asks: join as that one")
     credential = secrets.token_urlsafe(32)
-    return Enrolment(agent=_admit(name, digest(credential), labels), credential=credential, labels=labels)
+    agent = _admit(name, digest(credential), row.labels, known=bool(row.name))
+    return Enrolment(agent=agent, credential=credential, labels=row.labels)
 
 
-def _admit(name: str, credential_digest: str, labels: Mapping[str, str]) -> int:
-    """The id of the agent ``name``, new or taken over while it is offline."""
+def _admit(name: str, credential_digest: str, labels: Mapping[str, str], *, known: bool) -> int:
+    """The id of the agent ``name``: a new one, or if it may be ``known``, one that is offline."""
     fields = {
         "credential_digest": credential_digest,
         "labels": labels,
-        "enrolled_labels": labels,
+        "unverified_labels": {},
         "next_digest": None,
         "rotation_asked_at": None,
         "rotated_at": None,
         "rotation_failure": "",
     }
     agent, created = Agent.objects.get_or_create(name=name, defaults=fields)
+    if not created and not known:
+        raise NameTaken(
+            f"agent {name!r} has joined before; for that machine to join again make a token with: {rejoining(name)}"
+        )
     if not created and not Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE).update(**fields):
         raise NameTaken(f"agent {name!r} is online; stop it first, or join under another --name")
     return agent.pk
@@ -107,14 +117,14 @@ def _why_refused(token: str) -> str:
 
 def agent_connected(agent_id: int, hello: AgentHello, *, now: datetime | None = None) -> bool:
     """Record that the agent is here, and what it offers. False if there is no such agent."""
-    enrolled = Agent.objects.filter(pk=agent_id).values_list("enrolled_labels", flat=True).first()
+    bound = Agent.objects.filter(pk=agent_id).values_list("labels", flat=True).first() or {}
     return bool(
         Agent.objects.filter(pk=agent_id).update(
             state=Agent.State.ONLINE,
             version=hello.version[:40],
             can_rotate=hello.rotates,
             host=hello.host[:255],
-            labels={**hello.labels, **(enrolled or {})},
+            unverified_labels={key: value for key, value in hello.labels.items() if bound.get(key) != value},
             slots=msgspec.to_builtins(hello.slots),
             server_slots=hello.server_slots,
             cpu_count=hello.cpu_count,

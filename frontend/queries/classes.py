@@ -31,7 +31,7 @@ def machine_classes(job: Job) -> dict[int, str]:
 
 
 def _labelled(agent: Agent) -> str:
-    return str(agent.enrolled_labels.get(LABEL) or agent.labels.get(LABEL) or "")
+    return str(agent.labels.get(LABEL) or agent.unverified_labels.get(LABEL) or "")
 
 
 def _simulated(row: Simulation) -> dict[int, str]:

@@ -67,6 +67,8 @@ class MachineCard:
     version: str
     seen_at: datetime | None
     labels: dict[str, str]
+    unverified: dict[str, str]
+    """Labels that the machine says of itself."""
     cpu_count: int
     memory_bytes: int
     cpu: float | None
@@ -225,6 +227,7 @@ def _card(agent: Agent, held: _Held, load: AgentSample | None, minute: BusyMinut
         version=agent.version,
         seen_at=agent.seen_at,
         labels=dict(agent.labels),
+        unverified=dict(agent.unverified_labels),
         cpu_count=agent.cpu_count,
         memory_bytes=agent.memory_bytes,
         cpu=load.cpu if load else None,

@@ -14,7 +14,7 @@ from knox.models import AuthToken
 
 from controlplane.api.problems import HOW_TO_BE_LET_IN
 from controlplane.fleet.models import EnrolmentToken
-from controlplane.fleet.services import token_redeem
+from controlplane.fleet.services import EnrolmentRefused, token_redeem
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.protocol.spec import parse_spec
 from tests.support.rows import SPEC
@@ -148,6 +148,18 @@ def test_enroll_prints_what_to_run(settings: Any) -> None:
     assert command == "python -m workers join https://paceline.example.org - --slots 1"
     assert token_redeem(token=token, name="m1").labels == {"gpu": "a100", "zone": "b"}
     assert list(AuditEntry.objects.values_list("actor", "action")) == [("command line", "agent-invite")]
+
+
+@pytest.mark.django_db
+def test_enroll_can_be_for_one_machine() -> None:
+    output = io.StringIO()
+    call_command("enroll", "--name", "m1", "--json", stdout=output)
+    made = json.loads(output.getvalue())
+    assert made["command"].endswith(" - --slots 1 --name m1")
+    with pytest.raises(EnrolmentRefused, match="for machine 'm1'"):
+        token_redeem(token=made["token"], name="m2")
+    _, sentence = failure(lambda: call_command("enroll", "--name", "m\x1b[2J"))
+    assert sentence.startswith("Error: argument --name: found 'm\\x1b[2J', expected 1 to 100 characters")
 
 
 @pytest.mark.django_db

@@ -6,10 +6,10 @@ from rest_framework.test import APIClient
 
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.selectors import agent_by_credential
-from controlplane.fleet.services import agent_disconnected, token_create
+from controlplane.fleet.services import agent_connected, agent_disconnected, token_create
 from controlplane.jobs.models import AuditEntry
 from tests.api.conftest import problem, refused
-from tests.support.rows import emulated, online_agent, reserve
+from tests.support.rows import emulated, hello, online_agent, reserve
 
 pytestmark = pytest.mark.django_db
 
@@ -47,7 +47,7 @@ def test_a_token_that_is_used_up_is_refused_with_the_cure(anybody: APIClient) ->
 
 def test_the_name_of_an_online_machine_is_taken(anybody: APIClient) -> None:
     online_agent("m1")
-    token, _ = token_create(labels={})
+    token, _ = token_create(labels={}, name="m1")
     reply = anybody.post("/api/v1/agents/enrol", {"token": token, "name": "m1"}, format="json")
     sentence = "agent 'm1' is online; stop it first, or join under another --name"
     assert (reply.status_code, refused(reply)) == (409, problem(409, sentence))
@@ -96,7 +96,7 @@ def test_the_credential_of_a_machine_that_is_away_is_not_rotated_and_the_cure_is
     assert (reply.status_code, reply.json()["detail"]) == (
         409,
         "agent 'm1' is offline, and a new credential is told over its connection: ask again once it is back, or let it "
-        "join again with a token, from: python manage.py enroll; that ends the old one",
+        "join again with a token, from: python manage.py enroll --name m1; that ends the old one",
     )
     assert not AuditEntry.objects.exists()
 
@@ -112,3 +112,31 @@ def test_a_machine_s_name_holds_no_control_characters(admin: APIClient, anybody:
 def test_labels_are_few_and_hold_no_control_characters(admin: APIClient, labels: dict[str, str]) -> None:
     found = refused(admin.post("/api/v1/agents/enrolment-tokens", {"labels": labels}, format="json"))
     assert (found["status"], found["field"].partition(".")[0]) == (400, "labels")
+
+
+def test_an_invitation_names_the_machine_that_it_is_for(admin: APIClient, anybody: APIClient) -> None:
+    asked = {"name": "m 1", "labels": {"gpu": "a100"}}
+    made = admin.post("/api/v1/agents/enrolment-tokens", asked, format="json").json()
+    assert made["command"].endswith("- --slots 1 --name 'm 1'")
+    assert AuditEntry.objects.get().detail == asked
+    found = refused(anybody.post("/api/v1/agents/enrol", {"token": made["token"], "name": "m2"}, format="json"))
+    assert (found["status"], found["detail"]) == (
+        403,
+        "this enrolment token is for machine 'm 1', and 'm2' asks: join as that one",
+    )
+    reply = anybody.post("/api/v1/agents/enrol", {"token": made["token"], "name": "m 1"}, format="json")
+    assert reply.status_code == 201
+
+
+def test_a_known_machine_is_not_taken_over_by_a_token_for_any(anybody: APIClient) -> None:
+    agent_disconnected(online_agent("m1").pk)
+    token, _ = token_create(labels={})
+    found = refused(anybody.post("/api/v1/agents/enrol", {"token": token, "name": "m1"}, format="json"))
+    assert (found["status"], found["detail"].rpartition(": ")[2]) == (409, "python manage.py enroll --name m1")
+
+
+def test_a_machine_shows_which_labels_are_only_its_own_word(viewer: APIClient) -> None:
+    agent = online_agent("m1", labels={"zone": "b"})
+    agent_connected(agent.pk, hello("m1", labels={"zone": "b", "cpu": "fast"}))
+    shown = viewer.get(f"/api/v1/agents/{agent.pk}").json()
+    assert (shown["labels"], shown["unverified_labels"]) == ({"zone": "b"}, {"cpu": "fast"})

@@ -129,7 +129,7 @@ def test_only_hashes_are_stored(old: str) -> None:
 def test_joining_again_ends_both(old: str) -> None:
     new = issued()
     agent_disconnected(m1().pk)
-    token, _ = token_create(labels={})
+    token, _ = token_create(labels={}, name="m1")
     newest = token_redeem(token=token, name="m1").credential
     assert good(old, new, newest) == [False, False, True]
     assert rotation(m1(), NOON).state == ""
@@ -145,7 +145,9 @@ def test_what_cannot_be_done_is_refused_with_the_cure(old: str) -> None:
     ):
         rotation_ask(m1().pk, now=NOON)
     agent_disconnected(m1().pk)
-    with pytest.raises(RotationRefused, match=r"'m1' is offline, .* token, from: python manage\.py enroll; that ends"):
+    with pytest.raises(
+        RotationRefused, match=r"'m1' is offline, .* token, from: python manage\.py enroll --name m1; that ends"
+    ):
         rotation_ask(m1().pk, now=NOON)
 
 

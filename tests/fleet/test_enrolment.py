@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from controlplane.fleet.models import Agent, EnrolmentToken
-from controlplane.fleet.selectors import agent_by_credential, digest
+from controlplane.fleet.selectors import agent_by_credential, capacity, digest
 from controlplane.fleet.services import (
     Enrolment,
     EnrolmentRefused,
@@ -17,7 +17,7 @@ from controlplane.fleet.services import (
     token_create,
     token_redeem,
 )
-from tests.support.rows import emulated, hello, online_agent
+from tests.support.rows import emulated, hello, online_agent, reserve
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -69,25 +69,50 @@ def test_an_unknown_token_is_refused() -> None:
 
 
 @pytest.mark.django_db
-def test_the_name_of_an_agent_that_is_online_is_taken_and_the_token_stays_good() -> None:
-    online_agent("m1")
-    token, _ = token_create(labels={})
-    with pytest.raises(NameTaken, match="agent 'm1' is online; stop it first, or join under another --name"):
-        token_redeem(token=token, name="m1")
-    assert isinstance(token_redeem(token=token, name="m2"), Enrolment)
-
-
-@pytest.mark.django_db
-def test_a_machine_that_lost_its_credential_joins_again_and_the_old_one_ends() -> None:
+@pytest.mark.parametrize("bound", ["", "m1"])
+def test_the_name_of_an_agent_that_is_online_is_taken_and_the_token_stays_good(bound: str) -> None:
     agent = online_agent("m1")
+    token, _ = token_create(labels={}, name=bound)
+    with pytest.raises(NameTaken, match="agent 'm1' "):
+        token_redeem(token=token, name="m1")
     agent_disconnected(agent.pk)
-    token, _ = token_create(labels={})
-    again = token_redeem(token=token, name="m1")
-    assert (again.agent, Agent.objects.get().credential_digest) == (agent.pk, digest(again.credential))
+    assert isinstance(token_redeem(token=token, name=bound or "m2"), Enrolment)
 
 
 @pytest.mark.django_db
-def test_an_agent_says_what_it_offers_but_its_token_has_the_last_word_on_labels() -> None:
+def test_a_token_for_any_machine_takes_over_none_that_is_known() -> None:
+    token, _ = token_create(labels={"gpu": "a100"})
+    known = token_redeem(token=token, name="m1")
+    other, row = token_create(labels={"gpu": "none"})
+    with pytest.raises(NameTaken, match=r"has joined before; .* with: python manage.py enroll --name m1"):
+        token_redeem(token=other, name="m1")
+    row.refresh_from_db()
+    agent = agent_by_credential(known.credential)
+    assert agent is not None
+    assert (agent.labels, row.used_at) == ({"gpu": "a100"}, None)
+
+
+@pytest.mark.django_db
+def test_a_token_for_a_machine_lets_it_join_again_and_its_old_credential_ends() -> None:
+    first, _ = token_create(labels={"gpu": "a100", "zone": "b"})
+    old = token_redeem(token=first, name="m1")
+    again, _ = token_create(labels={"gpu": "t4"}, name="m1")
+    new = token_redeem(token=again, name="m1")
+    agent = agent_by_credential(new.credential)
+    assert agent is not None
+    assert (new.agent, agent.labels, agent_by_credential(old.credential)) == (old.agent, {"gpu": "t4"}, None)
+
+
+@pytest.mark.django_db
+def test_a_token_for_a_machine_is_for_no_other_and_stays_good() -> None:
+    token, _ = token_create(labels={}, name="m1")
+    with pytest.raises(EnrolmentRefused, match="this enrolment token is for machine 'm1', and 'm2' asks"):
+        token_redeem(token=token, name="m2")
+    assert isinstance(token_redeem(token=token, name="m1"), Enrolment)
+
+
+@pytest.mark.django_db
+def test_labels_are_what_the_token_says_and_what_the_machine_says_is_kept_apart() -> None:
     token, _ = token_create(labels={"zone": "b"})
     agent_id = token_redeem(token=token, name="m1").agent
     offer = {"slots": emulated(250.0), "labels": {"zone": "a", "cpu": "fast"}}
@@ -95,12 +120,25 @@ def test_an_agent_says_what_it_offers_but_its_token_has_the_last_word_on_labels(
     agent = Agent.objects.get()
     assert (agent.state, agent.labels, agent.slots, agent.server_slots, agent.host, agent.seen_at) == (
         "online",
-        {"zone": "b", "cpu": "fast"},
+        {"zone": "b"},
         [{"emulate": {"samples_per_second": 250.0}}],
         1,
         "10.0.0.7",
         NOON,
     )
+    assert agent.unverified_labels == {"zone": "a", "cpu": "fast"}
+
+
+@pytest.mark.django_db
+def test_no_job_is_placed_by_labels_that_a_machine_says_of_itself() -> None:
+    token, _ = token_create(labels={"zone": "b"})
+    agent_connected(token_redeem(token=token, name="m1").agent, hello("m1", labels={"cleared": "yes", "zone": "a"}))
+    found = {
+        (key, value): capacity({key: value}).matching
+        for key, value in (("zone", "b"), ("zone", "a"), ("cleared", "yes"))
+    }
+    assert found == {("zone", "b"): 1, ("zone", "a"): 0, ("cleared", "yes"): 0}
+    assert reserve(7, {"cleared": "yes"}, workers=1, servers=0) is None
 
 
 @pytest.mark.django_db

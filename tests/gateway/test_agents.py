@@ -98,7 +98,7 @@ async def test_an_agent_is_online_from_its_hello_to_the_end_of_its_socket(
         while await state_of(agent) != "offline":
             await asyncio.sleep(0.01)
     row = await Agent.objects.aget(pk=agent)
-    assert (row.labels, row.server_slots, len(row.slots)) == ({"zone": "a"}, 1, 1)
+    assert (row.unverified_labels, row.server_slots, len(row.slots)) == ({"zone": "a"}, 1, 1)
 
 
 async def test_a_process_that_ended_has_died_and_is_ordered_no_longer(

@@ -27,7 +27,8 @@ RANKS = range(MACHINES)
 def launched(stack: Stack, folder: Path) -> Iterator[None]:
     """``torchrun`` once on each machine; the agents end with it."""
     for rank in RANKS:
-        token = stack.ask("POST", "/api/v1/agents/enrolment-tokens", json={})["token"]
+        asked = {"name": f"launched-{rank}", "labels": {"launched": "yes"}}
+        token = stack.ask("POST", "/api/v1/agents/enrolment-tokens", json=asked)["token"]
         (folder / f"token-{rank}").write_text(token)
     port = free_port()
     environment = {
@@ -37,7 +38,7 @@ def launched(stack: Stack, folder: Path) -> Iterator[None]:
     }
     join = [
         *(sys.executable, "-m", "workers", "join", stack.url, f"@{folder}/token-{{rank}}"),
-        *("--name", "launched", "--slots", "1", "--server-slots", "0", "--label", "launched=yes"),
+        *("--name", "launched", "--slots", "1", "--server-slots", "0"),
     ]
     with Supervisor(Interruption()) as supervisor:
         for machine in range(MACHINES):

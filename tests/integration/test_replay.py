@@ -34,7 +34,7 @@ KILLS = ["decisions", "history", "decisions"]
 @contextmanager
 def simulated_machine(stack: Stack, slots: int) -> Iterator[tuple[Machine, Timing]]:
     """An agent whose workers report as fast as orders come, from a thread of its own."""
-    token = stack.ask("POST", "/api/v1/agents/enrolment-tokens", json={"labels": LABELS})["token"]
+    token = stack.ask("POST", "/api/v1/agents/enrolment-tokens", json={"name": "simulated", "labels": LABELS})["token"]
     credential = stack.ask("POST", "/api/v1/agents/enrol", json={"token": token, "name": "simulated"})["credential"]
     timing = Timing(seconds=0.0, begin=float("inf"))
     machine = Machine(stack.url.replace("http", "ws"), credential, slots=slots, pace=timing)

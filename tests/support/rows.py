@@ -1,5 +1,7 @@
 """Rows and documents that several folders of tests begin with."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from controlplane.core.events import Assignment
@@ -46,9 +48,9 @@ def emulated(*speeds: float) -> list[SlotOffer]:
     return [SlotOffer(emulate=Emulation(samples_per_second=speed)) for speed in speeds]
 
 
-def online_agent(name: str = "m", **offer: Any) -> Agent:
-    """A machine that has joined and is here."""
-    token, _ = token_create(labels={})
+def online_agent(name: str = "m", *, labels: Mapping[str, str] = MappingProxyType({}), **offer: Any) -> Agent:
+    """A machine that has joined, on a token with these labels, and is here."""
+    token, _ = token_create(labels=labels, name=name)
     enrolment = token_redeem(token=token, name=name)
     agent_connected(enrolment.agent, hello(name, **offer))
     return Agent.objects.get(pk=enrolment.agent)

@@ -216,7 +216,7 @@ class Stack:
     def _agent(self) -> Service:
         return start_agent(
             self.url,
-            self.ask("POST", "/api/v1/agents/enrolment-tokens", json={})["token"],
+            self.ask("POST", "/api/v1/agents/enrolment-tokens", json={"name": MACHINES})["token"],
             name=MACHINES,
             folder=self.folder / "agent",
             speeds=SPEEDS,

@@ -16,7 +16,12 @@ DAY_S = 86_400
 class AgentRow(serializers.ModelSerializer[Agent]):
     """A machine."""
 
-    labels = serializers.DictField(child=serializers.CharField(), read_only=True)
+    labels = serializers.DictField(
+        child=serializers.CharField(), read_only=True, help_text="Of its enrolment token; jobs are placed by these."
+    )
+    unverified_labels = serializers.DictField(
+        child=serializers.CharField(), read_only=True, help_text="What the machine says of itself beside them."
+    )
     slots = serializers.ListField(child=serializers.JSONField(), read_only=True)
     reserved = serializers.SerializerMethodField()
     rotation = serializers.SerializerMethodField()
@@ -24,7 +29,8 @@ class AgentRow(serializers.ModelSerializer[Agent]):
     class Meta:
         model = Agent
         fields = (
-            *("id", "name", "state", "version", "host", "labels", "slots", "server_slots", "reserved"),
+            *("id", "name", "state", "version", "host", "labels", "unverified_labels"),
+            *("slots", "server_slots", "reserved"),
             *("cpu_count", "memory_bytes", "joined_at", "seen_at", "rotation"),
         )
         read_only_fields = fields
@@ -70,6 +76,11 @@ class EnrolReply(serializers.Serializer[Any]):
 class EnrolmentTokenRequest(serializers.Serializer[Any]):
     """An invitation for one machine."""
 
+    name = NameField(
+        allow_blank=True,
+        default="",
+        help_text="The machine that may join with it, again if it is known and offline; empty: any that is not known.",
+    )
     labels = LabelsField(default=dict)
     lifetime_s = serializers.IntegerField(min_value=1, max_value=30 * DAY_S, default=3600)
 

@@ -36,7 +36,7 @@ class Crew:
         announced: str | None = None,
     ) -> Service:
         """Start a machine of so many samples per second and slot, and start its agent again whenever it ends."""
-        reply = self._client.post("/api/v1/agents/enrolment-tokens", json={"labels": {ROOM: room}})
+        reply = self._client.post("/api/v1/agents/enrolment-tokens", json={"name": name, "labels": {ROOM: room}})
         reply.raise_for_status()
         start = partial(
             start_agent,

@@ -159,7 +159,7 @@ class Demo:
         start = partial(
             start_agent,
             plane.url,
-            client.invite()["token"],
+            client.invite(MACHINES)["token"],
             name=MACHINES,
             folder=plane.folder / "agent",
             speeds=self.scenario.speeds,

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         known = set(Agent.objects.filter(name__in=names).values_list("name", flat=True))
         waiting = [name for name in names if name not in known]
         for name in waiting:
-            token, _ = token_create(labels={})
+            token, _ = token_create(labels={}, name=name)
             replace(folder / name, token)
         self.stdout.write(f"{len(waiting)} tokens in {folder}; joined already: {', '.join(sorted(known)) or 'none'}")
 
