@@ -4,9 +4,12 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controlplane.core.choices import Observation, ShareDecision
-from tests.policies.cluster import request, resolve
+from controlplane.policies.batching.min_max import Line, min_max
+from tests.policies.cluster import observe, request, resolve
 
 
 class Cluster:
@@ -63,8 +66,15 @@ def test_nothing_moves_before_the_window_is_full() -> None:
     )
 
 
-def test_then_the_leader_takes_five_samples_from_the_straggler_in_each_iteration() -> None:
-    cluster = Cluster([FAST, SLOW])
+def test_then_the_leader_takes_half_of_what_would_make_them_equal_where_the_gap_is_large() -> None:
+    assert Cluster([FAST, SLOW]).step(5) == ShareDecision(
+        shares={0: 81, 1: 47},
+        reason="fast approach: w0 (84 ms) takes 17 from w1 (276 ms): 81 and 47 samples",
+    )
+
+
+def test_by_the_letter_the_leader_takes_five_samples_from_the_straggler_in_each_iteration() -> None:
+    cluster = Cluster([FAST, SLOW], literal=True)
     assert cluster.step(5) == ShareDecision(
         shares={0: 69, 1: 59},
         reason="fast approach: w0 (84 ms) takes 5 from w1 (276 ms): 69 and 59 samples",
@@ -182,3 +192,42 @@ def test_noisy_workers_come_within_a_tenth_of_balance_and_stay(workers: int, ite
         cluster.step()
         times = [cluster.time(rank) for rank in range(workers)]
         assert max(times) <= 1.15 * sum(times) / workers
+
+
+def optimum(cluster: Cluster) -> float:
+    """The least possible longest time."""
+    lines = {rank: Line(begin=begin, per_sample=each) for rank, (begin, each) in enumerate(cluster.lines)}
+    total = sum(cluster.shares.values())
+    shares = min_max(total, lines, dict.fromkeys(lines, (1, total)))
+    return max(line.at(shares[rank]) for rank, line in lines.items())
+
+
+@pytest.mark.parametrize("share", [64, 256, 1024])
+@pytest.mark.parametrize("seed", range(3))
+def test_sixteen_workers_whose_speeds_turn_round_are_balanced_again(share: int, seed: int) -> None:
+    cluster = Cluster([(0.02, 1 / (100 + 60 * rank)) for rank in range(16)], share=share, lag=1)
+    cluster.noise = random.Random(seed)
+    cluster.step(300)
+    cluster.lines.reverse()
+    cluster.step(100)
+    for _ in range(200):
+        cluster.step()
+        assert max(map(cluster.time, range(16))) <= 1.2 * optimum(cluster)
+
+
+def test_by_the_letter_nothing_moves_on_a_short_window_either() -> None:
+    cluster = Cluster([FAST, SLOW], literal=True)
+    assert cluster.step(4).shares == {0: 64, 1: 64}
+    assert cluster.step().shares == {0: 69, 1: 59}
+
+
+@given(low=st.integers(1, 60), high=st.integers(70, 90), literal=st.booleans(), chance=st.randoms())
+def test_every_step_keeps_the_limits(low: int, high: int, literal: bool, chance: random.Random) -> None:
+    policy = resolve("batching", "lb-bsp-gpu", literal=literal, window=1, fine_window=2)
+    state, decision = policy.start(request(dict.fromkeys(range(4), 64), low=low, high=high), None)
+    for iteration in range(40):
+        of = [chance.choice([100.0, 500.0, 1000.0]) for _ in range(4)]
+        seen = observe(of, decision.shares, iteration=iteration)
+        state, decision = policy.decide(request(decision.shares, low=low, high=high), seen, state)
+        assert sum(decision.shares.values()) == 256
+        assert all(low <= share <= high for share in decision.shares.values())

@@ -10,6 +10,10 @@ ones after a long observation (``fine``). By the rulings, unless ``literal``:
 4. a straggler with no more than a step left gives what it can, then the next slowest does, and the operator is told
    that it is hopeless (the paper: everything stays as it is from then on);
 6. whoever would pass the memory limit *by the step* does not lead (the paper: whoever is above it already).
+
+Where the gap of a pair is large over a window, the step is half of what would make the two equal, and further pairs of
+the next fastest and the next slowest take theirs in the same iteration: sixteen workers whose speeds turn round are
+balanced again within some fifty iterations, whatever the batch. Limits hold and windows are full under ``literal`` too.
 """
 
 import statistics
@@ -25,7 +29,7 @@ from controlplane.policies.batching.apportion import apportion
 from controlplane.policies.batching.limits import limits_of
 from controlplane.policies.batching.memory import Memory
 from controlplane.policies.parameters import LbBspGpuParameters
-from controlplane.policies.wording import number, seconds
+from controlplane.policies.wording import listing, number, seconds
 from controlplane.protocol.base import Value
 
 Times = dict[int, float]
@@ -45,6 +49,10 @@ class LbBspGpuState(Value, frozen=True, kw_only=True):
     memory: dict[int, Memory] = {}
     hopeless: list[int] = []
     """Ranks that the operator was told about."""
+
+
+BIG = 0.5
+"""The part of what would make two equal that moves between them where their gap is large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +83,9 @@ class LbBspGpu:
             missing = len(shares) - len(seen)
             return state, ShareDecision(shares=shares, reason=f"no step: {missing} workers are not measured")
         state = self._noted(seen, state)
-        return self._literally(shares, state) if self.parameters.literal else self._step(request, shares, state)
+        return (
+            self._literally(request, shares, state) if self.parameters.literal else self._step(request, shares, state)
+        )
 
     def _noted(self, seen: Mapping[int, Observation], state: LbBspGpuState) -> LbBspGpuState:
         times = {rank: seen[rank].busy_s for rank in sorted(seen)}
@@ -94,20 +104,29 @@ class LbBspGpu:
             return "fine-tune", self.parameters.fine_step, self.parameters.fine_window
         return "fast approach", self.parameters.step, self.parameters.window
 
-    def _literally(self, shares: dict[int, int], state: LbBspGpuState) -> tuple[LbBspGpuState, ShareDecision]:
+    def _literally(
+        self, request: ShareRequest, shares: dict[int, int], state: LbBspGpuState
+    ) -> tuple[LbBspGpuState, ShareDecision]:
         times, (phase, step, window) = state.window[-1], self._phase(state)
-        leaders = [rank for rank in times if state.memory[rank].now <= self.parameters.memory_limit]
+        limits, past = limits_of(request), state.window[-window:]
+        leaders = [
+            rank
+            for rank in times
+            if state.memory[rank].now <= self.parameters.memory_limit and shares[rank] + step <= limits[rank][1]
+        ]
         if not leaders:
             return state, ShareDecision(shares=shares, reason=self._no_leader())
         leader = min(leaders, key=lambda rank: (times[rank], rank))
         straggler = max(times, key=lambda rank: (times[rank], -rank))
-        if shares[straggler] <= step:
+        if shares[straggler] - step < limits[straggler][0]:
             state, findings = self._warn(state, {straggler: shares[straggler]}, times)
-            reason = f"no step: w{straggler} has {shares[straggler]} samples, no more than a step of {step}"
+            above = f" above its lower limit of {limits[straggler][0]}" if limits[straggler][0] > 1 else ""
+            reason = f"no step: w{straggler} has {shares[straggler]} samples, no more than a step of {step}{above}"
             return state, ShareDecision(shares=shares, reason=reason, findings=findings)
-        if leader != straggler and all(past[leader] < past[straggler] for past in state.window[-window:]):
+        is_full = len(past) == window
+        if leader != straggler and is_full and all(one[leader] < one[straggler] for one in past):
             moved = shares | {leader: shares[leader] + step, straggler: shares[straggler] - step}
-            return state, ShareDecision(shares=moved, reason=_told(phase, leader, straggler, step, times, moved))
+            return state, ShareDecision(shares=moved, reason=f"{phase}: {_told(leader, straggler, step, times, moved)}")
         if not state.fine and history.was_slower(state.slower, leader, straggler):
             state = msgspec.structs.replace(state, fine=True, slower={})
             return state, ShareDecision(shares=shares, reason=self._changed_places(leader, straggler))
@@ -135,18 +154,52 @@ class LbBspGpu:
             reason = f"{phase}: {len(past)} of {window} iterations are observed"
             return state, ShareDecision(shares=shares, reason=reason, findings=findings)
         if all(one[leader] < one[straggler] for one in past):
-            # Not below the lower limit, and not above the leader's upper one.
-            room = min(shares[straggler] - limits[straggler][0], limits[leader][1] - shares[leader])
-            moved, step = dict(shares), min(step, room)
-            moved[leader] += step
-            moved[straggler] -= step
-            reason = _told(phase, leader, straggler, step, times, moved)
+            pairs = self._pairs(slow, sorted(takers, key=lambda rank: (times[rank], rank)), times, past)
+            moved, told = dict(shares), []
+            for fast, slower in pairs:
+                # Not below the lower limit, not above the taker's upper one, and not beyond its memory.
+                room = min(shares[slower] - limits[slower][0], limits[fast][1] - shares[fast])
+                taken = min(self._step_of(fast, slower, step, shares, times, past), room)
+                while taken > step and not self._may_take(fast, taken, shares, limits, state):
+                    taken = max(step, taken // 2)
+                moved[fast] += taken
+                moved[slower] -= taken
+                told.append(_told(fast, slower, taken, times, moved))
+            reason = f"{phase}: {listing(told)}"
             return state, ShareDecision(shares=moved, reason=reason, findings=findings)
         if not state.fine and _median(past, leader) > _median(past, straggler):
             state = msgspec.structs.replace(state, fine=True)
             reason = self._changed_places(leader, straggler)
             return state, ShareDecision(shares=shares, reason=reason, findings=findings)
         return state, ShareDecision(shares=shares, reason=_nobody(phase, leader, straggler, window), findings=findings)
+
+    def _pairs(
+        self, slow: Sequence[int], fast: Sequence[int], times: Times, past: Sequence[Times]
+    ) -> list[tuple[int, int]]:
+        """Leader and straggler; behind them the next ones, as long as their gap was large all the time."""
+        pairs = [(fast[0], slow[0])]
+        for taker, giver in zip(fast[1:], slow[1:], strict=False):
+            if times[taker] >= times[giver] or not self._is_far(taker, giver, past):
+                break
+            pairs.append((taker, giver))
+        return pairs
+
+    def _is_far(self, taker: int, giver: int, past: Sequence[Times]) -> bool:
+        """Whether the gap of two was large over the whole window."""
+        near = 1 - self.parameters.rearm_gap
+        return all(one[taker] < near * one[giver] for one in past)
+
+    def _step_of(
+        self, taker: int, giver: int, step: int, shares: Mapping[int, int], times: Times, past: Sequence[Times]
+    ) -> int:
+        """A step; where the two are far apart, half of what would make them equal if time went with the share."""
+        if not self._is_far(taker, giver, past):
+            return step
+        equal = min(
+            (slow - fast) / (slow / shares[giver] + fast / shares[taker])
+            for fast, slow in ((times[taker], times[giver]), (_median(past, taker), _median(past, giver)))
+        )
+        return max(step, int(BIG * equal))
 
     def _may_take(
         self,
@@ -228,9 +281,9 @@ def _within(request: ShareRequest) -> dict[int, int]:
     return apportion(request.total, request.current, limits_of(request))
 
 
-def _told(phase: str, leader: int, straggler: int, step: int, times: Times, shares: Mapping[int, int]) -> str:
+def _told(leader: int, straggler: int, step: int, times: Times, shares: Mapping[int, int]) -> str:
     return (
-        f"{phase}: w{leader} ({seconds(times[leader])}) takes {step} from w{straggler} ({seconds(times[straggler])}): "
+        f"w{leader} ({seconds(times[leader])}) takes {step} from w{straggler} ({seconds(times[straggler])}): "
         f"{shares[leader]} and {shares[straggler]} samples"
     )
 

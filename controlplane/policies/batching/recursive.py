@@ -29,6 +29,9 @@ UNCERTAIN = 0.3
 LEAST_SLOPE = 0.02
 """Of t / x: no worker does samples for nothing."""
 
+RECENT = 3
+"""Communication times that the median is of which the next one counts by."""
+
 
 class Fit(Value, frozen=True, kw_only=True):
     """Weight, means and moments of past points, and what they led to."""
@@ -44,6 +47,8 @@ class Fit(Value, frozen=True, kw_only=True):
     odd: int = 0
     """How many times in a row were odd: above 0 too slow, below too fast."""
     communication_s: float
+    recent: tuple[float, ...] = ()
+    """The last communication times."""
 
     @property
     def line(self) -> Line:
@@ -67,22 +72,32 @@ def observe(fit: Fit | None, seen: Observation, forgetting: float) -> Fit:
             compute_s=seen.compute_s,
             slope=seen.compute_s / seen.samples,
             communication_s=seen.communication_s,
+            recent=(seen.communication_s,),
         )
     expected = fit.compute_s + fit.slope * (seen.samples - fit.share)
     error = seen.compute_s / expected - 1.0
-    communication_s = fit.communication_s + SMOOTHING * (seen.communication_s - fit.communication_s)
+    communication_s, recent = _communication(fit, seen)
     if abs(error) <= OUTLYING * fit.error:
         typical = max(LEAST_ERROR, fit.error + SMOOTHING * (1.25 * abs(error) - fit.error))
-        return _add(fit, seen, 1.0, forgetting, error=typical, odd=0, communication_s=communication_s)
+        return _add(fit, seen, 1.0, forgetting, error=typical, odd=0, communication_s=communication_s, recent=recent)
     side = 1 if error > 0 else -1
     odd = fit.odd + side if fit.odd * side >= 0 else side
     if abs(odd) >= LASTING:
-        return _rescaled(fit, seen, seen.compute_s / expected, communication_s)
+        return _rescaled(fit, seen, seen.compute_s / expected, communication_s, recent)
     weight = OUTLYING * fit.error / abs(error)
-    return _add(fit, seen, weight, forgetting, error=fit.error, odd=odd, communication_s=communication_s)
+    return _add(fit, seen, weight, forgetting, error=fit.error, odd=odd, communication_s=communication_s, recent=recent)
 
 
-def _rescaled(fit: Fit, seen: Observation, ratio: float, communication_s: float) -> Fit:
+def _communication(fit: Fit, seen: Observation) -> tuple[float, tuple[float, ...]]:
+    """Smoothed, by the median of the last three: one odd time moves it no further than an ordinary one."""
+    recent = (*fit.recent, seen.communication_s)[-RECENT:]
+    middle = sorted(recent)[len(recent) // 2] if len(recent) == RECENT else min(recent)
+    if len(recent) < RECENT or len(fit.recent) < RECENT:
+        return middle, recent
+    return fit.communication_s + SMOOTHING * (middle - fit.communication_s), recent
+
+
+def _rescaled(fit: Fit, seen: Observation, ratio: float, communication_s: float, recent: tuple[float, ...]) -> Fit:
     """The same machine at another speed: both parts of the line change alike, until more is known."""
     slope = _bounded(fit.slope * ratio, seen.compute_s / seen.samples)
     return Fit(
@@ -92,11 +107,20 @@ def _rescaled(fit: Fit, seen: Observation, ratio: float, communication_s: float)
         slope=slope,
         error=max(fit.error, FIRST_ERROR),
         communication_s=communication_s,
+        recent=recent,
     )
 
 
 def _add(
-    fit: Fit, seen: Observation, weight: float, forgetting: float, *, error: float, odd: int, communication_s: float
+    fit: Fit,
+    seen: Observation,
+    weight: float,
+    forgetting: float,
+    *,
+    error: float,
+    odd: int,
+    communication_s: float,
+    recent: tuple[float, ...],
 ) -> Fit:
     old = fit.weight * forgetting
     whole = old + weight
@@ -117,6 +141,7 @@ def _add(
         error=error,
         odd=odd,
         communication_s=communication_s,
+        recent=recent,
     )
 
 

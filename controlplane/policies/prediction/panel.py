@@ -15,6 +15,7 @@ import msgspec
 
 from controlplane.core.choices import Finding, Lesson, PredictorScore
 from controlplane.core.events import PredictorPromoted, PredictorTrained
+from controlplane.policies.prediction.bounded import bounded, is_plausible
 from controlplane.policies.prediction.interface import Measured, Predictor
 from controlplane.protocol.base import Value
 
@@ -80,13 +81,20 @@ class Panel:
         return self.state_type(acting=self.predictors[0].name, minds=self._minds_type(**minds))
 
     def observe(self, measured: Mapping[int, Measured], state: Any) -> Any:
-        """Every predictor sees the iteration, after its forecast of it was compared with what came."""
-        minds = {p.name: p.observe(measured, getattr(state.minds, p.name)) for p in self.predictors}
-        return self._with_minds(state, minds, tallies=self._compare(measured, state))
+        """Every predictor sees the iteration, after its forecast of it was compared with what came (``bounded``)."""
+        told, recent, begins = bounded(measured, state.recent)
+        counted = {rank: seen for rank, seen in measured.items() if is_plausible(seen, told[rank])}
+        tallies = self._compare(counted, state)
+        if begins:
+            state = self.keep(recent.keys() - begins, state)
+        minds = {p.name: p.observe(told, getattr(state.minds, p.name)) for p in self.predictors}
+        return self._with_minds(state, minds, tallies=tallies, recent=recent)
 
     def keep(self, ranks: Collection[int], state: Any) -> Any:
         """For a new roster."""
-        return self._with_minds(state, {p.name: p.keep(ranks, getattr(state.minds, p.name)) for p in self.predictors})
+        minds = {p.name: p.keep(ranks, getattr(state.minds, p.name)) for p in self.predictors}
+        recent = {rank: speeds for rank, speeds in state.recent.items() if rank in ranks}
+        return self._with_minds(state, minds, recent=recent)
 
     def carry(self, before: "Panel", state: Any) -> Any:
         """A state of this panel with what still fits of ``state``, which is that of the panel ``before``."""
@@ -98,7 +106,10 @@ class Panel:
         first = self.predictors[0].name
         stays = first == before.predictors[0].name and state.acting in minds
         begun = self.state_type(
-            acting=state.acting if stays else first, minds=self._minds_type(**minds), flagged=state.flagged
+            acting=state.acting if stays else first,
+            minds=self._minds_type(**minds),
+            flagged=state.flagged,
+            recent=state.recent,
         )
         return self._with_minds(begun, minds)
 
@@ -203,5 +214,6 @@ def _state_type(kinds: tuple[tuple[str, type[msgspec.Struct]], ...]) -> type[msg
         ("forecasts", dict[str, dict[int, float]], {}),
         ("tallies", dict[str, Tally], {}),
         ("flagged", int | None, None),
+        ("recent", dict[int, tuple[float, ...]], {}),
     ]
     return msgspec.defstruct("PanelState", fields, frozen=True, kw_only=True)

@@ -1,0 +1,50 @@
+"""Bounds what one report may do, in front of all predictors: clocks jump, and machines stand still for a moment.
+
+A speed counts for no more than twice, and no less than half, the median of itself and the two before it. A change that
+lasts is believed with the second report of it; one odd report moves no forecast further than that. Where it was a
+worker's very first, which nothing could tell, the third one does: what is known about the worker then begins anew.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from controlplane.policies.prediction.interface import Measured
+
+FACTOR = 2.0
+"""How far from the median a speed counts, at most: what machines with other tenants do within an iteration."""
+
+IMPLAUSIBLE = 10.0
+"""A speed so many times as far from what predictors are told is none."""
+
+WINDOW = 3
+"""Reports that the median is of."""
+
+Recent = Mapping[int, tuple[float, ...]]
+"""The last speeds of each rank as they were reported, the latest last."""
+
+
+def bounded(measured: Mapping[int, Measured], recent: Recent) -> tuple[dict[int, Measured], Recent, set[int]]:
+    """What predictors are to be told, the new window, and whose beginning was an odd report."""
+    told: dict[int, Measured] = {}
+    window = dict(recent)
+    begins: set[int] = set()
+    for rank, seen in measured.items():
+        last = (*window.get(rank, ()), seen.speed)[-WINDOW:]
+        window[rank] = last
+        # Of two, the one before: there is nothing else to hold the new one against.
+        middle = sorted(last)[1] if len(last) == WINDOW else last[0]
+        if middle / FACTOR <= seen.speed <= middle * FACTOR:
+            told[rank] = seen
+        else:
+            speed = min(max(seen.speed, middle / FACTOR), middle * FACTOR)
+            told[rank] = msgspec.structs.replace(seen, speed=speed)
+        first = recent.get(rank, ())
+        if len(first) == WINDOW - 1 and not middle / FACTOR <= first[0] <= middle * FACTOR:
+            begins.add(rank)
+    return told, window, begins
+
+
+def is_plausible(seen: Measured, told: Measured) -> bool:
+    """Whether a report says how well somebody predicts: what no machine does says nothing about that."""
+    return told.speed / IMPLAUSIBLE <= seen.speed <= told.speed * IMPLAUSIBLE
