@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from controlplane.protocol.training import Optimizer
-from workers.workloads.shape import Replica, Workload
+from workers.workloads.shape import Replica, Workload, named_arrays
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "workloads.md"
 
@@ -46,5 +46,12 @@ def test_the_example_of_a_users_own_module_learns_classes_from_a_file(tmp_path: 
     replica = workload.replica()
     replica.parameters[:] = workload.init(1)
     descend(workload, replica, steps=50, lr=0.5)
-    assert replica.evaluate().accuracy > 0.8
+    score = replica.evaluate()
+    assert score.accuracy > 0.8
+    module = workload.build()
+    arrays = named_arrays(workload, replica.parameters)
+    module.load_state_dict({name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()})
+    with torch.no_grad():
+        found = module.eval()(torch.from_numpy(parts["held_x"])).argmax(1).numpy()
+    assert (found == parts["held_y"]).mean() == score.accuracy, "what is downloaded scores what is reported"
     assert set(workload.labels()) == set(range(5))
