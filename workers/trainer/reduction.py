@@ -274,7 +274,8 @@ class Reduction:
         if min(reached) == max(reached):
             return
         root = reached.index(max(reached))
-        values, is_root = self._held.values.clone(), rank == root
+        is_root = rank == root
+        values = self._held.values if is_root else torch.empty_like(self._held.values)
         group.copy(values, root=root, timeout_s=patience_s)
         state = copy_state(group, self._held.rule.state(), root=root, is_root=is_root, timeout_s=patience_s)
         if not is_root:

@@ -1,5 +1,7 @@
 """Work that may not fit into a device's memory at once: it is done in pieces, as large as were found to fit."""
 
+import contextlib
+import ctypes
 import logging
 from collections.abc import Callable
 
@@ -8,6 +10,12 @@ import torch
 from workers.workloads.shape import Samples
 
 log = logging.getLogger(__name__)
+
+
+def give_back() -> None:
+    """Have the C library return memory that was freed, where it can: else it keeps that of a whole module for later."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def ceiling_of(replica: object) -> int | None:

@@ -11,7 +11,7 @@ from torch import nn
 from workers.workloads.data.examples import Dataset
 from workers.workloads.data.loader import Loader
 from workers.workloads.layout import Layout
-from workers.workloads.memory import Pieces
+from workers.workloads.memory import Pieces, give_back
 from workers.workloads.module import Tail, normalise_lone_samples, seeded
 from workers.workloads.objectives import Objective
 from workers.workloads.shape import Samples, Score, TellFinal, Update, Vector
@@ -45,6 +45,7 @@ class NetworkScorer:
         self._trained = [(entry, named[entry.name]) for entry in layout.entries if entry.kind == "parameter"]
         for entry, parameter in self._trained:
             parameter.data = self._values[entry.start : entry.stop].view(entry.shape)
+        give_back()
 
     @torch.no_grad()
     def evaluate(self) -> Score:

@@ -35,6 +35,7 @@ STANDALONE: Final = (
     "allreduce",
     "dataplane",
     "engine",
+    "memory",
     "pages",
     "prediction",
     "prediction-cost",
