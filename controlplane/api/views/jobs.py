@@ -48,7 +48,7 @@ class JobsView(ListAPIView[Job]):
     serializer_class = JobRow
     filterset_class = JobFilter
     filter_backends = (django_filters.rest_framework.DjangoFilterBackend, OrderingFilter)
-    ordering_fields = ("id", "name", "state", "created_at", "finished_at", "accuracy", "waiting_s")
+    ordering_fields = ("id", "name", "state", "priority", "created_at", "finished_at", "accuracy", "waiting_s")
     queryset = selectors.submitted_jobs()
 
     @extend_schema(
