@@ -127,7 +127,7 @@ def _row(record: Record) -> Row:
 
 
 def _lb_bsp(predictor: str | Choices) -> Choices:
-    return {"batching": {"name": "lb-bsp-cpu", "predictor": predictor}}
+    return {"batching": {"name": "lb-bsp-cpu", "predictor": predictor, "literal": True}}
 
 
 UNEVEN: Final = (400.0, 400.0, 200.0, 100.0)

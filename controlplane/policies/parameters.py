@@ -32,6 +32,10 @@ class LbBspCpuParameters(Part, frozen=True, kw_only=True):
     score_every: Annotated[
         int, Meta(ge=1, le=10_000, description="Iterations after which the errors of all of them are recorded.")
     ] = 50
+    literal: Annotated[
+        bool,
+        Meta(description="New shares after every iteration, as Alg. 1 is written, also where they gain nothing."),
+    ] = False
 
     def __post_init__(self) -> None:
         names = [one if isinstance(one, str) else one.get("name") for one in (self.predictor, *self.shadows)]

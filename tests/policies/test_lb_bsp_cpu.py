@@ -149,7 +149,7 @@ def test_the_loop_settles_within_two_samples_of_proportional_and_near_the_ideal_
 def test_the_loop_follows_a_worker_that_becomes_fast() -> None:
     policy = by_ema()
     shares, state = EVEN, policy.start(request(EVEN), None)[0]
-    for speeds in [SPEEDS] * 10 + [[1000.0] * 4] * 20:
+    for speeds in [SPEEDS] * 10 + [[1000.0] * 4] * 30:
         state, decision = policy.decide(request(shares), observe(speeds, shares), state)
         shares = decision.shares
     assert max(shares.values()) - min(shares.values()) <= 2

@@ -103,7 +103,7 @@ def test_a_choice_from_a_document_is_checked_as_it_was_written() -> None:
             batching("lb-bsp-cpu", alpha=3),
             "batching.alpha",
             "alpha",
-            "a parameter of lb-bsp-cpu: predictor, shadows, score_every",
+            "a parameter of lb-bsp-cpu: predictor, shadows, score_every, literal",
         ),
         (
             batching("lb-bsp-cpu", predictor=3),

@@ -5,7 +5,7 @@ compute and unoverlapped communication (section 4). The rounding of line 6 is ru
 next speed is predicted (line 3) is the predictor's affair; others may run beside it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,7 +13,11 @@ import msgspec
 
 from controlplane.core.choices import Observation, ShareDecision, ShareRequest
 from controlplane.core.events import PredictorPromoted, PredictorTrained
+from controlplane.policies.batching import settling
+from controlplane.policies.batching.history import is_sound
+from controlplane.policies.batching.limits import limits_of
 from controlplane.policies.batching.proportional import divide
+from controlplane.policies.batching.settling import Taken, gain_of
 from controlplane.policies.parameters import LbBspCpuParameters
 from controlplane.policies.prediction.interface import Predictor, measure
 from controlplane.policies.prediction.panel import Panel
@@ -58,8 +62,8 @@ class LbBspCpu:
     def decide(
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:
-        """Alg. 1, lines 2 to 7."""
-        return decide_by(self.panel, request, observations, state)
+        """Alg. 1, lines 2 to 7; unless ``literal``, what it says is adopted where it is worth it."""
+        return decide_by(self.panel, request, observations, state, literal=self.parameters.literal)
 
     def learn(self, state: Any, news: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
         """New weights, or another predictor to act upon."""
@@ -67,12 +71,37 @@ class LbBspCpu:
 
 
 def decide_by(
-    panel: Panel, request: ShareRequest, observations: Sequence[Observation], state: Any
+    panel: Panel, request: ShareRequest, observations: Sequence[Observation], state: Any, *, literal: bool = False
 ) -> tuple[Any, ShareDecision]:
-    """Shares in proportion to what the panel expects, once it has seen ``observations``."""
+    """Shares in proportion to what the panel expects, once it has seen ``observations``, if they are worth a change."""
+    expected = panel.speeds(state)
     learnt, lessons = panel.ask(panel.observe(measure(observations), state))
     learnt, scores, findings = panel.score(learnt)
     decision = divide(request, panel.speeds(learnt), learnt.acting)
+    if not literal:
+        habit = settling.learn(learnt.habit, _taken(observations, expected))
+        habit, decision = settling.settle(
+            request, decision, limits_of(request), habit, gain=_gain(request, decision.shares, decision.speeds)
+        )
+        learnt = msgspec.structs.replace(learnt, habit=habit)
     if lessons or scores or findings:
         decision = msgspec.structs.replace(decision, lessons=lessons, scores=scores, findings=findings)
     return learnt, decision
+
+
+def _taken(observations: Sequence[Observation], expected: Mapping[int, float]) -> dict[int, Taken]:
+    return {
+        seen.rank: Taken(
+            samples=seen.samples,
+            busy_s=seen.busy_s,
+            expected_s=seen.samples / expected[seen.rank] if expected.get(seen.rank, 0.0) > 0 else None,
+            per_sample=seen.busy_s / seen.samples,
+        )
+        for seen in observations
+        if is_sound(seen)
+    }
+
+
+def _gain(request: ShareRequest, shares: Mapping[int, int], speeds: Mapping[int, float]) -> float | None:
+    before_s = {rank: request.current[rank] / speed for rank, speed in speeds.items()}
+    return gain_of(before_s, {rank: shares[rank] / speed for rank, speed in speeds.items()})

@@ -15,6 +15,7 @@ import msgspec
 
 from controlplane.core.choices import Finding, Lesson, PredictorScore
 from controlplane.core.events import PredictorPromoted, PredictorTrained
+from controlplane.policies.batching.settling import Habit
 from controlplane.policies.prediction.bounded import bounded, is_plausible
 from controlplane.policies.prediction.interface import Measured, Predictor
 from controlplane.protocol.base import Value
@@ -91,10 +92,10 @@ class Panel:
         return self._with_minds(state, minds, tallies=tallies, recent=recent)
 
     def keep(self, ranks: Collection[int], state: Any) -> Any:
-        """For a new roster."""
+        """For a new roster; no division is held back any more."""
         minds = {p.name: p.keep(ranks, getattr(state.minds, p.name)) for p in self.predictors}
         recent = {rank: speeds for rank, speeds in state.recent.items() if rank in ranks}
-        return self._with_minds(state, minds, recent=recent)
+        return self._with_minds(state, minds, recent=recent, habit=Habit(noise=state.habit.noise))
 
     def carry(self, before: "Panel", state: Any) -> Any:
         """A state of this panel with what still fits of ``state``, which is that of the panel ``before``."""
@@ -215,5 +216,6 @@ def _state_type(kinds: tuple[tuple[str, type[msgspec.Struct]], ...]) -> type[msg
         ("tallies", dict[str, Tally], {}),
         ("flagged", int | None, None),
         ("recent", dict[int, tuple[float, ...]], {}),
+        ("habit", Habit, Habit()),
     ]
     return msgspec.defstruct("PanelState", fields, frozen=True, kw_only=True)

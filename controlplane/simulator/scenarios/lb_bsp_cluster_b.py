@@ -40,7 +40,7 @@ POLICIES: Final = {
     "flexrr": BSP,
     "backup": barrier("backup", backups=2),
     **{
-        name: batching("lb-bsp-cpu", predictor=name)
+        name: batching("lb-bsp-cpu", predictor=name, literal=True)
         for name in ("memoryless", "ema", "arima", "rnn", "lstm", "narx", "regression")
     },
     "lb-bsp-linear": batching("lb-bsp-linear"),
