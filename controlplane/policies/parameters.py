@@ -72,7 +72,7 @@ class RecurrentParameters(Part, frozen=True, kw_only=True):
     ] = 500
     retrain_every: Annotated[
         int, Meta(ge=0, description="Iterations between two trainings; 0: it is trained once.")
-    ] = 500
+    ] = 100
     alpha: Annotated[
         float, Meta(gt=0.0, le=1.0, description="Weight of the latest observation in the EMA that predicts until then.")
     ] = 0.2

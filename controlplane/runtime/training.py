@@ -1,11 +1,16 @@
 """Fits predictors in a task of their own: what the engine asks for by ``TrainPredictor``, answered by an event.
 
-A task may be lost or run twice: the engine takes each round's answer once, and asks again by itself when the next
-round is due. Shares follow the averages until then.
+A task may be lost or run twice: the engine takes each round's answer once, asks for no other while one is being
+answered, and asks again by itself when it must have been lost. Shares follow what was learnt before until then. Fits
+yield to all else that the control plane does.
 """
 
+import os
+import sys
+import threading
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
@@ -14,8 +19,10 @@ from celery import current_app
 
 from controlplane.core import training
 from controlplane.core.commands import AnyCommand, TrainPredictor
+from controlplane.core.events import PredictorTrained
 from controlplane.policies.registry import resolve
 from controlplane.runtime import log
+from controlplane.runtime.aside import NICENESS
 
 TRAIN: Final = "controlplane.runtime.tasks.train_predictor"
 
@@ -36,6 +43,18 @@ def fit(job: int, lesson: str) -> None:
     """Do one of them, and append what came out to the job's log."""
     command = _decoder.decode(b64decode(lesson))
     try:
-        log.append_event(job, training.fit(command, resolve))
+        log.append_event(job, _fitted(command))
     except log.LogClosed:
         logger.info("job was over before its predictor was trained", job=job, predictor=command.predictor.name)
+
+
+def _fitted(command: TrainPredictor) -> PredictorTrained:
+    """What the command asks for, in a thread of its own: a thread that has once yielded cannot take that back."""
+    with ThreadPoolExecutor(1, initializer=_yield_to_others) as thread:
+        return thread.submit(training.fit, command, resolve).result()
+
+
+def _yield_to_others() -> None:
+    # Where a thread is known to the system's scheduler by a number of its own.
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

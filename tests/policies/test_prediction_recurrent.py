@@ -85,8 +85,20 @@ def test_a_lesson_is_asked_for_after_so_many_iterations_and_again_after_as_many(
         state, lesson = narx.ask(narx.observe(measured, state))
         if lesson is not None:
             asked.append((k, lesson.round, lesson.reason))
+            answer = PredictorTrained(predictor="narx", round=lesson.round, weights=narx.fit(lesson.data, 0)[0])
+            state, _ = narx.learn(state, answer)
     reason = "narx can be fitted to 30 iterations of 3 workers"
     assert asked == [(30, 1, reason), (70, 2, reason), (110, 3, reason)]
+
+
+def test_no_other_lesson_is_asked_for_while_one_is_answered_until_it_must_be_lost() -> None:
+    narx = resolve("prediction", "narx", samples=20, retrain_every=20)
+    state = narx.start()
+    asked = []
+    for k, measured in enumerate(busy_machines(500), start=1):
+        state, lesson = narx.ask(narx.observe(measured, state))
+        asked += [k] if lesson is not None else []
+    assert asked == [20, 20 + 4 * 20, 20 + 4 * 20 + 16 * 20]
 
 
 def test_a_lesson_carries_the_history_with_gaps_where_a_worker_was_not_measured() -> None:
@@ -165,7 +177,7 @@ def test_an_answer_is_taken_once_and_an_older_one_not_at_all() -> None:
     narx = resolve("prediction", "narx", samples=30, retrain_every=30)
     state = narx.start()
     lessons = []
-    for measured in busy_machines(60):
+    for measured in busy_machines(150):
         state, lesson = narx.ask(narx.observe(measured, state))
         lessons += [lesson] if lesson is not None else []
     answers = [
@@ -202,3 +214,13 @@ def test_a_lesson_of_too_few_iterations_is_refused() -> None:
     data = msgspec.msgpack.encode(LessonData(ranks=[0], history=line))
     with pytest.raises(ValueError, match="narx: found 3 iterations, expected more than 3"):
         narx.fit(data, 0)
+
+
+def test_what_is_trained_once_is_asked_for_once() -> None:
+    narx = resolve("prediction", "narx", samples=20, retrain_every=0)
+    state = narx.start()
+    asked = []
+    for k, measured in enumerate(busy_machines(400), start=1):
+        state, lesson = narx.ask(narx.observe(measured, state))
+        asked += [k] if lesson is not None else []
+    assert asked == [20]

@@ -1,3 +1,6 @@
+import os
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -50,3 +53,22 @@ def test_a_job_that_is_over_by_then_is_left_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(log, "append_event", closed)
     training.request_fits(7, [a_command()])
     training.fit(*queued[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are Linux's")
+def test_a_fit_yields_to_all_else_and_the_thread_that_asked_for_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    priorities: list[int] = []
+
+    def fit(command: TrainPredictor, resolve: Any) -> PredictorTrained:
+        priorities.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return PredictorTrained(predictor="narx", round=1, weights=b"")
+
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    monkeypatch.setattr("controlplane.core.training.fit", fit)
+    monkeypatch.setattr(log, "append_event", lambda job, event: None)
+    queued: list[Any] = []
+    monkeypatch.setattr("controlplane.runtime.training.current_app.send_task", lambda name, args: queued.append(args))
+    training.request_fits(7, [a_command()])
+    training.fit(*queued[0])
+    assert priorities == [max(before, 15)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before

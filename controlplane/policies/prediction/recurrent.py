@@ -29,6 +29,11 @@ from controlplane.protocol.spec import Choice
 KEPT_MODELS = 128
 """Weights that are kept ready, of as many jobs: with a thousand workers some 1 MB each."""
 
+LOST = 4
+"""A lesson without an answer for so many times as long as until the next one is taken for lost."""
+
+MOST_UNANSWERED = 5
+
 FURTHEST = 4.0
 """No forecast is further than this factor from the worker's average: a network may extrapolate to anything."""
 
@@ -132,9 +137,14 @@ class Recurrent:
         )
 
     def ask(self, state: RecurrentState) -> tuple[RecurrentState, Lesson | None]:
-        """A lesson, if enough was seen since the last one: the first after ``samples`` iterations."""
-        due = self.parameters.retrain_every if state.asked else self.parameters.samples
-        if not due or state.unseen < due:
+        """A lesson, if enough was seen since the last one: the first after ``samples`` iterations.
+
+        None while one is being answered, so that fits never pile up, however long they take; one that must have been
+        lost is asked for again, each time later.
+        """
+        due = self.parameters.retrain_every if state.asked and state.weights else self.parameters.samples
+        unanswered = min(state.asked - state.answered, MOST_UNANSWERED)
+        if not due or state.unseen < due * LOST**unanswered or (unanswered and not self.parameters.retrain_every):
             return state, None
         asked = msgspec.structs.replace(state, unseen=0, asked=state.asked + 1)
         data = LessonData(ranks=state.columns, history=b"".join(state.history), initial=state.weights)

@@ -29,7 +29,7 @@ CROWD: Final = 64
 
 BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "narx", "samples": 40, "retrain_every": 0}}
 """The default, but trained once, early, and before measuring. Iterations without any work come a thousand times as
-fast as real ones; to train after every 500 of them would measure torch."""
+fast as real ones; to train after every 100 of them would measure torch."""
 
 TRAINED_S: Final = 300.0
 
