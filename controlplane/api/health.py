@@ -24,6 +24,7 @@ from controlplane.runtime.lives import own_identity
 from controlplane.runtime.redis import shared
 from controlplane.runtime.room import room
 from controlplane.runtime.troubles import history
+from controlplane.runtime.unwell import unwell
 
 
 @require_safe
@@ -137,7 +138,7 @@ def _redis_state() -> tuple[str, list[str]]:
     """That Redis is gone or another database's, or that its streams cannot be copied; and what is to be looked at."""
     try:
         own_identity(shared())
-        copying, warnings = history(shared()), [room(shared()).sentence]
+        copying, warnings = history(shared()), [room(shared()).sentence, unwell(shared())]
     except (redis.exceptions.RedisError, RuntimeError) as error:
         return f"redis: {error}", []
     except DatabaseError:  # told already

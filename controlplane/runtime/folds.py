@@ -44,6 +44,10 @@ class Folds:
             return False
         return True
 
+    def next_job(self) -> int | None:
+        """The job that the next piece is about; None where nothing is to do."""
+        return next(iter(self._under_way), None)
+
     def step(self) -> int | None:
         """Do the next piece; the job that it was about, if anything was to do.
 

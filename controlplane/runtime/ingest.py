@@ -1,36 +1,32 @@
 """Copies the streams of every live job to the database: the one writer of history.
 
 Each job's batch is one short transaction that also moves the job's cursors, on condition that they stand where they
-were read: a second writer, or a batch that was written before a crash, changes nothing. Commands come before events,
-since a report's process row is made by a command that was given long before it. A job whose batch cannot be written is
-tried again less and less often, while the others go on.
+were read: a second writer, or a batch that was written before a crash, changes nothing. An entry that cannot be written
+is set aside and ends its job (``dead_letters``); a job with which anything else is wrong is tried again less and less
+often. Meanwhile the others go on.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Event as Flag
 from typing import Final
 
 import structlog
-from django.db import DatabaseError, InterfaceError, transaction
+from django.db import DatabaseError, InterfaceError
 
-from controlplane.core.events import Entry
 from controlplane.core.states import JOB_OVER
-from controlplane.jobs.models import Job
-from controlplane.jobs.projections import Answer, apply_answers, apply_progress
-from controlplane.runtime import log, names, stored_snapshots, ticks
+from controlplane.runtime import dead_letters, names, stored_snapshots, ticks
+from controlplane.runtime.apart import apart, forget, note
+from controlplane.runtime.batches import Copied, Read, StaleCursor, copied_so_far, write_batch
 from controlplane.runtime.durable import publish_numbers
-from controlplane.runtime.executor import decode_commands
 from controlplane.runtime.faults import reach
 from controlplane.runtime.folds import Folds
 from controlplane.runtime.loglines import LineWriter
 from controlplane.runtime.redis import Client, block_ms
-from controlplane.runtime.streams import Position, retire, trim
+from controlplane.runtime.streams import retire, trim
 from controlplane.runtime.troubles import end_trouble, explained, is_out_of_reach, note_trouble
-from controlplane.telemetry.models import Cursor
-from controlplane.telemetry.numbers import advanced, record_numbers, recorded_numbers
-from controlplane.telemetry.projections import Logged, incarnations, record_events
+from controlplane.telemetry.models import DeadLetter
 
 BATCH: Final = 400
 """Entries of one stream per transaction, which keeps it under 50 ms."""
@@ -48,28 +44,7 @@ PAUSE_S: Final = 1.0
 SHORTEST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0
 
-Read = list[tuple[bytes, dict[bytes, bytes]]]
-
 logger = structlog.get_logger(__name__)
-
-
-class StaleCursor(RuntimeError):
-    """Somebody else has moved a cursor: nothing was written."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Copied:
-    """How far one job has been copied, and what a page would be told of it."""
-
-    position: Position
-    incarnation: int
-    state: str
-    numbers: dict[str, int]
-    """By process instance: the message number up to which all is in the database."""
-    unpublished: dict[str, int] = field(default_factory=dict)
-    moved: bool = False
-    fleet: bool = False
-    snapshots: stored_snapshots.Transfer = field(default_factory=stored_snapshots.Transfer)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +62,8 @@ class Ingest:
         self._client, self._stopping, self._wait_s = client, stopping, wait_s
         self._jobs: dict[int, Copied] = {}
         self._rests: dict[int, Rest] = {}
+        self._doomed: dict[int, DeadLetter] = {}
+        """Jobs of which an entry was set aside, and that their engines are to be told to end."""
         self._folds = Folds()
         self._lines = LineWriter(client)
         self._looked = 0.0
@@ -102,6 +79,10 @@ class Ingest:
             return False
         read = self._read()
         moved = [job for job, streams in read.items() if self._copy(job, *streams)]
+        for job, letter in list(self._doomed.items()):
+            with apart("ending jobs", job, self._client):
+                dead_letters.end_job(self._client, job, letter)
+                del self._doomed[job]
         self._tell()
         folded = self._fold()
         self._write_lines()
@@ -121,26 +102,33 @@ class Ingest:
             if not self._rests_now(job):
                 self._meet(job)
         for job, copied in list(self._jobs.items()):
-            over = copied.state in JOB_OVER and self._folds.settled(job)
-            if over and retire(self._client, job, copied.position):
-                del self._jobs[job]
-                self._folds.forget(job)
-                stored_snapshots.forget(job)
-            else:
-                trim(self._client, job, copied.position)
+            with apart("trimming logs", job, self._client):
+                self._trim(job, copied)
         reach("ingest.trimmed")
+
+    def _trim(self, job: int, copied: Copied) -> None:
+        over = copied.state in JOB_OVER and self._folds.settled(job)
+        if over and retire(self._client, job, copied.position):
+            del self._jobs[job]
+            self._folds.forget(job)
+            stored_snapshots.forget(job)
+        else:
+            trim(self._client, job, copied.position)
 
     def _meet(self, job: int) -> None:
         try:
             self._jobs[job] = copied_so_far(job)
             self._folds.meet(job, speakers=len(self._jobs[job].numbers))
+            if (letter := dead_letters.first_of(job)) is not None:
+                self._doomed[job] = letter
         except Exception as error:  # the job has no row, say
             if is_out_of_reach(error):
                 raise
-            self._leave_alone(job)
+            self._leave_alone(job, error)
 
-    def _leave_alone(self, job: int) -> None:
+    def _leave_alone(self, job: int, error: Exception) -> None:
         """Note what just went wrong with this job, and go on with the others."""
+        note(self._client, "copying", job, error)
         before = self._rests.get(job)
         pause_s = min(LONGEST_REST_S, before.pause_s * 2) if before else SHORTEST_REST_S
         self._rests[job] = Rest(pause_s=pause_s, until=time.monotonic() + pause_s)
@@ -193,22 +181,41 @@ class Ingest:
         except Exception as error:  # whatever is wrong with this job must not stop the history of the others
             if is_out_of_reach(error):
                 raise
-            self._leave_alone(job)
-            return False
-        self._rests.pop(job, None)
+            found = self._write_apart(job, commands, events)
+            if found is None:
+                return False
+            reports = found
+        if self._rests.pop(job, None) is not None:
+            forget(self._client, "copying", job)
         self._folds.add(job, reports, speakers=len(copied.numbers))
         reach("ingest.committed")
         return True
 
-    def _fold(self) -> bool:
-        """Do one piece of folding, if any is due; whether it was."""
+    def _write_apart(self, job: int, commands: Read, events: Read) -> int | None:
+        """Write a batch that failed entry by entry, and end the job where one had to be set aside; how many reports.
+
+        None where not even that could be done: the job rests.
+        """
         try:
-            return self._folds.step() is not None
-        except Exception as error:  # copying goes on; the chunks are tried again with the next reports
+            reports, letters = dead_letters.write_apart(job, self._jobs[job], commands, events)
+            if letters:
+                self._doomed.setdefault(job, letters[0])
+        except Exception as error:
             if is_out_of_reach(error):
                 raise
-            logger.exception("reports could not be folded")
+            self._leave_alone(job, error)
+            return None
+        return reports
+
+    def _fold(self) -> bool:
+        """Do one piece of folding, if any is due; whether it was."""
+        job = self._folds.next_job()
+        if job is None:
             return False
+        with apart("folding", job, self._client):  # copying goes on; the chunks are tried again with the next reports
+            self._folds.step()
+            return True
+        return False
 
     def _write_lines(self) -> None:
         """Behind everything else: what processes wrote."""
@@ -217,8 +224,9 @@ class Ingest:
 
     def _tell(self) -> None:
         for job, copied in self._jobs.items():
-            publish_numbers(self._client, job, copied.unpublished)
-            copied.unpublished = {}
+            with apart("telling durable numbers", job, self._client):
+                publish_numbers(self._client, job, copied.unpublished)
+                copied.unpublished = {}
         moved = {job: copied.state for job, copied in self._jobs.items() if copied.moved}
         fleet = any(copied.fleet for copied in self._jobs.values())
         if moved:
@@ -252,80 +260,3 @@ def _stand_still(client: Client, error: Exception) -> None:
     if note_trouble(client, error):
         logger.error("history stands still", why=explained(error))
         ticks.publish(client, fleet=True)
-
-
-def copied_so_far(job: int) -> Copied:
-    """Where the job's cursors stand; they are made with its first batch."""
-    rows = {row.stream: row for row in Cursor.objects.filter(job_id=job)}
-    for stream in {"events", "commands"} - rows.keys():
-        rows[stream], _ = Cursor.objects.get_or_create(job_id=job, stream=stream)
-    position = Position(events=rows["events"].position, commands=rows["commands"].position)
-    state = Job.objects.values_list("state", flat=True).get(pk=job)
-    numbers = recorded_numbers(job)
-    return Copied(
-        position=position,
-        incarnation=rows["events"].incarnation,
-        state=state,
-        numbers=numbers,
-        unpublished=dict(numbers),
-    )
-
-
-def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
-    """Write one batch and move the cursors, all or nothing; then move ``copied`` along. How many reports were new.
-
-    Raises:
-        StaleCursor: if a cursor is not where ``copied`` has it; nothing was written.
-    """
-    answers = [_answer(fields) for _, fields in commands]
-    logged = [_logged(stream_id, fields) for stream_id, fields in events]
-    after = Position(
-        events=logged[-1].entry.id if logged else copied.position.events,
-        commands=commands[-1][0].decode() if commands else copied.position.commands,
-    )
-    reports = 0
-    incarnation = max(incarnations(copied.incarnation, logged), default=copied.incarnation)
-    risen = advanced(copied.numbers, (item.entry.event for item in logged))
-    with transaction.atomic():
-        last = max([copied.incarnation, *(answer.incarnation for answer in answers)])
-        _move_cursor(job, "commands", copied.position.commands, after.commands, last)
-        _move_cursor(job, "events", copied.position.events, after.events, incarnation)
-        released = apply_answers(job, answers) if answers else False
-        if logged:
-            progress = record_events(job, copied.incarnation, logged)
-            apply_progress(job, progress)
-            reports = progress.reports
-            record_numbers(job, risen)
-        state = Job.objects.values_list("state", flat=True).get(pk=job)
-        if (snapshot := copied.snapshots.due(after)) is not None:
-            stored_snapshots.store(job, snapshot)
-        reach("ingest.written")
-    copied.position, copied.incarnation, copied.state, copied.moved = after, incarnation, state, True
-    if snapshot is not None:
-        copied.snapshots.note_stored(snapshot)
-    copied.fleet |= released
-    copied.numbers |= risen
-    copied.unpublished |= risen
-    return reports
-
-
-def _move_cursor(job: int, stream: str, old: str, new: str, incarnation: int) -> None:
-    if old == new:
-        return
-    cursor = Cursor.objects.filter(job_id=job, stream=stream, position=old)
-    if cursor.update(position=new, incarnation=incarnation) != 1:
-        raise StaleCursor(f"job {job}: cursor of {stream} is no longer at {old}")
-
-
-def _answer(fields: dict[bytes, bytes]) -> Answer:
-    return Answer(
-        incarnation=int(fields.get(b"incarnation", 0)),
-        sequence=int(fields[b"sequence"]),
-        commands=decode_commands(fields[b"c"]),
-    )
-
-
-def _logged(stream_id: bytes, fields: dict[bytes, bytes]) -> Logged:
-    payload = fields[b"e"]
-    entry = stream_id.decode()
-    return Logged(entry=Entry(id=entry, event=log.read_event(entry, payload)), payload=payload)

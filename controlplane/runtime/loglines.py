@@ -18,6 +18,7 @@ from controlplane.jobs.projections import time_of
 from controlplane.jobs.rows import insert_rows
 from controlplane.protocol.messages import LogLines
 from controlplane.runtime import names
+from controlplane.runtime.apart import apart
 from controlplane.runtime.faults import reach
 from controlplane.runtime.redis import Client
 from controlplane.runtime.scripts import APPEND_LINES, FORGET_LINES
@@ -79,8 +80,9 @@ class LineWriter:
         self._jobs = {job: written for job, written in self._jobs.items() if job in jobs}
         moved = {}
         for job in jobs:
-            if (state := self._try(job)) is not None:
-                moved[job] = state
+            with apart("writing lines", job, self.client):
+                if (state := self._try(job)) is not None:
+                    moved[job] = state
         return moved
 
     def _try(self, job: int) -> str | None:
@@ -130,7 +132,12 @@ def _written(job: int) -> Written:
 
 def _rows(job: int, written: Written, stream_id: str, fields: dict[bytes, bytes]) -> list[tuple[Any, ...]]:
     """The rows of one entry; first one that says how many lines are missing before it, if any are."""
-    said, at, before = _decoder.decode(fields[b"l"]), time_of(stream_id), int(fields[b"before"])
+    try:
+        said = _decoder.decode(fields[b"l"])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # the lines of other entries are good
+        logger.warning("lines of a job cannot be read", job=job, entry=stream_id, why=str(error))
+        return []
+    at, before = time_of(stream_id), int(fields[b"before"])
     name = said.process
     lost = said.dropped + (before - written.next_line if written.next_line is not None else 0)
     written.next_line = before + said.dropped + len(said.lines)
@@ -139,4 +146,4 @@ def _rows(job: int, written: Written, stream_id: str, fields: dict[bytes, bytes]
 
 
 def _row(job: int, name: Any, at: datetime, level: str, text: str) -> tuple[Any, ...]:
-    return job, name.role, name.index, name.instance, at, level, text.replace("\0", "")
+    return job, name.role, name.index, name.instance, at, level, text

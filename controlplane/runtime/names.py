@@ -45,6 +45,9 @@ PAGES: Final = "pages"
 
 PAGES_SEQUENCE: Final = "pages:seq"
 INGEST_LEASE: Final = "ingest:lease"
+TURNS_FAILED: Final = "turns:failed"
+"""By loop and job: when a job's turn in a loop over jobs failed last, and why."""
+
 INGEST_WHO: Final = "ingest:who"
 """``host:pid`` of the process that copies, or did last."""
 

@@ -19,8 +19,9 @@ from knox.models import AuthToken
 from controlplane.core.states import JOB_OVER
 from controlplane.fleet.models import AgentSample, EnrolmentToken
 from controlplane.jobs.models import Job
+from controlplane.runtime.apart import apart
 from controlplane.telemetry.folding import fold
-from controlplane.telemetry.models import Chunk, EngineSnapshot, LogLine, RawEvent, Report, Spoken
+from controlplane.telemetry.models import Chunk, DeadLetter, EngineSnapshot, LogLine, RawEvent, Report, Spoken
 
 OLDER_THAN: Final = timedelta(days=30)
 KEEP_JOBS: Final = 20
@@ -30,6 +31,7 @@ ROWS: Final = 1_000
 DETAIL: Final[tuple[tuple[str, type[models.Model]], ...]] = (
     ("engine snapshots", EngineSnapshot),
     ("events", RawEvent),
+    ("entries set aside", DeadLetter),
     ("reports", Report),
     ("chunks", Chunk),
     ("message numbers", Spoken),
@@ -61,11 +63,12 @@ def prune(limits: Limits, *, dry_run: bool = False, tell: Callable[[str], None] 
     counted = {"jobs": len(jobs), **{name: 0 for name, _ in DETAIL}}
     for job in jobs:
         tell(f"job {job}")
-        if not dry_run:
-            for _ in fold(job):
-                pass
-        for name, table in DETAIL:
-            counted[name] += _remove(table._default_manager.filter(job_id=job), dry_run=dry_run)
+        with apart("pruning", job):
+            if not dry_run:
+                for _ in fold(job):
+                    pass
+            for name, table in DETAIL:
+                counted[name] += _remove(table._default_manager.filter(job_id=job), dry_run=dry_run)
     keys = Job.objects.filter(created_at__lt=limits.before, state__in=JOB_OVER).exclude(idempotency_key=None)
     counted["idempotency keys"] = keys.count() if dry_run else keys.update(idempotency_key=None)
     for name, rows in _others(limits):

@@ -13,7 +13,9 @@ import structlog
 from controlplane.core.events import ProcessDied
 from controlplane.fleet.models import Agent, AgentSample
 from controlplane.fleet.services import agent_disconnected, agents_heard
+from controlplane.protocol.messages import ProcessName
 from controlplane.runtime import agents, log, names, queue, ticks
+from controlplane.runtime.apart import apart
 from controlplane.runtime.presence import HERE_MS, agents_now, gateway_missing
 from controlplane.runtime.redis import Client, shared
 
@@ -43,20 +45,25 @@ def reap_offline_agents(client: Client | None = None) -> list[int]:
 def bury_processes(client: Client, agent: int) -> None:
     """Say that every process which the agent was to run has died."""
     for name in agents.ordered_processes(client, agent):
-        detail = f"its machine has been out of reach for more than {GONE_MS // 1000} s"
-        event = ProcessDied(
-            role=name.role,
-            index=name.index,
-            instance=name.instance,
-            status=GONE_STATUS,
-            detail=detail,
-            is_agent_lost=True,
-        )
-        with suppress(log.LogClosed):
-            log.append_event(name.job, event, client=client)
-        agents.forget_process(client, agent, name)
+        with apart("burying processes", name.job, client):
+            _bury(client, agent, name)
     client.hdel(names.AGENTS, str(agent))
     logger.warning("agent gone", agent=agent)
+
+
+def _bury(client: Client, agent: int, name: ProcessName) -> None:
+    detail = f"its machine has been out of reach for more than {GONE_MS // 1000} s"
+    event = ProcessDied(
+        role=name.role,
+        index=name.index,
+        instance=name.instance,
+        status=GONE_STATUS,
+        detail=detail,
+        is_agent_lost=True,
+    )
+    with suppress(log.LogClosed):
+        log.append_event(name.job, event, client=client)
+    agents.forget_process(client, agent, name)
 
 
 def sample_presence(client: Client | None = None) -> int:

@@ -1,12 +1,12 @@
 """Gives slots to processes that start again and to submitted jobs, and begins the logs of jobs that have none yet."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
 from controlplane.core.events import SlotsAssigned
-from controlplane.core.queueing import Ask, Standing, Take, plan
+from controlplane.core.queueing import Ask, Offer, Standing, Take, plan
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.reservations import release_slots, replace_slot, reserve_slots
 from controlplane.fleet.selectors import slots_at_hand, slots_now
@@ -15,6 +15,7 @@ from controlplane.jobs.queue import ask_of, queued_jobs
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log, names
+from controlplane.runtime.apart import apart
 from controlplane.runtime.redis import shared
 
 logger = structlog.get_logger(__name__)
@@ -23,7 +24,12 @@ logger = structlog.get_logger(__name__)
 def begin_logs() -> list[int]:
     """Begin the log of every submitted row that has none: its submitter crashed after the commit."""
     waiting = Job.objects.filter(state=JobState.SUBMITTED, cursors=None).order_by("id")
-    return [job.pk for job in waiting if log.start_log(job.pk, parse_spec(job.spec))]
+    begun = []
+    for job in waiting:
+        with apart("beginning logs", job.pk):
+            if log.start_log(job.pk, parse_spec(job.spec)):
+                begun.append(job.pk)
+    return begun
 
 
 def schedule_jobs() -> list[int]:
@@ -32,13 +38,21 @@ def schedule_jobs() -> list[int]:
     One whose row is behind its log gets the same slots again, and is told again only after a while, in case the first
     telling was lost; the engine refuses to start a job twice.
     """
-    asks = {job.pk: ask_of(job) for job in queued_jobs()}
+    asks: dict[int, Ask] = {}
+    for job in queued_jobs():
+        with apart("planning slots", job.pk):
+            asks[job.pk] = ask_of(job)
     served = _served(asks)
-    started = [told for job in served if not shared().exists(names.slots_told(job)) for told in _give(asks[job], ())]
-    waiting = [ask for job, ask in asks.items() if job not in served]
+    started: list[int] = []
+    for number in served:
+        with apart("giving slots", number):
+            if not shared().exists(names.slots_told(number)):
+                started += _give(asks[number], ())
+    waiting = [ask for number, ask in asks.items() if number not in served]
     for verdict in plan(waiting, slots_now().offers, time.time()):
         if verdict.standing is Standing.STARTS:
-            started += _give(verdict.ask, verdict.takes)
+            with apart("giving slots", verdict.ask.job):
+                started += _give(verdict.ask, verdict.takes)
     return started
 
 
@@ -47,7 +61,8 @@ def _served(asks: Mapping[int, Ask]) -> list[int]:
     held = slots_now().held_by(asks)
     served = [job for job in held if held[job] >= asks[job].least + asks[job].servers]
     for job in set(held).difference(served):
-        release_slots(job)
+        with apart("giving slots back", job):
+            release_slots(job)
     return served
 
 
@@ -66,22 +81,36 @@ def replace_slots() -> list[int]:
     if not processes:
         return []
     jobs = {process.job_id for process in processes}
-    labels = {job.pk: ask_of(job).labels for job in Job.objects.filter(pk__in=jobs)}
+    labels: dict[int, Mapping[str, str]] = {}
+    for job in Job.objects.filter(pk__in=jobs):
+        with apart("planning slots", job.pk):
+            labels[job.pk] = ask_of(job).labels
     offers, at_hand = slots_now().offers, slots_at_hand(jobs)
     for process in processes:
-        job, role = process.job_id, role_of(process)
-        own = (job, role, process.index) in at_hand
-        if not own and not any(offer.free(role) and offer.carries(labels[job]) for offer in offers):
-            continue
-        assignment = replace_slot(job, labels[job], role, process.index, offers)
-        if assignment is None:
-            continue
-        if not own:
-            offers = tuple(offer.without(role) if offer.machine == assignment.agent else offer for offer in offers)
-        key = names.slot_told(job, process.role, process.index, process.instance)
-        if shared().set(key, 1, nx=True, px=names.SLOTS_TOLD_MS):
-            told += _tell(job, SlotsAssigned(assignments=[assignment]))
+        if process.job_id in labels:
+            with apart("replacing slots", process.job_id):
+                now_told, offers = _replace(process, labels[process.job_id], offers, at_hand)
+                told += now_told
     return told
+
+
+def _replace(
+    process: Process, labels: Mapping[str, str], offers: tuple[Offer, ...], at_hand: Collection[tuple[int, str, int]]
+) -> tuple[list[int], tuple[Offer, ...]]:
+    """Give one process a slot, where one fits; who was told, and what the machines still offer."""
+    job, role = process.job_id, role_of(process)
+    own = (job, role, process.index) in at_hand
+    if not own and not any(offer.free(role) and offer.carries(labels) for offer in offers):
+        return [], offers
+    assignment = replace_slot(job, labels, role, process.index, offers)
+    if assignment is None:
+        return [], offers
+    if not own:
+        offers = tuple(offer.without(role) if offer.machine == assignment.agent else offer for offer in offers)
+    key = names.slot_told(job, process.role, process.index, process.instance)
+    if not shared().set(key, 1, nx=True, px=names.SLOTS_TOLD_MS):
+        return [], offers
+    return _tell(job, SlotsAssigned(assignments=[assignment])), offers
 
 
 def role_of(process: Process) -> Role:

@@ -30,6 +30,7 @@ from controlplane.runtime import (
     ticks,
     training,
 )
+from controlplane.runtime.apart import apart
 from controlplane.runtime.aside import BrokenOff, run_aside
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
@@ -199,7 +200,8 @@ def announce_process(sender: Any, **_: Any) -> None:
 
 def _queue_stranded() -> None:
     for job in RESCUE.run(shared(), [names.LIVE_JOBS, queue.DECISIONS], names.QUEUED_MS, names.FETCHED_MS):
-        queue.enqueue(int(job))
+        with apart("queueing", int(job)):
+            queue.enqueue(int(job))
 
 
 def _own_client() -> Client:

@@ -47,6 +47,22 @@ class EngineSnapshot(models.Model):
     data = models.BinaryField()
 
 
+class DeadLetter(models.Model):
+    """An entry of a job's streams that no database took, or that is none. It is kept for whoever looks into that."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="dead_letters")
+    at = models.DateTimeField(default=timezone.now, db_index=True)
+    incarnation = models.PositiveIntegerField()
+    stream = models.CharField(max_length=10)
+    """``events`` or ``commands``."""
+    stream_id = models.CharField(max_length=40)
+    kind = models.CharField(max_length=30)
+    cause = models.TextField()
+    """Why it could not be written."""
+    payload = models.BinaryField()
+    """Its beginning, as it stood in the stream."""
+
+
 class RawEvent(models.Model):
     """An entry of a job's log, byte for byte."""
 

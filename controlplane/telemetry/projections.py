@@ -39,6 +39,17 @@ Said = tuple[Entry, WorkerHeard, Any]
 
 def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Progress:
     """Write the events and what follows from them; what they add to the job."""
+    record_raw(job_id, incarnation, logged)
+    progress = Progress()
+    for _, _, hello in _said(logged, messages.WorkerHello):
+        progress.training_samples = hello.sample_count
+    _record_reports(job_id, list(_said(logged, messages.IterationReport)), progress)
+    record_evaluations(job_id, list(_said(logged, messages.Evaluation)), progress)
+    return progress
+
+
+def record_raw(job_id: int, incarnation: int, logged: Sequence[Logged]) -> None:
+    """Write the events as they stand in the log, and nothing of what follows from them."""
     insert_rows(
         RawEvent,
         EVENT_FIELDS,
@@ -47,12 +58,6 @@ def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Pr
             for number, item in zip(incarnations(incarnation, logged), logged, strict=True)
         ],
     )
-    progress = Progress()
-    for _, _, hello in _said(logged, messages.WorkerHello):
-        progress.training_samples = hello.sample_count
-    _record_reports(job_id, list(_said(logged, messages.IterationReport)), progress)
-    record_evaluations(job_id, list(_said(logged, messages.Evaluation)), progress)
-    return progress
 
 
 def incarnations(before: int, logged: Iterable[Logged]) -> Iterator[int]:

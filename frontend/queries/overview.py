@@ -14,6 +14,7 @@ from controlplane.jobs.selectors import submitted_jobs
 from controlplane.runtime.redis import shared
 from controlplane.runtime.room import room
 from controlplane.runtime.troubles import history
+from controlplane.runtime.unwell import unwell
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, news, of_kinds
 from frontend.queries.jobs import JobLine, lines, speed
@@ -83,7 +84,9 @@ class EventLine:
 def history_notice() -> str:
     """What is wrong with the copying of streams to the database, or with the room that Redis has, if anything."""
     try:
-        return " ".join(said for said in (history(shared()).sentence, room(shared()).sentence) if said)
+        return " ".join(
+            said for said in (history(shared()).sentence, room(shared()).sentence, unwell(shared())) if said
+        )
     except (RedisError, RuntimeError) as error:
         return f"Redis is out of reach, so nothing on this page moves: {error}"
 

@@ -21,24 +21,23 @@ from controlplane.core.events import EngineFailed, StopRequested, WorkerHeard
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
-from controlplane.jobs.projections import Progress
 from controlplane.protocol.messages import BlockExchanged, Exchanged, WorkerHello
 from controlplane.protocol.messages import Evaluation as EvaluationMessage
 from controlplane.protocol.orders import Block
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import folds, log, names
+from controlplane.runtime.batches import StaleCursor, copied_so_far, write_batch
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.durable import durable_numbers
 from controlplane.runtime.executor import effects_of
 from controlplane.runtime.faults import POINTS, armed
-from controlplane.runtime.ingest import Ingest, StaleCursor, copied_so_far, write_batch
+from controlplane.runtime.ingest import Ingest
 from controlplane.runtime.lease import Lease, Position
 from controlplane.runtime.redis import Client
 from controlplane.runtime.streams import trim
 from controlplane.telemetry.folding import unfolded
 from controlplane.telemetry.history import read_columns
 from controlplane.telemetry.models import Cursor, EngineSnapshot, Evaluation, RawEvent, Report
-from controlplane.telemetry.projections import record_events
 from tests.runtime.support import SPEC, CountingEngine, Died, Driver, State, die, facts, report, submit
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -341,26 +340,6 @@ def second(client: Client, job: int) -> int:
     return row.pk
 
 
-def test_a_job_that_cannot_be_written_does_not_stop_the_others(
-    client: Client, job: int, second: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(job_id: int, *arguments: Any) -> Progress:
-        if job_id == job:
-            raise DataError("integer out of range")
-        return record_events(job_id, *arguments)
-
-    monkeypatch.setattr("controlplane.runtime.ingest.record_events", refuse)
-    log.append_event(job, report(2), client=client)
-    log.append_event(second, report(2), client=client)
-    ingest = new_ingest(client)
-    assert [ingest.step(), ingest.step()] == [True, False]
-    log.append_event(second, report(3), client=client)
-    assert ingest.step()
-    assert list(Report.objects.order_by("id").values_list("job_id", "iteration")) == [(second, 0), (second, 1)]
-    assert Cursor.objects.get(job=job, stream="events").position == "0-0"
-    assert [record.msg["job"] for record in caplog.records if "stands still" in str(record.msg)] == [job]
-
-
 def test_a_job_that_could_not_be_written_is_tried_again_ever_more_seldom(
     client: Client, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,9 +351,13 @@ def test_a_job_that_could_not_be_written_is_tried_again_ever_more_seldom(
         tried.append(now)
         raise DataError("integer out of range")
 
+    def refuse_too(*_: object) -> None:
+        raise DataError("nor by itself")
+
     ingest = new_ingest(client)
     with monkeypatch.context() as broken:
         broken.setattr("controlplane.runtime.ingest.write_batch", refuse)
+        broken.setattr("controlplane.runtime.dead_letters.write_apart", refuse_too)
         for _ in range(16):
             ingest.step()
             now += 0.5

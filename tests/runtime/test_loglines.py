@@ -49,11 +49,13 @@ def written() -> list[tuple[str, str, str]]:
 
 def test_lines_become_rows_with_their_process_and_level(client: Client, job: int) -> None:
     tell(job, "connected", "epoch 1")
-    tell(job, "no such data set\0", index=1, level="error")
+    tell(job, "a NUL, which no gateway lets through\0")
+    tell(job, "no such data set", index=1, level="error")
     assert LineWriter(client).step() == {job: "submitted"}
     assert written() == [
         ("w0", "info", "connected"),
         ("w0", "info", "epoch 1"),
+        ("w1", "warning", "1 lines were let go: there was no room"),
         ("w1", "error", "no such data set"),
     ]
     assert client.xlen(names.lines(job)) == 0

@@ -12,8 +12,9 @@ from controlplane.core.events import WorkerHeard
 from controlplane.jobs.rows import insert_rows
 from controlplane.protocol.messages import IterationReport
 from controlplane.runtime import log
+from controlplane.runtime.batches import Read, copied_so_far, write_batch
 from controlplane.runtime.bench.databases import empty_database, measured_job
-from controlplane.runtime.ingest import BATCH, Read, copied_so_far, write_batch
+from controlplane.runtime.ingest import BATCH
 from controlplane.telemetry.models import RawEvent, Report
 from controlplane.telemetry.projections import EVENT_FIELDS, REPORT_FIELDS, report_row
 

@@ -1,0 +1,136 @@
+"""One batch of one job: what its two streams have that the database has not, written with the cursors that it moves.
+
+Commands come before events, since a report's process row is made by a command that was given long before it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from django.db import transaction
+
+from controlplane.core.events import Entry
+from controlplane.jobs.models import Job
+from controlplane.jobs.projections import Answer, apply_answers, apply_progress
+from controlplane.runtime import log, stored_snapshots
+from controlplane.runtime.apart import apart
+from controlplane.runtime.executor import decode_commands
+from controlplane.runtime.faults import reach
+from controlplane.runtime.streams import Position
+from controlplane.telemetry.models import Cursor
+from controlplane.telemetry.numbers import advanced, record_numbers, recorded_numbers
+from controlplane.telemetry.projections import Logged, incarnations, record_events
+
+Read = list[tuple[bytes, dict[bytes, bytes]]]
+"""Entries of a stream, each with its id."""
+
+
+class StaleCursor(RuntimeError):
+    """Somebody else has moved a cursor: nothing was written."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Copied:
+    """How far one job has been copied, and what a page would be told of it."""
+
+    position: Position
+    incarnation: int
+    state: str
+    numbers: dict[str, int]
+    """By process instance: the message number up to which all is in the database."""
+    unpublished: dict[str, int] = field(default_factory=dict)
+    moved: bool = False
+    fleet: bool = False
+    snapshots: stored_snapshots.Transfer = field(default_factory=stored_snapshots.Transfer)
+
+
+def copied_so_far(job: int) -> Copied:
+    """Where the job's cursors stand; they are made with its first batch."""
+    rows = {row.stream: row for row in Cursor.objects.filter(job_id=job)}
+    for stream in {"events", "commands"} - rows.keys():
+        rows[stream], _ = Cursor.objects.get_or_create(job_id=job, stream=stream)
+    position = Position(events=rows["events"].position, commands=rows["commands"].position)
+    state = Job.objects.values_list("state", flat=True).get(pk=job)
+    numbers = recorded_numbers(job)
+    return Copied(
+        position=position,
+        incarnation=rows["events"].incarnation,
+        state=state,
+        numbers=numbers,
+        unpublished=dict(numbers),
+    )
+
+
+def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
+    """Write one batch and move the cursors, all or nothing; then move ``copied`` along. How many reports were new.
+
+    Raises:
+        StaleCursor: if a cursor is not where ``copied`` has it; nothing was written.
+    """
+    answers = [answer_of(fields) for _, fields in commands]
+    logged = [logged_of(stream_id, fields) for stream_id, fields in events]
+    after = Position(
+        events=logged[-1].entry.id if logged else copied.position.events,
+        commands=commands[-1][0].decode() if commands else copied.position.commands,
+    )
+    reports = 0
+    incarnation = max(incarnations(copied.incarnation, logged), default=copied.incarnation)
+    risen = advanced(copied.numbers, (item.entry.event for item in logged))
+    with transaction.atomic():
+        last = max([copied.incarnation, *(answer.incarnation for answer in answers)])
+        move_cursor(job, "commands", copied.position.commands, after.commands, last)
+        move_cursor(job, "events", copied.position.events, after.events, incarnation)
+        released = apply_answers(job, answers) if answers else False
+        if logged:
+            progress = record_events(job, copied.incarnation, logged)
+            apply_progress(job, progress)
+            reports = progress.reports
+            record_numbers(job, risen)
+        state = Job.objects.values_list("state", flat=True).get(pk=job)
+        if (snapshot := copied.snapshots.due(after)) is not None:
+            with apart("storing snapshots", job), transaction.atomic():
+                stored_snapshots.store(job, snapshot)
+        reach("ingest.written")
+    passed(copied, after, incarnation, state, risen)
+    if snapshot is not None:
+        copied.snapshots.note_stored(snapshot)
+    copied.fleet |= released
+    return reports
+
+
+def passed(
+    copied: Copied, after: Position, incarnation: int, state: str, risen: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Move ``copied`` along with what was just committed."""
+    copied.position, copied.incarnation, copied.state, copied.moved = after, incarnation, state, True
+    copied.numbers |= risen
+    copied.unpublished |= risen
+
+
+def move_cursor(job: int, stream: str, old: str, new: str, incarnation: int) -> None:
+    """Move it on, within the transaction that writes what it passes.
+
+    Raises:
+        StaleCursor: if it is not at ``old``.
+    """
+    if old == new:
+        return
+    cursor = Cursor.objects.filter(job_id=job, stream=stream, position=old)
+    if cursor.update(position=new, incarnation=incarnation) != 1:
+        raise StaleCursor(f"job {job}: cursor of {stream} is no longer at {old}")
+
+
+def answer_of(fields: dict[bytes, bytes]) -> Answer:
+    """The commands of an entry of the command stream."""
+    return Answer(
+        incarnation=int(fields.get(b"incarnation", 0)),
+        sequence=int(fields[b"sequence"]),
+        commands=decode_commands(fields[b"c"]),
+    )
+
+
+def logged_of(stream_id: bytes, fields: dict[bytes, bytes]) -> Logged:
+    """An entry of the log, with its bytes."""
+    payload = fields[b"e"]
+    entry = stream_id.decode()
+    return Logged(entry=Entry(id=entry, event=log.read_event(entry, payload)), payload=payload)

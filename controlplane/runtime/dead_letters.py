@@ -1,0 +1,193 @@
+"""Entries that cannot be written: each is set aside with its cause, ends its own job, and stops nothing else.
+
+A batch that fails is written again entry by entry, each in a transaction with the cursor that passes it. What fails by
+itself becomes a row of ``DeadLetter`` there. What can be kept of it is: the other commands of its answer, and the raw
+event, so that a log stays whole. All of this costs nothing where nothing fails.
+"""
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+import structlog
+from django.db import transaction
+from django.db.models import Count
+from django.utils import timezone
+
+from controlplane.core.commands import AnyCommand, MoveJob
+from controlplane.core.events import EngineFailed
+from controlplane.core.states import JOB_OVER, JobState
+from controlplane.jobs.models import Job
+from controlplane.jobs.projections import Answer, apply_answers, end_lost_job
+from controlplane.protocol.cleaning import clean_text
+from controlplane.runtime import log
+from controlplane.runtime.batches import (
+    Copied,
+    Read,
+    StaleCursor,
+    answer_of,
+    logged_of,
+    move_cursor,
+    passed,
+    write_batch,
+)
+from controlplane.runtime.redis import Client
+from controlplane.runtime.streams import Position
+from controlplane.runtime.troubles import is_out_of_reach
+from controlplane.telemetry.models import DeadLetter
+from controlplane.telemetry.numbers import advanced, record_numbers
+from controlplane.telemetry.projections import incarnations, kind_of, record_raw
+
+MOST_BYTES: Final = 64 * 1024
+"""Of one entry that are kept."""
+
+MOST_LETTERS: Final = 100
+"""Of one job; what follows from the first is of little use."""
+
+TOLD_FOR: Final = timedelta(days=1)
+"""For how long an operator is told of one; its job says it for good."""
+
+Entry = tuple[bytes, dict[bytes, bytes]]
+
+logger = structlog.get_logger(__name__)
+
+
+def write_apart(job: int, copied: Copied, commands: Read, events: Read) -> tuple[int, list[DeadLetter]]:
+    """Write a batch entry by entry, and set aside what cannot be written; how many reports were new, and what was.
+
+    Raises:
+        StaleCursor: if somebody else has moved a cursor meanwhile.
+    """
+    reports, letters = 0, []
+    for place, entries in enumerate((commands, events)):
+        for entry in entries:
+            try:
+                reports += write_batch(job, copied, *(([entry], []) if place == 0 else ([], [entry])))
+            except StaleCursor:
+                raise
+            except Exception as error:
+                if is_out_of_reach(error):
+                    raise
+                set_aside = _set_aside_commands if place == 0 else _set_aside_event
+                letters += set_aside(job, copied, entry, error)
+    for letter in letters:
+        logger.error(
+            "an entry was set aside: it cannot be written",
+            job=job,
+            stream=letter.stream,
+            entry=letter.stream_id,
+            kind=letter.kind,
+            why=letter.cause,
+        )
+    return reports, letters
+
+
+def first_of(job: int) -> DeadLetter | None:
+    """The first entry of a job that was set aside, where the job is not over: it is to end by that."""
+    return DeadLetter.objects.filter(job_id=job).exclude(job__state__in=JOB_OVER).order_by("pk").first()
+
+
+def end_job(client: Client, job: int, letter: DeadLetter) -> None:
+    """Have the job's engine end it, with the reason; an engine takes that once, and only of a job that lives."""
+    with suppress(log.LogClosed):
+        log.append_event(job, EngineFailed(entry=letter.stream_id, reason=_reason(letter)), client=client)
+
+
+def sentence() -> str:
+    """For the operator: how many entries were set aside lately, of which jobs, and the cure; empty where none was."""
+    lately = DeadLetter.objects.filter(at__gt=timezone.now() - TOLD_FOR)
+    counts = dict(lately.order_by("job").values_list("job").annotate(number=Count("pk")))
+    if not counts:
+        return ""
+    newest = lately.latest("pk")
+    number, jobs = sum(counts.values()), sorted(counts)
+    named = ", ".join(map(str, jobs[:5])) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
+    return (
+        f"{number} {'entry' if number == 1 else 'entries'} of job{'s' * (len(jobs) > 1)} {named} could not be written"
+        f" and {'was' if number == 1 else 'were'} set aside (the last, {newest.kind}, by {newest.cause[:200]})."
+        f" {'That job was' if len(jobs) == 1 else 'Those jobs were'} failed, all others go on. Submit again once the"
+        " cause is found; the entries are kept in the table telemetry_deadletter until their jobs are pruned."
+    )
+
+
+def _set_aside_commands(job: int, copied: Copied, entry: Entry, error: Exception) -> list[DeadLetter]:
+    """Write the commands of an answer one by one, and set aside those that fail."""
+    stream_id, letters, released = entry[0].decode(), [], False
+    try:
+        answer = answer_of(entry[1])
+    except Exception as unreadable:
+        answer = Answer(incarnation=copied.incarnation, sequence=0, commands=[])
+        payload = entry[1].get(b"c", b"")
+        letters.append(_letter(job, copied, "commands", stream_id, "unreadable", unreadable, payload))
+    with transaction.atomic():
+        last = max(copied.incarnation, answer.incarnation)
+        move_cursor(job, "commands", copied.position.commands, stream_id, last)
+        for number, command in enumerate(answer.commands, start=answer.sequence):
+            alone = Answer(incarnation=answer.incarnation, sequence=number, commands=[command])
+            try:
+                with transaction.atomic():
+                    released |= apply_answers(job, [alone])
+            except Exception as refused:
+                if is_out_of_reach(refused):
+                    raise
+                kind = str(command.__struct_config__.tag)
+                payload = msgspec.msgpack.encode(command)
+                letter = _letter(job, copied, "commands", stream_id, kind, refused, payload)
+                letters.append(letter)
+                _end_all_the_same(job, command, letter)
+        _keep(job, letters)
+        state = Job.objects.values_list("state", flat=True).get(pk=job)
+    passed(copied, Position(events=copied.position.events, commands=stream_id), copied.incarnation, state)
+    copied.fleet |= released
+    return letters
+
+
+def _set_aside_event(job: int, copied: Copied, entry: Entry, error: Exception) -> list[DeadLetter]:
+    """Keep the event raw where that is possible: a job is rebuilt from these."""
+    logged = logged_of(*entry)
+    incarnation = max(incarnations(copied.incarnation, [logged]))
+    risen = advanced(copied.numbers, [logged.entry.event])
+    letter = _letter(job, copied, "events", logged.entry.id, kind_of(logged.entry.event), error, logged.payload)
+    with transaction.atomic():
+        move_cursor(job, "events", copied.position.events, logged.entry.id, incarnation)
+        try:
+            with transaction.atomic():
+                record_raw(job, copied.incarnation, [logged])
+        except Exception as refused:
+            if is_out_of_reach(refused):
+                raise
+        record_numbers(job, risen)  # it is kept, so its sender need not say it again
+        _keep(job, [letter])
+        state = Job.objects.values_list("state", flat=True).get(pk=job)
+    passed(copied, Position(events=logged.entry.id, commands=copied.position.commands), incarnation, state, risen)
+    return [letter]
+
+
+def _end_all_the_same(job: int, command: AnyCommand, letter: DeadLetter) -> None:
+    """Where the end of the job itself cannot be written as it was told, end it with what can."""
+    if isinstance(command, MoveJob) and command.state in JOB_OVER:
+        end_lost_job(job, JobState.FAILED, _reason(letter), timezone.now())
+
+
+def _letter(
+    job: int, copied: Copied, stream: str, stream_id: str, kind: str, error: Exception, payload: bytes
+) -> DeadLetter:
+    return DeadLetter(
+        job_id=job,
+        incarnation=copied.incarnation,
+        stream=stream,
+        stream_id=stream_id,
+        kind=kind,
+        cause=clean_text(f"{type(error).__name__}: {' '.join(str(error).split())}", 2_000),
+        payload=payload[:MOST_BYTES],
+    )
+
+
+def _reason(letter: DeadLetter) -> str:
+    return clean_text(f"its history could not be written ({letter.kind}: {letter.cause}); the entry is set aside")
+
+
+def _keep(job: int, letters: list[DeadLetter]) -> None:
+    room = MOST_LETTERS - DeadLetter.objects.filter(job_id=job).count()
+    DeadLetter.objects.bulk_create(letters[: max(0, room)])

@@ -1,0 +1,341 @@
+"""No loop over jobs is broken by one of them: the others have their turns, and the failure is logged and shown."""
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import DataError
+from django.utils import timezone
+
+from controlplane.core.queueing import Standing
+from controlplane.core.states import JobState
+from controlplane.fleet.models import Agent, Reservation
+from controlplane.jobs.models import Job, Process
+from controlplane.protocol.messages import ProcessName
+from controlplane.protocol.spec import spec_document
+from controlplane.runtime import (
+    condition,
+    dead_letters,
+    ingest,
+    lives,
+    loglines,
+    names,
+    pruning,
+    pulse,
+    queue,
+    reaper,
+    scheduler,
+    tasks,
+)
+from controlplane.runtime.apart import SHOWN_S, apart, failed_turns
+from controlplane.runtime.redis import Client
+from controlplane.runtime.unwell import unwell
+from tests.runtime.support import SPEC, submit
+from tests.runtime.test_ingest import new_ingest
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RUNTIME = Path(__file__).parents[2] / "controlplane" / "runtime"
+OVER_JOBS = {"job", "jobs", "job_id", "copied", "process", "number", "verdict"}
+"""What loops over jobs call what they go over."""
+
+HARMLESS = {
+    "condition._streams": "asks Redis of all in one go, and takes errors for answers",
+    "freshness.copying": "asks Redis of all in one go",
+    "troubles.history": "asks Redis of all in one go",
+    "folds.step": "takes one job's piece: ingest._fold gives it its turn",
+    "ingest._read": "lists places to read from",
+    "dead_letters._set_aside_commands": "goes over the commands of one job",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Two jobs, of which the turn of the first fails."""
+
+    client: Client
+    patch: pytest.MonkeyPatch
+    victim: int
+    other: int
+    agent: int
+
+    @property
+    def both(self) -> list[int]:
+        return [self.victim, self.other]
+
+    def rows(self, **changes: Any) -> None:
+        Job.objects.filter(pk__in=self.both).update(**changes)
+
+    def met(self) -> ingest.Ingest:
+        """Ingest that copies both."""
+        copier = new_ingest(self.client)
+        copier._look()
+        return copier
+
+
+Inject = Callable[[World, Callable[[int], None]], Callable[[], object]]
+"""Have the loop call ``turn`` with each job; what runs the loop."""
+
+
+def of_first(turn: Callable[[int], None], result: object = None) -> Callable[..., Any]:
+    """A stand-in for what a turn does; the job is its first argument."""
+
+    def stand_in(job: int, *_: Any, **__: Any) -> object:
+        turn(job)
+        return result
+
+    return stand_in
+
+
+def of_second(turn: Callable[[int], None]) -> Callable[..., Any]:
+    return lambda _, job, *__: turn(job)
+
+
+def announce(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    world.patch.setattr(pulse.log, "append_event", of_first(turn))
+    return lambda: pulse.announce("web", world.client)
+
+
+def begin_logs(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    world.patch.setattr(scheduler.log, "start_log", of_first(turn))
+    return scheduler.begin_logs
+
+
+def plan_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    whole = scheduler.ask_of
+
+    def ask_of(job: Job) -> Any:
+        turn(job.pk)
+        return whole(job)
+
+    world.patch.setattr(scheduler, "ask_of", ask_of)
+    return scheduler.schedule_jobs
+
+
+def give_again(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    world.patch.setattr(scheduler, "_served", lambda _: world.both)
+    world.patch.setattr(scheduler, "_give", lambda ask, _: turn(ask.job) or [])
+    return scheduler.schedule_jobs
+
+
+def give_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    def starts(asks: Any, *_: Any) -> list[Any]:
+        return [SimpleNamespace(standing=Standing.STARTS, ask=ask, takes=()) for ask in asks]
+
+    world.patch.setattr(scheduler, "plan", starts)
+    world.patch.setattr(scheduler, "_give", lambda ask, _: turn(ask.job) or [])
+    return scheduler.schedule_jobs
+
+
+def give_back(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    held = SimpleNamespace(held_by=lambda asks: dict.fromkeys(asks, 0), offers=[])
+    world.patch.setattr(scheduler, "slots_now", lambda: held)
+    world.patch.setattr(scheduler, "release_slots", of_first(turn))
+    return scheduler.schedule_jobs
+
+
+def replace_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    now = timezone.now()
+    for job in world.both:
+        Process.objects.create(
+            job_id=job, role="worker", index=0, instance="w0", state_since=now, started_at=now, wants_slot=True
+        )
+    world.patch.setattr(scheduler, "_replace", lambda process, _, offers, __: (turn(process.job_id) or [], offers))
+    return scheduler.replace_slots
+
+
+def look_up_labels(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    run = replace_slots(world, lambda _: None)
+    plan_slots(world, turn)
+    return run
+
+
+def bury(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    ran = [ProcessName(job=job, role="worker", index=0, instance="w0") for job in world.both]
+    world.patch.setattr(reaper.agents, "ordered_processes", lambda *_: ran)
+    world.patch.setattr(reaper, "_bury", lambda _, __, name: turn(name.job))
+    return lambda: reaper.bury_processes(world.client, world.agent)
+
+
+def recover(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    world.rows(state=JobState.RUNNING)
+    world.patch.setattr(lives, "UNRECOVERED", SimpleNamespace(run=lambda *_: [lives.QUEUED_NOW] * 2))
+    world.patch.setattr(queue, "enqueue", of_first(turn))
+    return lambda: lives._recover(world.client)
+
+
+def free_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    world.rows(state=JobState.FAILED)
+    world.client.delete(names.LIVE_JOBS)
+    for slot, job in enumerate(world.both):
+        Reservation.objects.create(agent_id=world.agent, role="worker", slot=slot, job_id=job, index=0)
+    world.patch.setattr(lives, "release_slots", of_first(turn))
+    return lambda: lives._free_slots(world.client)
+
+
+def queue_stranded(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    world.patch.setattr(tasks, "RESCUE", SimpleNamespace(run=lambda *_: [b"%d" % job for job in world.both]))
+    world.patch.setattr(queue, "enqueue", of_first(turn))
+    return tasks._queue_stranded
+
+
+def prune(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    world.patch.setattr(pruning, "old_jobs", lambda _: world.both)
+    world.patch.setattr(pruning, "fold", of_first(turn, ()))
+    return lambda: pruning.prune(pruning.Limits(now=timezone.now()))
+
+
+def measure(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    world.rows(state=JobState.RUNNING, iteration=9)
+    world.patch.setattr(condition, "read_columns", of_first(turn, {}))
+    return condition._latency
+
+
+def meet(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    whole = ingest.copied_so_far
+
+    def copied_so_far(job: int) -> Any:
+        turn(job)
+        return whole(job)
+
+    world.patch.setattr(ingest, "copied_so_far", copied_so_far)
+    return new_ingest(world.client).step
+
+
+def copy(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    world.patch.setattr(ingest, "write_batch", of_first(turn, 0))
+    world.patch.setattr(dead_letters, "write_apart", of_first(turn, (0, [])))
+    return new_ingest(world.client).step
+
+
+def trim(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    copier = world.met()
+    copier._looked = 0.0
+    world.patch.setattr(ingest, "trim", of_second(turn))
+    return copier.step
+
+
+def end(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    copier = world.met()
+    copier._doomed = dict.fromkeys(world.both, dead_letters.DeadLetter())
+    world.patch.setattr(dead_letters, "end_job", of_second(turn))
+    return copier.step
+
+
+def tell_numbers(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    copier = world.met()
+    world.patch.setattr(ingest, "publish_numbers", of_second(turn))
+    return copier.step
+
+
+def fold(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    def piece(job: int) -> Iterator[int]:
+        turn(job)
+        yield 1
+
+    copier = world.met()
+    copier._folds._under_way = {job: piece(job) for job in world.both}
+    return lambda: [copier.step() for _ in world.both]
+
+
+def write_lines(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
+    world.client.sadd(names.LINES_JOBS, *world.both)
+    world.patch.setattr(loglines.LineWriter, "_try", of_second(turn))
+    return loglines.LineWriter(world.client).step
+
+
+LOOPS: dict[str, tuple[str, list[Inject]]] = {
+    "pulse.announce": ("telling of silences", [announce]),
+    "scheduler.begin_logs": ("beginning logs", [begin_logs]),
+    "scheduler.schedule_jobs": ("slots", [plan_slots, give_again, give_slots]),
+    "scheduler._served": ("giving slots back", [give_back]),
+    "scheduler.replace_slots": ("slots", [replace_slots, look_up_labels]),
+    "reaper.bury_processes": ("burying processes", [bury]),
+    "lives._recover": ("recovering", [recover]),
+    "lives._free_slots": ("giving slots back", [free_slots]),
+    "tasks._queue_stranded": ("queueing", [queue_stranded]),
+    "pruning.prune": ("pruning", [prune]),
+    "condition._latency": ("measuring latency", [measure]),
+    "ingest.step": ("", [copy, end]),
+    "ingest._look": ("", [meet, trim]),
+    "ingest._tell": ("telling durable numbers", [tell_numbers]),
+    "ingest._fold": ("folding", [fold]),
+    "loglines.step": ("writing lines", [write_lines]),
+}
+"""By function: what an operator is told that its turns are, and how each of its loops is made to fail for one job."""
+
+CASES = [(words, inject) for words, injects in LOOPS.values() for inject in injects]
+
+
+@pytest.fixture
+def world(client: Client, enqueued: list[int], monkeypatch: pytest.MonkeyPatch) -> World:
+    user = User.objects.create(username="ann")
+    rows = [Job.objects.create(name="a", spec=spec_document(SPEC), submitted_by=user).pk for _ in range(2)]
+    for job in rows:
+        submit(client, job)
+    agent = Agent.objects.create(name="m1", credential_digest="d").pk
+    return World(client=client, patch=monkeypatch, victim=rows[0], other=rows[1], agent=agent)
+
+
+@pytest.mark.parametrize(("words", "inject"), CASES, ids=[inject.__name__ for _, inject in CASES])
+def test_one_jobs_failure_is_logged_and_shown_and_the_others_have_their_turns(
+    world: World, words: str, inject: Inject, caplog: pytest.LogCaptureFixture
+) -> None:
+    turns: list[int] = []
+
+    def turn(job: int) -> None:
+        turns.append(job)
+        if job == world.victim:
+            raise DataError("a row that nobody can read")
+
+    run = inject(world, turn)
+    run()
+    assert set(world.both) <= set(turns)
+    told = unwell(world.client)
+    assert f"job {world.victim} is left out of " in told
+    assert words in told
+    assert "DataError: a row that nobody can read" in told
+    assert f"job {world.other} " not in told
+    assert world.victim in [record.msg.get("job") for record in caplog.records if isinstance(record.msg, dict)]
+
+
+def test_every_loop_over_jobs_is_listed_here() -> None:
+    found = {
+        f"{path.stem}.{function.name}"
+        for path in RUNTIME.glob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for loop in ast.walk(function)
+        if isinstance(loop, ast.For | ast.AsyncFor)
+        and OVER_JOBS & {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    }
+    assert found - LOOPS.keys() - HARMLESS.keys() == set(), "give each job its turn by `apart`, and list the loop"
+    assert HARMLESS.keys() - found == set(), "no such loop any more"
+
+
+def test_a_turn_that_goes_well_again_is_shown_no_more(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for fails in (True, False):
+        with apart("pruning", 7, client):
+            if fails:
+                raise ValueError("no")
+        assert bool(failed_turns(client)) is fails
+
+
+def test_a_turn_that_is_never_taken_again_is_forgotten(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with apart("pruning", 7, client):
+        raise ValueError("no")
+    monkeypatch.setattr("controlplane.runtime.apart.SHOWN_S", -SHOWN_S)
+    assert failed_turns(client) == ""
+
+
+def test_a_database_that_is_away_ends_the_loop_as_before(client: Client) -> None:
+    from django.db import OperationalError
+
+    with pytest.raises(OperationalError), apart("pruning", 7, client):
+        raise OperationalError("server closed the connection")
+    assert failed_turns(client) == ""
