@@ -9,14 +9,22 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand
 
-from controlplane.runtime.bench import chaos, leak
+from controlplane.runtime.bench import chaos, hostile, leak
 from controlplane.runtime.bench.place import Options, Place
 from controlplane.runtime.bench.plane import Bench, running_bench
 from controlplane.runtime.embedded.control_plane import CHECKOUT, MANAGE
 from controlplane.runtime.embedded.errors import CannotStart, Interrupted
 from controlplane.runtime.embedded.processes import run_command
 
-SECONDS: Final = {"chaos": 180.0, "leak": 0.0, "decisions": 5.0, "fleet": 180.0, "jobs": 30.0, "viewers": 120.0}
+SECONDS: Final = {
+    "chaos": 180.0,
+    "hostile": 6.0,
+    "leak": 0.0,
+    "decisions": 5.0,
+    "fleet": 180.0,
+    "jobs": 30.0,
+    "viewers": 120.0,
+}
 """The benches of a running control plane, and how long each measures unless told otherwise."""
 
 ITERATIONS: Final = {"history": 10_000, "leak": 20_000}
@@ -61,6 +69,7 @@ class Command(BaseCommand):
         "Measure the control plane on this machine. decisions: from a report to orders, against bare echo; "
         "fleet: many workers, each reporting once per second; jobs: a hundred jobs on one Celery process, then on two; "
         "chaos: kills, stops and cuts while a job trains; leak: memory over a long job; "
+        "hostile: strangers and a machine that lies, while others train; "
         "viewers: what fifty open pages cost, how soon a page shows a report, and the memory of its tab; "
         "history: reading a long job, against raw rows; ingest: writing rows, against a bare executemany; "
         "faults: a control plane that is killed, paused, cut off and forgets, and whether anything is lost; "
@@ -164,6 +173,8 @@ def _of_a_plane(given: dict[str, Any]) -> dict[str, Any]:
     with running_bench() as bench:
         if given["name"] == "chaos":
             return chaos.run(bench, seconds=seconds, seed=given["seed"])
+        if given["name"] == "hostile":
+            return hostile.run(bench, seconds=seconds)
         if given["name"] == "leak":
             return leak.run(bench, iterations=_iterations(given), seed=given["seed"])
         return _document(given["name"], bench, options)
