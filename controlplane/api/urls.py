@@ -1,7 +1,7 @@
 """The API's addresses: without slashes at their ends."""
 
 from django.urls import include, path, re_path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularSwaggerView
 
 from controlplane.api import health
 from controlplane.api.views import (
@@ -16,6 +16,7 @@ from controlplane.api.views import (
     model,
     operating,
     people,
+    schema,
     simulations,
     steering,
 )
@@ -70,7 +71,7 @@ V1 = [
     path("tokens", people.TokensView.as_view(), name="tokens"),
     path("tokens/<slug:key>", people.TokenView.as_view(), name="token"),
     path("me", people.MeView.as_view(), name="me"),
-    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("schema", schema.SchemaView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerView.as_view(url_name="api:schema"), name="docs"),
 ]
 

@@ -10,6 +10,7 @@ from django.core.asgi import get_asgi_application
 http = get_asgi_application()  # sets Django up, which our imports need
 
 from controlplane.api.limits import BodyLimit  # noqa: E402
+from controlplane.api.sign_ins import SignIns  # noqa: E402
 from controlplane.gateway.routing import websocket_urlpatterns  # noqa: E402
 
-application = ProtocolTypeRouter({"http": BodyLimit(http), "websocket": URLRouter(websocket_urlpatterns)})
+application = ProtocolTypeRouter({"http": BodyLimit(SignIns(http)), "websocket": URLRouter(websocket_urlpatterns)})

@@ -46,6 +46,13 @@ def test_the_document_is_valid_and_complete(tmp_path: Any) -> None:
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "schema.yml"))
 
 
+def test_the_document_is_made_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = client.get("/api/v1/schema")
+    monkeypatch.setattr(SchemaGenerator, "get_schema", lambda *_, **__: pytest.fail("it was made again"))
+    again = client.get("/api/v1/schema")
+    assert (again.content, again["Content-Type"]) == (first.content, "application/vnd.oai.openapi")
+
+
 @pytest.mark.django_db
 def test_it_is_served_and_can_be_browsed(client: Client) -> None:
     schema, docs = client.get("/api/v1/schema"), client.get("/api/v1/docs")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from django.db import connection
 from django.urls import URLPattern, URLResolver, get_resolver
 from rest_framework.test import APIClient
 
@@ -114,3 +115,16 @@ def test_a_document_of_too_many_values_is_refused(operator: APIClient) -> None:
     body = json.dumps({"emulate": [1] * 200_001})
     found = refused(operator.post("/api/v1/jobs", body, content_type="application/json"))
     assert (found["status"], found["detail"]) == (400, "spec: expected at most 200000 values in all")
+
+
+@pytest.mark.django_db
+def test_a_document_is_parsed_before_the_database_is_held(operator: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+
+    def parsed(text: str) -> Any:
+        held.append(len(connection.savepoint_ids))
+        return {}
+
+    monkeypatch.setattr(parsers, "load_yaml", parsed)
+    operator.post("/api/v1/jobs", "a: 1", content_type=YAML)
+    assert held == [0]

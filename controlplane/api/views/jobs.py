@@ -62,8 +62,9 @@ class JobsView(ListAPIView[Job]):
     def post(self, request: Request) -> Response:
         """Submit a job. It starts when its slots are free: read it to see what it waits for."""
         key = _idempotency_key(request)
+        document = request.data  # parsed before the database is held
         with transaction.atomic():
-            job = actions.submit_job(document=request.data, user=user_of(request), idempotency_key=key)
+            job = actions.submit_job(document=document, user=user_of(request), idempotency_key=key)
         location = reverse("api:job", args=[job.pk], request=request)
         return Response(JobDocument(_job(job.pk)).data, status=202, headers={"Location": location})
 

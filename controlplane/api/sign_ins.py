@@ -1,0 +1,77 @@
+"""Few sign-ins at a time: each costs a second of a core, on purpose, and anybody can ask for one."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from controlplane.api import problems
+
+MOST: Final = 2
+"""At a time; the rest of the machine is for those who are in."""
+
+RETRY_S: Final = 2
+
+PATHS: Final = frozenset({"/login/", "/admin/login/"})
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class SignIns:
+    """An ASGI application around another one. Bodies are read before they count: nobody holds a place by one."""
+
+    def __init__(self, application: Any) -> None:
+        self.application = application
+        self._now = 0
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Pass the request on, unless it is a sign-in too many."""
+        if scope["method"] != "POST" or scope["path"] not in PATHS:
+            await self.application(scope, receive, send)
+            return
+        body = await _whole(receive)
+        if body is None:
+            return
+        if self._now >= MOST:
+            await _refuse(send)
+            return
+        self._now += 1
+        try:
+            await self.application(scope, _told_again(body, receive), send)
+        finally:
+            self._now -= 1
+
+
+async def _whole(receive: Receive) -> bytes | None:
+    """The body, which is small; None where its sender is gone."""
+    body = b""
+    while (message := await receive())["type"] == "http.request":
+        body += bytes(message.get("body", b""))
+        if not message.get("more_body"):
+            return body
+    return None
+
+
+def _told_again(body: bytes, receive: Receive) -> Receive:
+    told = False
+
+    async def telling() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return telling
+
+
+async def _refuse(send: Send) -> None:
+    body = json.dumps(problems.document(503, f"others are signing in just now; try again in {RETRY_S} s")).encode()
+    headers = [
+        (b"content-type", problems.CONTENT_TYPE.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"retry-after", str(RETRY_S).encode()),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

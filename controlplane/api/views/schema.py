@@ -1,0 +1,36 @@
+"""The OpenAPI document, made once: it takes a second, and anybody may ask for it."""
+
+from functools import cache
+from threading import Lock
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.renderers import OpenApiYamlRenderer
+from drf_spectacular.utils import extend_schema
+from drf_spectacular.views import SpectacularAPIView
+from rest_framework.request import Request
+
+from controlplane.api.parsers import JsonParser
+
+_turn = Lock()
+
+
+class SchemaView(SpectacularAPIView):
+    """The same bytes for everybody."""
+
+    parser_classes = (JsonParser,)
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The document, as YAML."""
+        with _turn:  # who comes while it is made waits for it
+            body = _document()
+        headers = {"Content-Disposition": 'inline; filename="Paceline (v1).yaml"'}
+        return HttpResponse(body, content_type=OpenApiYamlRenderer.media_type, headers=headers)
+
+
+@cache
+def _document() -> bytes:
+    schema = SpectacularAPIView.generator_class().get_schema(request=None, public=True)
+    body: bytes = OpenApiYamlRenderer().render(schema, renderer_context={})
+    return body
