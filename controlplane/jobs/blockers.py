@@ -122,20 +122,22 @@ def _missing(waiting: Waiting) -> str:
     ask, there = waiting.ask, waiting.capacity
     if not there.online:
         return "and no machine is online: have one join with python -m workers join"
-    labels = [f"--label {label}" for label in _pairs(ask.labels)]
+    # Labels are the token's: what a machine says of itself beside them counts for nothing.
+    token = f"a token from: python manage.py enroll {' '.join(f'--label {label}' for label in _pairs(ask.labels))}"
     if not there.matching:
         none = "the only machine online has no" if there.online == 1 else f"none of the {there.online} online has"
-        cure = f"have one join with {' '.join(labels)}, or submit it with other labels"
+        cure = f"have one join with {token}, or submit it with other labels"
         return f"and {none} {_lacking(ask.labels, waiting.machines)}: {cure}"
     workers, servers = max(0, ask.least - there.workers), max(0, ask.servers - there.servers)
     offered = _count(there.workers, "worker slot")
     offered += f" and {_count(there.servers, 'server slot')}" if ask.servers else ""
-    options = [f"--slots {workers}"] * bool(workers) + [f"--server-slots {servers}"] * bool(servers) + labels
+    options = " ".join([f"--slots {workers}"] * bool(workers) + [f"--server-slots {servers}"] * bool(servers))
+    options += f" and {token}" if ask.labels else ""
     which = "machine" if there.matching == 1 else f"{there.matching} machines"
     which += " with these labels offer" if ask.labels else " online offer"
     which += "s" * (there.matching == 1)
     lack = f"{_slots(workers, servers)} {'is' if workers + servers == 1 else 'are'} missing"
-    cure = f"have another machine join with {' '.join(options)}, or submit it with fewer"
+    cure = f"have another machine join with {options}, or submit it with fewer"
     return f"and the {which} {offered} in all: {lack}; {cure}"
 
 

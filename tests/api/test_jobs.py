@@ -54,7 +54,8 @@ def test_a_job_says_why_it_does_not_start(viewer: APIClient, ada: User) -> None:
     assert viewer.get(f"/api/v1/jobs/{job.pk}").json()["waiting"] == {
         "sentence": "cannot start as things are: needs 2 worker slots and 1 server slot on machines labelled gpu=t4, "
         "and the machine with these labels offers 1 worker slot and 1 server slot in all: 1 worker slot is missing; "
-        "have another machine join with --slots 1 --label gpu=t4, or submit it with fewer",
+        "have another machine join with --slots 1 and a token from: python manage.py enroll --label gpu=t4, or submit "
+        "it with fewer",
         "standing": "never",
         "ahead": 0,
         "blockers": [],

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -99,6 +100,22 @@ async def test_an_agent_is_online_from_its_hello_to_the_end_of_its_socket(
             await asyncio.sleep(0.01)
     row = await Agent.objects.aget(pk=agent)
     assert (row.unverified_labels, row.server_slots, len(row.slots)) == ({"zone": "a"}, 1, 1)
+
+
+async def test_an_agent_that_offers_more_slots_than_any_may_is_told_the_most(
+    gateway: str, client: Client, agent: int
+) -> None:
+    greedy = hello().replace(b"\xacserver_slots\x01", b"\xacserver_slots" + msgspec.msgpack.encode(2_000_000))
+    async with knock(gateway) as socket, asyncio.timeout(30):
+        await socket.send(greedy)
+        refusal = to_agent.decode(await socket.recv(decode=False))
+    assert isinstance(refusal, Rejection)
+    assert (refusal.code, refusal.detail.rpartition(": ")[2]) == (
+        "malformed",
+        "Expected `int` <= 1024 - at `$.server_slots`",
+    )
+    assert await state_of(agent) == "offline"
+    assert not await Agent.objects.filter(server_slots__gt=0).aexists()
 
 
 async def test_a_process_that_ended_has_died_and_is_ordered_no_longer(

@@ -45,8 +45,8 @@ def test_no_machine_has_the_label(ada: User) -> None:
     online_agent("m1", labels={"gpu": "t4"})
     assert why(submitted_job(ada, labels={"gpu": "a100"})) == (
         "cannot start as things are: needs 2 worker slots and 1 server slot on machines labelled gpu=a100, and the "
-        "only machine online has no gpu=a100 (there is gpu=t4): have one join with --label gpu=a100, or submit it with "
-        "other labels"
+        "only machine online has no gpu=a100 (there is gpu=t4): have one join with a token from: python manage.py "
+        "enroll --label gpu=a100, or submit it with other labels"
     )
 
 
@@ -54,7 +54,8 @@ def test_no_machine_has_all_of_the_labels(ada: User) -> None:
     online_agent("m1", labels={"gpu": "a100"})
     online_agent("m2", labels={"zone": "b"})
     said = why(submitted_job(ada, labels={"gpu": "a100", "zone": "b"}))
-    assert "none of the 2 online has gpu=a100 and zone=b together: have one join with --label gpu=a100 --label" in said
+    assert "none of the 2 online has gpu=a100 and zone=b together: have one join with a token from: " in said
+    assert "enroll --label gpu=a100 --label zone=b, or" in said
 
 
 def test_the_machines_are_too_small_even_when_idle(ada: User) -> None:
