@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from controlplane.policies.wording import listing
 from controlplane.policies.wording import workers as named
+from controlplane.protocol.worker import Phase
 from controlplane.simulator.servers import Servers
-from controlplane.simulator.workers import Phase, SimulatedWorker
+from controlplane.simulator.workers import SimulatedWorker
 
 
 def who_waits(workers: Sequence[SimulatedWorker], servers: Servers) -> str:
@@ -21,6 +22,8 @@ def _what_for(worker: SimulatedWorker, servers: Servers) -> str:
     orders, k = worker.orders, worker.iteration
     if worker.silent_s is not None:
         return f"silent since {worker.silent_s:g} s"
+    if not worker.is_alive:
+        return "dead"
     if worker.phase is Phase.PULL:
         awaited = listing(f"w{rank}" for rank in servers.awaited())
         return f"waits for version {k}, which wants iteration {servers.version} of {awaited or 'nobody'}"

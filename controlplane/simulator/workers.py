@@ -6,45 +6,22 @@ charged to the parts of an iteration by the live loop's definition.
 
 import math
 from collections.abc import Callable
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from controlplane.core.events import WorkerHeard, WorkerSaid
 from controlplane.protocol.messages import (
-    Computed,
     Exchanged,
-    Held,
     IterationReport,
-    ProgressReport,
-    WorkerFinished,
     WorkerHello,
 )
 from controlplane.protocol.orders import Orders, Piece
+from controlplane.protocol.worker import Build, Phase, Step, WorkerMachine
 from controlplane.simulator.copies import PulledCopy
 from controlplane.simulator.machines import Machine
 from controlplane.simulator.probing import Probes
-from controlplane.simulator.schedule import Schedule
 
 if TYPE_CHECKING:
     from controlplane.simulator.cluster import Cluster
-
-
-class Phase(IntEnum):
-    """Where a worker is."""
-
-    STARTING = 0
-    BOUNDARY = 1
-    """Waits for leave."""
-    PULL = 2
-    """Waits for a version, or receives it."""
-    SHARE = 3
-    """Waits for orders that name its share."""
-    COMPUTE = 4
-    PUSH = 5
-    STALE = 6
-    """Its update does not count any more: waits for orders that say what to do instead."""
-    FINISHED = 7
-    DEAD = 8
 
 
 class SimulatedWorker:
@@ -55,7 +32,7 @@ class SimulatedWorker:
         "_compute_from_s",
         "_compute_to_s",
         "_copy",
-        "_generation",
+        "_dead",
         "_helps",
         "_kernel",
         "_losses",
@@ -66,8 +43,6 @@ class SimulatedWorker:
         "_push_took",
         "_ready_s",
         "_released_s",
-        "_said_held",
-        "_schedule",
         "_sizes",
         "_version_s",
         "attempt",
@@ -76,16 +51,14 @@ class SimulatedWorker:
         "compute_s",
         "coordination_s",
         "instance",
-        "iteration",
         "machine",
         "missed",
         "missed_squares",
         "moving_s",
         "number",
-        "orders",
-        "phase",
         "pieces",
         "position",
+        "protocol",
         "rank",
         "reports",
         "samples",
@@ -99,9 +72,8 @@ class SimulatedWorker:
         self.rank, self.machine, self._cluster = rank, machine, cluster
         self._kernel = cluster.kernel
         self.instance = f"w{rank}.0.1"
-        self.phase = Phase.STARTING
-        self.orders: Orders | None = None
-        self.iteration = 0
+        self.protocol = WorkerMachine(self._say_next)
+        self._dead = False
         self.attempt = 0
         """Counts what it began, so that the end of something that was left is not taken for that of the next.
 
@@ -115,9 +87,7 @@ class SimulatedWorker:
         self.compute_s = self.communication_s = self.waiting_s = self.coordination_s = self.total_s = 0.0
         self.pieces: list[Piece] = []
         """Of the iteration that it is in, where the data set is split."""
-        self._schedule = Schedule()
         self._probes = self._no_probes()
-        self._said_held = -1
         self._helps = False
         self._copy = PulledCopy(self, cluster.refills)
         self._losses = 0
@@ -128,14 +98,28 @@ class SimulatedWorker:
         self._pull_took: dict[int, float] = {}
         self._push_took: dict[int, float] = {}
         self.missed = self.missed_squares = self.moving_s = 0.0
-        self._generation = 0
         self.began_s = self._released_s = self._version_s = self._ready_s = 0.0
         self._compute_from_s = self._compute_to_s = 0.0
 
     @property
     def is_alive(self) -> bool:
         """Whether it still acts."""
-        return self.phase is not Phase.DEAD and self.silent_s is None
+        return not self._dead and self.silent_s is None
+
+    @property
+    def orders(self) -> Orders | None:
+        """The newest."""
+        return self.protocol.orders
+
+    @property
+    def iteration(self) -> int:
+        """The one that it is in, or before."""
+        return self.protocol.iteration
+
+    @property
+    def phase(self) -> Phase:
+        """Where it is, or was when it died."""
+        return self.protocol.phase
 
     def hello(self) -> None:
         """Its first words."""
@@ -148,37 +132,34 @@ class SimulatedWorker:
         self.number = message.number
         self._cluster.driver.tell(WorkerHeard(rank=self.rank, instance=self.instance, message=message))
 
+    def _say_next(self, build: Build) -> None:
+        self.say(build(self.number + 1))
+
     def hear(self, orders: Orders) -> None:
         """Newer orders replace older ones whole."""
+        protocol = self.protocol
         if not self.is_alive:
             return
-        if self.orders is None:
-            self.iteration, self.began_s, self.phase = orders.share_from, self._kernel.now, Phase.BOUNDARY
-        elif orders.rank_in_time <= self.orders.rank_in_time:
+        if protocol.orders is None:
+            self.began_s = self._kernel.now
+        attempt = protocol.attempt
+        if not protocol.hear(orders):
             return
-        self.orders = orders
-        self._schedule.hear(orders)
         if orders.refill:
             self._copy.help_to_refill(orders)
-        if orders.skip_to > self.iteration and self.phase is not Phase.FINISHED:
+        if protocol.attempt != attempt:
             self.attempt += 1
-            self.iteration, self.phase = orders.skip_to, Phase.BOUNDARY
-        if self.phase is Phase.BOUNDARY:
+        if protocol.phase is not Phase.COMPUTE:
             self._go_on()
-        elif self.phase is Phase.SHARE:
-            self._take_share()
-        elif self.phase is Phase.COMPUTE and orders.cut == self.iteration:
+        elif protocol.is_cut:
             self._cut()
-        elif self.phase is Phase.STALE and orders.generation > self._generation:
-            self._push_again()
 
     def begin_again(self, instance: str) -> None:
         """A new process of it is about to start, and knows nothing of the one before."""
-        self.instance, self.phase = instance, Phase.STARTING
-        self.orders, self.silent_s, self.number = None, None, 0
+        self.instance, self.protocol, self._dead = instance, WorkerMachine(self._say_next), False
+        self.silent_s, self.number = None, 0
         self.attempt += 1
-        self._schedule.forget()
-        self._said_held, self._probes = -1, self._no_probes()
+        self._probes = self._no_probes()
         self._copy = PulledCopy(self, self._cluster.refills)
 
     def die(self, *, silent: bool) -> None:
@@ -187,28 +168,25 @@ class SimulatedWorker:
         if silent:
             self.silent_s = self._kernel.now
         else:
-            self.phase = Phase.DEAD
+            self._dead = True
 
-    # -- boundary
+    # -- what comes next
 
     def _go_on(self) -> None:
-        orders, k = self.orders, self.iteration
+        protocol, orders = self.protocol, self.protocol.orders
         assert orders is not None
-        if orders.stop_at is not None and orders.stop_at <= k:
-            self.phase = Phase.FINISHED
-            self.say(WorkerFinished(number=self.number + 1, iteration=k, model_saved=orders.evaluator))
-        elif orders.hold:
-            if self._said_held < orders.sequence:
-                self._said_held = orders.sequence
-                self.say(
-                    Held(number=self.number + 1, generation=orders.generation, iteration=k, sequence=orders.sequence)
-                )
-        elif orders.watermark >= k:
+        step = protocol.next(self._kernel.now)
+        if step is Step.PULL:
             self._released_s = self._kernel.now
             if orders.probe_round:
-                self._probes.send(orders, k)
-            self.phase = Phase.PULL
-            self._cluster.servers.pull(self, k)
+                self._probes.send(orders, protocol.iteration)
+            self._cluster.servers.pull(self, protocol.iteration)
+        elif step is Step.COMPUTE:
+            self._compute(max(self._ready_s, self._kernel.now))
+        elif step is Step.PUSH:
+            self._deliver()
+        elif step is Step.FINISH:
+            protocol.finished(model_saved=orders.evaluator)
 
     # -- pull and share
 
@@ -237,36 +215,24 @@ class SimulatedWorker:
         assert orders is not None
         if self._cluster.mathematics is not None:
             self._cluster.mathematics.pulled(self, is_evaluator=orders.evaluator)
-        if orders.share_until >= self.iteration:
-            self._compute(at_s)
-        else:
-            self.phase = Phase.SHARE
-            self._kernel.at(at_s + orders.decision_timeout_s, self._timed_out, self.attempt)
-
-    def _take_share(self) -> None:
-        orders = self.orders
-        assert orders is not None
-        if orders.stop_at is not None and orders.stop_at <= self.iteration:
-            self.phase = Phase.BOUNDARY
-            self._go_on()
-        elif orders.share_until >= self.iteration:
-            self._compute(max(self._ready_s, self._kernel.now))
+        self.protocol.pulled(at_s)
+        self._go_on()
+        if self.protocol.wake_at_s is not None:
+            self._kernel.at(self.protocol.wake_at_s, self._timed_out, self.attempt)
 
     def _timed_out(self, attempt: int) -> None:
-        if attempt == self.attempt and self.phase is Phase.SHARE:
-            self._compute(self._kernel.now)
+        if attempt == self.attempt:
+            self._go_on()
 
     # -- compute
 
     def _compute(self, from_s: float) -> None:
         cluster, k = self._cluster, self.iteration
-        newest = self.orders
+        newest, task = self.protocol.orders, self.protocol.task
         assert newest is not None
-        task = self._schedule
-        task.turn_to(k)
+        assert task is not None
         self.position, self.pieces = task.position, task.pieces
         self._helps = False
-        self.phase = Phase.COMPUTE
         self.attempt += 1
         self.share = task.most if task.budget_s is None else self._within(task.budget_s, task.most, from_s)
         self._compute_from_s = from_s
@@ -300,17 +266,14 @@ class SimulatedWorker:
         self._kernel.at(self._compute_to_s, self._computed, self.attempt)
 
     def _progress(self, attempt: int) -> None:
-        orders = self.orders
-        if attempt != self.attempt or self.phase is not Phase.COMPUTE or orders is None:
+        protocol = self.protocol
+        if attempt != self.attempt or protocol.phase is not Phase.COMPUTE:
             return
-        done = self.machine.processed(self.share, self._compute_from_s, self._kernel.now, self.iteration)
-        self.say(
-            ProgressReport(
-                number=self.number + 1, generation=orders.generation, iteration=self.iteration, samples_done=done
-            )
+        protocol.progressed(
+            self.machine.processed(self.share, self._compute_from_s, self._kernel.now, protocol.iteration)
         )
-        if orders.progress_s is not None:
-            self._kernel.after(orders.progress_s, self._progress, attempt)
+        if protocol.progress_s is not None:
+            self._kernel.after(protocol.progress_s, self._progress, attempt)
 
     # -- work that is handed over within an iteration (a baseline)
 
@@ -349,18 +312,14 @@ class SimulatedWorker:
     def _computed(self, attempt: int) -> None:
         if attempt != self.attempt:
             return
-        cluster, orders = self._cluster, self.orders
-        assert orders is not None
+        cluster = self._cluster
         if cluster.helpers is not None and (until_s := cluster.helpers.help_of(self, cluster.workers)) is not None:
             self._compute_to_s = until_s
             self._kernel.at(until_s, self._computed, attempt)
             return
-        self.phase = Phase.PUSH
         self.attempt += 1
         self._moving_s = 0.0
-        if orders.announce:
-            number, k = self.number + 1, self.iteration
-            self.say(Computed(number=number, generation=orders.generation, iteration=k, samples=self.share))
+        self._begin_push()
         if cluster.moves.holds(self.iteration):
             cluster.moves.wait(self._push_when_moved, self.attempt)
         else:
@@ -386,22 +345,29 @@ class SimulatedWorker:
     def _pushed(self, attempt: int) -> None:
         if attempt == self.attempt and (not self._cluster.refills.losses or self._is_whole(self._pushed, 0)):
             self.attempt += 1
-            self._push_again()
+            if self.protocol.phase is Phase.COMPUTE:
+                # Where nothing can come between, computing and pushing are one event.
+                self._begin_push()
+            self._deliver()
 
-    def _push_again(self) -> None:
-        orders, k, servers = self.orders, self.iteration, self._cluster.servers
-        assert orders is not None
-        self._generation = orders.generation
+    def _begin_push(self) -> None:
+        self.protocol.computed(self.share)
+        self.protocol.next(self._kernel.now)
+
+    def _deliver(self) -> None:
+        """The servers have all of the update: it counts, or is refused."""
+        servers = self._cluster.servers
         missed = servers.applied - self._pulled_updates
-        if servers.push(self.rank, k, self.share):
+        if servers.push(self.rank, self.protocol.iteration, self.share):
             self.missed += missed
             self.missed_squares += missed * missed
-            self._report(k)
+            self._report()
         else:
-            self.phase = Phase.STALE
+            self.protocol.refused()
 
-    def _report(self, k: int) -> None:
-        now, orders = self._kernel.now, self.orders
+    def _report(self) -> None:
+        protocol, now = self.protocol, self._kernel.now
+        k, orders = protocol.iteration, protocol.orders
         assert orders is not None
         # The engine had its last report for held_s before it could decide: until then it waited for others.
         coordination_s, held_s = self._compute_from_s - self._ready_s, 0.0
@@ -424,11 +390,12 @@ class SimulatedWorker:
         mathematics = cluster.mathematics
         loss = mathematics.loss(self.rank) if mathematics is not None else 0.0
         is_number = math.isfinite(loss)
-        self.began_s, self.iteration, self.phase = now, k + 1, Phase.BOUNDARY
+        self.began_s = now
+        protocol.pushed()
         self.say(
             IterationReport(
                 number=self.number + 1,
-                generation=self._generation,
+                generation=orders.generation,
                 iteration=k,
                 samples=self.share if is_number else 0,
                 position=self.position,

@@ -27,11 +27,14 @@ class Reporter(Protocol):
     """The worker that a gradient is for."""
 
     rank: int
-    iteration: int
     share: int
     position: int
     pieces: list[Piece]
     number: int
+
+    @property
+    def iteration(self) -> int:
+        """The one that it is in."""
 
     def say(self, message: Evaluation) -> None:
         """Send a message."""

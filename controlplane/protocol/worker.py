@@ -1,0 +1,278 @@
+"""The worker's half of the conversation: what a worker may do next, by the orders that it has heard. Pure.
+
+A driver owns everything else: sockets, threads, clocks, data, tensors. It hands over what it hears and what it has
+done, and asks what comes next::
+
+    worker.hear(orders)              # newer orders replace older ones whole; the others change nothing
+    while True:
+        match worker.next(now_s):
+            case Step.PULL:    ...   # the parameters for worker.iteration, then worker.pulled(now_s)
+            case Step.COMPUTE: ...   # worker.task, then worker.computed(samples)
+            case Step.PUSH:    ...   # under worker.term, then worker.pushed() or .refused() or .missed()
+            case Step.FINISH:  ...   # nothing more is owed
+            case Step.WAIT:    ...   # until something is heard or done, or worker.wake_at_s has come
+
+Each step is given once. ``say`` is called with what the control plane is to be told, as a function of the message's
+number: numbers, and saying things again until they are durable, are ``protocol.outbox``'s.
+
+An iteration goes through these phases. Orders may take it back to the boundary from any of them (``skip_to``): then
+``attempt`` rises, by which a driver tells that what it has under way is owed no more.
+
+    STARTING --hear--> BOUNDARY --> PULL --pulled--> SHARE --> COMPUTE --computed--> PUSH --pushed--> BOUNDARY
+                          |                                                          |  ^
+                          +--> FINISHED                                      refused v  | newer term
+                                                                                   STALE
+"""
+
+from collections.abc import Callable
+from enum import Enum, IntEnum
+from functools import partial
+from typing import Final
+
+from controlplane.protocol.messages import Computed, Held, ProgressReport, WorkerFinished
+from controlplane.protocol.orders import Orders
+from controlplane.protocol.schedule import Schedule, Task
+
+Due = Computed | Held | ProgressReport | WorkerFinished
+"""What the machine has to say by itself."""
+
+Build = Callable[[int], Due]
+"""Makes a message from its number."""
+
+
+class Phase(IntEnum):
+    """Where a worker is."""
+
+    STARTING = 0
+    """It has heard nothing yet."""
+    BOUNDARY = 1
+    """Between two iterations: it waits to be granted the next one."""
+    PULL = 2
+    SHARE = 3
+    """It has the parameters, and waits for orders that name its share, but not for long."""
+    COMPUTE = 4
+    PUSH = 5
+    STALE = 6
+    """Its update was refused: it waits for orders of a newer generation."""
+    FINISHED = 7
+
+
+class Step(Enum):
+    """What comes next."""
+
+    WAIT = "wait"
+    PULL = "pull"
+    COMPUTE = "compute"
+    PUSH = "push"
+    FINISH = "finish"
+
+
+Term = tuple[int, int]
+"""Incarnation and generation."""
+
+NO_TERM: Final = (-1, -1)
+
+
+class UnexpectedStep(RuntimeError):
+    """A driver says that something was done which it was not asked to do."""
+
+
+class WorkerMachine:
+    """One life of one worker.
+
+    Args:
+        say: called with each message that is due.
+    """
+
+    __slots__ = (
+        "_given",
+        "_held_at",
+        "_say",
+        "_schedule",
+        "attempt",
+        "can_hold",
+        "iteration",
+        "orders",
+        "phase",
+        "task",
+        "term",
+        "wake_at_s",
+    )
+
+    def __init__(self, say: Callable[[Build], object]) -> None:
+        self._say, self._schedule = say, Schedule()
+        self.orders: Orders | None = None
+        """The newest."""
+        self.phase = Phase.STARTING
+        self.iteration = 0
+        """The one that it is in, or before."""
+        self.attempt = 0
+        """Rises whenever what is under way is owed no more."""
+        self.task: Task | None = None
+        """The samples of the iteration, from ``COMPUTE`` on."""
+        self.term: Term = NO_TERM
+        """Of the orders under which it pushes, from ``PUSH`` on."""
+        self.wake_at_s: float | None = None
+        """When to ask again, even if nothing was heard."""
+        self.can_hold = True
+        """Whether it can stand here: where workers sum up among themselves, all must stand before the same sum."""
+        self._held_at: tuple[int, int, int] | None = None
+        self._given = True
+        """Whether the step of this phase was given."""
+
+    # -- what it hears
+
+    def hear(self, orders: Orders) -> bool:
+        """Take ``orders`` in, if they are newer than all before; whether they are."""
+        before = self.orders
+        if before is None:
+            self.iteration = orders.share_from
+            self._enter(Phase.BOUNDARY)
+        elif orders.rank_in_time <= before.rank_in_time:
+            return False
+        self.orders = orders
+        self._schedule.hear(orders)
+        if orders.skip_to > self.iteration and self.phase is not Phase.FINISHED:
+            self._leave_for(orders.skip_to)
+        return True
+
+    # -- what it may do
+
+    def next(self, now_s: float) -> Step:
+        """What comes next. ``now_s`` is the driver's own clock, by which ``pulled`` is told, too."""
+        phase = self.phase
+        if phase is Phase.SHARE:
+            return self._await_share(now_s)
+        if phase is Phase.BOUNDARY:
+            return self._await_grant()
+        if phase is Phase.STALE and self._newest_term() > self.term:
+            self._enter(Phase.PUSH)
+            phase = Phase.PUSH
+        if phase is Phase.PUSH and not self._given:
+            self._given, self.term = True, self._newest_term()
+            return Step.PUSH
+        return Step.WAIT
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether to stop computing and push what is done."""
+        return self.orders is not None and self.orders.cut == self.iteration
+
+    @property
+    def progress_s(self) -> float | None:
+        """How often to call ``progressed`` while computing."""
+        return None if self.orders is None else self.orders.progress_s
+
+    def coming(self, iteration: int) -> Task:
+        """What a later iteration would take by the orders heard so far; another one may hold by then."""
+        return self._schedule.coming(iteration)
+
+    # -- what it has done
+
+    def pulled(self, now_s: float) -> None:
+        """The parameters for the iteration are here."""
+        self._expect(Phase.PULL)
+        assert self.orders is not None
+        self._enter(Phase.SHARE)
+        self.wake_at_s = now_s + self.orders.decision_timeout_s
+
+    def progressed(self, samples: int) -> None:
+        """So many samples are done; said where orders ask for it."""
+        self._expect(Phase.COMPUTE)
+        if self.progress_s is not None:
+            message = partial(ProgressReport, iteration=self.iteration, samples_done=samples)
+            self._say(self._of_generation(message))
+
+    def computed(self, samples: int) -> None:
+        """The update stands for so many samples; said before it is pushed, where orders ask for it."""
+        self._expect(Phase.COMPUTE)
+        if self.orders is not None and self.orders.announce:
+            self._say(self._of_generation(partial(Computed, iteration=self.iteration, samples=samples)))
+        self._enter(Phase.PUSH)
+
+    def pushed(self) -> None:
+        """The update counts. The report of it, under ``term`` with the samples of ``task``, is the driver's to say."""
+        self._expect(Phase.PUSH)
+        self.iteration += 1
+        self._enter(Phase.BOUNDARY)
+
+    def push_again(self) -> None:
+        """The update is whole, but not yet everywhere, since blocks have moved: it is to be pushed once more."""
+        self._expect(Phase.PUSH)
+        self._enter(Phase.PUSH)
+
+    def refused(self) -> None:
+        """A server knows of a newer generation: push again under the orders of that."""
+        self._expect(Phase.PUSH)
+        self._enter(Phase.STALE)
+
+    def missed(self) -> None:
+        """Others made the iteration, or it is not to be reported for another reason: it is owed no more."""
+        if self.phase not in (Phase.STARTING, Phase.BOUNDARY, Phase.FINISHED):
+            self._leave_for(self.iteration + 1)
+
+    def finished(self, *, model_saved: bool) -> None:
+        """All that was left to do is done."""
+        self._expect(Phase.FINISHED)
+        self._say(partial(_finished, self.iteration, model_saved))
+
+    # -- phases
+
+    def _await_grant(self) -> Step:
+        orders, k = self.orders, self.iteration
+        assert orders is not None
+        if orders.stop_at is not None and orders.stop_at <= k:
+            self._enter(Phase.FINISHED)
+            return Step.FINISH
+        if orders.hold and self.can_hold:
+            if self._held_at != orders.rank_in_time:
+                self._held_at = orders.rank_in_time
+                self._say(self._of_generation(partial(Held, iteration=k, sequence=orders.sequence)))
+        elif orders.watermark >= k:
+            self._enter(Phase.PULL)
+            return Step.PULL
+        return Step.WAIT
+
+    def _await_share(self, now_s: float) -> Step:
+        orders, k = self.orders, self.iteration
+        assert orders is not None
+        assert self.wake_at_s is not None
+        if orders.stop_at is not None and orders.stop_at <= k:
+            self._enter(Phase.BOUNDARY)
+            return self._await_grant()
+        if orders.share_until < k and now_s < self.wake_at_s:
+            return Step.WAIT
+        self.task = self._schedule.task(k)
+        self._enter(Phase.COMPUTE)
+        return Step.COMPUTE
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase, self._given, self.wake_at_s = phase, False, None
+
+    def _leave_for(self, iteration: int) -> None:
+        self.attempt += 1
+        self.iteration = iteration
+        self._enter(Phase.BOUNDARY)
+
+    def _newest_term(self) -> Term:
+        assert self.orders is not None
+        return self.orders.incarnation, self.orders.generation
+
+    def _of_generation(self, make: Callable[..., Due]) -> Build:
+        assert self.orders is not None
+        return partial(_numbered, make, self.orders.generation)
+
+    def _expect(self, phase: Phase) -> None:
+        if self.phase is not phase:
+            raise UnexpectedStep(
+                f"iteration {self.iteration}: a worker in phase {self.phase.name} was told what only one in"
+                f" {phase.name} can have done; look at `attempt` before telling of work that orders may have cancelled"
+            )
+
+
+def _numbered(make: Callable[..., Due], generation: int, number: int) -> Due:
+    return make(number=number, generation=generation)
+
+
+def _finished(iteration: int, model_saved: bool, number: int) -> WorkerFinished:
+    return WorkerFinished(number=number, iteration=iteration, model_saved=model_saved)
