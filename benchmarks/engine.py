@@ -11,12 +11,14 @@ import argparse
 import gc
 import heapq
 import json
+import math
 import random
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TextIO
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, asdict, dataclass, field
+from functools import partial
+from typing import Final, TextIO
 
 from controlplane.core.commands import IssueOrders, NameQuorum
 from controlplane.core.engine import Engine
@@ -32,9 +34,10 @@ from controlplane.core.events import (
     WorkerSaid,
 )
 from controlplane.policies import registry
-from controlplane.protocol.messages import Computed, IterationReport, ProgressReport, ServerHello, WorkerHello
+from controlplane.protocol.messages import IterationReport, ServerHello, WorkerHello
 from controlplane.protocol.orders import Orders
 from controlplane.protocol.spec import parse_spec
+from controlplane.protocol.worker import Phase, WorkerMachine
 
 WORKERS: Final = (10, 100, 1000)
 EVENTS: Final = 30_000
@@ -57,9 +60,8 @@ class Machine:
 
     rank: int
     pace_s: float
-    orders: Orders | None = None
-    iteration: int = 0
-    until: float | None = None
+    protocol: WorkerMachine
+    until: float = 0.0
     """When it will have finished the iteration that it is in."""
     began: float = 0.0
     number: int = 1
@@ -71,7 +73,7 @@ class Cluster:
     """Follows orders without delay, and writes down what the engine was told."""
 
     engine: Engine
-    machines: list[Machine]
+    paces: InitVar[Sequence[float]]
     free: bool
     """Whether workers go on without a quorum."""
     random: random.Random
@@ -80,6 +82,13 @@ class Cluster:
     heap: list[tuple[float, int, str, int]] = field(default_factory=list)
     contributed: dict[int, int] = field(default_factory=dict)
     version: int = 0
+    machines: list[Machine] = field(init=False)
+
+    def __post_init__(self, paces: Sequence[float]) -> None:
+        self.machines = [
+            Machine(rank=rank, pace_s=pace_s, protocol=WorkerMachine(partial(self.say, rank)))
+            for rank, pace_s in enumerate(paces)
+        ]
 
     def tell(self, event: Event) -> None:
         """Something happens; the orders that follow are heard at once."""
@@ -91,42 +100,44 @@ class Cluster:
             elif isinstance(command, NameQuorum):
                 self.close(command.iteration)
 
-    def say(self, machine: Machine, message: type[Any], **fields: Any) -> None:
+    def say(self, rank: int, build: Callable[[int], WorkerSaid]) -> None:
         """A worker says something."""
+        machine = self.machines[rank]
         machine.number += 1
-        said: WorkerSaid = message(number=machine.number, generation=1, **fields)
-        self.tell(WorkerHeard(rank=machine.rank, instance=f"w{machine.rank}.0.1", message=said))
+        self.tell(WorkerHeard(rank=rank, instance=f"w{rank}.0.1", message=build(machine.number)))
 
     def hear(self, machine: Machine, orders: Orders) -> None:
         """A worker has newer orders."""
-        machine.orders = orders
-        if orders.skip_to > machine.iteration:
-            machine.iteration, machine.until = orders.skip_to, None
-            machine.tried += 1
-        if machine.until is not None and orders.cut == machine.iteration and machine.until > self.now:
+        protocol, attempt = machine.protocol, machine.protocol.attempt
+        protocol.hear(orders)
+        machine.tried += protocol.attempt - attempt
+        if protocol.phase is Phase.COMPUTE and protocol.is_cut and machine.until > self.now:
             machine.until = self.now
             heapq.heappush(self.heap, (self.now, machine.rank, "end", machine.tried))
         self.go_on(machine)
 
     def go_on(self, machine: Machine) -> None:
         """A worker begins its next iteration, if it may."""
-        orders = machine.orders
-        held = not self.free and self.version < machine.iteration
-        if orders is None or machine.until is not None or held or orders.watermark < machine.iteration:
+        protocol = machine.protocol
+        protocol.next(self.now)
+        if protocol.phase is not Phase.PULL or not (self.free or self.version >= protocol.iteration):
             return
+        # The share is not awaited: releases and reports are what is timed.
+        protocol.pulled(-math.inf)
+        protocol.next(self.now)
         machine.began, machine.tried = self.now, machine.tried + 1
         machine.until = self.now + 1000 * machine.pace_s * self.random.lognormvariate(0.0, 0.1)
         heapq.heappush(self.heap, (machine.until, machine.rank, "end", machine.tried))
-        if orders.progress_s is not None:
-            at = self.now + 1000 * orders.progress_s
-            heapq.heappush(self.heap, (at, machine.rank, "progress", machine.tried))
+        if protocol.progress_s is not None:
+            heapq.heappush(self.heap, (self.now + 1000 * protocol.progress_s, machine.rank, "progress", machine.tried))
 
     def close(self, iteration: int) -> None:
         """The server has closed an iteration."""
         if self.version <= iteration:
             self.version = iteration + 1
             for machine in self.machines:
-                self.go_on(machine)
+                if machine.protocol.orders is not None:
+                    self.go_on(machine)
 
     def run(self, events: int) -> None:
         """Until the log has so many entries."""
@@ -139,32 +150,34 @@ class Cluster:
                 continue
             self.now, rank, what, tried = heapq.heappop(self.heap)
             machine = self.machines[rank]
-            if machine.until is not None and machine.tried == tried:
+            if machine.protocol.phase is Phase.COMPUTE and machine.tried == tried:
                 (self.end if what == "end" else self.progress)(machine)
 
     def progress(self, machine: Machine) -> None:
         """A worker says how far it is."""
-        assert machine.until is not None
-        assert machine.orders is not None
-        done = int(machine.orders.share * (self.now - machine.began) / (machine.until - machine.began + 1e-9))
-        self.say(machine, ProgressReport, iteration=machine.iteration, samples_done=done)
-        at = self.now + 1000 * (machine.orders.progress_s or 1.0)
-        heapq.heappush(self.heap, (at, machine.rank, "progress", machine.tried))
+        protocol, tried = machine.protocol, machine.tried
+        assert protocol.task is not None
+        done = int(protocol.task.share * (self.now - machine.began) / (machine.until - machine.began + 1e-9))
+        protocol.progressed(done)
+        at = self.now + 1000 * (protocol.progress_s or 1.0)
+        heapq.heappush(self.heap, (at, machine.rank, "progress", tried))
 
     def end(self, machine: Machine) -> None:
         """A worker has finished an iteration."""
-        assert machine.orders is not None
-        iteration, share = machine.iteration, machine.orders.share
-        if machine.orders.announce:
-            self.say(machine, Computed, iteration=iteration, samples=share)
-            if machine.iteration > iteration:
-                return
-        machine.iteration, machine.until = iteration + 1, None
+        protocol = machine.protocol
+        assert protocol.task is not None
+        iteration, share, attempt = protocol.iteration, protocol.task.share, protocol.attempt
+        protocol.computed(share)
+        if protocol.attempt > attempt:
+            return
+        protocol.next(self.now)
+        protocol.pushed()
         machine.tried += 1
         busy_s = (self.now - machine.began) / 1000
         spent = {"compute_s": busy_s * 0.9, "push_s": busy_s * 0.05, "pull_s": busy_s * 0.05}
         idle = {"waiting_s": 0.01, "coordination_s": 0.0, "loss": 1.0, "position": 0}
-        self.say(machine, IterationReport, iteration=iteration, samples=share, **spent, **idle)
+        made = {"generation": 1, "iteration": iteration, "samples": share}
+        self.say(machine.rank, lambda number: IterationReport(number=number, **made, **spent, **idle))
         self.contributed[iteration] = self.contributed.get(iteration, 0) + 1
         if self.contributed[iteration] == len(self.machines):
             self.close(iteration)
@@ -198,9 +211,8 @@ def record(barrier: str, workers: int, events: int) -> tuple[list[Entry], int]:
     chance = random.Random(SEED)
     slow = max(1, round(workers * SLOW_PART))
     paces = [chance.uniform(0.8, 1.2) * (SLOW if rank < slow else 1.0) for rank in range(workers)]
-    machines = [Machine(rank=rank, pace_s=pace_s) for rank, pace_s in enumerate(paces)]
     free = not registry.resolve("barrier", parse_spec(document).synchronization.barrier).synchronous
-    cluster = Cluster(Engine(job=1, resolve=registry.resolve), machines, free, chance)
+    cluster = Cluster(Engine(job=1, resolve=registry.resolve), paces, free, chance)
     cluster.tell(JobSubmitted(spec=parse_spec(document)))
     processes = [Assignment(role="worker", index=rank, agent=1, slot=rank) for rank in range(workers)]
     cluster.tell(SlotsAssigned(assignments=[*processes, Assignment(role="server", index=0, agent=2, slot=0)]))

@@ -1,20 +1,24 @@
 """A cluster in virtual time that follows orders: workers of given speeds, one server, and messages with a delay.
 
-It is the reference for what orders mean to a worker and to a server, and knows nothing of barriers.
+It drives the machine that all workers are, is the reference for what orders mean to a server, and knows nothing of
+barriers.
 """
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from controlplane.core.commands import AnyCommand, IssueOrders, IssueServerOrders, MoveJob, RejectMessage, StopProcess
 from controlplane.core.engine import Engine
 from controlplane.core.events import Entry, Event, ProcessDied, TimePassed, WorkerHeard
 from controlplane.core.states import JOB_OVER
-from controlplane.protocol.messages import Computed, Held, IterationReport, ProgressReport, WorkerFinished
+from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import Orders, ServerOrders
+from controlplane.protocol.schedule import Task
+from controlplane.protocol.worker import Phase, Step, WorkerMachine
 from tests.core.story import Story
 
 DELAY_MS = 1.0
@@ -40,17 +44,11 @@ class Machine:
 
     rank: int
     speed: Speed
-    orders: Orders | None = None
-    iteration: int = 0
-    """The one that it is in, or the next."""
-    began_ms: float | None = None
-    share: int = 0
+    protocol: WorkerMachine
+    began_ms: float = 0.0
     attempt: int = 0
     """Counts its computations, so that the end of one that was left is not taken for that of the next."""
-    said_held: int = -1
-    finished: bool = False
     dead: bool = False
-    outbox: list[Callable[[int], Any]] = field(default_factory=list)
 
 
 class Motion:
@@ -63,7 +61,7 @@ class Motion:
         self.heap: list[tuple[float, int, Callable[[], None]]] = []
         self.order = itertools.count()
         self.speeds: list[Speed] = [each if callable(each) else (lambda _, s=each: s) for each in speeds]
-        self.machines = {rank: Machine(rank=rank, speed=speed) for rank, speed in enumerate(self.speeds)}
+        self.machines = {rank: self._machine(rank, speed) for rank, speed in enumerate(self.speeds)}
         self.server: ServerOrders | None = None
         self.version = 0
         self.contributed: dict[int, dict[int, int]] = {}
@@ -76,6 +74,10 @@ class Motion:
         for rank in range(len(speeds)):
             self._follow(self.story.hello(rank))
         self._numbers = dict.fromkeys(range(len(speeds)), 1)
+
+    def _machine(self, rank: int, speed: Speed) -> Machine:
+        protocol = WorkerMachine(lambda build: self._say(self.machines[rank], build))
+        return Machine(rank=rank, speed=speed, protocol=protocol)
 
     @property
     def engine(self) -> Engine:
@@ -159,78 +161,71 @@ class Motion:
 
     def _hear(self, rank: int, orders: Orders) -> None:
         machine = self.machines[rank]
-        if machine.orders is None:
-            machine.orders, machine.iteration = orders, orders.share_from
-        elif orders.rank_in_time > machine.orders.rank_in_time:
-            machine.orders = orders
+        before = machine.protocol.attempt
+        machine.protocol.hear(orders)
+        machine.attempt += machine.protocol.attempt - before
         self._go_on(machine)
 
     def _go_on(self, machine: Machine) -> None:
-        orders, k = machine.orders, machine.iteration
-        if orders is None or machine.dead or machine.finished:
+        protocol = machine.protocol
+        if protocol.orders is None or machine.dead:
             return
-        if orders.skip_to > k:
-            machine.iteration, machine.began_ms = orders.skip_to, None
-            machine.attempt += 1
-            k = machine.iteration
-        if machine.began_ms is not None:
-            if orders.cut == k and machine.share:
-                self._end(machine, machine.attempt)
-            return
-        if orders.stop_at is not None and orders.stop_at <= k:
-            machine.finished = True
-            self._say(machine, lambda n: WorkerFinished(number=n, iteration=k))
-        elif orders.hold:
-            if machine.said_held < orders.sequence:
-                machine.said_held = orders.sequence
-                self._say(machine, lambda n: Held(number=n, generation=1, iteration=k, sequence=orders.sequence))
-        elif orders.watermark >= k and (self._is_free(k) or self.version >= k):
+        if protocol.phase is Phase.COMPUTE and protocol.is_cut and self._task(machine).share:
+            self._end(machine, machine.attempt)
+        step = protocol.next(self.now_ms / 1000)
+        if step is Step.FINISH:
+            protocol.finished(model_saved=False)
+        if protocol.phase is Phase.PULL and (self._is_free(protocol.iteration) or self.version >= protocol.iteration):
+            # The share is not awaited: what is known now is what counts.
+            protocol.pulled(-math.inf)
+            step = protocol.next(self.now_ms / 1000)
+        if step is Step.COMPUTE:
             self._begin(machine)
 
+    def _task(self, machine: Machine) -> Task:
+        assert machine.protocol.task is not None
+        return machine.protocol.task
+
     def _begin(self, machine: Machine) -> None:
-        orders, k = machine.orders, machine.iteration
-        lease = next((lease for lease in orders.ranges if lease.first <= k <= lease.last), None)
-        if lease is None:
-            position = orders.origin_position + (k - orders.origin_iteration) * orders.global_batch + orders.offset
-            machine.share = orders.share
-        else:
-            position, machine.share = lease.position + (k - lease.first) * lease.share, lease.share
+        protocol, task = machine.protocol, self._task(machine)
         machine.began_ms = self.now_ms
         machine.attempt += 1
-        self.starts.append(Start(self.now_ms, machine.rank, k, position, machine.share))
+        self.starts.append(Start(self.now_ms, machine.rank, task.iteration, task.position, task.share))
         attempt = machine.attempt
-        self.at(machine.share / machine.speed(k) * 1000, lambda: self._end(machine, attempt))
-        if orders.progress_s is not None:
-            self.at(orders.progress_s * 1000, lambda: self._progress(machine, attempt))
+        self.at(task.share / machine.speed(task.iteration) * 1000, lambda: self._end(machine, attempt))
+        if protocol.progress_s is not None:
+            self.at(protocol.progress_s * 1000, lambda: self._progress(machine, attempt))
 
     def _done_samples(self, machine: Machine) -> int:
-        assert machine.began_ms is not None
-        took_s = (self.now_ms - machine.began_ms) / 1000
-        return min(machine.share, int(took_s * machine.speed(machine.iteration) + 1e-6))
+        took_s, task = (self.now_ms - machine.began_ms) / 1000, self._task(machine)
+        return min(task.share, int(took_s * machine.speed(task.iteration) + 1e-6))
 
     def _progress(self, machine: Machine, attempt: int) -> None:
-        if machine.attempt != attempt or machine.began_ms is None or machine.dead:
+        protocol = machine.protocol
+        if machine.attempt != attempt or machine.dead:
             return
-        samples, k = self._done_samples(machine), machine.iteration
-        self._say(machine, lambda n: ProgressReport(number=n, generation=1, iteration=k, samples_done=samples))
-        self.at((machine.orders.progress_s or 1.0) * 1000, lambda: self._progress(machine, attempt))
+        protocol.progressed(self._done_samples(machine))
+        self.at((protocol.progress_s or 1.0) * 1000, lambda: self._progress(machine, attempt))
 
     def _end(self, machine: Machine, attempt: int) -> None:
-        if machine.attempt != attempt or machine.began_ms is None or machine.dead:
+        if machine.attempt != attempt or machine.dead:
             return
         machine.attempt += 1
-        samples, k, attempt = self._done_samples(machine), machine.iteration, machine.attempt
+        samples, attempt = self._done_samples(machine), machine.attempt
         took_s = (self.now_ms - machine.began_ms) / 1000
-        if machine.orders.announce:
-            self._say(machine, lambda n: Computed(number=n, generation=1, iteration=k, samples=samples))
-        self.at(DELAY_MS, lambda: self._push(machine, attempt, k, samples, took_s))
+        machine.protocol.computed(samples)
+        assert machine.protocol.next(self.now_ms / 1000) is Step.PUSH
+        self.at(DELAY_MS, lambda: self._push(machine, attempt, samples, took_s))
 
-    def _push(self, machine: Machine, attempt: int, k: int, samples: int, took_s: float) -> None:
+    def _push(self, machine: Machine, attempt: int, samples: int, took_s: float) -> None:
+        protocol = machine.protocol
+        k, orders = protocol.iteration, protocol.orders
+        assert orders is not None
         if machine.attempt != attempt or machine.dead or not self._accept(machine.rank, k, samples):
             return
-        machine.iteration, machine.began_ms = k + 1, None
+        protocol.pushed()
         self.reports.append((self.now_ms, machine.rank, k, samples))
-        report = {"generation": machine.orders.generation, "iteration": k, "samples": samples, "position": 0}
+        report = {"generation": orders.generation, "iteration": k, "samples": samples, "position": 0}
         spent = {"compute_s": took_s, "push_s": 0.001, "pull_s": 0.0, "waiting_s": 0.0, "coordination_s": 0.0}
         self._say(machine, lambda n: IterationReport(number=n, loss=1.0, **report, **spent))
         self._go_on(machine)
@@ -269,7 +264,7 @@ class Motion:
             self.closed[self.version] = self.contributed.pop(self.version, {})
             self.version += 1
         for machine in sorted(self.machines.values(), key=lambda m: m.rank):
-            if machine.began_ms is None:
+            if machine.protocol.phase in (Phase.BOUNDARY, Phase.PULL):
                 self.at(0.0, lambda m=machine: self._go_on(m))
 
     def _is_complete(self, k: int) -> bool:

@@ -9,6 +9,7 @@ from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequ
 from controlplane.policies.batching.lb_bsp_cpu import LbBspCpu
 from controlplane.protocol.messages import Held
 from controlplane.protocol.spec import Choice
+from controlplane.protocol.worker import Phase
 from tests.core.motion import Motion
 from tests.core.story import LB_BSP, of
 
@@ -88,9 +89,9 @@ def test_change_between_asynchronous_barriers_begins_at_each_worker_s_next_bound
     told = Motion([1000.0, 250.0], synchronization={"barrier": "asp"}, stop={"seconds": 20})
     told.run(until_ms=3_000)
     told.tell(change(barrier=Choice(name="ssp", parameters={"staleness": 1})))
-    ahead = told.machines[0].iteration
+    ahead = told.machines[0].protocol.iteration
     told.run(until_ms=400)
-    assert told.machines[0].iteration <= ahead + 1
+    assert told.machines[0].protocol.iteration <= ahead + 1
     told.run()
     pushed_once(told)
     assert told.state == "succeeded"
@@ -170,10 +171,10 @@ def test_paused_job_holds_every_worker_at_its_next_boundary_and_goes_on():
     assert told.story.given(MoveJob)[-1].reason == "paused by ada"
     told.run(until_ms=10_000)
     assert told.story.given(MoveJob)[-1].awaited == "somebody to resume it"
-    standing = {rank: machine.iteration for rank, machine in told.machines.items()}
-    assert all(machine.began_ms is None for machine in told.machines.values())
+    standing = {rank: machine.protocol.iteration for rank, machine in told.machines.items()}
+    assert all(machine.protocol.phase is Phase.BOUNDARY for machine in told.machines.values())
     told.run(until_ms=10_000)
-    assert {rank: machine.iteration for rank, machine in told.machines.items()} == standing
+    assert {rank: machine.protocol.iteration for rank, machine in told.machines.items()} == standing
     told.tell(ResumeRequested(actor="bob"))
     assert told.run().state == "succeeded"
     assert set(told.closed) == set(range(40))

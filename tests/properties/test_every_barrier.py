@@ -17,6 +17,7 @@ from controlplane.core.engine import Engine
 from controlplane.core.gates import Gate
 from controlplane.policies import registry
 from controlplane.policies.registry import resolve
+from controlplane.protocol.worker import Phase
 from tests.core.motion import Motion
 from tests.policies import cluster
 from tests.policies.barriers.crowd import Crowd, may_go
@@ -158,7 +159,7 @@ def test_every_job_comes_to_its_end_whoever_dies(barrier, speeds, iterations, se
     for rank in range(1, len(speeds)):
         if deaths.draw(st.booleans()):
             told.run(until_ms=deaths.draw(st.sampled_from([0.0, 1.0, 65.0, 250.0, 1000.0])))
-            if not told.over and not told.machines[rank].finished:
+            if not told.over and told.machines[rank].protocol.phase is not Phase.FINISHED:
                 told.kill(rank)
                 killed.add(rank)
     told.run()
