@@ -8,20 +8,22 @@ done, and asks what comes next::
         match worker.next(now_s):
             case Step.PULL:    ...   # the parameters for worker.iteration, then worker.pulled(now_s)
             case Step.COMPUTE: ...   # worker.task, then worker.computed(samples)
-            case Step.PUSH:    ...   # under worker.term, then worker.pushed() or .refused() or .missed()
-            case Step.FINISH:  ...   # nothing more is owed
+            case Step.PUSH:    ...   # then worker.pushed(), or worker.missed() if others made the iteration
+            case Step.FINISH:  ...   # nothing more is owed: worker.finished(...)
             case Step.WAIT:    ...   # until something is heard or done, or worker.wake_at_s has come
 
-Each step is given once. ``say`` is called with what the control plane is to be told, as a function of the message's
+A pull or push is made under ``worker.term``; a server that has newer orders refuses it (``refused``). Each step is
+given once. ``say`` is called with what the control plane is to be told, as a function of the message's
 number: numbers, and saying things again until they are durable, are ``protocol.outbox``'s.
 
 An iteration goes through these phases. Orders may take it back to the boundary from any of them (``skip_to``): then
 ``attempt`` rises, by which a driver tells that what it has under way is owed no more.
 
     STARTING --hear--> BOUNDARY --> PULL --pulled--> SHARE --> COMPUTE --computed--> PUSH --pushed--> BOUNDARY
-                          |                                                          |  ^
-                          +--> FINISHED                                      refused v  | newer term
-                                                                                   STALE
+                          |         |  ^                                             |  ^
+                          |  refused|  |newer term                            refused|  |newer term
+                          v         v  |                                             v  |
+                      FINISHED     STALE                                            STALE
 """
 
 from collections.abc import Callable
@@ -53,7 +55,7 @@ class Phase(IntEnum):
     COMPUTE = 4
     PUSH = 5
     STALE = 6
-    """Its update was refused: it waits for orders of a newer generation."""
+    """Its pull or push was refused: it waits for orders of a newer generation."""
     FINISHED = 7
 
 
@@ -72,6 +74,9 @@ Term = tuple[int, int]
 
 NO_TERM: Final = (-1, -1)
 
+STEPS: Final = {Phase.PULL: Step.PULL, Phase.PUSH: Step.PUSH}
+"""What is done with servers, and may have to be done again."""
+
 
 class UnexpectedStep(RuntimeError):
     """A driver says that something was done which it was not asked to do."""
@@ -87,6 +92,7 @@ class WorkerMachine:
     __slots__ = (
         "_given",
         "_held_at",
+        "_refused_in",
         "_say",
         "_schedule",
         "attempt",
@@ -111,7 +117,7 @@ class WorkerMachine:
         self.task: Task | None = None
         """The samples of the iteration, from ``COMPUTE`` on."""
         self.term: Term = NO_TERM
-        """Of the orders under which it pushes, from ``PUSH`` on."""
+        """Of the orders under which it pulls or pushes."""
         self.wake_at_s: float | None = None
         """When to ask again, even if nothing was heard."""
         self.can_hold = True
@@ -119,6 +125,8 @@ class WorkerMachine:
         self._held_at: tuple[int, int, int] | None = None
         self._given = True
         """Whether the step of this phase was given."""
+        self._refused_in = Phase.PULL
+        """The phase that it goes back to from ``STALE``."""
 
     # -- what it hears
 
@@ -146,11 +154,11 @@ class WorkerMachine:
         if phase is Phase.BOUNDARY:
             return self._await_grant()
         if phase is Phase.STALE and self._newest_term() > self.term:
-            self._enter(Phase.PUSH)
-            phase = Phase.PUSH
-        if phase is Phase.PUSH and not self._given:
+            phase = self._refused_in
+            self._enter(phase)
+        if phase in STEPS and not self._given:
             self._given, self.term = True, self._newest_term()
-            return Step.PUSH
+            return STEPS[phase]
         return Step.WAIT
 
     @property
@@ -163,9 +171,10 @@ class WorkerMachine:
         """How often to call ``progressed`` while computing."""
         return None if self.orders is None else self.orders.progress_s
 
-    def coming(self, iteration: int) -> Task:
-        """What a later iteration would take by the orders heard so far; another one may hold by then."""
-        return self._schedule.coming(iteration)
+    def coming(self, iteration: int) -> Task | None:
+        """What a later iteration would take by the orders heard so far; other ones may hold by then. None: the end."""
+        ends_at = None if self.orders is None else self.orders.stop_at
+        return None if ends_at is not None and ends_at <= iteration else self._schedule.coming(iteration)
 
     # -- what it has done
 
@@ -196,14 +205,15 @@ class WorkerMachine:
         self.iteration += 1
         self._enter(Phase.BOUNDARY)
 
-    def push_again(self) -> None:
-        """The update is whole, but not yet everywhere, since blocks have moved: it is to be pushed once more."""
-        self._expect(Phase.PUSH)
-        self._enter(Phase.PUSH)
+    def again(self) -> None:
+        """Blocks have moved, and the pull or push is not complete: it is to be made once more."""
+        self._expect(Phase.PULL, Phase.PUSH)
+        self._enter(self.phase)
 
     def refused(self) -> None:
-        """A server knows of a newer generation: push again under the orders of that."""
-        self._expect(Phase.PUSH)
+        """A server has orders of a newer generation: the pull or push is to be made again under those."""
+        self._expect(Phase.PULL, Phase.PUSH)
+        self._refused_in = self.phase
         self._enter(Phase.STALE)
 
     def missed(self) -> None:
@@ -230,6 +240,7 @@ class WorkerMachine:
                 self._say(self._of_generation(partial(Held, iteration=k, sequence=orders.sequence)))
         elif orders.watermark >= k:
             self._enter(Phase.PULL)
+            self._given, self.term = True, self._newest_term()
             return Step.PULL
         return Step.WAIT
 
@@ -262,11 +273,12 @@ class WorkerMachine:
         assert self.orders is not None
         return partial(_numbered, make, self.orders.generation)
 
-    def _expect(self, phase: Phase) -> None:
-        if self.phase is not phase:
+    def _expect(self, *phases: Phase) -> None:
+        if self.phase not in phases:
             raise UnexpectedStep(
                 f"iteration {self.iteration}: a worker in phase {self.phase.name} was told what only one in"
-                f" {phase.name} can have done; look at `attempt` before telling of work that orders may have cancelled"
+                f" {' or '.join(phase.name for phase in phases)} can have done; compare `attempt` before telling of"
+                " work that newer orders may have cancelled"
             )
 
 

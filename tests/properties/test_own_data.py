@@ -11,9 +11,9 @@ from controlplane.core.commands import IssueOrders, MoveJob
 from controlplane.core.events import ChangeRequested, ExclusionRequested, InclusionRequested
 from controlplane.core.handling import EventRefused
 from controlplane.core.states import JOB_OVER, ProcessState
+from controlplane.protocol.schedule import Schedule
 from controlplane.protocol.spec import Choice
 from tests.core.story import LB_BSP, Story
-from workers.trainer.schedule import Schedule
 
 WORKERS = 4
 SPLITS = [
@@ -89,15 +89,13 @@ class Tally:
         if not self.job.counts(rank) or worker.state is not ProcessState.READY or worker.done >= worker.watermark:
             return
         iteration = max(worker.done + 1, self.story.orders[rank].skip_to)
-        orders = self.heard(rank).speaking_of(iteration)
-        pieces = orders.pieces if orders.pieces_of == iteration else []
-        given = sum(piece.stop - piece.start for piece in pieces) if pieces else orders.share
+        task = self.heard(rank).task(iteration)
+        pieces, given = task.pieces, task.most if task.pieces else task.share
         positions = [at for piece in pieces for at in range(piece.start, piece.stop)]
         if sum(split.size for split in self.splits) >= self.job.batch:
             assert len(set(positions)) == len(positions), "a sample twice in one iteration"
         self.times.update(positions)
-        position = pieces[0].start if pieces else 0
-        took = {"compute_s": max(1, given) / speed, "samples": given, "position": position}
+        took = {"compute_s": max(1, given) / speed, "samples": given, "position": task.position if pieces else 0}
         self.see(self.story.report, rank, iteration, **took)
 
     def iterate(self, speeds):

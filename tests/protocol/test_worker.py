@@ -127,10 +127,23 @@ def test_a_refused_update_is_pushed_again_under_newer_orders_alone() -> None:
     assert worker.next(0.0) is Step.WAIT
     worker.hear(orders(generation=2, watermark=0))
     assert (worker.next(0.0), worker.term) == (Step.PUSH, (0, 2))
-    worker.push_again()
+    worker.again()
     assert worker.next(0.0) is Step.PUSH
     worker.missed()
     assert (worker.phase, worker.iteration) == (Phase.BOUNDARY, 1)
+
+
+def test_a_refused_pull_is_made_again_under_newer_orders_alone() -> None:
+    worker = Driver().hear(orders(watermark=0)).worker
+    assert (worker.next(0.0), worker.term) == (Step.PULL, (0, 1))
+    worker.refused()
+    assert worker.next(0.0) is Step.WAIT
+    worker.hear(orders(generation=2, watermark=0))
+    assert (worker.next(0.0), worker.term, worker.next(0.0)) == (Step.PULL, (0, 2), Step.WAIT)
+    worker.again()
+    assert worker.next(0.0) is Step.PULL
+    worker.pulled(0.0)
+    assert worker.next(0.0) is Step.COMPUTE
 
 
 def test_progress_cuts_and_announcements_are_those_of_the_newest_orders() -> None:
@@ -151,7 +164,7 @@ def test_progress_cuts_and_announcements_are_those_of_the_newest_orders() -> Non
     ]
 
 
-@pytest.mark.parametrize("tell", ["pulled", "progressed", "computed", "pushed", "push_again", "refused", "finished"])
+@pytest.mark.parametrize("tell", ["pulled", "progressed", "computed", "pushed", "again", "refused", "finished"])
 def test_what_was_not_asked_for_is_refused_and_changes_nothing(tell: str) -> None:
     arguments: dict[str, Any] = {"pulled": {"now_s": 0.0}, "finished": {"model_saved": True}}
     counted = {"samples": 1} if tell in ("progressed", "computed") else {}

@@ -17,7 +17,7 @@ from workers.emulation import Pace
 from workers.link import WorkerLink
 from workers.trainer.micro_batch import choose
 from workers.trainer.sampler import Sampler
-from workers.trainer.schedule import Task
+from workers.trainer.work import Work
 from workers.workloads.shape import Prefetching, Replica, Samples, Update, Vector
 
 Begin = Callable[[int, Vector, int], None]
@@ -85,7 +85,7 @@ class Computing:
         """Tell ``begin`` of every update that will not end early."""
         self._begin = begin
 
-    def prefetch(self, tasks: Sequence[Task]) -> None:
+    def prefetch(self, tasks: Sequence[Work]) -> None:
         """Have the samples of these tasks taken ahead, the one that ``run`` is given next first.
 
         Samples beyond a share, which a budget may have left time for, are not.
@@ -94,14 +94,14 @@ class Computing:
             batches = [batch for task in tasks for batch in self._batches(task)]
             self._replica.prefetch([batch for batch in batches if len(batch)])
 
-    def _batches(self, task: Task) -> list[Samples]:
+    def _batches(self, task: Work) -> list[Samples]:
         """The updates that a share is going to be computed in, unless it ends early."""
         if not self._goes_in_pieces(task):
             return [task.samples]
         piece = self._piece or 1
         return [task.samples[at : min(at + piece, task.share)] for at in range(0, task.share, piece)]
 
-    def _goes_in_pieces(self, task: Task) -> bool:
+    def _goes_in_pieces(self, task: Work) -> bool:
         orders = self._link.orders()
         return orders is not None and (is_interruptible(orders) or task.budget_s is not None)
 
@@ -118,7 +118,7 @@ class Computing:
             lambda number: MicroBatch(number=number, samples=size.samples, whole=size.whole, overhead=size.overhead)
         )
 
-    def run(self, iteration: int, task: Task) -> tuple[Update, bool]:
+    def run(self, iteration: int, task: Work) -> tuple[Update, bool]:
         """The update over the samples of ``task``, and whether an emulated machine was too slow.
 
         Raises:
@@ -140,7 +140,7 @@ class Computing:
         drawn = np.random.SeedSequence([*self._seed, iteration]).generate_state(1, np.uint64)
         torch.manual_seed(int(drawn[0]))
 
-    def _in_pieces(self, iteration: int, task: Task) -> tuple[Update, bool]:
+    def _in_pieces(self, iteration: int, task: Work) -> tuple[Update, bool]:
         piece = self._piece or 1
         self._sum.fill(0.0)
         self.gradient = self._sum
@@ -158,7 +158,7 @@ class Computing:
         self._sampler.put_back(len(task.samples) - done)
         return Update(loss_sum=loss_sum, samples=done), overran
 
-    def _is_to_end(self, iteration: int, task: Task, took_s: float) -> bool:
+    def _is_to_end(self, iteration: int, task: Work, took_s: float) -> bool:
         orders = self._link.orders()
         if orders is not None and orders.skip_to > iteration:
             raise Skipped

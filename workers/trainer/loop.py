@@ -5,14 +5,17 @@ closed, and pushes its sum of gradients to iteration ``k``. In asynchronous ones
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 
 from controlplane.protocol import RELEASE
-from controlplane.protocol.messages import Computed, Held, IterationReport, WorkerFinished, WorkerHello
+from controlplane.protocol.messages import IterationReport, WorkerHello
 from controlplane.protocol.orders import Orders, ProcessOrder
+from controlplane.protocol.worker import Phase, Step, WorkerMachine
 from workers.accelerator import Gauge, gauge_of
 from workers.emulation import Pace
 from workers.link import WorkerLink
@@ -29,7 +32,7 @@ from workers.trainer.reduction import Reduction
 from workers.trainer.refilling import Refiller
 from workers.trainer.round import Round
 from workers.trainer.sampler import make_sampler
-from workers.trainer.schedule import Schedule, Task, task
+from workers.trainer.work import Work, work_of
 from workers.transport.errors import Stopped
 from workers.transport.frames import Header, Op
 from workers.transport.handshake import Peer
@@ -67,8 +70,21 @@ def _parameters(order: ProcessOrder, link: WorkerLink, own: Keeper | None, local
     return Exchange(peer, link.stopping, link.placement, copies, lambda: link.in_reach)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What was computed in the iteration, and how."""
+
+    update: Update
+    position: int
+    """Where in the job's permutations its samples begin."""
+    overran: bool
+    """Whether an emulated machine was too slow."""
+    spoilt: str
+    """What the loss was, if it would spoil the parameters."""
+
+
 class Trainer:
-    """One life of one worker."""
+    """One life of one worker: does what its ``WorkerMachine`` says comes next."""
 
     def __init__(
         self,
@@ -95,30 +111,54 @@ class Trainer:
             self.replica.tell_progress(servers.offer)
             self.computing.announce_to(servers.begin)
         self.machine = Machine()
-        self.schedule = Schedule()
+        self.worker = WorkerMachine(link.say)
+        self._attempt = 0
+        """That of ``worker`` when what is under way began."""
         self._peer = Peer(order.index, order.instance)
         self._still = threading.Lock()
         self._last: tuple[int, int] | None = None
         """The iteration whose update ``computing`` has, and of how many samples it is."""
         self._owed: set[int] = set()
         """Blocks that began again since it was pushed, and may lack it."""
+        self._begun = (-1, -1)
+        """The attempt and iteration whose parameters were asked for last."""
+        self._done: Done
+        self._pending: set[int] = set()
+        """Blocks of which the update of this iteration does not count yet."""
+        self._is_late = False
+        """Whether a block of it was made by others."""
 
     def run(self) -> None:
         """Iterate from the first orders to the last, then finish."""
         self.link.say(self._hello)
-        first = self._await(lambda orders: True)
-        self._restore(first)
-        iteration = first.share_from
+        self._restore(self._await(lambda orders: True))
         self.clock = IterationClock()
         self._watch_for_lost_servers()
         with Evaluator(self.workload, self.link.say) as evaluator:
-            while (begun := self._released(iteration)) is not None:
+            while (step := self._next()) is not Step.FINISH:
                 try:
-                    self._iterate(begun, evaluator)
+                    if step is Step.PULL:
+                        self._pull()
+                    elif step is Step.COMPUTE:
+                        self._compute(evaluator)
+                    elif step is Step.PUSH:
+                        self._push()
                 except Skipped:
                     self._last = None
-                iteration = begun + 1
-            self._finish(iteration, evaluator)
+            self._finish(evaluator)
+
+    def _next(self) -> Step:
+        """What the newest orders want next, once they want anything."""
+        worker, was_stale = self.worker, self.worker.phase is Phase.STALE
+        while True:
+            known, self.worker.can_hold = self._newest().rank_in_time, self.servers.may_stand
+            step, self._attempt = worker.next(time.monotonic()), worker.attempt
+            if step is not Step.WAIT:
+                break
+            self._await_newer(known, worker.wake_at_s)
+        if was_stale:
+            self.clock.lap(Part.WAITING)
+        return step
 
     def _restore(self, orders: Orders) -> None:
         """Begin with the checkpoint that the orders name, if any.
@@ -133,30 +173,6 @@ class Trainer:
     def _watch_for_lost_servers(self) -> None:
         if isinstance(self.servers, Exchange) and self.servers.copies is not None:
             Refiller(self.link, self.servers, self.servers.copies, self.replica.parameters, self._peer, self._still)
-
-    def _iterate(self, iteration: int, evaluator: Evaluator) -> None:
-        """One iteration, unless the end comes first.
-
-        Raises:
-            Skipped: if it need not be finished.
-        """
-        self._pull(iteration)
-        given = self._task(iteration)
-        newest = self._current(iteration)
-        if _ends(newest, iteration):
-            raise Skipped
-        if newest.evaluator and iteration % self.spec.evaluate.every == 0:
-            evaluator.offer(iteration, self.replica.parameters)
-        self._last = None
-        self._prefetch(iteration, given)
-        with self._still if self.spec.federated else nullcontext():
-            update, overran = self.computing.run(iteration, given)
-        update, spoilt = without_spoilt(update, self.computing.gradient, is_given_away=self._gives_early)
-        self.clock.lap(Part.COMPUTE)
-        self._last = (iteration, update.samples)
-        self._announce(iteration, update)
-        generation = self._push(iteration, update)
-        self._report(generation, iteration, given.position, update, overran=overran, spoilt=spoilt)
 
     def _hello(self, number: int) -> WorkerHello:
         host, port = self.servers.address
@@ -173,102 +189,110 @@ class Trainer:
             initial=self._keeper.initial if self._keeper is not None else "",
         )
 
-    def _released(self, iteration: int) -> int | None:
-        """Which iteration to start, from ``iteration`` on, once there is leave to; None: the end is before it."""
-        may_stand = self.servers.may_stand
-        orders = self._await(partial(_concerns, iteration, None, may_stand))
-        while not _goes_on(orders, iteration, may_stand):
-            self._say_held(orders, max(iteration, orders.skip_to))
-            orders = self._await(partial(_concerns, iteration, orders, may_stand))
-        begun = max(iteration, orders.skip_to)
-        if orders.placement_version > self.servers.placement_version:
+    def _pull(self) -> None:
+        """The parameters for the iteration, as soon as the servers have them."""
+        begun = self.worker.attempt, self.worker.iteration
+        is_first, self._begun = begun != self._begun, begun
+        orders = self._newest()
+        if is_first and orders.placement_version > self.servers.placement_version:
             self._adopt_placement(orders.placement_version)
-            self._push_again()
-        if isinstance(self.servers, Exchange):
-            self.servers.probe(orders.probes, orders.probe_round)
-        self.clock.lap(Part.WAITING)
-        return None if _ends(orders, begun) else begun
+        self._push_last_again()
+        if is_first:
+            if isinstance(self.servers, Exchange):
+                self.servers.probe(orders.probes, orders.probe_round)
+            self.clock.lap(Part.WAITING)
+        self._stay_owed()
+        outcome = self.servers.pull(self.replica.parameters, self._stamp(Op.PULL))
+        self.clock.lap(Part.PULL, held_s=outcome.held_s)
+        if outcome.moved or outcome.stale:
+            self._retry(outcome)
+        else:
+            self._stay_owed()
+            self.worker.pulled(time.monotonic())
 
-    def _say_held(self, orders: Orders, iteration: int) -> None:
-        self.link.say(
-            lambda number: Held(
-                number=number, generation=orders.generation, iteration=iteration, sequence=orders.sequence
-            )
-        )
+    def _compute(self, evaluator: Evaluator) -> None:
+        """The update of this worker's share, in memory of ``computing``."""
+        orders, task = self.worker.orders, self.worker.task
+        assert orders is not None
+        assert task is not None
+        k = task.iteration
+        self.clock.lap_decision(orders.held_s if orders.share_until >= k else 0.0)
+        if orders.evaluator and k % self.spec.evaluate.every == 0:
+            evaluator.offer(k, self.replica.parameters)
+        work = work_of(task, self.sampler)
+        self._last = None
+        self._prefetch(k, work)
+        with self._still if self.spec.federated else nullcontext():
+            update, overran = self.computing.run(k, work)
+        update, spoilt = without_spoilt(update, self.computing.gradient, is_given_away=self._gives_early)
+        self.clock.lap(Part.COMPUTE)
+        self._last = (k, update.samples)
+        self._done = Done(update=update, position=work.position, overran=overran, spoilt=spoilt)
+        self._pending, self._is_late = self.servers.blocks, False
+        self._stay_owed()
+        self.worker.computed(update.samples)
 
-    def _pull(self, iteration: int) -> None:
-        """The parameters for ``iteration``, as soon as the servers have them."""
-        while True:
-            orders = self._current(iteration)
-            outcome = self.servers.pull(self.replica.parameters, _stamp(Op.PULL, orders, iteration))
-            self.clock.lap(Part.PULL, held_s=outcome.held_s)
-            if not outcome.moved and not outcome.stale:
-                return
-            self._refresh(orders, outcome, iteration)
-            self._push_again()
-
-    def _task(self, iteration: int) -> Task:
-        """Which samples to take: as newer orders say, which are awaited for a while, else by those that there are."""
-        timeout_s = self._newest().decision_timeout_s
-        decided = self.link.await_orders(lambda o: o.share_until >= iteration or _ends(o, iteration), timeout_s)
-        self.clock.lap_decision(decided.held_s if decided else 0.0)
-        self._newest()
-        return task(self.schedule.speaking_of(iteration), iteration, self.sampler)
-
-    def _prefetch(self, iteration: int, given: Task) -> None:
+    def _prefetch(self, iteration: int, given: Work) -> None:
         """Have what comes after ``given`` taken ahead, by what is ordered now; later orders may still change it."""
         if not (ahead := self.spec.workload.prefetch):
             return
-        sampler, tasks = copy(self.sampler), [given]
-        for coming in range(iteration + 1, iteration + 1 + ahead):
-            orders = self.schedule.coming(coming)
-            if not _ends(orders, coming):
-                tasks.append(task(orders, coming, sampler))
-        self.computing.prefetch(tasks)
+        sampler = copy(self.sampler)
+        coming = [self.worker.coming(iteration + 1 + more) for more in range(ahead)]
+        self.computing.prefetch([given, *(work_of(task, sampler) for task in coming if task is not None)])
 
-    def _announce(self, iteration: int, update: Update) -> None:
-        orders = self._current(iteration)
-        if orders.announce:
-            generation, samples = orders.generation, update.samples
-            self.link.say(
-                lambda number: Computed(number=number, generation=generation, iteration=iteration, samples=samples)
-            )
+    def _push(self) -> None:
+        """The update, to every block of which it does not count yet; once it does everywhere, the report."""
+        self._pending |= self._owed
+        self._owed.clear()
+        stamp = self._stamp(Op.PUSH, samples=self._done.update.samples)
+        outcome = self.servers.push(self.computing.gradient, self._pending, stamp)
+        self.clock.lap(Part.PUSH, held_s=outcome.held_s)
+        self._is_late |= outcome.late
+        if self._pending:
+            self._stay_owed()
+            self._retry(outcome)
+        elif self._is_late:
+            self.worker.missed()
+            raise Skipped
+        else:
+            self._report(self._done)
+            self.worker.pushed()
 
-    def _push(self, iteration: int, update: Update) -> int:
-        """Push until every block counts; the generation under which the last one did."""
-        pending, is_late = self.servers.blocks, False
-        while True:
-            pending |= self._owed
-            self._owed.clear()
-            orders = self._current(iteration)
-            stamp = _stamp(Op.PUSH, orders, iteration, samples=update.samples)
-            outcome = self.servers.push(self.computing.gradient, pending, stamp)
-            self.clock.lap(Part.PUSH, held_s=outcome.held_s)
-            is_late |= outcome.late
-            if not pending and is_late:
-                raise Skipped
-            if not pending:
-                return orders.generation
-            self._refresh(orders, outcome, iteration)
+    def _retry(self, outcome: Round) -> None:
+        """A server knows better than the orders of this pull or push: of another placement, or of newer orders."""
+        if outcome.moved:
+            self._adopt_placement(self.servers.placement_version + 1)
+            self.clock.lap(Part.WAITING)
+            self._stay_owed()
+            self.worker.again()
+        else:
+            self.worker.refused()
 
-    def _push_again(self) -> None:
+    def _push_last_again(self) -> None:
         """Blocks that began again with a copy may lack the last update; a server that has it takes it only once."""
         while self._owed and self._last is not None:
             iteration, samples = self._last
             orders = self._newest()
             if orders.skip_to > iteration:
                 break
-            outcome = self.servers.push(
-                self.computing.gradient, self._owed, _stamp(Op.PUSH, orders, iteration, samples=samples)
+            stamp = Header(
+                op=Op.PUSH,
+                incarnation=orders.incarnation,
+                generation=orders.generation,
+                iteration=iteration,
+                samples=samples,
             )
+            outcome = self.servers.push(self.computing.gradient, self._owed, stamp)
             self.clock.lap(Part.WAITING)
-            if self._owed:
-                self._refresh(orders, outcome, iteration)
+            if self._owed and outcome.moved:
+                self._adopt_placement(self.servers.placement_version + 1)
+            elif self._owed:
+                self._await(partial(_supersedes, orders, iteration))
+            self.clock.lap(Part.WAITING)
         self._owed.clear()
 
-    def _report(
-        self, generation: int, iteration: int, position: int, update: Update, *, overran: bool, spoilt: str
-    ) -> None:
+    def _report(self, done: Done) -> None:
+        (_, generation), iteration, update = self.worker.term, self.worker.iteration, done.update
         parts, exchanges = self.clock.finish(), self.servers.ledger.take()
         blocks = self.servers.ledger.take_blocks()
         moving_s = min(self.servers.ledger.take_moving_s(), parts[Part.WAITING.value])
@@ -280,12 +304,12 @@ class Trainer:
                 generation=generation,
                 iteration=iteration,
                 samples=update.samples,
-                position=position,
+                position=done.position,
                 loss=update.loss,
-                spoilt=spoilt,
+                spoilt=done.spoilt,
                 cpu=load.cpu,
                 memory=load.memory,
-                overran=overran,
+                overran=done.overran,
                 ceiling=ceiling,
                 exchanges=exchanges,
                 blocks=blocks,
@@ -294,31 +318,28 @@ class Trainer:
             )
         )
 
-    def _finish(self, iteration: int, evaluator: Evaluator) -> None:
+    def _finish(self, evaluator: Evaluator) -> None:
         """The evaluator scores and saves the final version; everybody says that they are done."""
         orders = self._await(lambda orders: orders.final or not orders.evaluator)
         if orders.evaluator:
+            iteration = self.worker.iteration
             final = min(iteration, orders.stop_at if orders.stop_at is not None else iteration)
             self._pull_final(final)
             evaluator.finish(final, self.replica.parameters)
             self.save_model(named_arrays(self.workload, self.replica.parameters))
         if self._keeper is not None:
             self._keeper.settle()
-        self.link.say(lambda n: WorkerFinished(number=n, iteration=iteration, model_saved=orders.evaluator))
+        self.worker.finished(model_saved=orders.evaluator)
 
     def _pull_final(self, version: int) -> None:
         """Version ``version`` of the parameters, or a later one."""
-        while self.servers.pull(self.replica.parameters, _stamp(Op.PULL, self._newest(), version)).moved:
+        while True:
+            orders = self._newest()
+            stamp = Header(op=Op.PULL, incarnation=orders.incarnation, generation=orders.generation, iteration=version)
+            if not self.servers.pull(self.replica.parameters, stamp).moved:
+                return
             self._adopt_placement(self.servers.placement_version + 1)
-            self._push_again()
-
-    def _refresh(self, orders: Orders, outcome: Round, iteration: int) -> None:
-        """A server knows better than ``orders``: wait for the placement, generation or leave to skip that it has."""
-        if outcome.moved:
-            self._adopt_placement(self.servers.placement_version + 1)
-        else:
-            self._await(lambda newer: _term(newer) > _term(orders) or newer.skip_to > iteration)
-        self.clock.lap(Part.WAITING)
+            self._push_last_again()
 
     def _adopt_placement(self, version: int) -> None:
         with self.servers.ledger.moving():
@@ -331,7 +352,7 @@ class Trainer:
         orders = self.link.await_orders(accept)
         if orders is None:
             raise Stopped("asked to end")
-        self.schedule.hear(orders)
+        self.worker.hear(orders)
         if self._keeper is not None:
             self._keeper.follow(orders)
         return orders
@@ -339,41 +360,29 @@ class Trainer:
     def _newest(self) -> Orders:
         return self._await(lambda orders: True)
 
-    def _current(self, iteration: int) -> Orders:
-        """The newest orders, if they still ask for ``iteration``.
+    def _await_newer(self, known: tuple[int, int, int], until_s: float | None) -> None:
+        """Orders newer than those, or that moment."""
+        timeout_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+        self.link.await_orders(lambda orders: orders.rank_in_time > known, timeout_s)
+        if self.link.stopping.is_set():
+            raise Stopped("asked to end")
+
+    def _stay_owed(self) -> None:
+        """Look at the newest orders.
 
         Raises:
-            Skipped: if it is not owed any more.
+            Skipped: if what is under way is owed no more.
         """
-        orders = self._newest()
-        if orders.skip_to > iteration:
+        self._newest()
+        if self.worker.attempt != self._attempt:
             raise Skipped
-        return orders
+
+    def _stamp(self, op: Op, *, samples: int = 0) -> Header:
+        (incarnation, generation), iteration = self.worker.term, self.worker.iteration
+        return Header(op=op, incarnation=incarnation, generation=generation, iteration=iteration, samples=samples)
 
 
-def _stamp(op: Op, orders: Orders, iteration: int, *, samples: int = 0) -> Header:
-    return Header(
-        op=op, incarnation=orders.incarnation, generation=orders.generation, iteration=iteration, samples=samples
-    )
-
-
-def _term(orders: Orders) -> tuple[int, int]:
-    return orders.incarnation, orders.generation
-
-
-def _ends(orders: Orders, iteration: int) -> bool:
-    """Whether ``iteration`` is not to be started."""
-    return orders.stop_at is not None and orders.stop_at <= iteration
-
-
-def _concerns(iteration: int, known: Orders | None, may_stand: bool, orders: Orders) -> bool:
-    """Whether ``orders``, newer than those ``known``, have something to say to who stands before ``iteration``."""
-    is_held = orders.hold and may_stand
-    is_newer = known is None or orders.rank_in_time > known.rank_in_time
-    return is_newer and (is_held or _goes_on(orders, iteration, may_stand))
-
-
-def _goes_on(orders: Orders, iteration: int, may_stand: bool) -> bool:
-    """Whether the worker may start ``iteration``, or the one that it is to skip to, or may end before it."""
-    begun = max(iteration, orders.skip_to)
-    return _ends(orders, begun) or (orders.watermark >= begun and not (orders.hold and may_stand))
+def _supersedes(known: Orders, iteration: int, orders: Orders) -> bool:
+    """Whether ``orders`` are of a later generation than those ``known``, or do not want ``iteration`` any more."""
+    known_term, term = (known.incarnation, known.generation), (orders.incarnation, orders.generation)
+    return term > known_term or orders.skip_to > iteration

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from controlplane.protocol.orders import Orders
 from controlplane.protocol.spec import JobSpec
 from workers.workloads.partitions import own_samples
 from workers.workloads.shape import Samples, Workload
@@ -81,8 +80,3 @@ def make_sampler(workload: Workload, spec: JobSpec, rank: int) -> Sampler:
         return PermutationSampler(seed=spec.seed, sample_count=workload.sample_count)
     own = own_samples(workload, division, rank=rank, workers=spec.workers, seed=spec.seed)
     return OwnSampler(own, seed=spec.seed, workers=spec.workers)
-
-
-def first_position(orders: Orders, iteration: int) -> int:
-    """Where this worker's samples of ``iteration`` begin."""
-    return orders.origin_position + (iteration - orders.origin_iteration) * orders.global_batch + orders.offset

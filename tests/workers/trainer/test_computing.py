@@ -14,7 +14,7 @@ from tests.workers.driver import MemoryWorkerLink
 from workers.emulation import Pace
 from workers.trainer.computing import Computing, Skipped, without_spoilt
 from workers.trainer.micro_batch import Size
-from workers.trainer.schedule import Task
+from workers.trainer.work import Work
 from workers.workloads.shape import Update
 
 PIECE, SHARE = 4, 18
@@ -69,7 +69,7 @@ def run(at_piece: int, says: Orders) -> tuple[Computing, Replica, Sampler, Memor
     link.give(orders())
     replica, sampler = Replica(link, at_piece, says), Sampler()
     computing = Computing(replica, sampler, link, Pace(None, rest=lambda seconds: False))  # type: ignore[arg-type]
-    task = Task(position=0, samples=np.arange(SHARE), share=SHARE)
+    task = Work(position=0, samples=np.arange(SHARE), share=SHARE)
     with patch("workers.trainer.computing.choose", return_value=Size(samples=PIECE, whole=SHARE, overhead=0.0)):
         update, _ = computing.run(3, task)
     return computing, replica, sampler, link, update
@@ -106,7 +106,7 @@ def test_what_a_module_draws_depends_on_job_worker_and_iteration() -> None:
     def draw(seed: tuple[int, ...], iteration: int) -> float:
         pace = Pace(None, rest=lambda seconds: False)
         computing = Computing(Drawing(), Sampler(), MemoryWorkerLink(), pace, seed=seed)  # type: ignore[arg-type]
-        return computing.run(iteration, Task(position=0, samples=np.arange(3), share=3))[0].loss_sum
+        return computing.run(iteration, Work(position=0, samples=np.arange(3), share=3))[0].loss_sum
 
     drawn = [draw((7, 0), 4), draw((8, 0), 4), draw((7, 1), 4), draw((7, 0), 5)]
     assert len(set(drawn)) == 4

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.protocol.orders import Orders
-from workers.trainer.sampler import PermutationSampler, first_position
+from controlplane.protocol.schedule import task_of
+from workers.trainer.sampler import PermutationSampler
 
 COUNT = 37
 
@@ -47,13 +48,13 @@ def test_the_shares_of_an_iteration_partition_its_global_batch(shares: list[int]
     ranges = [
         range(begin, begin + share)
         for rank, share in enumerate(shares)
-        for begin in [first_position(orders(share=share, offset=sum(shares[:rank]), global_batch=batch), iteration)]
+        for begin in [task_of(orders(share=share, offset=sum(shares[:rank]), global_batch=batch), iteration).position]
     ]
     assert [p for r in ranges for p in r] == list(range(iteration * batch, (iteration + 1) * batch))
 
 
 def test_a_new_origin_continues_where_it_says() -> None:
-    assert first_position(orders(share=4, offset=6, global_batch=20, origin=(10, 300)), 12) == 300 + 2 * 20 + 6
+    assert task_of(orders(share=4, offset=6, global_batch=20, origin=(10, 300)), 12).position == 300 + 2 * 20 + 6
 
 
 def test_a_redone_iteration_takes_the_same_samples_in_any_process() -> None:
