@@ -42,6 +42,7 @@ def goes_on_deciding(told: Story, start: int, iterations: int) -> None:
 @given(before=choices("batching"), after=choices("batching"), iterations=st.integers(0, 12))
 @example(before=lb_bsp(), after=lb_bsp(p=3), iterations=8)
 @example(before=lb_bsp("narx", look_back=2), after=lb_bsp("narx", look_back=5), iterations=8)
+@example(before=lb_bsp("narx", look_back=2), after=lb_bsp("narx", look_back=5), iterations=0)
 @example(before=lb_bsp("narx", hidden=8), after=lb_bsp("narx", hidden=2), iterations=8)
 def test_any_batching_follows_any_other_and_the_job_goes_on_deciding(before, after, iterations):
     told = Story(synchronization={"batching": {"name": before.name, **before.parameters}}).running()

@@ -179,7 +179,8 @@ class Recurrent:
     def _sheet_of(self, state: RecurrentState) -> Sheet:
         """The windows out of the history."""
         rows = np.zeros((len(state.columns), self._width))
-        seen = np.frombuffer(b"".join(state.history), dtype=np.float32).reshape(-1, len(state.columns), 3)
+        size = (len(state.history), len(state.columns), 3)
+        seen = np.frombuffer(b"".join(state.history), dtype=np.float32).reshape(size)
         for rank, row, series in zip(state.columns, rows, seen.transpose(1, 0, 2).astype(np.float64), strict=True):
             measured = series[np.isfinite(series[:, 0])]
             window = measured[::-1][: self.network.rows(self.parameters.look_back)].ravel()
