@@ -26,7 +26,7 @@ from msgspec.inspect import (
 
 from controlplane.core.events import Event
 from controlplane.protocol import cleaning, messages
-from controlplane.protocol.base import MAX_INT32, MAX_TEXT
+from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.codec import (
     AgentMessage,
     AgentReply,
@@ -99,9 +99,12 @@ def test_no_field_of_a_message_is_a_bare_number_or_text():
 FRAMES = {WorkerMessage: from_worker, ServerMessage: from_server, AgentMessage: from_agent}
 SAID = [(kind, codec) for union, codec in FRAMES.items() for kind in get_args(union)]
 
+LONGEST = max(kind.max_length or 0 for _, kind in all_leaves() if isinstance(kind, StrType))
+"""Of any text in a message."""
+
 bad_floats = st.sampled_from([math.inf, -math.inf, math.nan])
 bad_integers = bad_floats | st.sampled_from([2**63, 2**64 - 1, -(2**63)])
-bad_texts = st.sampled_from([b"a\0b", b"\0", "x\ud800".encode(errors="surrogatepass"), b"y" * (MAX_TEXT + 1)])
+bad_texts = st.sampled_from([b"a\0b", b"\0", "x\ud800".encode(errors="surrogatepass"), b"y" * (LONGEST + 1)])
 
 BAD = {FloatType: bad_floats, IntType: bad_integers, StrType: bad_texts}
 
