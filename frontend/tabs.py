@@ -10,14 +10,13 @@ from django.utils import timezone
 from controlplane.jobs.models import Job
 from controlplane.protocol.orders import Block
 from controlplane.telemetry.selectors import LEVELS, process_of
-from frontend.figures.lanes import verdict
 from frontend.figures.rows import View
 from frontend.parameters import Query, QueryError, number_of, one_of
 from frontend.queries import job as queries
 from frontend.queries import logs, moves, whatif
 from frontend.queries import waiting as lost
 from frontend.queries.environment import environments
-from frontend.queries.lanes import lanes
+from frontend.queries.lanes import lanes, steady_verdict
 from frontend.queries.moments import of_job
 from frontend.queries.placement import updates_per_s
 
@@ -64,14 +63,16 @@ def _flags(job: Job, query: Query) -> dict[str, Any]:
     return {
         "flags": flags[:unfolded],
         "folded_flags": flags[unfolded:],
-        "open_flags": [flag for flag in flags if flag.closed_at is None and flag.note is None],
+        "open_flags": [
+            flag for flag in flags if flag.closed_at is None and flag.note is None and not flag.behind.is_quiet
+        ],
         "flagged_on": queries.machines_of(job, flags),
     }
 
 
 def _overview(job: Job, query: Query) -> dict[str, Any]:
     drawn = of_job("lanes", job, lanes)
-    return {"lanes": drawn, "verdict": verdict(drawn)} | _flags(job, query)
+    return {"lanes": drawn, "verdict": steady_verdict(job, drawn, timezone.now().timestamp())} | _flags(job, query)
 
 
 def _map(job: Job, query: Query) -> dict[str, Any]:

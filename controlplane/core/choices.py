@@ -58,6 +58,8 @@ class Finding(Value, frozen=True, kw_only=True):
     evidence: dict[str, Any] = {}
     subject: str = "worker"
     """worker, server, or job; ``rank`` is that of the worker, the server's index, or 0."""
+    escalated: bool = False
+    """It holds no longer since a graver one of the same kind follows."""
 
 
 class Lesson(Value, frozen=True, kw_only=True):

@@ -295,6 +295,8 @@ class CloseFlag(Command, frozen=True, kw_only=True, tag="close-flag"):
     """The finding no longer holds."""
 
     flag: Name
+    escalated: bool = False
+    """It makes way for a graver one of the same kind; nothing has recovered."""
 
 
 class ChangePolicies(Command, frozen=True, kw_only=True, tag="change-policies"):

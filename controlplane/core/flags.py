@@ -31,7 +31,9 @@ def record(handling: Handling, findings: list[Finding]) -> None:
         if finding.open:
             _open(handling, finding)
         else:
-            close_flag(handling, finding.rank, finding.kind, finding.sentence, subject=finding.subject)
+            name = handling.job.flags.pop(key_of(finding.kind, finding.subject, finding.rank), None)
+            if name is not None:
+                handling.give(CloseFlag, finding.sentence, flag=name, escalated=finding.escalated)
 
 
 def open_flag(
@@ -44,7 +46,7 @@ def open_flag(
 
 def close_flag(handling: Handling, rank: int, kind: str, reason: str, *, subject: str = "worker") -> None:
     """Close the flag of that kind of that worker or server, if it is open."""
-    name = handling.job.flags.pop(f"{kind}:{subject}:{rank}", None)
+    name = handling.job.flags.pop(key_of(kind, subject, rank), None)
     if name is not None:
         handling.give(CloseFlag, reason, flag=name)
 
@@ -57,9 +59,14 @@ def close_all(handling: Handling, reason: str, *, rank: int | None = None) -> No
             handling.give(CloseFlag, reason, flag=name)
 
 
+def key_of(kind: str, subject: str, rank: int) -> str:
+    """What can be open once at a time."""
+    return f"{kind}:{subject}:{rank}"
+
+
 def _open(handling: Handling, finding: Finding) -> None:
     job = handling.job
-    key = f"{finding.kind}:{finding.subject}:{finding.rank}"
+    key = key_of(finding.kind, finding.subject, finding.rank)
     if key in job.flags:
         return
     job.flag_count += 1

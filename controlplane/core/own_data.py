@@ -53,7 +53,7 @@ def look(handling: Handling) -> None:
                 f"since all workers together have too few for {job.batch}; use a smaller batch_size or more data"
             )
             flags.open_flag(handling, rank, KIND, "lasting", sentence, {"samples": own[rank], "share": share})
-        elif f"{KIND}:worker:{rank}" in job.flags:
+        elif flags.key_of(KIND, "worker", rank) in job.flags:
             flags.close_flag(handling, rank, KIND, f"w{rank} has {number_of(own.get(rank, 0), 'sample')} of its own")
 
 

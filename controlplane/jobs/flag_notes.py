@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controlplane.jobs.models import Flag, FlagNote
+from controlplane.policies.stragglers.telling import is_quiet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,8 @@ def notes_on(flags: Iterable[Flag], now: datetime) -> dict[int, Note]:
 
 
 def unnoted(flags: Iterable[Flag], now: datetime) -> list[Flag]:
-    """Those that still ask for somebody's attention."""
-    rows = list(flags)
+    """Those that still ask for somebody's attention: without a note, and with an impact."""
+    rows = [flag for flag in flags if not is_quiet(flag.evidence)]
     noted = notes_on(rows, now)
     return [flag for flag in rows if flag.pk not in noted]
 

@@ -4,7 +4,7 @@ One lane per worker on one time scale: its iteration under the even split, thin,
 drawn as a table with bars by a template, so that it is there before any script is.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 BALANCED = 0.10
 """Waiting below this share of everyone's time is what rounding and noise leave."""
@@ -162,6 +162,8 @@ class Verdict:
     tone: str
     headline: str
     detail: str = ""
+    about: str = field(default="", compare=False)
+    """Whom or what it is about: with another one it is another verdict, whatever its numbers."""
 
 
 def verdict(lanes: Lanes) -> Verdict:
@@ -180,7 +182,7 @@ def verdict(lanes: Lanes) -> Verdict:
     sets, spend = ("set", "spent") if lanes.over else ("sets", "spend")
     headline = f"w{slowest.rank} {sets} the pace: the others {spend} {others:.0%} of their time waiting for it"
     detail = _joined(_missing(lanes), _gain(lanes, lost) or _prospect(lanes))
-    return Verdict(tone="watch", headline=headline, detail=detail)
+    return Verdict(tone="watch", headline=headline, detail=detail, about=f"w{slowest.rank}")
 
 
 def _balanced(lanes: Lanes, lost: float) -> Verdict:
@@ -189,11 +191,13 @@ def _balanced(lanes: Lanes, lost: float) -> Verdict:
     missing, together = _missing(lanes), f"{_all(lanes)} together"
     if orders > MUCH:
         headline = f"Waiting for the control plane's orders takes {orders:.0%} of an iteration"
-        return Verdict(tone="watch", headline=headline, detail=_joined(missing, f"Else {together}.", gain))
+        return Verdict(
+            tone="watch", headline=headline, detail=_joined(missing, f"Else {together}.", gain), about="orders"
+        )
     told = f"Waiting for orders takes {orders:.0%} of an iteration." if orders > BALANCED else ""
     if gain and (lanes.speed_up or 1.0) < SLOWER:
         headline = f"Balanced, but slower than the even split: {together}"
-        return Verdict(tone="watch", headline=headline, detail=_joined(missing, gain, told))
+        return Verdict(tone="watch", headline=headline, detail=_joined(missing, gain, told), about="even split")
     return Verdict(tone="good", headline=f"Balanced: {together}", detail=_joined(missing, gain, told))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controlplane.jobs.models import Decision, Flag, Job
-from controlplane.policies.stragglers.telling import HOLDS_UP
+from controlplane.policies.stragglers.telling import is_quiet
 from frontend import formats
 
 MOST: Final = 8
@@ -54,6 +54,8 @@ class Evidence:
     facts: tuple[Fact, ...]
     cost: str
     """What it costs, as one clause; empty where that is not known."""
+    is_quiet: bool
+    """It has no impact, and asks for nobody's attention."""
     since: Since | None
     """None where its share has not moved."""
     left_out: Reference | None
@@ -74,6 +76,7 @@ def evidence_of(job: Job, flags: Sequence[Flag]) -> dict[int, Evidence]:
             raised=_reference(raised),
             facts=tuple(facts(flag.evidence)),
             cost=cost(flag.evidence, subject=flag.subject),
+            is_quiet=is_quiet(flag.evidence),
             since=_since(job, flag.rank, raised, closed) if raised is not None and followed else None,
             left_out=_left_out(job, flag.rank, raised, closed) if raised is not None and followed else None,
         )
@@ -103,13 +106,13 @@ def facts(evidence: Mapping[str, Any]) -> list[Fact]:
 def cost(evidence: Mapping[str, Any], *, subject: str = "worker") -> str:
     """``costs 276 ms of every iteration: without it 2.35 times as fast``; of a server, of every exchange.
 
-    What is within ``HOLDS_UP`` costs nothing, as the finding's sentence has it.
+    What is within noise has no impact, as the finding's sentence has it.
     """
     costs, whole, without = (evidence.get(key) for key in ("cost_s", "iteration_s", "without_s"))
     if costs is None or not whole or not without:
         return ""
-    if whole <= HOLDS_UP * without:
-        return "costs nothing now"
+    if is_quiet(evidence):
+        return "no current impact"
     what = "iteration" if subject == "worker" else "exchange with servers"
     faster = formats.significant(whole / without)
     return f"costs {formats.milliseconds(costs)} of every {what}: without it {faster} times as fast"

@@ -4,15 +4,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from django.core.cache import cache
+
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.spec import JobSpec, parse_spec
 from controlplane.telemetry.history import Span, read_columns
-from frontend.figures.lanes import Decided, Lane, Lanes, Phases
+from frontend.figures.holding import Shown, hold, keep_rows
+from frontend.figures.lanes import Decided, Lane, Lanes, Phases, Verdict, verdict
 
 ITERATIONS = 10
 MAX_ROWS = 2_000
 MAX_LANES = 16
+REMEMBERED_S = 60
+"""What was shown counts for so long; who comes later sees what is so."""
 WARM_UP = 1
 """First iterations of a job that are not shown as "even": connections open, caches fill."""
 
@@ -53,7 +58,7 @@ def lanes(job: Job) -> Lanes:
         for rank, reports in sorted(now.items())
     ]
     return Lanes(
-        rows=_shown(rows),
+        rows=_shown(job, rows),
         roster=spec.workers,
         reporting=len(now),
         iterations=len({row.iteration for reports in now.values() for row in reports}),
@@ -137,9 +142,26 @@ def ranks(job: Job) -> list[tuple[int, str]]:
     return [(rank, where.get(rank, "")) for rank in range(parse_spec(job.spec).workers)]
 
 
-def _shown(rows: list[Lane]) -> tuple[Lane, ...]:
+def _shown(job: Job, rows: list[Lane]) -> tuple[Lane, ...]:
+    """By rank; of many, those that wait least and those that wait most, who stay while they are nearly so."""
     if len(rows) <= MAX_LANES:
         return tuple(rows)
-    order = sorted(rows, key=lambda lane: (lane.now.waiting_s, lane.rank))
-    half = MAX_LANES // 2
-    return tuple(sorted({*order[:half], *order[-half:]}, key=lambda lane: lane.rank))
+    key, waits = f"lanes-shown-{job.pk}", {lane.rank: lane.now.waiting_s for lane in rows}
+    pacing, held_up = cache.get(key) or ([], [])
+    pacing = keep_rows(pacing, waits, MAX_LANES // 2)
+    others = {rank: -waited for rank, waited in waits.items() if rank not in pacing}
+    held_up = keep_rows(held_up, others, MAX_LANES // 2)
+    cache.set(key, (pacing, held_up), REMEMBERED_S)
+    return tuple(lane for lane in rows if lane.rank in {*pacing, *held_up})
+
+
+def steady_verdict(job: Job, drawn: Lanes, now_s: float) -> Verdict:
+    """What the lanes say, in words that everybody who looks at the job reads, and that do not flip at a border."""
+    said, key = verdict(drawn), f"verdict-{job.pk}"
+    if job.is_over or said.tone == "calm":
+        cache.delete(key)
+        return said
+    before: Shown[Verdict] | None = cache.get(key)
+    shown = hold(before, (said.tone, said.about), said, now_s)
+    cache.set(key, shown, REMEMBERED_S)
+    return shown.value

@@ -111,7 +111,14 @@ def _raise_flag(payload: Payload) -> str:
 
 def _close_flag(payload: Payload) -> str:
     named = FLAG.fullmatch(payload.get("flag", ""))
-    return f"{_named(named['who'])} is flagged no longer: {named['kind']}" if named else "flag closed"
+    if not named:
+        return "flag closed"
+    who, kind = _named(named["who"]), named["kind"]
+    return (
+        f"{who}: {kind} becomes a lasting finding"
+        if payload.get("escalated")
+        else f"{who}: the finding {kind} is closed"
+    )
 
 
 def _named(who: str) -> str:

@@ -46,9 +46,10 @@ def test_every_decision_has_words() -> None:
             core.NoteUpdates,
             {"late": {1: 2, 3: 3}, "missing": [(17, 2)]},
         ),
-        ("w3 is flagged no longer: compute", core.CloseFlag, {"flag": "compute-w3-0.1"}),
-        ("s0 is flagged no longer: communication", core.CloseFlag, {"flag": "communication-s0-0.2"}),
-        ("the job is flagged no longer: shares", core.CloseFlag, {"flag": "shares-j0-0.3"}),
+        ("w3: the finding compute is closed", core.CloseFlag, {"flag": "compute-w3-0.1"}),
+        ("s0: the finding communication is closed", core.CloseFlag, {"flag": "communication-s0-0.2"}),
+        ("w3: compute becomes a lasting finding", core.CloseFlag, {"flag": "compute-w3-0.1", "escalated": True}),
+        ("the job: the finding shares is closed", core.CloseFlag, {"flag": "shares-j0-0.3"}),
         (
             "3 blocks to move: 2 from s1 to s0, 1 from s1 to s2",
             core.MoveBlocks,

@@ -53,7 +53,7 @@ def test_a_slow_worker_is_flagged_first_as_transient_then_as_lasting_with_its_co
     ]
     lasting = findings[-1][1]
     assert lasting.sentence == (
-        "w3 takes 4.0 times the others' median in compute per sample, raised in 7 of the last 8 iterations, 99.9% "
+        "w3 takes 4.0 times the others' median in compute per sample, slow in 7 of the last 8 iterations, 99.9% "
         "sure; neither its CPU nor its memory explains it; without w3 the iteration would take 68 ms instead of 260 ms"
     )
     assert lasting.evidence["cost_s"] == pytest.approx(0.192)
@@ -101,7 +101,7 @@ def test_a_disturbance_is_a_transient_flag_that_closes_by_itself() -> None:
 def test_shares_do_not_hide_a_slow_machine_and_the_sentence_says_that_it_costs_nothing() -> None:
     *_, (_, finding) = watch(run([SLOW] * 20, BALANCED))
     assert (finding.rank, finding.persistence) == (3, "lasting")
-    assert finding.sentence.endswith("it costs nothing now: the iteration takes 83 ms without w3 as well")
+    assert finding.sentence.endswith("no current impact: the iteration takes 83 ms without w3 as well")
 
 
 def test_a_machine_that_is_slow_by_its_own_past_only_is_flagged() -> None:
@@ -189,7 +189,7 @@ def test_a_slow_server_is_flagged_and_not_the_workers() -> None:
         "server", 3, "communication", "lasting"
     )  # fmt: skip
     assert finding.sentence == (
-        "s3 takes 3.0 times the others' median in communication, raised in 8 of the last 8 iterations, 99.9% sure; "
+        "s3 takes 3.0 times the others' median in communication, slow in 8 of the last 8 iterations, 99.9% sure; "
         "all its workers measure it; without s3 an exchange would take 100 ms instead of 300 ms"
     )
 

@@ -67,12 +67,12 @@ def opening(
 
 
 def stands(subject: Subject, rank: int, kind: str, shown: Figures) -> str:
-    """``w5 takes 2.3 times the others' median in compute per sample, raised in 8 of the last 8 iterations``."""
+    """``w5 takes 2.3 times the others' median in compute per sample, slow in 8 of the last 8 iterations``."""
     against = "the others' median" if shown.measure == "others" else "its own usual time"
     what = "compute per sample" if kind == "compute" else kind  # shares differ, and are no fault of theirs
     return (
         f"{_name(subject, rank)} takes {shown.ratio:.1f} times {against} in {what}, "
-        f"raised in {shown.raised} of the last {shown.window} iterations"
+        f"slow in {shown.raised} of the last {shown.window} iterations"
     )
 
 
@@ -81,13 +81,14 @@ def closing(subject: Subject, rank: int, kind: str, shown: Figures | None) -> Fi
     name = _name(subject, rank)
     if shown is None:
         return _closed(subject, rank, kind, f"{name} can be compared neither with others nor with its past any more")
-    sentence = f"{name} keeps up again in {kind}: {shown.ratio:.1f} times over the last {shown.window} iterations"
+    sentence = f"{name} has recovered in {kind}: {shown.ratio:.1f} times over the last {shown.window} iterations"
     return _closed(subject, rank, kind, sentence)
 
 
 def lasts(subject: Subject, rank: int, kind: str) -> Finding:
     """A transient flag makes way for a lasting one."""
-    return _closed(subject, rank, kind, f"{_name(subject, rank)} is slow for longer than a disturbance")
+    sentence = f"{_name(subject, rank)} has been slow for longer than a disturbance: transient becomes lasting"
+    return Finding(rank=rank, kind=kind, open=False, sentence=sentence, subject=subject, escalated=True)
 
 
 def forgotten(subject: Subject, rank: int, kind: str, window: int) -> Finding:
@@ -104,6 +105,12 @@ def unclear(subject: Subject, rank: int, measured: int, window: int) -> str:
     )
 
 
+def is_quiet(evidence: Mapping[str, Any]) -> bool:
+    """Whether a finding says itself that it has no impact: it stays listed, and asks for nobody's attention."""
+    whole, without = evidence.get("iteration_s"), evidence.get("without_s")
+    return whole is not None and without is not None and 0 < whole <= HOLDS_UP * without
+
+
 def _cost(subject: Subject, rank: int, busy_s: Mapping[int, float]) -> tuple[dict[str, float], str]:
     others = [busy for other, busy in busy_s.items() if other != rank]
     own = busy_s.get(rank, math.nan)
@@ -114,7 +121,7 @@ def _cost(subject: Subject, rank: int, busy_s: Mapping[int, float]) -> tuple[dic
     name = _name(subject, rank)
     if own > HOLDS_UP * without:
         return cost, f"without {name} {what} would take {seconds(without)} instead of {seconds(span)}"
-    return cost, f"it costs nothing now: {what} takes {seconds(without)} without {name} as well"
+    return cost, f"no current impact: {what} takes {seconds(without)} without {name} as well"
 
 
 def _closed(subject: Subject, rank: int, kind: str, sentence: str) -> Finding:

@@ -145,7 +145,7 @@ class Page {
   }
 
   state() {
-    if (this.finished() && !this.moved.size) return { name: "finished", word: "Finished" };
+    if (this.finished()) return { name: "finished", word: "Finished" };
     if (this.paused) return { name: "paused", word: "Paused" };
     const aged = this.agedSince();
     if (this.open && aged) return { name: "stale", word: `Stale (last data ${aged})` };
