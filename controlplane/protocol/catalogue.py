@@ -1,4 +1,4 @@
-"""Every workload, data set and optimiser by name, with options: what a job can ask for and machines can do.
+"""Every workload and data set by name, with options: what a job can ask for and machines can do.
 
 Control plane and machines read the same table, so what is accepted can be carried out.
 """
@@ -6,14 +6,13 @@ Control plane and machines read the same table, so what is accepted can be carri
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import msgspec
-
 from controlplane.protocol import options as opt
 from controlplane.protocol.base import Value
-from controlplane.protocol.faults import fault_of
+from controlplane.protocol.optimizers import check_optimizers
 from controlplane.protocol.parts import Part, SpecError
+from controlplane.protocol.settings import described, settings_from
 from controlplane.protocol.spec import JobSpec
-from controlplane.protocol.training import Optimizer, Workload
+from controlplane.protocol.training import Workload
 
 Kind = Literal["rows", "images", "series", "sparse", "targets", "ratings", "traffic"]
 """What samples are: rows of numbers, images, series of rows, sparse rows (these four with a class each), rows with a
@@ -207,8 +206,6 @@ WORKLOADS: Mapping[str, WorkloadEntry] = _table(
 )
 """Workloads by the name in a job's spec."""
 
-OPTIMIZERS = ("adagrad", "adam", "sgd")
-
 
 def describe() -> list[dict[str, Any]]:
     """Every workload by name, as a form or a person needs it, with JSON schemas of options."""
@@ -241,65 +238,29 @@ def check_workload(workload: Workload) -> None:
 def check_training(spec: JobSpec) -> None:
     """Raise ``SpecError`` unless workload, optimisers and rule of aggregation exist and go together."""
     check_workload(spec.workload)
-    check_optimizer(spec.optimizer)
-    check_optimizer(spec.applied, "federated.server" if spec.federated else "optimizer")
+    check_optimizers(spec)
     entry = WORKLOADS.get(spec.workload.name)
     if entry is None or not entry.sums:
         return
     if spec.federated is not None:
         raise SpecError("federated", spec.workload.name, "a workload of gradients: this one has no local steps")
+    own = f"none: {entry.name} adds up by a rule of its own"
     if spec.weighing != "sample-weighted":
-        raise SpecError("aggregation", spec.weighing, f"none: {entry.name} adds up by a rule of its own")
+        raise SpecError("aggregation", spec.weighing, own)
+    for field in ("groups", "clip"):
+        if getattr(spec.optimizer, field):
+            raise SpecError(f"optimizer.{field}", spec.workload.name, own)
 
 
 def settings_of(workload: Workload) -> Any:
     """The workload's own options as the struct of its entry."""
-    return _settings(workload.name, WORKLOADS[workload.name].options, workload.options, "workload.options")
+    return settings_from(workload.name, WORKLOADS[workload.name].options, workload.options, "workload.options")
 
 
 def data_of(workload: Workload) -> Any:
     """The data set's options as the struct of its entry."""
-    return _settings(workload.dataset, DATASETS[workload.dataset].options, workload.data, "workload.data")
-
-
-def check_optimizer(optimizer: Optimizer, field: str = "optimizer") -> None:
-    """Raise ``SpecError`` unless there is such an optimiser and it has what was set."""
-    if optimizer.name not in OPTIMIZERS:
-        raise SpecError(f"{field}.name", optimizer.name, f"one of {', '.join(OPTIMIZERS)}")
-    if optimizer.momentum and optimizer.name != "sgd":
-        raise SpecError(f"{field}.momentum", optimizer.momentum, f"0 with {optimizer.name}: only sgd has momentum")
+    return settings_from(workload.dataset, DATASETS[workload.dataset].options, workload.data, "workload.data")
 
 
 def _described(entry: WorkloadEntry | DatasetEntry) -> dict[str, Any]:
-    _, components = msgspec.json.schema_components([entry.options])
-    defaults = {
-        info.encode_name: info.default if info.default_factory is msgspec.NODEFAULT else info.default_factory()
-        for info in msgspec.structs.fields(entry.options)
-        if not info.required
-    }
-    return {
-        "name": entry.name,
-        "explanation": entry.explanation,
-        "defaults": defaults,
-        "schema": components[entry.options.__name__],
-    }
-
-
-def _settings(owner: str, kind: type[Part], given: Mapping[str, Any], field: str) -> Any:
-    known = {info.name: info for info in msgspec.structs.fields(kind)}
-    for name in given:
-        if name not in known:
-            allowed = f"an option of {owner}: {', '.join(known)}" if known else f"none: {owner} has no options"
-            raise SpecError(f"{field}.{name}", given[name], allowed)
-    for name, info in known.items():
-        if info.required and name not in given:
-            raise SpecError(f"{field}.{name}", None, f"a value: {owner} needs it")
-    values = {name: _convert(value, known[name].type, f"{field}.{name}") for name, value in given.items()}
-    return kind(**values)
-
-
-def _convert(value: object, type_: Any, field: str) -> Any:
-    try:
-        return msgspec.convert(value, type_, strict=True)
-    except msgspec.ValidationError as error:
-        raise SpecError(field, value, fault_of(error).expected) from None
+    return {"name": entry.name, "explanation": entry.explanation} | described(entry.options)

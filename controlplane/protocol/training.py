@@ -42,26 +42,66 @@ class Workload(Part, frozen=True, kw_only=True):
 
 
 class Schedule(Part, frozen=True, kw_only=True):
-    """How the learning rate changes with the steps that the parameters have made."""
+    """How the learning rate changes with the steps that the parameters have made; ``optimizers`` knows the names."""
 
-    name: Literal["constant", "step", "cosine", "inverse-sqrt"] = "constant"
+    name: Name = "constant"
     warm_up: Annotated[int, Meta(ge=0, le=10**9, description="Steps in which the rate grows to its full size.")] = 0
-    every: Annotated[Iterations, Meta(description="`step`: after so many steps the rate is multiplied.")] = 1000
-    factor: Annotated[float, Meta(gt=0.0, le=1.0, description="`step`: by how much.")] = 0.1
-    over: Annotated[Iterations, Meta(description="`cosine`: the steps in which it falls to `floor`.")] = 1000
-    floor: Annotated[Fraction, Meta(description="`cosine`: the share of the rate that is left in the end.")] = 0.0
+    every: Annotated[Iterations, Meta(description="`step`, `exponential`: in so many steps the rate falls once.")] = (
+        1000
+    )
+    at: Annotated[
+        list[Iterations], Meta(description="`multistep`: after each of these steps the rate falls once.")
+    ] = []
+    factor: Annotated[float, Meta(gt=0.0, le=1.0, description="Each time to this share of what it was.")] = 0.1
+    over: Annotated[
+        Iterations, Meta(description="`cosine`, `linear`, `polynomial`, `one-cycle`: all of it; or the first cycle.")
+    ] = 1000
+    floor: Annotated[Fraction, Meta(description="The share of the rate that is left in the end.")] = 0.0
+    times: Annotated[int, Meta(ge=1, le=100, description="`cosine-restarts`: each cycle is so often as long.")] = 1
+    power: Annotated[float, Meta(gt=0.0, le=100.0, description="Of `polynomial`.")] = 1.0
+    begin: Annotated[Fraction, Meta(description="`one-cycle`: the share of the rate that it begins with.")] = 0.04
+    rise: Annotated[
+        float, Meta(gt=0.0, lt=1.0, description="`one-cycle`: the share of the steps in which it rises.")
+    ] = 0.3
+
+
+class Clip(Part, frozen=True, kw_only=True):
+    """A bound of the mean gradient before a step: of its norm over all parameters, or of each element."""
+
+    norm: Annotated[float, Meta(gt=0.0, le=1e9)] | None = None
+    value: Annotated[float, Meta(gt=0.0, le=1e9)] | None = None
+
+
+class Group(Part, frozen=True, kw_only=True):
+    """Parameters that are trained in another way than the others. A parameter is in the first group that names it."""
+
+    parameters: str | list[str]
+    """Names as torch has them, with ``*``, ``?`` and ``[...]`` as in a shell."""
+    name: Name | None = None
+    """Another optimiser; it takes only the options that are written here."""
+    lr: Annotated[float, Meta(ge=0.0, le=1e6)] | None = None
+    weight_decay: Penalty | None = None
+    options: dict[str, Any] = {}
 
 
 class Optimizer(Part, frozen=True, kw_only=True):
-    """A torch optimiser, applied to the mean of an iteration's gradients by whoever holds the parameters."""
+    """A torch optimiser, applied to the mean of an iteration's gradients by whoever holds the parameters.
+
+    ``momentum`` to ``epsilon`` are short for the options that torch has under these or similar names.
+    """
 
     name: Name = "sgd"
-    lr: Rate = 0.1
-    momentum: Fraction = 0.0
-    weight_decay: Penalty = 0.0
-    beta1: Fraction = 0.9
-    beta2: Fraction = 0.999
-    epsilon: Annotated[float, Meta(gt=0.0, le=1.0)] = 1e-8
+    """Any of torch.optim that ``optimizers`` knows, or ``module:factory``."""
+    lr: Rate | None = None
+    """None: 0.1 for sgd, else torch's own."""
+    options: dict[str, Any] = {}
+    groups: list[Group] = []
+    clip: Clip | None = None
+    momentum: Fraction | None = None
+    weight_decay: Penalty | None = None
+    beta1: Fraction | None = None
+    beta2: Fraction | None = None
+    epsilon: Annotated[float, Meta(gt=0.0, le=1.0)] | None = None
     schedule: Schedule = Schedule()
 
 

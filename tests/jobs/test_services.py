@@ -10,6 +10,7 @@ from django.db import connection
 
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.jobs.services import IdempotencyConflict, job_model_saved, job_submit
+from controlplane.protocol.optimizers import OPTIMIZERS
 from controlplane.protocol.spec import SpecError, parse_spec
 from tests.support.rows import SPEC
 
@@ -75,6 +76,9 @@ def test_of_many_submissions_under_one_key_one_makes_a_job() -> None:
     assert (len(jobs), Job.objects.count(), AuditEntry.objects.count()) == (1, 1, 1)
 
 
+NAMES = f"one of {', '.join(OPTIMIZERS)}, or module:factory for one of your own"
+
+
 @pytest.mark.parametrize(
     ("change", "field", "found", "expected"),
     [
@@ -90,7 +94,7 @@ def test_of_many_submissions_under_one_key_one_makes_a_job() -> None:
             3,
             "none: cnn has no options",
         ),
-        ({"optimizer": {"name": "lion"}}, "optimizer.name", "lion", "one of adagrad, adam, sgd"),
+        ({"optimizer": {"name": "lion"}}, "optimizer.name", "lion", NAMES),
         (
             {
                 "workload": {"name": "cnn", "partition": "iid"},

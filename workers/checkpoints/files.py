@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -171,18 +171,17 @@ def read_block(folder: Path, start: int, stop: int) -> tuple[dict[str, torch.Ten
     covered = pieces and pieces[0].start <= start and pieces[-1].stop >= stop
     if not covered:
         raise CheckpointError(f"{folder} has no values of the parameters {start} to {stop}")
-    parts = []
+    joined: dict[str, torch.Tensor] = {}
     for piece in pieces:
-        tensors = _tensors(folder, piece)
-        whole, within = piece.stop - piece.start, slice(max(0, start - piece.start), stop - piece.start)
-        # What has an entry for each parameter is cut like them; a count of steps holds for all.
-        parts.append({name: t[within].clone() if t.shape == (whole,) else t for name, t in tensors.items()})
-    joined = {name: _join([part[name] for part in parts if name in part]) for name in parts[0]}
+        begin, end = max(start, piece.start), min(stop, piece.stop)
+        for name, tensor in _tensors(folder, piece).items():
+            if tensor.shape == (piece.stop - piece.start,):
+                # What has an entry for each parameter is cut like them; 0 where a piece has none, as of a buffer.
+                whole = joined.setdefault(name, torch.zeros(stop - start, dtype=tensor.dtype))
+                whole[begin - start : end - start] = tensor[begin - piece.start : end - piece.start]
+            else:  # a count of steps holds for all
+                joined.setdefault(name, tensor)
     return joined, max(piece.steps for piece in pieces)
-
-
-def _join(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.cat(list(tensors)) if len(tensors) > 1 and tensors[0].dim() else tensors[0]
 
 
 def _tensors(folder: Path, piece: SavedBlock) -> dict[str, torch.Tensor]:

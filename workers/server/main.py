@@ -33,6 +33,7 @@ from workers.workloads.catalogue import begins_with_module, load_workload
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.rules import MeanRule
 from workers.workloads.shape import Rule, checksum
+from workers.workloads.trained import admit_factories
 
 REPORT_S = 1.0
 
@@ -56,10 +57,12 @@ def serve(
         SpecError: if the job names a workload or optimiser that does not exist here.
         ValueError: if orders came that cannot be followed.
     """
+    admit_factories(order.spec, local)
     workload = load_workload(order.spec.workload, local)
-    # torch takes a second to import what its first optimiser needs: before the hello, not within an iteration.
-    workload.rule(torch.zeros(1), order.spec.applied, start=0)
     holds = order.spec.server_mode == "stateful"
+    if holds:
+        # torch takes a second to import what its first optimiser needs: before the hello, not within an iteration.
+        workload.rule(torch.zeros(1), order.spec.applied, start=0)
 
     def make_rule(values: torch.Tensor, start: int) -> Rule:
         return workload.rule(values, order.spec.applied, start=start) if holds else MeanRule(values)

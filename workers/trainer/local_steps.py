@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from msgspec.structs import replace
 
+from controlplane.protocol.optimizers import scaled
 from controlplane.protocol.spec import JobSpec
 from controlplane.protocol.training import Optimizer
 from workers.workloads.memory import ceiling_of
@@ -38,7 +38,7 @@ def local_work(spec: JobSpec, samples: int) -> LocalWork:
         steps = max(1, round(samples / usual))
     steps = min(steps, samples)
     if spec.weighing == "fedavg-scaled-rate" and steps:
-        optimizer = replace(optimizer, lr=optimizer.lr * samples / (steps * usual))
+        optimizer = scaled(optimizer, samples / (steps * usual))
     return LocalWork(steps=steps, optimizer=optimizer)
 
 

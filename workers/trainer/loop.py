@@ -40,6 +40,7 @@ from workers.workloads.catalogue import load_workload
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.memory import ceiling_of
 from workers.workloads.shape import Telling, Update, Vector, Workload, named_arrays
+from workers.workloads.trained import admit_factories, check_groups
 
 SaveModel = Callable[[Mapping[str, Vector]], None]
 
@@ -52,7 +53,9 @@ def train(order: ProcessOrder, link: WorkerLink, save_model: SaveModel, local: L
         DataError: if its data are missing here, or not what they are called.
         TransportError: if a server stays away, or refuses this worker.
     """
+    admit_factories(order.spec, local)
     workload = load_workload(order.spec.workload, local)
+    check_groups(order.spec, workload.layout)
     keeper = Keeper(order, link, workload, local) if order.spec.workers_hold else None
     with suppress(Stopped), keeper or nullcontext(), _parameters(order, link, keeper, local) as servers:
         Trainer(order, link, workload, servers, save_model, gauge_of(local.device), keeper).run()

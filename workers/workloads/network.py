@@ -18,7 +18,8 @@ from workers.workloads.replica import NetworkReplica, NetworkScorer
 from workers.workloads.rules import GradientRule
 from workers.workloads.shape import Rule, Samples, Vector
 
-MakeRule = Callable[[torch.Tensor, Optimizer], Rule]
+MakeRule = Callable[..., Rule]
+"""Called as ``GradientRule`` is."""
 
 
 class Network:
@@ -85,7 +86,8 @@ class Network:
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
         """Mean gradients drive the optimiser of the spec; buffers move by the mean of their changes."""
-        return beside_buffers(self._make_rule(values, optimizer), values, self.layout, start=start)
+        own = self._make_rule(values, optimizer, layout=self.layout, start=start)
+        return beside_buffers(own, values, self.layout, start=start)
 
     def saved(self, parameters: Vector) -> Mapping[str, np.ndarray]:
         """The ``state_dict``: what the module's own ``load_state_dict`` takes."""

@@ -1,102 +1,157 @@
-"""Update rules: what a complete sum does to the values. Optimisers are torch's, one instance per block.
+"""Update rules: what a complete sum does to the values. Optimisers are torch's, over views of a block.
 
-Every rule acts on each element by itself, so applying it block by block is the same as on the whole.
+Most rules act on each element by itself, so applying them block by block is the same as on the whole.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 
 import torch
 
-from controlplane.protocol.catalogue import check_optimizer
+from controlplane.protocol.optimizers import check_optimizer
 from controlplane.protocol.training import Optimizer
+from workers.workloads import remembered
+from workers.workloads.layout import Layout
 from workers.workloads.schedules import factor
-
-MakeOptimizer = Callable[[torch.Tensor, Optimizer], torch.optim.Optimizer]
-
-OPTIMIZERS: Mapping[str, MakeOptimizer] = {
-    "sgd": lambda values, spec: torch.optim.SGD(
-        [values], lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay
-    ),
-    "adam": lambda values, spec: torch.optim.Adam(
-        [values],
-        lr=spec.lr,
-        betas=(spec.beta1, spec.beta2),
-        eps=spec.epsilon,
-        weight_decay=spec.weight_decay,
-        fused=True,
-    ),
-    "adagrad": lambda values, spec: torch.optim.Adagrad(
-        [values], lr=spec.lr, eps=spec.epsilon, weight_decay=spec.weight_decay, fused=True
-    ),
-}
-"""From the name in a job's spec to the optimiser of one block. Fused: one pass over the block's memory instead of one
-for each operation, which is 15 times faster for Adam on 4 MiB; plain SGD is one pass already."""
+from workers.workloads.trained import Part, build, parts_of
 
 STEPS = "steps"
 
+ROUNDING = 1e-6
+"""Parts of steps add up to whole ones but for so much."""
+
+NORM_EPSILON = 1e-6
+"""What ``torch.nn.utils.clip_grad_norm_`` adds to a norm before it divides by it."""
+
 
 class GradientRule:
-    """Gradients add up; their mean is a step of the optimiser, at the rate that the schedule gives for this step."""
+    """Gradients add up; their mean is a step of the optimisers, at the rates that the schedule gives for this step.
 
-    def __init__(self, values: torch.Tensor, optimizer: Optimizer) -> None:
+    Args:
+        layout: where tensors lie in the flat vector; None: there are no groups, and no tensor is told from another.
+        start: where ``values`` begin there.
+    """
+
+    def __init__(
+        self, values: torch.Tensor, optimizer: Optimizer, *, layout: Layout | None = None, start: int = 0
+    ) -> None:
         """Take charge of ``values``.
 
         Raises:
-            SpecError: if there is no such optimiser.
+            SpecError: if there is no such optimiser, or it cannot train these parameters.
         """
         check_optimizer(optimizer)
         self._values, self._spec = values, optimizer
-        self._optimizer = OPTIMIZERS[optimizer.name](values, optimizer)
-        self._is_linear = optimizer.name == "sgd" and not optimizer.momentum and not optimizer.weight_decay
-        self._steps = 0
+        self._trained = [Trained(values, part) for part in parts_of(optimizer, layout, start, len(values))]
+        self._optimizers = {
+            group: build(
+                next(each.part.setting for each in self._trained if each.part.group == group),
+                [each.tensor for each in self._trained if each.part.group == group],
+            )
+            for group in dict.fromkeys(each.part.group for each in self._trained)
+        }
+        self._rates = {group: float(each.param_groups[0]["lr"]) for group, each in self._optimizers.items()}
+        self._is_linear = len(self._trained) == 1 and _is_linear(self._trained[0].part)
+        self._steps = 0.0
 
     @property
-    def rate(self) -> float:
-        """The learning rate of the next step."""
-        return self._spec.lr * factor(self._spec.schedule, self._steps)
+    def clips_by_norm(self) -> bool:
+        """Whether a step depends on the norm of the gradient of all parameters."""
+        return self._spec.clip is not None and self._spec.clip.norm is not None
 
-    def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0) -> None:
+    def squared_norm(self, total: torch.Tensor, samples: int) -> float:
+        """That of the mean gradient, over the parameters that are here."""
+        norms = [torch.linalg.vector_norm(each.part.view(total)).item() for each in self._trained]
+        return math.fsum(norm * norm for norm in norms) / samples**2
+
+    def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0, *, norm: float | None = None) -> None:
         """A step along the mean gradient ``total / samples`` (LB-BSP Eq. 7), at ``scale`` times the learning rate.
 
         The rate and not the gradient: to some optimisers the length of a gradient means nothing. Where the step is
         nothing but rate times gradient, the rate is divided too, which saves a pass over the gradient.
+
+        ``norm`` is that of the mean gradient of all parameters, where some of them are elsewhere.
         """
-        rate = self.rate * scale
-        self._optimizer.param_groups[0]["lr"] = rate / samples if self._is_linear else rate
-        self._values.grad = total if self._is_linear else total.div_(samples)
-        self._optimizer.step()
-        self._steps += 1
+        divisor, clip = float(samples), self._spec.clip
+        if clip is not None and clip.norm is not None:
+            found = self.squared_norm(total, samples) ** 0.5 if norm is None else norm
+            divisor *= max(1.0, (found + NORM_EPSILON) / clip.norm)
+        if clip is not None and clip.value is not None:
+            total.div_(samples).clamp_(-clip.value, clip.value)
+        elif not self._is_linear:
+            total.div_(divisor)
+        times = scale * factor(self._spec.schedule, int(self._steps + ROUNDING))
+        by_rate = divisor if self._is_linear and (clip is None or clip.value is None) else 1.0
+        for each in self._trained:
+            each.follow(self._values, total)
+        for group, optimizer in self._optimizers.items():
+            for of_torch in optimizer.param_groups:
+                of_torch["lr"] = self._rates[group] * times / by_rate
+            optimizer.step()
+        self._steps += scale
+        self._settle(times)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The optimiser's tensors, and how many steps were made."""
-        held = {name: value for name, value in self._state.items() if isinstance(value, torch.Tensor)}
-        return {**held, STEPS: torch.tensor(self._steps)}
+        """The optimisers' tensors, and how many steps were made."""
+        steps = torch.tensor(self._steps, dtype=torch.float64)
+        return {**remembered.gather(self._held(), self._values), STEPS: steps}
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
         """Copies of the tensors; the values themselves are not touched."""
-        self._steps = int(state[STEPS])
-        for name, value in state.items():
-            if name != STEPS:
-                self._state[name] = value.clone()
+        self._steps = float(state[STEPS])
+        remembered.spread({name: each for name, each in state.items() if name != STEPS}, self._held(), self._values)
+
+    def _settle(self, times: float) -> None:
+        """What follows a step at ``times`` the rates of the spec."""
+
+    def _held(self) -> list[remembered.Held]:
+        return [
+            remembered.Held(each.part, each.tensor, self._optimizers[each.part.group], self._is_mixed)
+            for each in self._trained
+        ]
 
     @property
-    def _state(self) -> dict[str, object]:
-        state: dict[str, object] = self._optimizer.state[self._values]
-        return state
+    def _is_mixed(self) -> bool:
+        names = {self._spec.name, *(group.name for group in self._spec.groups if group.name is not None)}
+        return len({name.lower() for name in names}) > 1
+
+
+class Trained:
+    """One part of a block as torch has it: a tensor that stays the same, over the values wherever they lie."""
+
+    def __init__(self, values: torch.Tensor, part: Part) -> None:
+        self.part = part
+        self._is_all = part.shape == values.shape
+        self.tensor = values if self._is_all else part.view(values)
+
+    def follow(self, values: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Be the part of ``values``, which may have moved, and have that of ``gradient``."""
+        if not self._is_all:
+            self.tensor.data = self.part.view(values)
+        self.tensor.grad = self.part.view(gradient)
+
+
+def _is_linear(part: Part) -> bool:
+    """Whether its step is nothing but rate times gradient."""
+    options = part.setting.options
+    return part.setting.name == "sgd" and not options.get("momentum") and not options.get("weight_decay")
 
 
 class ProximalRule(GradientRule):
     """A gradient step, and then every value is drawn towards zero by rate times ``l1`` (ISTA): exact zeros appear."""
 
-    def __init__(self, values: torch.Tensor, optimizer: Optimizer, *, l1: float) -> None:
-        super().__init__(values, optimizer)
+    def __init__(
+        self, values: torch.Tensor, optimizer: Optimizer, *, l1: float, layout: Layout | None = None, start: int = 0
+    ) -> None:
+        super().__init__(values, optimizer, layout=layout, start=start)
         self._l1 = l1
 
-    def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0) -> None:
-        """A step along the mean gradient, and the proximal step of the absolute penalty."""
-        threshold = self.rate * scale * self._l1
-        super().apply(total, samples, scale)
-        self._values.copy_(torch.nn.functional.softshrink(self._values, threshold))
+    def _settle(self, times: float) -> None:
+        """The proximal step of the absolute penalty."""
+        for each in self._trained:
+            threshold = self._rates[each.part.group] * times * self._l1
+            here = each.part.view(self._values)
+            here.copy_(torch.nn.functional.softshrink(here, threshold))
 
 
 class MeanRule:

@@ -1,8 +1,14 @@
-"""Learning-rate schedules: what share of the rate a step takes. A step is one sum that was applied."""
+"""Learning-rate schedules: what share of the rate a step takes. A step is one sum that was applied.
+
+Each is a closed form of the number of steps, as torch has it under the name that ``SCHEDULES`` gives: who goes on from
+a checkpoint, or on another server, needs nothing but that number.
+"""
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 
+from controlplane.protocol.optimizers import schedule_of
 from controlplane.protocol.training import Schedule
 
 
@@ -12,12 +18,42 @@ def factor(schedule: Schedule, step: int) -> float:
     ``inverse-sqrt`` falls as 1 / sqrt of the steps, in units of the warm-up (at least one step).
     """
     warming = min(1.0, (step + 1) / schedule.warm_up) if schedule.warm_up else 1.0
-    return warming * _SHAPES[schedule.name](schedule, max(0, step - schedule.warm_up))
+    return warming * _SHAPES[schedule_of(schedule)](schedule, max(0, step - schedule.warm_up))
+
+
+def _wave(begin: float, end: float, done: float) -> float:
+    """From ``begin`` to ``end`` along half a cosine, of which the share ``done`` is behind."""
+    return end + (begin - end) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
 def _cosine(schedule: Schedule, step: int) -> float:
-    wave = 0.5 * (1.0 + math.cos(math.pi * min(1.0, step / schedule.over)))
-    return schedule.floor + (1.0 - schedule.floor) * wave
+    return _wave(1.0, schedule.floor, min(1.0, step / schedule.over))
+
+
+def _restarts(schedule: Schedule, step: int) -> float:
+    cycle, length = step, schedule.over
+    if schedule.times == 1:
+        cycle %= length
+    while cycle >= length:
+        cycle, length = cycle - length, length * schedule.times
+    return _wave(1.0, schedule.floor, cycle / length)
+
+
+def _linear(schedule: Schedule, step: int) -> float:
+    return 1.0 + (schedule.floor - 1.0) * min(1.0, step / schedule.over)
+
+
+def _polynomial(schedule: Schedule, step: int) -> float:
+    left = math.pow(1.0 - min(1.0, step / schedule.over), schedule.power)
+    return schedule.floor + (1.0 - schedule.floor) * left
+
+
+def _one_cycle(schedule: Schedule, step: int) -> float:
+    """Up and down in ``over`` steps: the last of them is at the floor, and all that follow."""
+    top, last = schedule.rise * schedule.over - 1.0, schedule.over - 1.0
+    if step <= top:
+        return _wave(schedule.begin, 1.0, step / top)
+    return _wave(1.0, schedule.floor, min(1.0, (step - top) / (last - top)) if last > top else 1.0)
 
 
 def _inverse_sqrt(schedule: Schedule, step: int) -> float:
@@ -28,6 +64,12 @@ def _inverse_sqrt(schedule: Schedule, step: int) -> float:
 _SHAPES: Mapping[str, Callable[[Schedule, int], float]] = {
     "constant": lambda schedule, step: 1.0,
     "step": lambda schedule, step: schedule.factor ** (step // schedule.every),
+    "multistep": lambda schedule, step: schedule.factor ** bisect_right(sorted(schedule.at), step),
+    "exponential": lambda schedule, step: schedule.factor ** (step / schedule.every),
     "cosine": _cosine,
+    "cosine-restarts": _restarts,
+    "linear": _linear,
+    "polynomial": _polynomial,
+    "one-cycle": _one_cycle,
     "inverse-sqrt": _inverse_sqrt,
 }

@@ -37,7 +37,7 @@ class Traffic:
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
         """Mean gradients drive the optimiser of the spec."""
-        return GradientRule(values, optimizer)
+        return GradientRule(values, optimizer, layout=self.layout, start=start)
 
     def labels(self) -> Samples:
         """Ten classes in turn."""

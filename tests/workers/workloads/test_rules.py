@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controlplane.protocol.optimizers import SCHEDULES
 from controlplane.protocol.training import Optimizer, Schedule
 from workers.workloads.rules import GradientRule, ProximalRule, SumRule
 from workers.workloads.schedules import factor
@@ -22,7 +23,7 @@ SPECS = [
 REFERENCES: list[Any] = [
     lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
     lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.01),
-    lambda p: torch.optim.Adagrad(p, lr=0.1, eps=1e-8),
+    lambda p: torch.optim.Adagrad(p, lr=0.1),
     lambda p: torch.optim.SGD(p, lr=0.1),
 ]
 
@@ -95,12 +96,87 @@ def test_schedules_by_hand() -> None:
     assert factor(Schedule(), 10**6) == 1.0
 
 
-@given(
-    name=st.sampled_from(["constant", "step", "cosine", "inverse-sqrt"]),
-    warm_up=st.integers(0, 50),
-    step=st.integers(0, 5000),
+def torchs(schedule: Schedule) -> Any:
+    """Torch's own scheduler of the same, without warm-up."""
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "step": ("StepLR", {"step_size": schedule.every, "gamma": schedule.factor}),
+        "multistep": ("MultiStepLR", {"milestones": schedule.at, "gamma": schedule.factor}),
+        "exponential": ("ExponentialLR", {"gamma": schedule.factor}),
+        "cosine": ("CosineAnnealingLR", {"T_max": schedule.over, "eta_min": schedule.floor}),
+        "cosine-restarts": (
+            "CosineAnnealingWarmRestarts",
+            {"T_0": schedule.over, "T_mult": schedule.times, "eta_min": schedule.floor},
+        ),
+        "linear": (
+            "LinearLR",
+            {"start_factor": 1.0, "end_factor": schedule.floor, "total_iters": schedule.over},
+        ),
+        "polynomial": ("PolynomialLR", {"total_iters": schedule.over, "power": schedule.power}),
+        "one-cycle": (
+            "OneCycleLR",
+            {
+                "max_lr": 1.0,
+                "total_steps": schedule.over,
+                "pct_start": schedule.rise,
+                "div_factor": 1.0 / schedule.begin,
+                "final_div_factor": schedule.begin / schedule.floor if schedule.floor else 1e30,
+                "cycle_momentum": False,
+            },
+        ),
+    }
+    name, options = kinds[schedule.name]
+    assert SCHEDULES[schedule.name] == name
+    return lambda optimizer: getattr(torch.optim.lr_scheduler, name)(optimizer, **options)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Schedule(name="step", every=30, factor=0.5),
+        Schedule(name="multistep", at=[80, 20, 150], factor=0.3),
+        Schedule(name="exponential", every=1, factor=0.98),
+        Schedule(name="cosine", over=200, floor=0.05),
+        Schedule(name="cosine-restarts", over=30, floor=0.1),
+        Schedule(name="cosine-restarts", over=20, times=2),
+        Schedule(name="linear", over=120, floor=0.2),
+        Schedule(name="polynomial", over=150, power=2.5),
+        Schedule(name="one-cycle", over=200),
+        Schedule(name="one-cycle", over=200, begin=0.1, rise=0.4, floor=0.01),
+    ],
 )
+def test_schedules_are_torchs_over_200_steps(schedule: Schedule) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    scheduler, theirs = torchs(schedule)(optimizer), []
+    for step in range(200):
+        theirs.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if step < 199:
+            scheduler.step()
+    assert [factor(schedule, step) for step in range(200)] == pytest.approx(theirs, abs=1e-9)
+
+
+def test_warm_up_is_torchs_linear_one() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=9)
+    for step in range(20):
+        assert factor(Schedule(warm_up=10), step) == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+
+
+def test_parts_of_a_step_move_the_schedule_by_as_much() -> None:
+    whole, parts = torch.zeros(1), torch.zeros(1)
+    spec = Optimizer(lr=1.0, schedule=Schedule(name="step", every=2, factor=0.5))
+    one, many = GradientRule(whole, spec), GradientRule(parts, spec)
+    for _ in range(6):
+        one.apply(torch.ones(1), 1)
+        for _ in range(10):
+            many.apply(torch.ones(1), 1, 0.1)
+    torch.testing.assert_close(parts, whole)
+
+
+@given(name=st.sampled_from(sorted(SCHEDULES)), warm_up=st.integers(0, 50), step=st.integers(0, 5000))
 def test_no_schedule_goes_above_the_rate_or_below_zero(name: Any, warm_up: int, step: int) -> None:
-    value = factor(Schedule(name=name, warm_up=warm_up), step)
+    value = factor(Schedule(name=name, warm_up=warm_up, at=[10, 400]), step)
     assert 0.0 <= value <= 1.0
     assert math.isfinite(value)

@@ -1,0 +1,106 @@
+"""What optimisers remember of a block, as tensors by name that do not depend on how the block is put together.
+
+What has a value for each element is as long as the block, whatever parts it has, so that it can be cut and joined like
+the values. What holds for all of a group (a count of steps) stands once: ``step``, or ``step@2`` for the second group.
+Where groups have different optimisers, names begin with theirs: ``adamw.exp_avg``. What an optimiser that needs whole
+tensors remembers in another shape stands by tensor: ``row_var#hidden.weight``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from workers.workloads.trained import Part, build
+
+NUMBERS: Mapping[type, str] = {bool: "bool", int: "int", float: "float"}
+"""Numbers of Python travel as tensors of none of the dimensions, under ``name:type``."""
+
+
+class Held(NamedTuple):
+    """One part, and the optimiser that has its state."""
+
+    part: Part
+    tensor: torch.Tensor
+    optimizer: torch.optim.Optimizer
+    is_mixed: bool
+    """Whether the job has other optimisers beside it."""
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """As torch has it: empty before the first step."""
+        found: dict[str, Any] = self.optimizer.state[self.tensor]
+        return found
+
+    @property
+    def prefix(self) -> str:
+        """Of the names."""
+        return f"{self.part.setting.name}." if self.is_mixed else ""
+
+    @property
+    def suffix(self) -> str:
+        """Of names of what holds for the whole group."""
+        return f"@{self.part.group}" if self.part.group else ""
+
+
+def gather(held: Sequence[Held], values: torch.Tensor) -> dict[str, torch.Tensor]:
+    """All of it by name; views where a part is the whole block.
+
+    Raises:
+        ValueError: where an optimiser remembers what is neither a tensor nor a number.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for each in held:
+        for key, value in each.state.items():
+            name = f"{each.prefix}{key}"
+            if value is None:
+                continue
+            if type(value) in NUMBERS:
+                found[f"{name}{each.suffix}:{NUMBERS[type(value)]}"] = torch.tensor(value)
+            elif not isinstance(value, torch.Tensor):
+                raise ValueError(f"{each.part.setting.name} remembers {key} as {type(value).__name__}, not as a tensor")
+            elif not value.dim():
+                found[f"{name}{each.suffix}"] = value
+            elif value.shape != each.tensor.shape:
+                found[f"{name}#{each.part.name}"] = value
+            elif len(held) == 1 and each.part.shape == values.shape:
+                found[name] = value
+            else:
+                each.part.view(found.setdefault(name, torch.zeros_like(values))).copy_(value)
+    return found
+
+
+def spread(state: Mapping[str, torch.Tensor], held: Sequence[Held], values: torch.Tensor) -> None:
+    """Copies of what ``gather`` gave to the optimisers of the same parameters, however they are put together now.
+
+    An optimiser that does not find all that it remembers after a step begins anew: another one had made the state.
+    """
+    for each in held:
+        expected = _expected(each)
+        found = {key: _find(key, each, state, values) for key in expected}
+        each.state.clear()
+        if all(value is not None for value in found.values()):
+            each.state.update(found)
+
+
+def _find(key: str, held: Held, state: Mapping[str, torch.Tensor], values: torch.Tensor) -> Any:
+    name = f"{held.prefix}{key}"
+    for kind, told in NUMBERS.items():
+        number = state.get(f"{name}{held.suffix}:{told}", state.get(f"{name}:{told}"))
+        if number is not None:
+            return kind(number.item())
+    if (whole := state.get(f"{name}#{held.part.name}")) is not None:
+        return whole.clone()
+    if (one := state.get(f"{name}{held.suffix}", state.get(name))) is not None and not one.dim():
+        return one.clone()
+    every = state.get(name)
+    return held.part.view(every).clone() if every is not None and every.shape == values.shape else None
+
+
+def _expected(held: Held) -> list[str]:
+    """What such an optimiser remembers after a step: seen at one of its own, on parameters of the same shape."""
+    probe = torch.zeros(held.part.shape if held.part.name else (1,))
+    probe.grad = torch.zeros_like(probe)
+    optimizer = build(held.part.setting, [probe])
+    optimizer.step()
+    return [key for key, value in optimizer.state[probe].items() if value is not None]

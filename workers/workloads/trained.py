@@ -1,0 +1,194 @@
+"""Which parameters of a block are trained by what: the parts of a block, and torch's optimisers over them."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from controlplane.protocol.optimizers import Setting, is_factory, setting_of, setting_of_group, settings
+from controlplane.protocol.parts import SpecError
+from controlplane.protocol.spec import JobSpec
+from controlplane.protocol.training import Optimizer
+from workers.workloads.layout import Entry, Layout
+from workers.workloads.local import Local
+
+NAMED = 20
+"""So many parameters are named in an error, at most."""
+
+_FACTORIES: dict[str, Callable[..., Any]] = {}
+"""Code of the job's own that this process was allowed to import."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """Elements of a block that lie side by side and are trained alike."""
+
+    start: int
+    stop: int
+    group: int
+    """0: what is in no group; else one more than the group's index in the spec."""
+    setting: Setting
+    shape: tuple[int, ...]
+    name: str = ""
+    """Of the tensor that it is; "" where it is a stretch of any."""
+
+    def view(self, values: torch.Tensor) -> torch.Tensor:
+        """What it is of the block's values, or of as many gradients."""
+        return values[self.start : self.stop].view(self.shape)
+
+
+def admit_factories(spec: JobSpec, local: Local) -> None:
+    """Import the optimisers that are code of the job, before anything is trained by them.
+
+    Raises:
+        SpecError: where this machine runs no code of jobs, or there is no such factory.
+    """
+    applied = "federated.server" if spec.federated else "optimizer"
+    named = {field: one.name for field, one in settings(spec.optimizer)}
+    named |= {field: one.name for field, one in settings(spec.applied, applied)}
+    for field, name in named.items():
+        if not is_factory(name):
+            continue
+        if not local.allow_code:
+            expected = "one of torch's: this machine runs no code of jobs (its agent was not given --allow-code)"
+            raise SpecError(field, name, expected)
+        _FACTORIES[name] = _import(name, field)
+
+
+def check_groups(spec: JobSpec, layout: Layout) -> None:
+    """Raise ``SpecError`` unless the groups of the job's optimisers name parameters that there are."""
+    for optimizer in (spec.optimizer, spec.applied):
+        groups_of(optimizer, layout)
+
+
+def parts_of(optimizer: Optimizer, layout: Layout | None, start: int, size: int) -> list[Part]:
+    """The parts of a block of ``size`` elements that begins at ``start`` of the flat vector; buffers are in none.
+
+    Without a layout the block is one part.
+
+    Raises:
+        SpecError: if a group has no parameters, or an optimiser cannot train what the block has.
+    """
+    usual = setting_of(optimizer)
+    is_whole = layout is not None and start == 0 and size >= layout.edge
+    for field, one in settings(optimizer):
+        if not (_is_element_wise(one) or is_whole):
+            raise SpecError(
+                field,
+                one.name,
+                "an optimizer that treats each element by itself, where a block is less than all parameters: with "
+                "communication: all-reduce every worker holds them all (a factory of your own that does has the "
+                "attribute element_wise = True)",
+            )
+    if layout is None:
+        if optimizer.groups:
+            expected = "none: the rule of this workload was not told where its tensors lie (layout, start)"
+            raise SpecError("optimizer.groups", f"{len(optimizer.groups)} groups", expected)
+        return [Part(start=0, stop=size, group=0, setting=usual, shape=(size,))]
+    chosen = groups_of(optimizer, layout)
+    used = [usual, *(setting_of_group(optimizer, at) for at in range(len(optimizer.groups)))]
+    _check_matrices(layout, chosen, used)
+    pieces = [piece for piece in layout.span(start, start + size) if piece.entry.kind == "parameter"]
+    parts = []
+    for (group, apart), run in groupby(pieces, lambda piece: _run_of(piece.entry, chosen, used)):
+        of_run = list(run)
+        first, last = of_run[0], of_run[-1]
+        shape = first.entry.shape if apart else (last.stop - first.start,)
+        parts.append(Part(start=first.start, stop=last.stop, group=group, setting=used[group], shape=shape, name=apart))
+    return parts
+
+
+def groups_of(optimizer: Optimizer, layout: Layout) -> dict[str, int]:
+    """For each parameter by name the group that it is in; 0: in none, else one more than the group's index.
+
+    Raises:
+        SpecError: if a pattern names no parameter, or those of a group are all in groups before it.
+    """
+    names, chosen = list(layout.shapes), dict[str, int]()
+    for at, group in enumerate(optimizer.groups):
+        field = f"optimizer.groups[{at}].parameters"
+        patterns = [group.parameters] if isinstance(group.parameters, str) else group.parameters
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise SpecError(field, pattern, f"a name or pattern of parameters: {_listed(names)}")
+        own = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        left = [name for name in own if name not in chosen]
+        if not left:
+            taken = f"parameters that no group before it has: {_listed(own)} are taken"
+            raise SpecError(field, group.parameters, taken)
+        chosen |= dict.fromkeys(left, at + 1)
+    return {name: chosen.get(name, 0) for name in names}
+
+
+def build(setting: Setting, tensors: Sequence[torch.Tensor]) -> torch.optim.Optimizer:
+    """One of torch's over ``tensors``, by its fused kernel where there is one.
+
+    Raises:
+        SpecError: if a factory makes none.
+    """
+    rate = {} if setting.lr is None else {"lr": setting.lr}
+    if setting.entry is not None:
+        fused = {"fused": True} if setting.entry.fused else {}
+        kind: Callable[..., torch.optim.Optimizer] = getattr(torch.optim, setting.entry.torch)
+        return kind(tensors, **rate, **setting.options, **fused)
+    try:
+        made = _factory(setting.name)(tensors, **rate, **setting.options)
+    except SpecError:
+        raise
+    except Exception as error:
+        expected = f"a factory that takes parameters, lr and these options ({type(error).__name__}: {error})"
+        raise SpecError("optimizer.name", setting.name, expected) from error
+    if not isinstance(made, torch.optim.Optimizer):
+        found = type(made).__name__
+        raise SpecError("optimizer.name", setting.name, f"a factory of a torch.optim.Optimizer, not of a {found}")
+    return made
+
+
+def _factory(name: str) -> Callable[..., Any]:
+    if name not in _FACTORIES:
+        raise SpecError("optimizer.name", name, "a factory that this process was allowed to import")
+    return _FACTORIES[name]
+
+
+def _import(name: str, field: str) -> Callable[..., Any]:
+    module, _, factory = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), factory, None)
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise SpecError(field, name, f"a module that can be imported here ({reason})") from error
+    if not callable(found):
+        raise SpecError(field, name, f"a callable {factory!r} in module {module}")
+    return found  # type: ignore[no-any-return]
+
+
+def _is_element_wise(setting: Setting) -> bool:
+    if setting.entry is not None:
+        return setting.entry.element_wise
+    return getattr(_factory(setting.name), "element_wise", False) is True
+
+
+def _run_of(entry: Entry, chosen: dict[str, int], used: Sequence[Setting]) -> tuple[int, str]:
+    """What side by side make one part: a group, and a tensor by itself where the optimiser must see it whole."""
+    group = chosen[entry.name]
+    return group, "" if _is_element_wise(used[group]) else entry.name
+
+
+def _check_matrices(layout: Layout, chosen: dict[str, int], used: Sequence[Setting]) -> None:
+    for group, setting in enumerate(used):
+        if setting.entry is None or not setting.entry.matrices:
+            continue
+        others = [name for name, shape in layout.shapes.items() if chosen[name] == group and len(shape) != 2]
+        if others:
+            field = f"optimizer.groups[{group - 1}].name" if group else "optimizer.name"
+            cure = f"groups: [{{parameters: {others[:NAMED]}, name: adamw}}]"
+            raise SpecError(field, setting.name, f"matrices alone, which {_listed(others)} are not: {cure}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
