@@ -15,6 +15,7 @@ from controlplane.core.handling import Handling
 from controlplane.core.state import Job, Refill, Server, Worker
 from controlplane.core.states import AT_WORK, JOB_OVER, JobState
 from controlplane.protocol.messages import BlocksFilled, CopiesHeld
+from controlplane.protocol.optimizers import is_stateless
 
 _ALL_GONE: Final = "every worker that had a copy of its blocks ended as well"
 
@@ -181,8 +182,7 @@ def _is_best(handling: Handling) -> bool:
 
 def _is_stateless(handling: Handling) -> bool:
     """Whether servers remember nothing beside the parameters: plain SGD."""
-    applied = handling.spec.applied
-    return applied.name == "sgd" and not applied.momentum
+    return is_stateless(handling.spec.applied)
 
 
 def _is_untouched(job: Job) -> bool:

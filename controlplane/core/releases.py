@@ -3,7 +3,7 @@
 Shares change by batching policy, watermarks by barrier policy; both go out as whole orders.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 from controlplane.core import ending, handout, learning, own_data
@@ -15,6 +15,7 @@ from controlplane.core.standing import stand
 from controlplane.core.state import Job, Server, Worker
 from controlplane.core.states import AT_WORK, JobState, ProcessState
 from controlplane.protocol.base import MAX_SECONDS
+from controlplane.protocol.optimizers import clips_by_norm
 from controlplane.protocol.orders import Apply, Member, Orders, PeerAddress, ServerOrders
 
 LEAD_ITERATIONS = 50
@@ -280,7 +281,7 @@ def issue_server_orders(handling: Handling, server: Server, reason: str) -> None
         reason,
         index=server.index,
         instance=server.instance,
-        receivers=_addresses([job.servers[index] for index in sorted(set(sends.values()))]),
+        receivers=_addresses(_spoken_to(handling, server, set(sends.values()))),
         orders=ServerOrders(
             incarnation=job.incarnation,
             generation=job.generation,
@@ -306,6 +307,14 @@ def issue_server_orders(handling: Handling, server: Server, reason: str) -> None
             passed=dict(job.passed),
         ),
     )
+
+
+def _spoken_to(handling: Handling, server: Server, receivers: Set[int]) -> list[Server]:
+    """The servers that this one hands blocks to; all others, where they must agree on the norm of a gradient."""
+    job, spec = handling.job, handling.spec
+    if spec.server_mode == "stateful" and clips_by_norm(spec.applied):
+        return [other for other in job.live_servers if other is not server]
+    return [job.servers[index] for index in sorted(receivers)]
 
 
 def _addresses(servers: Iterable[Server]) -> dict[int, tuple[str, str, int]]:

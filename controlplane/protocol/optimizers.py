@@ -300,9 +300,6 @@ def check_optimizers(spec: JobSpec) -> None:
     check_optimizer(spec.applied, applied)
     if spec.workers_hold:
         return
-    if spec.applied.clip is not None and spec.applied.clip.norm is not None:
-        cure = "value, or communication: all-reduce: no server knows the norm over all parameters"
-        raise SpecError(f"{applied}.clip.norm", spec.applied.clip.norm, cure)
     for field, setting in settings(spec.applied, applied):
         if setting.entry is not None and not setting.entry.element_wise:
             allowed = [name for name, entry in OPTIMIZERS.items() if entry.element_wise]
@@ -313,6 +310,16 @@ def check_optimizers(spec: JobSpec) -> None:
                 f"without regard to tensors, and {setting.name} needs whole ones; with communication: all-reduce or "
                 "server_mode: aggregating every worker holds them",
             )
+
+
+def clips_by_norm(optimizer: Optimizer) -> bool:
+    """Whether a step depends on the norm of the gradient of all parameters."""
+    return optimizer.clip is not None and optimizer.clip.norm is not None
+
+
+def is_stateless(optimizer: Optimizer) -> bool:
+    """Whether nothing is remembered from step to step beside the parameters: plain SGD."""
+    return all(each.name == "sgd" and not each.options.get("momentum") for _, each in settings(optimizer))
 
 
 def scaled(optimizer: Optimizer, times: float) -> Optimizer:

@@ -206,7 +206,8 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     sends: dict[Count32, Count32] = {}
     """Blocks that this server is to hand over for it, by block: the server that is to hold it."""
     receivers: list[ServerAddress] = []
-    """Where those servers are, and what proves this server to each of them."""
+    """Where those servers are, and what proves this server to each of them; where servers clip gradients by their norm,
+    all others, which must agree on it."""
     freeze_at: Count32 = 0
     """The version of the values from which on those blocks are frozen."""
     apply: Apply = "quorum"

@@ -1,12 +1,14 @@
 """Laws of training: any division of the samples over the workers is the same run (LB-BSP Eq. 7)."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controlplane.protocol.optimizers import setting_of
 from controlplane.protocol.spec import JobSpec, Optimizer, Workload
 from tests.workers.driver import Cluster, Vector, job_spec
 from workers.trainer.sampler import PermutationSampler
@@ -24,16 +26,17 @@ def single_process_run(spec: JobSpec, batches: list[tuple[int, int]]) -> Vector:
     sampler = PermutationSampler(seed=spec.seed, sample_count=workload.sample_count)
     module = workload.build()
     torch.nn.utils.vector_to_parameters(torch.from_numpy(workload.init(spec.seed)), module.parameters())
-    optimizer = torch.optim.SGD(
-        module.parameters(),
-        lr=spec.optimizer.lr,
-        momentum=spec.optimizer.momentum,
-        weight_decay=spec.optimizer.weight_decay,
-    )
+    setting, clip = setting_of(spec.optimizer), spec.optimizer.clip
+    assert setting.entry is not None
+    assert setting.lr is not None
+    kind: Any = getattr(torch.optim, setting.entry.torch)
+    optimizer = kind(module.parameters(), lr=setting.lr, **setting.options)
     for position, count in batches:
         inputs, targets = data.take(sampler.samples(position, count), torch.device("cpu"))
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(module(inputs), targets).backward()
+        if clip is not None and clip.norm is not None:
+            torch.nn.utils.clip_grad_norm_(module.parameters(), clip.norm)
         optimizer.step()
     return torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
 

@@ -141,7 +141,7 @@ def test_a_spec_with_everything_reads_back_as_it_was() -> None:
         "lr": 0.001,
         "options": {"betas": [0.9, 0.95]},
         "groups": [{"parameters": "*.bias", "weight_decay": 0.0}],
-        "clip": {"value": 1.0},
+        "clip": {"norm": 1.0},
         "schedule": {"name": "OneCycleLR", "over": 400},
     }
     spec = parse_spec(document(optimizer=optimizer))

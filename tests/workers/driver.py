@@ -276,7 +276,14 @@ class Cluster(AbstractContextManager["Cluster"]):
             placement_version=1,
             blocks=[block for block in self.blocks if block.server == index],
             aggregation=self.spec.weighing,
+            receivers=[self.address_for(index, other) for other in range(self.spec.servers) if other != index],
         )
+
+    def address_for(self, index: int, other: int) -> ServerAddress:
+        """Where server ``index`` finds another."""
+        server, (host, port) = self.servers[other], self.addresses[other]
+        key = keys.peer_key(bytes.fromhex(server.order.key), index, self.servers[index].order.instance)
+        return ServerAddress(index=other, instance=server.order.instance, host=host, port=port, key=key)
 
     def add_worker(self, rank: int, instance: str) -> Process:
         link = MemoryWorkerLink(lambda message: self._on_say(rank, message))

@@ -41,6 +41,8 @@ class Open:
     growing: Sum = field(default_factory=Sum)
     kept: list[Contribution] = field(default_factory=list)
     """Contributions that are in no sum yet."""
+    squared: dict[int, float] = field(default_factory=dict)
+    """By iteration, the squared norm of the mean gradient, where other servers may still ask for it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class Manifest(Value, frozen=True, kw_only=True):
     samples: Count
     count: Count
     kept: list[_Kept]
+    squared: dict[int, float] = {}
     arrays: list[_Array]
 
     @property
@@ -119,6 +122,7 @@ def pack(baggage: Baggage) -> tuple[bytes, list[memoryview]]:
         samples=opened.growing.samples,
         count=opened.growing.count,
         kept=[_kept(contribution) for contribution in opened.kept],
+        squared=opened.squared,
         arrays=[_Array(name=name, type=_type(name, array), shape=tuple(array.shape)) for name, array in arrays.items()],
     )
     return msgspec.msgpack.encode(manifest), [_memory(array) for array in arrays.values()]
@@ -163,6 +167,7 @@ def unpack(manifest: Manifest, arrays: Iterable[memoryview]) -> Baggage:
             seen={Peer(rank, instance): iteration for rank, instance, iteration in manifest.seen},
             growing=growing,
             kept=[_contribution(kept, memory[f"{KEPT}{at}"]) for at, kept in enumerate(manifest.kept)],
+            squared=manifest.squared,
         ),
     )
 

@@ -11,11 +11,13 @@ from typing import Protocol
 
 import torch
 
+from controlplane.protocol.orders import ELEMENT_BYTES
 from workers.checkpoints.files import STATE, VALUES
 from workers.server.arrivals import Arrivals
 from workers.server.baggage import Baggage
 from workers.server.contribution import Contribution, weighed
 from workers.server.lockstep import Lockstep, Note
+from workers.server.norms import Norms, Part
 from workers.server.quorum import NOBODY, Roster, Verdict
 from workers.server.values import Array, MakeRule, Snapshot, Values
 from workers.transport.errors import Stopped
@@ -54,6 +56,7 @@ class Block:
         on_missing: told (iteration, rank) of members that left before they had contributed.
         on_late: told the same of contributions that were dropped, since others made their iteration.
         before: whose contributions to the iteration before that are known to be in the values.
+        norms: where the norm of the mean gradient over all blocks is agreed upon; None: no step depends on it.
     """
 
     def __init__(
@@ -66,10 +69,12 @@ class Block:
         start: int = 0,
         iteration: int = 0,
         before: frozenset[Peer] = frozenset(),
+        norms: Norms | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._condition = threading.Condition()
         self._keep: Keep | None = None
+        self._norms = norms
         self._values = Values(values, make_rule, start=start)
         self._on_missing, self._on_late = on_missing, on_late
         self._now = now
@@ -121,7 +126,7 @@ class Block:
             Gone, Stopped: as ``await_term``, where the block was frozen since.
         """
         with self._condition:
-            self._wait(lambda: not self._frozen)
+            self._wait(lambda: not self._frozen and not self._is_complete_without(contribution))
             verdict = self._counting.judge(contribution)
             free: memoryview | None = contribution.total
             if verdict is Verdict.COUNT:
@@ -135,19 +140,33 @@ class Block:
                 self._on_late(contribution.iteration, contribution.peer.rank)
             return verdict, free
 
-    def borrow(self, version: int, term: tuple[int, int] = NO_TERM) -> tuple[Snapshot, int, float]:
+    def borrow(
+        self, version: int, term: tuple[int, int] = NO_TERM, placement: int | None = None
+    ) -> tuple[Snapshot, int, float]:
         """The values for iteration ``version`` under the orders ``term``, to be given back.
 
         In lockstep it is held until that many iterations are closed, else the values are as they are. With it come
         the version that they are, which is later than asked for where the asker does not count any more, and how
         long it was held.
 
+        Where the version waits for a norm, who asks under an older ``placement`` is let go: a server may have been
+        lost, and the norm depends on what the asker is to push to the new one.
+
         Raises:
-            Gone: if the block moves to another server before it has that version.
+            Gone: if the block moves to another server before it has that version, or the asker is let go.
             Stopped: if the server ends meanwhile.
         """
+
+        def is_ready() -> bool:
+            return term <= self._roster.term and self._is_open(version)
+
+        def is_outdated() -> bool:
+            return placement is not None and placement < self._roster.placement and self._awaits_norm
+
         with self._condition:
-            held_s = self._wait(lambda: term <= self._roster.term and self._is_open(version))
+            held_s = self._wait(lambda: is_ready() or is_outdated())
+            if not is_ready():
+                raise Gone(held_s)
             given = version if isinstance(self._counting, Arrivals) else self.version
             return self._values.borrow(), given, held_s
 
@@ -169,6 +188,8 @@ class Block:
                 self._freeze_at, self._frozen = None, False
                 self._follow()
                 self._condition.notify_all()
+                if self._norms is not None:
+                    self._norms.poke()
 
     def leave(self) -> None:
         """The block is another server's now: whoever waits for what it does not have here is told ``Gone``."""
@@ -196,6 +217,20 @@ class Block:
                 state=values.state,
                 open=self._counting.open(),
             )
+
+    def settle(self) -> None:
+        """Make the step of the open iteration if it is complete and the norm over all blocks is known."""
+        with self._condition:
+            counting = self._counting
+            if self._norms is None or self._frozen or not isinstance(counting, Lockstep) or not counting.awaits_norm:
+                return
+            if (norm := self._norms.norm(counting.iteration)) is None:
+                return
+            counting.settle(norm)
+            self._let_arrive()
+            self._settle_freeze()
+            self._settle_keep()
+            self._condition.notify_all()
 
     def keep_by(self, keep: Keep | None) -> None:
         """From now on a copy goes to ``keep`` at each version of the lockstep that it wants."""
@@ -252,11 +287,27 @@ class Block:
             self._frozen = True
             self._condition.notify_all()
 
+    @property
+    def _awaits_norm(self) -> bool:
+        return isinstance(self._counting, Lockstep) and self._counting.awaits_norm
+
+    def _is_complete_without(self, contribution: Contribution) -> bool:
+        """Whether it came after the open iteration was complete, and before its step was made."""
+        return self._awaits_norm and self._counting.judge(contribution) is Verdict.EARLY
+
     def _is_open(self, version: int) -> bool:
         return isinstance(self._counting, Arrivals) or self.version >= version
 
     def _lockstep(self, iteration: int, before: frozenset[Peer] = frozenset()) -> Lockstep:
-        return Lockstep(self._values, iteration, on_missing=self._on_missing, on_late=self._on_late, before=before)
+        say = None if self._norms is None else self._say_norm
+        return Lockstep(
+            self._values, iteration, on_missing=self._on_missing, on_late=self._on_late, before=before, say=say
+        )
+
+    def _say_norm(self, iteration: int, squared: float) -> None:
+        assert self._norms is not None
+        size = self.block_bytes // ELEMENT_BYTES
+        self._norms.say(Part(iteration=iteration, start=self._values.start, size=size, squared=squared))
 
     def _let_arrive(self) -> None:
         """Leave the lockstep where it is to end: what its open iteration has so far is applied as it is."""

@@ -8,12 +8,16 @@ from collections.abc import Callable
 
 from workers.server.baggage import Open
 from workers.server.contribution import Contribution, Sum
+from workers.server.norms import KEPT
 from workers.server.quorum import NOBODY, Quorum, Roster, Verdict
 from workers.server.values import Values
 from workers.transport.handshake import Peer
 
 Note = Callable[[int, int], None]
 """Told (iteration, rank)."""
+
+Say = Callable[[int, float], None]
+"""Told (iteration, squared norm) of the mean gradient of a block."""
 
 
 class Lockstep:
@@ -24,6 +28,8 @@ class Lockstep:
         on_missing: told of members that left before they had contributed.
         on_late: told of contributions that came but do not count, since others made their iteration.
         before: whose contributions to the iteration before are in the values.
+        say: told the norm of each sum, which is applied when the norm over all blocks is known; None: it is applied
+            at once.
     """
 
     def __init__(
@@ -34,7 +40,10 @@ class Lockstep:
         on_missing: Note,
         on_late: Note,
         before: frozenset[Peer] = frozenset(),
+        say: Say | None = None,
     ) -> None:
+        self._say, self._awaits_norm = say, False
+        self._squared: dict[int, float] = {}
         self._values, self._on_missing, self._on_late = values, on_missing, on_late
         self._quorum = Quorum(iteration, before=before)
         self._roster = NOBODY
@@ -57,15 +66,17 @@ class Lockstep:
         """Let ``roster`` count from now on; True if that closed the open iteration."""
         self._roster = roster
         if self.iteration < roster.skip_to:
-            self._quorum = Quorum(roster.skip_to)
-        if self._quorum.appoint(roster):
-            self._close()
-            return True
-        return False
+            self._quorum, self._awaits_norm = Quorum(roster.skip_to), False
+        before = self.iteration
+        if not self._awaits_norm and self._quorum.appoint(roster):
+            self._complete()
+        return self.iteration > before
 
     def judge(self, contribution: Contribution) -> Verdict:
         """What is to happen to it now."""
-        return self._quorum.judge(self._roster, contribution.term, contribution.peer, contribution.iteration)
+        verdict = self._quorum.judge(self._roster, contribution.term, contribution.peer, contribution.iteration)
+        # What is complete takes nobody in; who comes now is told what it would be told after the step.
+        return Verdict.EARLY if self._awaits_norm and verdict is Verdict.COUNT else verdict
 
     def take(self, contribution: Contribution) -> memoryview | None:
         """Count what was judged to; memory that is free now, if any."""
@@ -75,8 +86,18 @@ class Lockstep:
         else:
             free = self._sum.add(contribution) or self._reuse()
         if self._quorum.count(contribution.peer, self._roster):
-            self._close()
+            self._complete()
         return free
+
+    @property
+    def awaits_norm(self) -> bool:
+        """Whether the open iteration is complete, and its step waits for the norm over all blocks."""
+        return self._awaits_norm
+
+    def settle(self, norm: float) -> None:
+        """Make the step of the iteration that is complete; the mean gradient of all blocks has this norm."""
+        self._awaits_norm = False
+        self._close(norm)
 
     def open(self) -> Open:
         """What it has, to go on elsewhere."""
@@ -88,6 +109,7 @@ class Lockstep:
             before=quorum.before,
             growing=self._sum,
             kept=list(self._kept.values()),
+            squared=dict(self._squared),
         )
 
     def resume(self, opened: Open) -> None:
@@ -97,6 +119,8 @@ class Lockstep:
         )
         self._sum = opened.growing
         self._kept = {contribution.peer: contribution for contribution in opened.kept}
+        for iteration, squared in sorted(opened.squared.items()):
+            self._tell(iteration, squared)
 
     def give_up(self) -> Sum:
         """What the open iteration has so far: it will not be closed, since there are no iterations any more."""
@@ -107,11 +131,25 @@ class Lockstep:
         free, self._spare = self._spare, memoryview(b"")
         return free or None
 
-    def _close(self) -> None:
+    def _complete(self) -> None:
+        """Nothing is owed any more: make the step, or say what it waits for."""
+        self._gather({peer for peer in self._kept if self._roster.named(self.iteration, peer.rank)})
+        if self._say is None:
+            self._close()
+            return
+        self._awaits_norm = True
+        self._tell(self.iteration, self._values.squared_norm(self._sum))
+
+    def _tell(self, iteration: int, squared: float) -> None:
+        self._squared[iteration] = squared
+        self._squared = {of: each for of, each in self._squared.items() if of > iteration - KEPT}
+        if self._say is not None:
+            self._say(iteration, squared)
+
+    def _close(self, norm: float | None = None) -> None:
         """Apply the sum and open the next iteration."""
         iteration = self.iteration
-        self._gather({peer for peer in self._kept if self._roster.named(iteration, peer.rank)})
-        self._values.apply(self._sum)
+        self._values.apply(self._sum, norm=norm)
         self._spare = self._sum.clear()
         for member in self._quorum.close(self._roster):
             self._on_missing(iteration, member.rank)

@@ -17,6 +17,7 @@ from controlplane.protocol.messages import (
     ServerHello,
     ServerReport,
 )
+from controlplane.protocol.optimizers import clips_by_norm
 from controlplane.protocol.orders import ProcessOrder, ServerOrders
 from workers.checkpoints.files import CheckpointError
 from workers.link import ServerLink
@@ -24,6 +25,7 @@ from workers.server.handover import Handed, Handover
 from workers.server.keeping import Checkpoints
 from workers.server.listener import Listener
 from workers.server.meter import Meter
+from workers.server.norms import Norms
 from workers.server.store import Store
 from workers.transport.channel import Channel
 from workers.transport.client import ServerConnection
@@ -33,7 +35,7 @@ from workers.workloads.catalogue import begins_with_module, load_workload
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.rules import MeanRule
 from workers.workloads.shape import Rule, checksum
-from workers.workloads.trained import admit_factories
+from workers.workloads.trained import admit_factories, check_clip
 
 REPORT_S = 1.0
 
@@ -62,7 +64,7 @@ def serve(
     holds = order.spec.server_mode == "stateful"
     if holds:
         # torch takes a second to import what its first optimiser needs: before the hello, not within an iteration.
-        workload.rule(torch.zeros(1), order.spec.applied, start=0)
+        check_clip(workload.rule(torch.zeros(1), order.spec.applied, start=0), order.spec.applied)
 
     def make_rule(values: torch.Tensor, start: int) -> Rule:
         return workload.rule(values, order.spec.applied, start=start) if holds else MeanRule(values)
@@ -81,9 +83,12 @@ def serve(
         say_apart=partial(_say_apart, link),
     )
     say_filled = partial(_say_filled, link)
-    store = Store(init, make_rule, hand_over=hand_over, checkpoints=checkpoints, on_filled=say_filled)
     meter = Meter()
     failure = _Failure()
+    norms = None
+    if holds and clips_by_norm(order.spec.applied):
+        norms = partial(Norms, sum(sizes), connect, on_failure=failure.note)
+    store = Store(init, make_rule, hand_over=hand_over, checkpoints=checkpoints, on_filled=say_filled, norms=norms)
     listener = Listener(host, store, meter, partial(_key_of, order), failure.note, open_channel=open_channel)
     makes_alone = order.spec.servers > 1 and holds and begins_with_module(order.spec.workload)
     initial = checksum(init()) if makes_alone else ""

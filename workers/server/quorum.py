@@ -31,6 +31,7 @@ class Roster:
     quorums: Mapping[int, frozenset[int]] = field(default_factory=dict)
     named_from: int | None = None
     passed: Mapping[int, int] = field(default_factory=dict)
+    placement: int = 0
 
     @property
     def term(self) -> tuple[int, int]:
@@ -77,6 +78,7 @@ def roster_of(orders: ServerOrders) -> Roster:
         quorums={iteration: frozenset(ranks) for iteration, ranks in orders.quorums.items()},
         named_from=orders.named_from,
         passed=dict(orders.passed),
+        placement=orders.placement_version,
     )
 
 

@@ -91,7 +91,8 @@ class Session:
             self._channel.send(Header(op=Op.MOVED, block=header.block))
             return
         try:
-            snapshot, version, held_s = block.borrow(header.iteration, (header.incarnation, header.generation))
+            term = (header.incarnation, header.generation)
+            snapshot, version, held_s = block.borrow(header.iteration, term, header.placement)
         except Gone as gone:
             self._channel.send(Header(op=Op.MOVED, block=header.block, held_s=gone.held_s))
             return
@@ -117,8 +118,12 @@ class Session:
 
     def _take_over(self, header: Header) -> None:
         """A block that another server hands over: its manifest, then its arrays; held back until orders name it."""
+        if header.op is Op.NORMS:
+            self._store.hear_norms(self._peer.instance, self._channel.receive_bytes(header))
+            self._channel.send(Header(op=Op.TAKEN))
+            return
         if header.op is not Op.GIVE:
-            raise BadHeader(f"{header.op.name} is not a request of a server; GIVE is")
+            raise BadHeader(f"{header.op.name} is not a request of a server; GIVE and NORMS are")
         manifest = read_manifest(self._channel.receive_bytes(header))
         arrays = []
         for size in manifest.sizes:

@@ -12,9 +12,10 @@ from workers.server.baggage import Baggage
 from workers.server.block import Block
 from workers.server.handover import Handover
 from workers.server.keeping import Checkpoints
+from workers.server.norms import Norms
 from workers.server.quorum import NOBODY, Roster, roster_of
 from workers.server.values import MakeRule
-from workers.transport.errors import Refused, Stopped
+from workers.transport.errors import BadHeader, Refused, Stopped
 from workers.transport.handshake import Peer
 from workers.workloads.rules import STEPS
 from workers.workloads.shape import Vector
@@ -54,6 +55,7 @@ class Store:
         hand_over: gets blocks on their way to other servers; None: this server sends none away.
         checkpoints: this server's part in them; None: there are none.
         on_filled: told of blocks that began with a worker's copy, when no more are awaited.
+        norms: makes where servers agree on the norm of a gradient; None: no step depends on it.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Store:
         hand_over: HandOver | None = None,
         checkpoints: Checkpoints | None = None,
         on_filled: Callable[[list[int]], None] = lambda blocks: None,
+        norms: Callable[[Callable[[], None]], Norms] | None = None,
     ) -> None:
         self._checkpoints = checkpoints
         self._init, self._make_rule, self._hand_over = init, make_rule, hand_over
@@ -78,6 +81,7 @@ class Store:
         self._blocks: dict[int, Block] = {}
         self._missing, self._late = Noted(), Noted()
         self._stopped = False
+        self._norms = norms(self._settle) if norms is not None else None
 
     def take(self, orders: ServerOrders) -> None:
         """Follow ``orders``, unless newer ones were taken before.
@@ -94,6 +98,8 @@ class Store:
             for block in self._blocks.values():
                 block.appoint(self._roster)
             self._follow_change(orders)
+            if self._norms is not None:
+                self._norms.follow(orders.receivers)
             if self._checkpoints is not None:
                 self._checkpoints.follow(orders, self._blocks)
             self._condition.notify_all()
@@ -141,6 +147,16 @@ class Store:
             if not self._awaited:
                 self._on_filled(list(self._filled))
             self._condition.notify_all()
+
+    def hear_norms(self, instance: str, payload: bytes) -> None:
+        """Another server says what its blocks have of the norms of gradients.
+
+        Raises:
+            BadHeader: if nothing here depends on it, or it says something else.
+        """
+        if self._norms is None:
+            raise BadHeader("norms of gradients, which no step of this job depends on")
+        self._norms.hear(instance, payload)
 
     def find(self, index: int, placement: int) -> Block | None:
         """Block ``index`` under placement ``placement``; waits until this server has that placement.
@@ -197,6 +213,14 @@ class Store:
             self._condition.notify_all()
             for block in self._blocks.values():
                 block.stop()
+        if self._norms is not None:
+            self._norms.stop()
+
+    def _settle(self) -> None:
+        with self._condition:
+            blocks = list(self._blocks.values())
+        for block in blocks:
+            block.settle()
 
     @property
     def _placement(self) -> int:
@@ -237,7 +261,7 @@ class Store:
         is_lockstep = roster.apply == "quorum" or version < roster.apply_from
         before = frozenset(roster.members) if is_lockstep else frozenset()
         block = self._begin(values, cut.start, iteration=version, before=before)
-        block.restore({STEPS: torch.tensor(steps)}, steps)
+        block.restore({STEPS: torch.tensor(steps if is_lockstep else steps * roster.scale)}, steps)
         block.appoint(roster)
         if self._checkpoints is not None:
             block.keep_by(self._checkpoints.keep(cut))
@@ -269,4 +293,13 @@ class Store:
     def _begin(self, values: Vector, start: int, *, iteration: int = 0, before: frozenset[Peer] = frozenset()) -> Block:
         note_missing, note_late = self._missing.note, self._late.note
         make_rule = self._make_rule
-        return Block(values, make_rule, note_missing, note_late, start=start, iteration=iteration, before=before)
+        return Block(
+            values,
+            make_rule,
+            note_missing,
+            note_late,
+            start=start,
+            iteration=iteration,
+            before=before,
+            norms=self._norms,
+        )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from workers.server.contribution import Sum
-from workers.workloads.shape import Rule
+from workers.workloads.shape import Clipping, Rule
 
 Array = npt.NDArray[np.float32]
 MakeRule = Callable[[torch.Tensor, int], Rule]
@@ -77,12 +77,28 @@ class Values:
         """The reader of a borrowed snapshot is done with it."""
         snapshot.readers -= 1
 
-    def apply(self, growing: Sum, *, scale: float = 1.0) -> None:
-        """A step by what ``growing`` holds; none where it stands for no sample. ``scale`` is that of the step."""
+    def squared_norm(self, growing: Sum) -> float:
+        """That of the mean of what ``growing`` holds, over what an optimiser changes; 0 where it stands for nothing.
+
+        Raises:
+            TypeError: if the rule cannot say.
+        """
+        if not isinstance(self._rule, Clipping):
+            raise TypeError(f"{type(self._rule).__name__} does not say the norm of a gradient")
+        return self._rule.squared_norm(growing.total, growing.samples) if growing.samples else 0.0
+
+    def apply(self, growing: Sum, *, scale: float = 1.0, norm: float | None = None) -> None:
+        """A step by what ``growing`` holds; none where it stands for no sample. ``scale`` is that of the step.
+
+        ``norm`` is that of the mean gradient of all blocks, where a step depends on it.
+        """
         if not growing.samples:
             return
         self._leave_to_readers()
-        self._rule.apply(growing.total, growing.samples, scale)
+        if norm is not None and isinstance(self._rule, Clipping):
+            self._rule.apply(growing.total, growing.samples, scale, norm=norm)
+        else:
+            self._rule.apply(growing.total, growing.samples, scale)
         self._snapshot = Snapshot(steps=self.steps + 1, values=self._values.numpy())
 
     def _leave_to_readers(self) -> None:

@@ -6,6 +6,7 @@ import torch
 
 from controlplane.protocol.spec import JobSpec
 from workers.workloads.shape import Rule, Vector, Workload
+from workers.workloads.trained import check_clip
 
 
 class Held:
@@ -20,6 +21,7 @@ class Held:
     ) -> None:
         self.values = torch.from_numpy(workload.init(spec.seed))
         self.rule: Rule = workload.rule(self.values, spec.applied, start=0)
+        check_clip(self.rule, spec.applied)
         self.version = 0
         """How many iterations are in them."""
         self._on_step = on_step

@@ -132,6 +132,17 @@ class ServerConnection:
         if reply.op is not Op.TAKEN:
             raise BadHeader(f"reply {reply.op.name} to a block that was handed over, expected TAKEN")
 
+    def tell_norms(self, payload: bytes) -> None:
+        """Tell another server what blocks have of the norms of gradients; it knows when this returns.
+
+        Raises:
+            Interrupted, Refused: if it does not.
+        """
+        self._channel.send(Header(op=Op.NORMS, checked=True, rank=self._rank), payload)
+        reply = self._answer(0, Outcome())
+        if reply.op is not Op.TAKEN:
+            raise BadHeader(f"reply {reply.op.name} to norms of blocks, expected TAKEN")
+
     def fill(self, block: int, placement: int, values: memoryview, *, version: int, steps: int) -> None:
         """Give the server ``values`` to begin ``block`` with; it has when this returns.
 

@@ -54,6 +54,8 @@ class Op(IntEnum):
     """The block is whole here, and waits for the orders that name it."""
     FILL = 27
     """From a worker: a block as it had pulled it, since its server was lost; TAKEN answers it."""
+    NORMS = 28
+    """From server to server: what its blocks have of the norms of gradients; TAKEN answers it."""
     MOVED = 30
     """The block is elsewhere under a newer placement: refresh, then ask there."""
     REFUSED = 31

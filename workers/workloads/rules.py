@@ -42,6 +42,7 @@ class GradientRule:
         """
         check_optimizer(optimizer)
         self._values, self._spec = values, optimizer
+        self._has_all = layout is None or (start == 0 and len(values) >= layout.edge)
         self._trained = [Trained(values, part) for part in parts_of(optimizer, layout, start, len(values))]
         self._optimizers = {
             group: build(
@@ -53,11 +54,6 @@ class GradientRule:
         self._rates = {group: float(each.param_groups[0]["lr"]) for group, each in self._optimizers.items()}
         self._is_linear = len(self._trained) == 1 and _is_linear(self._trained[0].part)
         self._steps = 0.0
-
-    @property
-    def clips_by_norm(self) -> bool:
-        """Whether a step depends on the norm of the gradient of all parameters."""
-        return self._spec.clip is not None and self._spec.clip.norm is not None
 
     def squared_norm(self, total: torch.Tensor, samples: int) -> float:
         """That of the mean gradient, over the parameters that are here."""
@@ -74,6 +70,7 @@ class GradientRule:
         """
         divisor, clip = float(samples), self._spec.clip
         if clip is not None and clip.norm is not None:
+            assert norm is not None or self._has_all, "the norm is that of all parameters, and some are elsewhere"
             found = self.squared_norm(total, samples) ** 0.5 if norm is None else norm
             divisor *= max(1.0, (found + NORM_EPSILON) / clip.norm)
         if clip is not None and clip.value is not None:

@@ -124,6 +124,17 @@ class Rule(Protocol):
         """Go on from what ``state`` gave, of this block or the same one elsewhere."""
 
 
+@runtime_checkable
+class Clipping(Protocol):
+    """A rule whose steps may depend on the norm of the gradient of all parameters, of which it has some."""
+
+    def squared_norm(self, total: torch.Tensor, samples: int) -> float:
+        """That of the mean gradient ``total / samples``, over the parameters that it has."""
+
+    def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0, *, norm: float | None = None) -> None:
+        """As ``Rule.apply``, where the mean gradient of all parameters has that norm; None: it has all of them."""
+
+
 class Workload(Protocol):
     """A model on a data set."""
 

@@ -15,6 +15,7 @@ from controlplane.protocol.spec import JobSpec
 from controlplane.protocol.training import Optimizer
 from workers.workloads.layout import Entry, Layout
 from workers.workloads.local import Local
+from workers.workloads.shape import Clipping
 
 NAMED = 20
 """So many parameters are named in an error, at most."""
@@ -57,6 +58,13 @@ def admit_factories(spec: JobSpec, local: Local) -> None:
             expected = "one of torch's: this machine runs no code of jobs (its agent was not given --allow-code)"
             raise SpecError(field, name, expected)
         _FACTORIES[name] = _import(name, field)
+
+
+def check_clip(rule: object, optimizer: Optimizer) -> None:
+    """Raise ``SpecError`` unless the rule can clip as the optimiser is to: one of a user's own may not."""
+    if optimizer.clip is not None and not isinstance(rule, Clipping):
+        found = type(rule).__name__
+        raise SpecError("optimizer.clip", found, "none with this rule, which does not say the norm of a gradient")
 
 
 def check_groups(spec: JobSpec, layout: Layout) -> None:

@@ -1,0 +1,245 @@
+"""The norm of a gradient whose parts are on several servers: each tells the others what its blocks have of it.
+
+When an iteration of a block is complete, the squared norm of its mean gradient goes to every other server that the
+orders name; the step is made once those of all elements are known, so all servers clip by the same number. What was
+said holds for the block whoever holds it: it travels with a block that moves, is said again to a server that comes new,
+and saying it twice changes nothing.
+
+A server makes its step only when all others have what it said: whoever may pull the next version from it could else
+be the reason that nobody can say its part again, where it ends the moment after.
+"""
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from controlplane.protocol.base import Count, Value
+from controlplane.protocol.orders import ServerAddress
+from workers.transport.client import ServerConnection
+from workers.transport.errors import BadHeader, TransportError
+
+log = logging.getLogger(__name__)
+
+KEPT = 4
+"""Iterations of which each block's norm is known. No server is more than one ahead of another: nobody can make the step
+of the next before all have said theirs of this one."""
+
+PAUSE_S = 0.1
+MOST_AT_ONCE = 10_000
+
+Connect = Callable[[ServerAddress], ServerConnection]
+
+
+class Part(Value, frozen=True, kw_only=True, array_like=True):
+    """What a block has of the squared norm of an iteration's mean gradient."""
+
+    iteration: Count
+    start: Count
+    """Where the block begins in the flat vector."""
+    size: Count
+    """Its elements."""
+    squared: float
+
+
+class Norms:
+    """What this server and the others have said, and the blocks here that wait for it.
+
+    Args:
+        elements: of the flat vector; a norm is known when so many are covered.
+        connect: to another server, to tell it.
+        settle: makes the steps of blocks here whose norm is known; called on a thread of its own.
+        on_failure: told what ``settle`` raises.
+    """
+
+    def __init__(
+        self,
+        elements: int,
+        connect: Connect,
+        settle: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._elements, self._connect = elements, connect
+        self._settle, self._on_failure = settle, on_failure
+        self._condition = threading.Condition()
+        self._own: dict[tuple[int, int], Part] = {}
+        self._said: list[Part] = []
+        """Everything of ``_own`` and what it replaced, in the order in which it was said."""
+        self._forgotten = 0
+        """How many were said before the first of these."""
+        self._theirs: dict[str, dict[tuple[int, int], Part]] = {}
+        self._named: dict[str, None] = {}
+        """Instances that orders have named, the newest last: of any other nothing is believed."""
+        self._lines: dict[str, _Line] = {}
+        self._is_due = self._stopped = False
+        threading.Thread(target=self._run, name="norms", daemon=True).start()
+
+    def follow(self, others: Iterable[ServerAddress]) -> None:
+        """Tell these servers from now on, and believe them. What others were believed for stays true."""
+        with self._condition:
+            wanted = {address.instance: address for address in others}
+            for instance in self._lines.keys() - wanted.keys():
+                self._lines.pop(instance).stop()
+            for instance, address in wanted.items():
+                self._named.pop(instance, None)
+                self._named[instance] = None
+                if instance not in self._lines:
+                    self._lines[instance] = _Line(self, address)
+            self._wake()
+
+    def say(self, part: Part) -> None:
+        """A block here has completed that iteration, or had before it came here."""
+        with self._condition:
+            if self._own.get((part.iteration, part.start)) != part:
+                self._own[part.iteration, part.start] = part
+                self._said.append(part)
+                self._forget()
+            self._wake()
+
+    def hear(self, instance: str, payload: bytes) -> None:
+        """Another server has said these.
+
+        Raises:
+            BadHeader: if it is nothing of the kind.
+        """
+        try:
+            parts = msgspec.msgpack.decode(payload, type=list[Part])
+        except msgspec.DecodeError as error:
+            raise BadHeader(f"no norms of blocks: {error}") from None
+        with self._condition:
+            found = self._theirs.setdefault(instance, {})
+            found |= {(part.iteration, part.start): part for part in parts}
+            _keep_newest(found)
+            self._wake()
+
+    def poke(self) -> None:
+        """Look again for blocks that could make their step."""
+        with self._condition:
+            self._wake()
+
+    def norm(self, iteration: int) -> float | None:
+        """That of the iteration's mean gradient, once all of it is known and all others know what was said here."""
+        with self._condition:
+            said = self._forgotten + max(
+                (at + 1 for at, part in enumerate(self._said) if part.iteration == iteration), default=0
+            )
+            if any(line.has < said for line in self._lines.values()):
+                return None
+            parts: dict[int, Part] = {}
+            for source in (*(self._theirs.get(instance, {}) for instance in self._named), self._own):
+                parts |= {start: part for (of, start), part in source.items() if of == iteration}
+            if sum(part.size for part in parts.values()) < self._elements:
+                return None
+            # In one order everywhere, so that all servers find the very same number.
+            return math.sqrt(sum(parts[start].squared for start in sorted(parts)))
+
+    def stop(self) -> None:
+        """Say nothing any more."""
+        with self._condition:
+            self._stopped = True
+            for line in self._lines.values():
+                line.stop()
+            self._condition.notify_all()
+
+    def await_unsaid(self, line: "_Line") -> tuple[list[Part], int]:
+        """What that server has not heard yet, as soon as there is something, and how much it has had with it.
+
+        Nothing once the line has ended.
+        """
+        with self._condition:
+            self._condition.wait_for(
+                lambda: line.is_over or self._stopped or line.has < self._forgotten + len(self._said)
+            )
+            if line.is_over or self._stopped:
+                return [], line.has
+            first = max(line.has, self._forgotten)
+            parts = self._said[first - self._forgotten :][:MOST_AT_ONCE]
+            return parts, first + len(parts)
+
+    def note_heard(self, line: "_Line", count: int) -> None:
+        """It has had so much."""
+        with self._condition:
+            line.has = count
+            self._wake()
+
+    @property
+    def connect(self) -> Connect:
+        """To another server."""
+        return self._connect
+
+    def _wake(self) -> None:
+        self._is_due = True
+        self._condition.notify_all()
+
+    def _forget(self) -> None:
+        _keep_newest(self._own)
+        oldest = min(iteration for iteration, _ in self._own)
+        while self._said and self._said[0].iteration < oldest:
+            self._said.pop(0)
+            self._forgotten += 1
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._is_due or self._stopped)
+                self._is_due = False
+                if self._stopped:
+                    return
+            try:
+                self._settle()
+            except Exception as error:  # a step that is not made: nobody is to wait for this server for ever
+                self._on_failure(error)
+                return
+
+
+class _Line:
+    """To one other server, on a thread of its own, which tells it all that is said here until it has it."""
+
+    def __init__(self, norms: Norms, address: ServerAddress) -> None:
+        self._norms, self._address = norms, address
+        self._over = threading.Event()
+        self._connection: ServerConnection | None = None
+        self.has = 0
+        """How much of what was said it has acknowledged."""
+        threading.Thread(target=self._run, name="norms-line", daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody is to be told any more."""
+        return self._over.is_set()
+
+    def stop(self) -> None:
+        """Say no more."""
+        self._over.set()
+        if (connection := self._connection) is not None:
+            connection.abort()
+
+    def _run(self) -> None:
+        while not self.is_over:
+            parts, count = self._norms.await_unsaid(self)
+            if not parts:
+                break
+            try:
+                if self._connection is None:
+                    self._connection = self._norms.connect(self._address)
+                self._connection.tell_norms(msgspec.msgpack.encode(parts))
+            except TransportError as error:
+                log.info("server %d is not told of norms yet: %s", self._address.index, error)
+                self._close()
+                self._over.wait(PAUSE_S)
+            else:
+                self._norms.note_heard(self, count)
+        self._close()
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _keep_newest(parts: dict[tuple[int, int], Part]) -> None:
+    newest = max((iteration for iteration, _ in parts), default=0)
+    for key in [key for key in parts if key[0] <= newest - KEPT]:
+        del parts[key]
