@@ -19,6 +19,7 @@ from frontend.queries.environment import environments
 from frontend.queries.lanes import lanes, steady_verdict
 from frontend.queries.moments import of_job
 from frontend.queries.placement import updates_per_s
+from frontend.queries.stepping import stepping
 
 CLOSED = 4
 """Findings that are closed and shown all the same, the latest; others are folded away."""
@@ -155,6 +156,7 @@ def _waiting(job: Job, query: Query) -> dict[str, Any]:
         "price": lost.price(found.lost_s),
         "again_price": lost.price(found.again_s + found.again_coordination_s),
         "days": lost.days_of(job),
+        "stepping": stepping(job),
     }
 
 

@@ -20,6 +20,7 @@ from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequ
 from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.state import Job, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.stepping import misfit
 from controlplane.protocol.messages import Held
 from controlplane.protocol.spec import CHOICES, REDUCING, Choice
 
@@ -44,6 +45,8 @@ def on_change_requested(handling: Handling, event: ChangeRequested) -> None:
     if "data" in policies and job.generation:
         _check_data(handling, policies["data"], asked)
     barrier = policies.get("barrier", handling.chosen.barrier)
+    if (found := misfit(handling.spec, barrier)) is not None:
+        raise EventRefused(f"{asked}: {found[0]} is {found[1]}, expected {found[2]}")
     if job.generation and handling.chosen.gate is not None and barrier.synchronous:
         job.pending = choices
         pausing.hold(handling, f"{_told(choices)}, asked for by {event.actor}: every worker stands first")

@@ -8,7 +8,7 @@ they are handed in place and give it back; they still keep nothing themselves.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -41,6 +41,10 @@ class Arrival(Value, frozen=True, kw_only=True):
     at_ms: int
 
 
+StepScale = Literal["auto", "mean", "average", "paper"] | float | None
+"""What an update does that is applied by itself: a rule of ``stepping``, or which part of a step; None is ``auto``."""
+
+
 class Wait(Value, frozen=True, kw_only=True):
     """A worker may not go on: for whom it waits, and the sentence for the operator."""
 
@@ -70,8 +74,8 @@ class Gate(Protocol):
         """Whether servers keep an update until its worker is let pass (PSP Alg. 1 by the letter)."""
 
     @property
-    def step_scale(self) -> float | None:
-        """Which part of a step one update makes at the servers; None: 1 / n for n workers (ruling 23)."""
+    def step_scale(self) -> StepScale:
+        """What one update does at the servers: see ``stepping``."""
 
     @property
     def state_type(self) -> type[msgspec.Struct]:

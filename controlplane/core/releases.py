@@ -14,6 +14,7 @@ from controlplane.core.leases import raise_to
 from controlplane.core.standing import stand
 from controlplane.core.state import Job, Server, Worker
 from controlplane.core.states import AT_WORK, JobState, ProcessState
+from controlplane.core.stepping import Stepping, stepping_of
 from controlplane.protocol.base import MAX_SECONDS
 from controlplane.protocol.optimizers import clips_by_norm
 from controlplane.protocol.orders import Apply, Member, Orders, PeerAddress, ServerOrders
@@ -301,7 +302,8 @@ def issue_server_orders(handling: Handling, server: Server, reason: str) -> None
             restore=job.restore,
             save_at=job.save_at,
             whole=job.whole if server.index == min(each.index for each in job.live_servers) else None,
-            scale=_scale(handling),
+            scale=_stepping(handling).scale,
+            gather=_stepping(handling).gather,
             quorums=dict(job.quorums),
             named_from=job.apply_from if handling.chosen.namer is not None else None,
             passed=dict(job.passed),
@@ -329,12 +331,12 @@ def _apply(handling: Handling) -> Apply:
     return "release" if gate.holds_updates and handling.job.stop_at is None else "arrival"
 
 
-def _scale(handling: Handling) -> float:
-    """Which part of a step one update makes where it is applied by itself."""
-    gate = handling.chosen.gate
+def _stepping(handling: Handling) -> Stepping:
+    """What one update does where it is applied by itself."""
+    gate, job = handling.chosen.gate, handling.job
     if gate is None:
-        return 1.0
-    return gate.step_scale if gate.step_scale is not None else 1.0 / max(1, len(handling.job.roster))
+        return Stepping(scale=1.0, gather=1)
+    return stepping_of(handling.spec, gate.step_scale, len(job.roster), is_ending=job.stop_at is not None)
 
 
 def stop_at(handling: Handling, iteration: int, reason: str) -> None:

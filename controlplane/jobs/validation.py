@@ -1,9 +1,10 @@
 """From a parsed document to a spec that can run: shapes, ranges, and whether every name in it exists."""
 
+from controlplane.core.stepping import misfit
 from controlplane.jobs.documents import check_plain
 from controlplane.policies import registry
 from controlplane.protocol.catalogue import check_training
-from controlplane.protocol.spec import JobSpec, parse_spec
+from controlplane.protocol.spec import JobSpec, SpecError, parse_spec
 
 
 def validated_spec(document: object) -> JobSpec:
@@ -16,4 +17,6 @@ def validated_spec(document: object) -> JobSpec:
     spec = parse_spec(document)
     check_training(spec)
     registry.check(spec.synchronization)
+    if (found := misfit(spec, registry.resolve("barrier", spec.synchronization.barrier))) is not None:
+        raise SpecError(*found)
     return spec

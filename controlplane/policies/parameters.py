@@ -101,13 +101,20 @@ class ArrivalParameters(Part, frozen=True, kw_only=True):
     """Parameters of the barrier asp, and what all asynchronous ones have in common."""
 
     step_scale: Annotated[
-        float | None,
-        Meta(description="Which part of a step an update makes when it is applied by itself; null: 1 / workers."),
+        Literal["auto", "mean", "average", "paper"] | float | None,
+        Meta(
+            description="What an update does when it is applied by itself. mean: 1 / workers of a step; average: as "
+            "many as there are workers are added up and make one step; paper: a whole step (PSP); a number: that part "
+            "of a step; auto or null: mean for plain SGD, average for every other optimizer, which then follow bsp at "
+            "equal samples."
+        ),
     ] = None
 
     def __post_init__(self) -> None:
-        if self.step_scale is not None and not 0.0 < self.step_scale <= 1.0:
-            raise ValueError(f"step_scale above 0 and at most 1, or null for 1 / workers (found {self.step_scale})")
+        if isinstance(self.step_scale, int | float) and not 0.0 < self.step_scale <= 1.0:
+            raise ValueError(
+                f"step_scale of auto, mean, average, paper, or above 0 and at most 1 (found {self.step_scale})"
+            )
 
 
 class SspParameters(ArrivalParameters, frozen=True, kw_only=True):

@@ -173,7 +173,7 @@ REGISTRATIONS = (
         name="asp",
         parameters=parameters.ArrivalParameters,
         path="controlplane.policies.barriers.asp:Asp",
-        explanation="Nobody waits; updates are applied as they arrive.",
+        explanation="Nobody waits; updates are applied as they arrive: see step_scale.",
         paper="the baseline; PSP 2.2",
     ),
     Registration(

@@ -155,8 +155,7 @@ class OptimizerEntry(Value, frozen=True, kw_only=True):
     matrices: bool = False
     """Whether it takes no parameters but matrices."""
     proportional: bool = False
-    """Whether its step is as long as the gradient, so that n steps of an n-th are one; what divides the gradient by
-    its own size is not."""
+    """Whether its step without momentum is as long as the gradient."""
     fused: bool = False
     """Whether torch has a kernel on CPUs that makes the step in one pass over the memory."""
 
@@ -315,6 +314,19 @@ def check_optimizers(spec: JobSpec) -> None:
 def clips_by_norm(optimizer: Optimizer) -> bool:
     """Whether a step depends on the norm of the gradient of all parameters."""
     return optimizer.clip is not None and optimizer.clip.norm is not None
+
+
+def is_proportional(optimizer: Optimizer) -> bool:
+    """Whether n steps of an n-th are one step: as long as the gradient, and without momentum."""
+    return all(
+        each.entry is not None and each.entry.proportional and not each.options.get("momentum")
+        for _, each in settings(optimizer)
+    )
+
+
+def knows_step(optimizer: Optimizer) -> bool:
+    """Whether it is known what becomes of a step in parts: not of an optimiser of a user's own."""
+    return all(each.entry is not None for _, each in settings(optimizer))
 
 
 def is_stateless(optimizer: Optimizer) -> bool:

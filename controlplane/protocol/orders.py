@@ -216,7 +216,9 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     skip_to: Count32 = 0
     """Iterations before this one are not owed by anybody: where an older one is open, open this one."""
     scale: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
-    """With ``apply`` "arrival" and "release": each contribution makes so much of a step (ruling 23: 1 / n)."""
+    """With ``apply`` "arrival" and "release": each contribution makes so much of a step."""
+    gather: Positive32 = 1
+    """Likewise: so many contributions make one step along their mean, and none is made before."""
     aggregation: Aggregation = "sample-weighted"
     """What each contribution weighs."""
     awaits: list[Count32] = []

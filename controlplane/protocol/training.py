@@ -75,7 +75,7 @@ class Clip(Part, frozen=True, kw_only=True):
 class Group(Part, frozen=True, kw_only=True):
     """Parameters that are trained in another way than the others. A parameter is in the first group that names it."""
 
-    parameters: str | list[str]
+    parameters: Word | Annotated[list[Word], Meta(max_length=10_000)]
     """Names as torch has them, with ``*``, ``?`` and ``[...]`` as in a shell."""
     name: Name | None = None
     """Another optimiser; it takes only the options that are written here."""
@@ -95,7 +95,7 @@ class Optimizer(Part, frozen=True, kw_only=True):
     lr: Rate | None = None
     """None: 0.1 for sgd, else torch's own."""
     options: dict[str, Any] = {}
-    groups: list[Group] = []
+    groups: Annotated[list[Group], Meta(max_length=1_000)] = []
     clip: Clip | None = None
     momentum: Fraction | None = None
     weight_decay: Penalty | None = None

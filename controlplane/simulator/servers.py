@@ -31,14 +31,14 @@ class Mathematics(Protocol):
     def close(self) -> None:
         """The updates that have arrived make a version."""
 
-    def apply(self, rank: int, samples: int, scale: float) -> None:
-        """A worker's update takes effect by itself, as ``scale`` of a step."""
+    def apply(self, rank: int, samples: int, scale: float, gather: int) -> None:
+        """A worker's update takes effect by itself, as ``scale`` of a step, or with so many as one of that length."""
 
     def keep(self, rank: int, iteration: int, samples: int) -> None:
         """A worker's update waits until its worker is let pass."""
 
-    def let_in(self, passed: dict[int, int], scale: float) -> None:
-        """By rank, up to which iteration the kept updates take effect, as one sum; each is ``scale`` of a step."""
+    def let_in(self, passed: dict[int, int], scale: float, gather: int) -> None:
+        """By rank, up to which iteration the kept updates take effect, as one sum; each as one that arrives."""
 
 
 class Servers:
@@ -89,7 +89,7 @@ class Servers:
             self.version = max(self.version, orders.apply_from)
             self.contributed = {}
         if orders.apply == "release" and self._mathematics is not None:
-            self._mathematics.let_in(orders.passed, orders.scale)
+            self._mathematics.let_in(orders.passed, orders.scale, orders.gather)
         self._close()
         self._let_go()
 
@@ -160,7 +160,7 @@ class Servers:
         if self._mathematics is None:
             return
         if self.orders.apply == "arrival":
-            self._mathematics.apply(rank, samples, self.orders.scale)
+            self._mathematics.apply(rank, samples, self.orders.scale, self.orders.gather)
         else:
             self._mathematics.keep(rank, iteration, samples)
 

@@ -13,8 +13,10 @@ from frontend.figures.rows import View
 from frontend.figures.timeline import waiting_shares
 from frontend.queries.jobs import lines
 from frontend.queries.staleness import leads, staleness
+from frontend.queries.stepping import stepping
 from frontend.queries.timeline import window
 from frontend.queries.waiting import days_of, ledger, price, waiting
+from frontend.tabs import TABS
 from tests.frontend import factories
 from tests.frontend.factories import BALANCED, EVEN, Pace
 from tests.frontend.test_pages import text_of
@@ -47,6 +49,15 @@ def test_what_was_done_again_stands_in_a_row_of_its_own(job: Job) -> None:
     found = waiting(job, View())
     assert (found.again_s, found.again_whole_s) == (pytest.approx(3.0), pytest.approx(8.0))
     assert found.share == pytest.approx(job.waiting_share + job.coordination_share)
+
+
+def test_the_tab_says_what_an_update_does_where_each_is_applied_by_itself(job: Job) -> None:
+    assert stepping(job) == ""
+    job.spec["synchronization"]["barrier"] = {"name": "asp"}
+    job.spec["optimizer"] = {"name": "adam"}
+    job.save()
+    assert stepping(job).startswith("Servers add up 4 updates and make one step of adam along their mean")
+    assert stepping(job)[:30] in str(TABS["waiting"].context(job, {})["stepping"])
 
 
 def test_a_night_parts_two_days(job: Job) -> None:

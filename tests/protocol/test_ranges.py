@@ -48,7 +48,7 @@ from controlplane.telemetry.models import Evaluation, Report
 UNIONS = (WorkerMessage, ServerMessage, AgentMessage, WorkerReply, ServerReply, AgentReply, Event)
 STRUCTS = sorted({kind for union in UNIONS for kind in get_args(union)} | {Tick}, key=lambda kind: kind.__name__)
 
-FREE = {"Workload.options", "Workload.data", "Choice.parameters"}
+FREE = {"Workload.options", "Workload.data", "Choice.parameters", "Group.options", "Optimizer.options"}
 """Kept as they are: ``parse_spec`` looks through them."""
 
 

@@ -1,6 +1,7 @@
 """Asynchronous contributions to a block: each is applied by itself, as it arrives or once its sender was let pass.
 
-Held back (PSP Alg. 1 by the letter), those that newer orders let pass together are applied as one sum.
+Held back (PSP Alg. 1 by the letter), those that newer orders let pass together are applied as one sum. Where so many
+are to make one step, they are added up until they are; a step of fewer is made, as a part, when no more are to come.
 """
 
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ class Arrivals:
         self._seen = dict(seen)
         self._held: list[Contribution] = []
         self._furthest = iteration
+        self._growing = Sum()
 
     @property
     def iteration(self) -> int:
@@ -37,6 +39,8 @@ class Arrivals:
         self._seen = {peer: iteration for peer, iteration in self._seen.items() if peer in roster.members}
         self._apply([held for held in self._held if self._passes(held)])
         self._held = [held for held in self._held if not self._passes(held)]
+        if self._growing.count >= roster.gather:
+            self._step()
 
     def judge(self, contribution: Contribution) -> Verdict:
         """What is to happen to it now."""
@@ -52,23 +56,35 @@ class Arrivals:
         self._seen[contribution.peer] = contribution.iteration
         self._furthest = max(self._furthest, contribution.iteration + 1)
         if self._passes(contribution):
-            self._apply([contribution])
-            return contribution.total
+            return self._apply([contribution])
         self._held.append(contribution)
         return None
 
     def open(self) -> Open:
         """What it has, to go on elsewhere."""
-        return Open(iteration=self._furthest, is_free=True, seen=dict(self._seen), kept=list(self._held))
+        return Open(
+            iteration=self._furthest,
+            is_free=True,
+            seen=dict(self._seen),
+            growing=self._growing,
+            kept=list(self._held),
+        )
 
     def resume(self, opened: Open) -> None:
         """Go on with what another one had."""
         self._furthest, self._seen, self._held = opened.iteration, opened.seen, opened.kept
+        self._growing = opened.growing
 
     def finish(self) -> None:
         """Let everything pass: nobody will be let pass one by one any more."""
         self._apply(self._held)
         self._held = []
+        self.flush()
+
+    def flush(self) -> None:
+        """Make what was added up a step, or the part of one that it is."""
+        if self._growing.count:
+            self._step()
 
     def _passes(self, contribution: Contribution) -> bool:
         """On arrival everybody; else who was let pass, and who has left and will not be."""
@@ -76,9 +92,18 @@ class Arrivals:
             return True
         return contribution.iteration <= self._roster.passed.get(contribution.peer.rank, -1)
 
-    def _apply(self, contributions: list[Contribution]) -> None:
-        """One step, as long as all of theirs together."""
-        growing = Sum()
+    def _apply(self, contributions: list[Contribution]) -> memoryview | None:
+        """One step, as long as all of theirs together, once there are enough; memory that is free then, if any."""
+        free = None
         for contribution in contributions:
-            growing.add(contribution)
-        self._values.apply(growing, scale=self._roster.scale * growing.count)
+            free = self._growing.add(contribution)
+        if self._growing.count >= self._roster.gather:
+            return self._step() or free
+        return free
+
+    def _step(self) -> memoryview | None:
+        """As long as those of all that were added up; where so many make one, that one."""
+        growing, gather = self._growing, self._roster.gather
+        parts = growing.count if gather == 1 else min(1.0, growing.count / gather)
+        self._values.apply(growing, scale=self._roster.scale * parts)
+        return growing.clear() or None

@@ -237,6 +237,12 @@ class Block:
         with self._condition:
             self._keep = keep
 
+    def flush(self) -> None:
+        """Apply what was added up of updates on arrival: whoever begins with a copy has nothing of it."""
+        with self._condition:
+            if isinstance(self._counting, Arrivals):
+                self._counting.flush()
+
     def copy(self) -> dict[str, torch.Tensor]:
         """Its values and what their rule remembers, as they are now."""
         with self._condition:

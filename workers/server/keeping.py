@@ -82,6 +82,7 @@ class Checkpoints:
             self._saved_at = orders.save_at
             for cut in orders.blocks:
                 block = blocks[cut.index]
+                block.flush()
                 copy = Copy(
                     iteration=orders.save_at, start=cut.start, stop=cut.stop, steps=block.steps, tensors=block.copy()
                 )

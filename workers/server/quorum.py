@@ -27,6 +27,7 @@ class Roster:
     apply_from: int = 0
     skip_to: int = 0
     scale: float = 1.0
+    gather: int = 1
     aggregation: Aggregation = "sample-weighted"
     quorums: Mapping[int, frozenset[int]] = field(default_factory=dict)
     named_from: int | None = None
@@ -74,6 +75,7 @@ def roster_of(orders: ServerOrders) -> Roster:
         apply_from=orders.apply_from,
         skip_to=orders.skip_to,
         scale=orders.scale,
+        gather=orders.gather,
         aggregation=orders.aggregation,
         quorums={iteration: frozenset(ranks) for iteration, ranks in orders.quorums.items()},
         named_from=orders.named_from,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from workers.workloads.layout import Layout
-from workers.workloads.shape import Rule
+from workers.workloads.shape import Clipping, Rule
 
 
 class BufferedRule:
@@ -28,14 +28,27 @@ class BufferedRule:
             if piece.entry.kind == "buffer" and not piece.entry.dtype.startswith("float")
         ]
 
-    def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0) -> None:
+    def squared_norm(self, total: torch.Tensor, samples: int) -> float:
+        """That of the parameters' rule: buffers have no gradient.
+
+        Raises:
+            TypeError: if that cannot say.
+        """
+        if not isinstance(self._rule, Clipping):
+            raise TypeError(f"{type(self._rule).__name__} does not say the norm of a gradient")
+        return self._rule.squared_norm(total, samples)
+
+    def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0, *, norm: float | None = None) -> None:
         """Move the buffers by the mean change, ``scale`` times as far; whole numbers by the whole change, rounded."""
         change = total[self._edge :] / samples
         moved = self._values[self._edge :] + change * scale
         for count in self._counts:
             moved[count] = self._values[self._edge :][count] + change[count].round()
         total[self._edge :] = 0.0
-        self._rule.apply(total, samples, scale)
+        if norm is not None and isinstance(self._rule, Clipping):
+            self._rule.apply(total, samples, scale, norm=norm)
+        else:
+            self._rule.apply(total, samples, scale)
         self._values[self._edge :] = moved
 
     def state(self) -> dict[str, torch.Tensor]:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from controlplane.core.choices import Release
-from controlplane.core.gates import NO_LIMIT, NOTHING, Arrival, Members, Passage
+from controlplane.core.gates import NO_LIMIT, NOTHING, Arrival, Members, Passage, StepScale
 from controlplane.policies.parameters import ArrivalParameters
 
 FREE = Release(watermark=NO_LIMIT, reason="nobody waits for anybody: each worker goes on as it finishes")
@@ -28,7 +28,7 @@ class Asp:
     parameters: ArrivalParameters
 
     @property
-    def step_scale(self) -> float | None:
+    def step_scale(self) -> StepScale:
         """Of an update."""
         return self.parameters.step_scale
 

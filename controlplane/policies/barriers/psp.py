@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from controlplane.core.choices import Release
-from controlplane.core.gates import Arrival, Members, Passage, Wait
+from controlplane.core.gates import Arrival, Members, Passage, StepScale, Wait
 from controlplane.policies.barriers.sampling import Population, measure, populate, sample
 from controlplane.policies.parameters import PbspParameters, PsspParameters
 from controlplane.policies.wording import SHOWN, iterations, workers
@@ -68,7 +68,7 @@ class Pssp:
         return self.parameters.literal
 
     @property
-    def step_scale(self) -> float | None:
+    def step_scale(self) -> StepScale:
         """Of an update; those that are let in together make so many times as long a step."""
         return self.parameters.step_scale
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from controlplane.core.choices import Release
-from controlplane.core.gates import NOTHING, Arrival, Members, Passage, Wait
+from controlplane.core.gates import NOTHING, Arrival, Members, Passage, StepScale, Wait
 from controlplane.policies.parameters import SspParameters
 from controlplane.policies.wording import SHOWN, iterations, workers
 
@@ -39,7 +39,7 @@ class Ssp:
     parameters: SspParameters
 
     @property
-    def step_scale(self) -> float | None:
+    def step_scale(self) -> StepScale:
         """Of an update."""
         return self.parameters.step_scale
 

@@ -82,6 +82,8 @@ class Training:
         self._reported: list[float] = [0.0] * workers
         self._open: list[tuple[int, Array]] = []
         self._kept: dict[int, list[tuple[int, int, Array]]] = {}
+        self._gathered: list[tuple[int, Array]] = []
+        """Updates that are added up until there are enough for a step."""
         self.updates = 0
         """Updates that took effect, each worker's counted."""
         self.scores: list[tuple[float, int, float, float | None]] = []
@@ -102,6 +104,7 @@ class Training:
         self.parameters, optimiser, cursors = state
         self._optimiser, self._cursors = deepcopy(optimiser), list(cursors)
         self._pulled, self._planned, self._computed, self._kept = {}, {}, {}, {}
+        self._gathered = []
         self._under_way, self._open, self._last_scored = set(), [], -1
 
     def refill(self, rank: int, first: float, last: float, *, reverts: bool) -> None:
@@ -150,22 +153,28 @@ class Training:
         contributions, self._open = self._open, []
         self._take(contributions, 1.0)
 
-    def apply(self, rank: int, samples: int, scale: float) -> None:
-        """On arrival, scaled."""
-        self._take([self._sum(rank, samples)], scale)
+    def apply(self, rank: int, samples: int, scale: float, gather: int = 1) -> None:
+        """On arrival, scaled, or with others."""
+        self._gather([self._sum(rank, samples)], scale, gather)
 
     def keep(self, rank: int, iteration: int, samples: int) -> None:
         """Until its worker is let pass (PSP Alg. 1)."""
         self._kept.setdefault(rank, []).append((iteration, *self._sum(rank, samples)))
 
-    def let_in(self, passed: dict[int, int], scale: float) -> None:
+    def let_in(self, passed: dict[int, int], scale: float, gather: int = 1) -> None:
         """As one sum: a step as long as those of all its updates."""
         let: list[tuple[int, Array]] = []
         for rank, last in passed.items():
             kept = self._kept.get(rank, [])
             let += [(samples, total) for iteration, samples, total in kept if iteration <= last]
             self._kept[rank] = [update for update in kept if update[0] > last]
-        self._take(let, scale * len(let))
+        self._gather(let, scale, gather)
+
+    def _gather(self, contributions: list[tuple[int, Array]], scale: float, gather: int) -> None:
+        self._gathered += contributions
+        if len(self._gathered) >= gather:
+            gathered, self._gathered = self._gathered, []
+            self._take(gathered, scale * len(gathered) if gather == 1 else scale)
 
     @_OVERFLOWS
     def _take(self, contributions: list[tuple[int, Array]], scale: float) -> None:

@@ -52,6 +52,45 @@ class Running:
         return float(snapshot.values[0])
 
 
+def test_so_many_updates_as_are_to_be_gathered_make_one_step_along_their_mean() -> None:
+    running = Running(replace(ARRIVAL, scale=1.0, gather=3))
+    assert [running.push(A, 4.0, samples=2), running.value] == [Verdict.COUNT, 100.0]
+    assert [running.push(B, 8.0, samples=1), running.value] == [Verdict.COUNT, 100.0]
+    assert [running.push(A, 6.0, 1), running.value] == [Verdict.COUNT, 95.5]
+    assert running.block.steps == 1
+
+
+def test_what_was_gathered_is_a_part_of_a_step_when_no_more_are_to_come() -> None:
+    running = Running(replace(ARRIVAL, scale=1.0, gather=4))
+    running.push(A, 8.0, samples=2)
+    running.change(scale=0.25, gather=1)
+    assert running.value == 99.0
+    running.change(scale=1.0, gather=4)
+    running.push(B, 8.0, samples=2)
+    running.change(apply="quorum", apply_from=5)
+    assert running.value == 98.0
+
+
+def test_what_was_gathered_is_in_a_copy_and_goes_on_elsewhere() -> None:
+    running = Running(replace(ARRIVAL, scale=1.0, gather=2))
+    running.push(A, 8.0, samples=2)
+    running.block.freeze(0)
+    moved = running.block.await_frozen()
+    assert moved is not None
+    assert (moved.open.growing.count, moved.open.growing.samples) == (1, 2)
+    running.block.thaw()
+    running.block.flush()
+    assert running.block.copy()["values"].tolist() == [98.0]
+
+
+def test_fewer_workers_make_the_step_that_more_were_awaited_for() -> None:
+    running = Running(replace(ARRIVAL, scale=1.0, gather=3))
+    running.push(A, 4.0)
+    running.push(B, 8.0)
+    running.change(gather=2, members={A: 0, B: 0})
+    assert running.value == 94.0
+
+
 def test_on_arrival_each_update_makes_its_part_of_a_step_at_once() -> None:
     running = Running(ARRIVAL)
     assert [running.push(A, 4.0, samples=2), running.value] == [Verdict.COUNT, 99.0]

@@ -1,0 +1,18 @@
+"""What one update does to the parameters of a job whose barrier has no iterations in common."""
+
+from controlplane.core.gates import Gate
+from controlplane.core.stepping import told
+from controlplane.jobs.models import Job
+from controlplane.jobs.selectors import job_synchronization
+from controlplane.policies.registry import resolve
+from controlplane.protocol.spec import parse_spec
+
+
+def stepping(job: Job) -> str:
+    """One sentence; empty where iterations are made in common."""
+    barrier = resolve("barrier", job_synchronization(job).barrier)
+    if not isinstance(barrier, Gate):
+        return ""
+    spec = parse_spec(job.spec)
+    alive = job.processes.filter(role="worker", ended_at=None).count()
+    return told(spec, barrier.step_scale, alive or spec.workers)
