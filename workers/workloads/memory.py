@@ -3,19 +3,38 @@
 import contextlib
 import ctypes
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
 from workers.workloads.shape import Samples
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+RETURNED_BYTES, KEPT_BYTES = 128 * 1024, 32 * 1024 * 1024
+"""The bounds between which glibc itself moves its threshold."""
+
 log = logging.getLogger(__name__)
 
 
-def give_back() -> None:
-    """Have the C library return memory that was freed, where it can: else it keeps that of a whole module for later."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+@contextlib.contextmanager
+def returned() -> Iterator[None]:
+    """Have what is allocated in this context returned to the system when it is freed.
+
+    The C library would keep a module's tensors, once freed, as a hole that gradients fill and never leave again. After
+    it larger ones than ``KEPT_BYTES`` are returned, and smaller ones are kept to be used again, which is faster.
+    """
+    _set_threshold(RETURNED_BYTES)
+    try:
+        yield
+    finally:
+        _set_threshold(KEPT_BYTES)
+
+
+def _set_threshold(size: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_THRESHOLD, size)
+        library.mallopt(M_TRIM_THRESHOLD, 2 * size)
 
 
 def ceiling_of(replica: object) -> int | None:

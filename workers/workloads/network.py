@@ -12,6 +12,7 @@ from controlplane.protocol.parts import SpecError
 from controlplane.protocol.training import Init, Optimizer
 from workers.workloads.buffers import beside_buffers
 from workers.workloads.data.examples import Dataset
+from workers.workloads.memory import returned
 from workers.workloads.module import Shape, build_bare, seeded
 from workers.workloads.objectives import Objective
 from workers.workloads.replica import NetworkReplica, NetworkScorer
@@ -68,7 +69,7 @@ class Network:
         """
         vector = np.empty(self.layout.size, dtype=np.float32)
         if self.begins_with == "module" or self.layout.buffers:
-            with seeded(seed):
+            with returned(), seeded(seed):
                 self._shape.write(self.build(), vector)
         if self.begins_with == "seed":
             views = self.layout.views(vector)

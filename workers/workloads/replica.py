@@ -11,7 +11,7 @@ from torch import nn
 from workers.workloads.data.examples import Dataset
 from workers.workloads.data.loader import Loader
 from workers.workloads.layout import Layout
-from workers.workloads.memory import Pieces, give_back
+from workers.workloads.memory import Pieces, returned
 from workers.workloads.module import Tail, normalise_lone_samples, seeded
 from workers.workloads.objectives import Objective
 from workers.workloads.shape import Samples, Score, TellFinal, Update, Vector
@@ -36,16 +36,16 @@ class NetworkScorer:
         device: torch.device,
     ) -> None:
         self._layout, self._data, self._objective, self._device = layout, dataset.split, objective, device
-        with seeded(0), torch.device(device):
-            self._module = build()
-        self._tail = Tail(self._module, layout)
         self.parameters: Vector = np.zeros(layout.size, dtype=np.float32)
         self._values = self._on_device(self.parameters)
-        named = dict(self._module.named_parameters())
-        self._trained = [(entry, named[entry.name]) for entry in layout.entries if entry.kind == "parameter"]
-        for entry, parameter in self._trained:
-            parameter.data = self._values[entry.start : entry.stop].view(entry.shape)
-        give_back()
+        with returned():
+            with seeded(0), torch.device(device):
+                self._module = build()
+            named = dict(self._module.named_parameters())
+            self._trained = [(entry, named[entry.name]) for entry in layout.entries if entry.kind == "parameter"]
+            for entry, parameter in self._trained:
+                parameter.data = self._values[entry.start : entry.stop].view(entry.shape)
+        self._tail = Tail(self._module, layout)
 
     @torch.no_grad()
     def evaluate(self) -> Score:
