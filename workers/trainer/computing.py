@@ -95,10 +95,11 @@ class Computing:
             self._replica.prefetch([batch for batch in batches if len(batch)])
 
     def _batches(self, task: Work) -> list[Samples]:
-        """The updates that a share is going to be computed in, unless it ends early."""
+        """The updates that a share is going to be computed in, unless it ends early; none while that is not known."""
         if not self._goes_in_pieces(task):
             return [task.samples]
-        piece = self._piece or 1
+        if (piece := self._piece) is None:
+            return []
         return [task.samples[at : min(at + piece, task.share)] for at in range(0, task.share, piece)]
 
     def _goes_in_pieces(self, task: Work) -> bool:

@@ -240,6 +240,7 @@ class Trainer:
         if not (ahead := self.spec.workload.prefetch):
             return
         sampler = copy(self.sampler)
+        sampler.put_back(max(0, len(given.samples) - given.share))
         coming = [self.worker.coming(iteration + 1 + more) for more in range(ahead)]
         self.computing.prefetch([given, *(work_of(task, sampler) for task in coming if task is not None)])
 

@@ -138,3 +138,31 @@ def test_an_update_of_numbers_stays_even_where_their_sum_is_too_large() -> None:
 def test_a_gradient_that_others_have_parts_of_stays_as_it_is() -> None:
     update, vector = Update(loss_sum=6.0, samples=2), np.array([np.nan], dtype=np.float32)
     assert without_spoilt(update, vector, is_given_away=True) == (update, "")
+
+
+class Ahead(Replica):
+    """Notes what it may take ahead."""
+
+    expected: list[list[int]] | None = None
+
+    def prefetch(self, batches: Any) -> None:
+        self.expected = [list(batch) for batch in batches]
+
+
+@pytest.mark.parametrize("share", [SHARE, 10], ids=["the whole", "less than a budget leaves time for"])
+def test_what_is_taken_ahead_are_the_pieces_in_which_it_is_going_to_be_computed(share: int) -> None:
+    link = MemoryWorkerLink()
+    link.give(orders())
+    replica = Ahead(link, 0, orders())
+    computing = Computing(replica, Sampler(), link, Pace(None, rest=lambda seconds: False))  # type: ignore[arg-type]
+    work = Work(position=0, samples=np.arange(SHARE), share=share)
+    computing.prefetch([work])
+    assert replica.expected == []  # the size of pieces is not known yet
+    with patch("workers.trainer.computing.choose", return_value=Size(samples=PIECE, whole=SHARE, overhead=0.0)):
+        computing.run(3, work)
+    replica.pieces.clear()
+    computing.prefetch([work])
+    computing.run(4, work)
+    assert replica.expected is not None
+    assert replica.pieces[: len(replica.expected)] == replica.expected
+    assert [sample for piece in replica.expected for sample in piece] == list(range(share))
