@@ -294,3 +294,27 @@ def test_what_is_no_fault_of_limits_is_not_called_one(monkeypatch):
     assert job.pauses == {"policy": f"no shares for generation {job.generation}: {FAULT}"}
     told.tell(change(batching="uniform"))
     assert told.run().state == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "sentence"),
+    [
+        ({"clip": {"norm": 1.0}}, "optimizer.clip.norm is 1.0, expected none under barrier asp"),
+        ({"name": "mine:optimizer"}, "synchronization.barrier.step_scale is auto, expected mean, average, paper"),
+    ],
+)
+def test_change_to_a_barrier_that_the_optimizer_does_not_go_with_is_refused(story, optimizer, sentence):
+    told = story(optimizer=optimizer).running()
+    assert sentence in told.declined(change(barrier="asp"))
+
+
+def test_orders_of_an_asynchronous_job_say_how_many_updates_make_a_step(story):
+    told = story(optimizer={"name": "adam"}, synchronization={"barrier": "asp"}).running()
+    orders = [command.orders for command in told.given(IssueServerOrders)][-1]
+    assert (orders.scale, orders.gather) == (1.0, 4)
+
+
+def test_servers_that_clip_by_norm_know_all_others(story):
+    told = story(optimizer={"clip": {"norm": 1.0}}, servers=3).running()
+    newest = {command.index: sorted(command.receivers) for command in told.given(IssueServerOrders)}
+    assert newest == {0: [1, 2], 1: [0, 2], 2: [0, 1]}
