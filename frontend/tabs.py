@@ -10,12 +10,14 @@ from django.utils import timezone
 from controlplane.jobs.models import Job
 from controlplane.protocol.orders import Block
 from controlplane.telemetry.selectors import LEVELS, process_of
+from frontend.figures.episodes import last_that_mattered
 from frontend.figures.rows import View
 from frontend.parameters import Query, QueryError, number_of, one_of
 from frontend.queries import job as queries
 from frontend.queries import logs, moves, whatif
 from frontend.queries import waiting as lost
 from frontend.queries.environment import environments
+from frontend.queries.episodes import episodes
 from frontend.queries.lanes import lanes, steady_verdict
 from frontend.queries.moments import of_job
 from frontend.queries.placement import updates_per_s
@@ -73,7 +75,11 @@ def _flags(job: Job, query: Query) -> dict[str, Any]:
 
 def _overview(job: Job, query: Query) -> dict[str, Any]:
     drawn = of_job("lanes", job, lanes)
-    return {"lanes": drawn, "verdict": steady_verdict(job, drawn, timezone.now().timestamp())} | _flags(job, query)
+    return {
+        "lanes": drawn,
+        "verdict": steady_verdict(job, drawn, timezone.now().timestamp()),
+        "mattered": last_that_mattered(of_job("episodes", job, episodes)),
+    } | _flags(job, query)
 
 
 def _map(job: Job, query: Query) -> dict[str, Any]:
@@ -101,6 +107,7 @@ def _decisions(job: Job, query: Query) -> dict[str, Any]:
         "kinds": kinds,
         "all_kinds": list(queries.KINDS),
         "per_page": queries.DECISIONS,
+        "episodes": of_job("episodes", job, episodes) if kinds == "key" else [],
     }
 
 

@@ -70,7 +70,7 @@ def effects(job: Job, decisions: Sequence[Decision]) -> dict[int, Effect]:
         return {}
     at = sorted({int(row.iteration or 0) for row in acting})
     span = Span(first=max(0, max(at[0], at[-1] - MAX_SPAN) - AROUND), last=at[-1] + AROUND)
-    table = _Lengths(read_columns(job.pk, ITERATION, span).values())
+    table = Lengths(read_columns(job.pk, ITERATION, span).values())
     return {row.pk: _effect(row, table, at) for row in acting}
 
 
@@ -83,7 +83,7 @@ def predictions(job: Job, view: View) -> Predictions:
     }
     table = None
     if said:
-        table = _Lengths(read_columns(job.pk, ITERATION, newest(said)).values())
+        table = Lengths(read_columns(job.pk, ITERATION, newest(said)).values())
     found = [(at, predicted, table.slowest(at)) for at, predicted in sorted(said.items())] if table else []
     known = [(at, predicted, measured) for at, predicted, measured in found if measured]
     return Predictions(
@@ -99,7 +99,7 @@ def newest(iterations: Collection[int]) -> Span:
     return Span(first=max(min(iterations), last - MAX_SPAN), last=last + 1)
 
 
-class _Lengths:
+class Lengths:
     """Per iteration: its mean length over the workers, and the busy time of the slowest."""
 
     def __init__(self, blocks: Iterable[dict[str, NDArray[np.float64]]]) -> None:
@@ -126,7 +126,7 @@ class _Lengths:
         return float(found[0]) if len(found) else None
 
 
-def _effect(row: Decision, table: _Lengths, decided: Sequence[int]) -> Effect:
+def _effect(row: Decision, table: Lengths, decided: Sequence[int]) -> Effect:
     at = int(row.iteration or 0)
     earlier = max((other for other in decided if other < at), default=0)
     later = min((other for other in decided if other > at), default=at + AROUND)

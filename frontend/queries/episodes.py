@@ -1,0 +1,36 @@
+"""Reads a job's changes of shares as episodes, with what each led to."""
+
+from typing import Final
+
+from controlplane.jobs.models import Decision, Job
+from controlplane.telemetry.history import read_columns
+from controlplane.telemetry.metrics import ITERATION
+from frontend.figures.episodes import Change, Episode, fold
+from frontend.queries.effects import Lengths, newest
+
+CHANGES: Final = 500
+"""Changes, the latest, that are folded."""
+
+EPISODES: Final = 10
+"""Episodes, the latest, that are shown."""
+
+
+def episodes(job: Job) -> list[Episode]:
+    """The latest, newest first."""
+    rows = Decision.objects.filter(job=job, kind="set-shares", iteration__isnull=False)
+    latest = rows.order_by("-incarnation", "-sequence")[:CHANGES]
+    changes = [
+        Change(
+            incarnation=row.incarnation,
+            sequence=row.sequence,
+            generation=int(row.payload.get("generation", 0)),
+            iteration=int(row.iteration or 0),
+            shares={int(rank): share for rank, share in row.payload.get("shares", {}).items()},
+            reason=row.reason,
+        )
+        for row in reversed(latest)
+    ]
+    if not changes:
+        return []
+    span = newest([max(0, min(each.iteration for each in changes) - 10), max(each.iteration for each in changes) + 10])
+    return fold(changes, Lengths(read_columns(job.pk, ITERATION, span).values()).mean)[:EPISODES]
