@@ -177,6 +177,30 @@ def normalise_lone_samples(module: nn.Module) -> None:
             layer.register_forward_hook(_take_back, always_call=True)
 
 
+def untie(module: nn.Module) -> dict[int, list[nn.Parameter]]:
+    """Give each further place of a shared parameter one of its own over the same values and the same gradient.
+
+    Gradients of all places add up there as they come. Autograd would gather those of one parameter beside it first, as
+    three tensors of its size: much, for words that are embedded and told by the same weights.
+
+    Returns:
+        The further ones, by the id of the parameter.
+    """
+    twins: dict[int, list[nn.Parameter]] = {}
+    for layer in module.modules():
+        for name, parameter in list(layer._parameters.items()):
+            if parameter is None or not parameter.requires_grad:
+                continue
+            if id(parameter) not in twins:
+                twins[id(parameter)] = []
+                continue
+            twin = nn.Parameter(parameter.data)
+            twin.grad = parameter.grad
+            twins[id(parameter)].append(twin)
+            setattr(layer, name, twin)
+    return twins
+
+
 def _set_aside(layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
     values = inputs[0]
     if layer.training and values.dim() > 1 and values.numel() == values.shape[1]:

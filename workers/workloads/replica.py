@@ -12,7 +12,7 @@ from workers.workloads.data.examples import Dataset
 from workers.workloads.data.loader import Loader
 from workers.workloads.layout import Layout
 from workers.workloads.memory import Pieces, returned
-from workers.workloads.module import Tail, normalise_lone_samples, seeded
+from workers.workloads.module import Tail, normalise_lone_samples, seeded, untie
 from workers.workloads.objectives import Objective
 from workers.workloads.shape import Samples, Score, TellFinal, Update, Vector
 
@@ -92,6 +92,8 @@ class NetworkReplica(NetworkScorer):
         self._sums = self._on_device(self.gradient)
         for entry, parameter in self._trained:
             parameter.grad = self._sums[entry.start : entry.stop].view(entry.shape)
+        twins = untie(self._module)
+        self._leaves = [[parameter, *twins.get(id(parameter), ())] for _, parameter in self._trained]
         self._progress: Progress | None = None
         self._pieces = Pieces(release=torch.cuda.empty_cache)
         self._loader = Loader(self._data.train, device)
@@ -123,7 +125,7 @@ class NetworkReplica(NetworkScorer):
     def tell_progress(self, tell: TellFinal) -> None:
         """Have ``tell`` called while an update is computed; never from an accelerator, whose sums come all at once."""
         if self._device.type == "cpu":
-            self._progress = Progress([parameter for _, parameter in self._trained], tell)
+            self._progress = Progress(self._leaves, tell)
 
     def _try(self, samples: int) -> None:
         inputs, _ = self._data.train.take(np.arange(samples) % len(self._data.train), self._device)
@@ -154,23 +156,27 @@ class Progress:
     """Which gradients of a backward pass are final: told whenever the part that ends with the last tensor has grown.
 
     Args:
-        parameters: in the order of the flat vector.
+        leaves: of each tensor in the order of the flat vector, the parameters that its gradients come from.
         tell: gets the element from which on the vector is final.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], tell: TellFinal) -> None:
-        self._tell, self._sizes = tell, [parameter.numel() for parameter in parameters]
+    def __init__(self, leaves: Sequence[Sequence[nn.Parameter]], tell: TellFinal) -> None:
+        self._tell, self._sizes = tell, [parameters[0].numel() for parameters in leaves]
+        self._due = [len(parameters) for parameters in leaves]
         self.restart(is_told=False)
-        for index, parameter in enumerate(parameters):
-            parameter.register_post_accumulate_grad_hook(partial(self._note, index))  # type: ignore[no-untyped-call]
+        for index, parameters in enumerate(leaves):
+            for parameter in parameters:
+                parameter.register_post_accumulate_grad_hook(partial(self._note, index))  # type: ignore[no-untyped-call]
 
     def restart(self, *, is_told: bool) -> None:
         """A backward pass begins."""
-        self._is_told, self._final = is_told, set[int]()
+        self._is_told, self._final, self._left = is_told, set[int](), list(self._due)
         self._first, self._begin = len(self._sizes), sum(self._sizes)
 
     def _note(self, index: int, _: torch.Tensor) -> None:
-        self._final.add(index)
+        self._left[index] -= 1
+        if not self._left[index]:
+            self._final.add(index)
         before = self._begin
         while self._first - 1 in self._final:
             self._first -= 1

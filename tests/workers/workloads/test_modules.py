@@ -232,18 +232,38 @@ def test_constants_counters_and_frozen_parameters_stay_what_they_were() -> None:
     assert 0 not in workload.layout.sizes, "a tensor without elements is in no block"
 
 
+class Tied(nn.Module):
+    """Has one weight in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(FEATURES, FEATURES, bias=False)
+        self.second = nn.Linear(FEATURES, FEATURES, bias=False)
+        self.second.weight = self.first.weight
+        self.last = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(self.second(self.first(inputs)))  # type: ignore[no-any-return]
+
+
+def test_the_gradients_of_a_shared_parameter_add_up_and_are_told_once_all_are_in() -> None:
+    workload = network(Tied)
+    replica, told = workload.replica(), []
+    replica.parameters[:] = workload.init(3)
+    replica.tell_progress(told.append)
+    replica.update(np.arange(20))
+    module = delivered(workload, replica.parameters, Tied())
+    inputs, targets = read().train.take(np.arange(20), torch.device("cpu"))
+    nn.functional.cross_entropy(module(inputs), targets, reduction="sum").backward()  # type: ignore[no-untyped-call]
+    expected = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])  # type: ignore[union-attr]
+    np.testing.assert_allclose(replica.gradient, expected.numpy(), rtol=1e-4, atol=1e-4)
+    edge = FEATURES * FEATURES
+    assert told[-1] == 0
+    assert set(told) <= {0, edge, edge + FEATURES * CLASSES}
+    assert told.count(0) == 1, "after both of its gradients"
+
+
 def test_shared_parameters_are_trained_once_and_delivered_under_each_name() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(FEATURES, FEATURES, bias=False)
-            self.second = nn.Linear(FEATURES, FEATURES, bias=False)
-            self.second.weight = self.first.weight
-            self.last = nn.Linear(FEATURES, CLASSES)
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return self.last(self.second(self.first(inputs)))  # type: ignore[no-any-return]
-
     workload = network(Tied)
     values = trained(workload, [[8, 8]] * 2)
     assert workload.layout.size == FEATURES * FEATURES + (FEATURES + 1) * CLASSES
