@@ -47,6 +47,11 @@ class Episode:
     after_s: float | None
 
     @property
+    def first(self) -> Change:
+        """The change that it began with."""
+        return self.changes[0]
+
+    @property
     def last(self) -> Change:
         """The change that it ended with."""
         return self.changes[-1]
