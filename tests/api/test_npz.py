@@ -53,6 +53,13 @@ def peak_of(tmp_path: Path, body: bytes) -> int:
         tracemalloc.stop()
 
 
+def test_every_type_that_buffers_of_a_module_may_have_is_a_model(tmp_path: Path) -> None:
+    types = ("float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "bool")
+    ours = io.BytesIO()
+    write_npz(ours, {name: np.zeros((), dtype=name) for name in types} | {"empty": np.zeros(0, dtype=np.float32)})
+    look(tmp_path, ours.getvalue())
+
+
 def test_what_workers_and_numpy_write_is_a_model(tmp_path: Path) -> None:
     ours = io.BytesIO()
     write_npz(ours, {"a": np.zeros(3), "layer.0.weight": np.arange(6).reshape(2, 3)})
