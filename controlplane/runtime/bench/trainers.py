@@ -1,7 +1,7 @@
 """Simulated workers and servers that live through faults, and remember all that they said and were told.
 
-They do what orders ask of real ones, whatever the job's policies are: hold, skip, stop short, wait until they are
-named, hand blocks over. Nothing is computed, and no block exists.
+They do what orders ask of real ones, whatever the job's policies are; a worker's half of that is ``WorkerMachine``.
+Nothing is computed, and no block exists.
 """
 
 import asyncio
@@ -16,14 +16,12 @@ import msgspec
 from controlplane.protocol.codec import to_server, to_worker
 from controlplane.protocol.messages import (
     BlocksHanded,
-    Computed,
     Exchanged,
-    Held,
-    ProgressReport,
     ServerHello,
     WorkerHello,
 )
 from controlplane.protocol.orders import Orders, Placement, ProcessOrder, ServerOrders
+from controlplane.protocol.worker import Step, WorkerMachine
 from controlplane.runtime.bench.machines import report
 from controlplane.runtime.bench.voices import Voice
 
@@ -60,20 +58,18 @@ class Memory:
     disobeyed: list[str] = field(default_factory=list)
 
 
-class _Skipped(Exception):
-    """The iteration is not owed any more."""
-
-
 class Trainer:
-    """One worker: reports iterations as its orders allow, through every outage."""
+    """One worker: reports iterations as its ``WorkerMachine`` allows, through every outage."""
 
     def __init__(self, base: str, order: ProcessOrder, memory: Memory, chance: random.Random) -> None:
         self._order, self._memory, self._chance = order, memory, chance
-        self._heard: list[Orders] = []
         self._placement: Placement | None = None
         self._news = asyncio.Event()
         headers = {"Authorization": f"Bearer {order.key}", "X-Paceline-Instance": order.instance}
         self.voice = Voice(f"{base}/ws/worker/{order.job}/{order.index}", headers, to_worker, _worker_hello, self._take)
+        self._worker = WorkerMachine(self.voice.say)
+        self._samples = 0
+        """Of the update that is under way."""
         self._sent: dict[int, float] = {}
 
     async def run(self) -> None:
@@ -87,14 +83,13 @@ class Trainer:
         if isinstance(reply, Placement):
             self._placement = reply
             return
-        before = self._heard[-1] if self._heard else None
-        if before is not None and reply.rank_in_time <= before.rank_in_time:
+        before = self._worker.orders
+        if not self._worker.hear(reply):
             return
         if before is not None and reply.incarnation > before.incarnation:
             self.voice.say_again()
         elif before is not None and reply.generation == before.generation and reply.watermark < before.watermark:
-            self._memory.disobeyed.append(f"{self._order.instance}: leave fell from {before} to {reply}")
-        self._heard.append(reply)
+            self._memory.disobeyed.append(f"{self._order.instance}: the grant fell from {before} to {reply}")
         self._note_answers(reply)
         self._news.set()
 
@@ -108,93 +103,60 @@ class Trainer:
                 self._memory.answered[who], self._memory.answered_at[who] = sent, time.monotonic()
 
     async def _train(self) -> None:
-        while not self._heard:
-            await self._wait(None)
-        iteration = self._heard[0].share_from
+        worker = self._worker
         while True:
-            iteration = await self._leave_for(iteration)
-            with suppress(_Skipped):
-                await self._iterate(iteration)
-            iteration += 1
+            step = worker.next(time.monotonic())
+            if step is Step.PULL:
+                worker.pulled(time.monotonic())
+            elif step is Step.COMPUTE:
+                await self._compute()
+            elif step is Step.PUSH:
+                await self._push()
+            elif step is Step.FINISH:
+                worker.finished(model_saved=worker.orders is not None and worker.orders.evaluator)
+            else:
+                await self._wait(None if worker.wake_at_s is None else worker.wake_at_s - time.monotonic())
 
-    async def _leave_for(self, iteration: int) -> int:
-        """Stand until there is leave; the iteration to start."""
-        said = -1
-        while True:
-            orders = self._heard[-1]
-            begun = max(iteration, orders.skip_to)
-            if orders.hold and orders.sequence > said:
-                said = orders.sequence
-                self.voice.say(lambda number, at=begun, by=orders: _held(number, at, by))  # type: ignore[misc]
-            elif orders.watermark >= begun and not orders.hold:
-                return begun
-            await self._wait(None)
-
-    async def _iterate(self, iteration: int) -> None:
-        """One iteration, from its share to its report.
-
-        Raises:
-            _Skipped: if it need not be finished.
-        """
-        position, share = await self._task(iteration)
-        samples = await self._compute(iteration, share)
+    async def _compute(self) -> None:
+        """All samples of the share, or those before the cut."""
+        worker, attempt, task = self._worker, self._worker.attempt, self._worker.task
+        assert task is not None
+        took_s = STEP_S * self._chance.uniform(0.5, 1.5)
+        ends, self._samples = time.monotonic() + took_s, task.share
+        while (left_s := ends - time.monotonic()) > 0:
+            done = max(1, int(task.share * (1 - left_s / took_s)))
+            if worker.is_cut:
+                self._samples = min(task.share, done)
+                break
+            if worker.progress_s is not None:
+                worker.progressed(done)
+                left_s = min(left_s, max(WORDS_S, worker.progress_s))
+            await self._wait(left_s)
+            if worker.attempt != attempt:
+                return
         while self._memory.over:
             await asyncio.sleep(STEP_S)
-        orders = self._current(iteration)
-        if orders.announce:
-            self.voice.say(
-                lambda number: Computed(
-                    number=number, generation=orders.generation, iteration=iteration, samples=samples
-                )
-            )
-            await self._named(iteration)
-        self._report(iteration, position, samples)
+        if worker.attempt == attempt:
+            worker.computed(self._samples)
 
-    async def _task(self, iteration: int) -> tuple[int, int]:
-        """Position and share, awaited as long as orders say; then the last share holds."""
-        deadline = time.monotonic() + self._heard[-1].decision_timeout_s
-        while self._current(iteration).share_until < iteration and (left_s := deadline - time.monotonic()) > 0:
-            await self._wait(left_s)
-        speaking = [orders for orders in self._heard if orders.share_from <= iteration] or self._heard[:1]
-        self._heard = self._heard[self._heard.index(speaking[-1]) :]
-        return _samples(speaking[-1], self._heard[-1], iteration)
+    async def _push(self) -> None:
+        """Where others are waited for first, servers take an update once it is known that it is among those."""
+        worker, attempt, task = self._worker, self._worker.attempt, self._worker.task
+        assert task is not None
+        assert worker.orders is not None
+        if worker.orders.announce:
+            while (ranks := self._memory.quorums.get(self._order.job, {}).get(worker.iteration)) is None:
+                await self._wait(LOOK_S)
+                if worker.attempt != attempt:
+                    return
+            if self._order.index not in ranks:
+                worker.missed()
+                return
+        self._report(worker.iteration, task.position, worker.orders)
+        worker.pushed()
 
-    async def _compute(self, iteration: int, share: int) -> int:
-        """How many samples were processed: all of them, or those before the cut."""
-        took_s = STEP_S * self._chance.uniform(0.5, 1.5)
-        ends = time.monotonic() + took_s
-        while (left_s := ends - time.monotonic()) > 0:
-            orders = self._current(iteration)
-            done = max(1, int(share * (1 - left_s / took_s)))
-            if orders.cut == iteration:
-                return min(share, done)
-            if orders.progress_s is not None:
-                self._say_progress(orders, iteration, done)
-                left_s = min(left_s, max(WORDS_S, orders.progress_s))
-            await self._wait(left_s)
-        return share
-
-    def _say_progress(self, orders: Orders, iteration: int, done: int) -> None:
-        self.voice.say(
-            lambda number: ProgressReport(
-                number=number, generation=orders.generation, iteration=iteration, samples_done=done
-            )
-        )
-
-    async def _named(self, iteration: int) -> None:
-        """Wait, as a push does, until it is known whose updates make the iteration.
-
-        Raises:
-            _Skipped: if this worker's is not among them.
-        """
-        while (ranks := self._memory.quorums.get(self._order.job, {}).get(iteration)) is None:
-            self._current(iteration)
-            await self._wait(LOOK_S)
-        if self._order.index not in ranks:
-            raise _Skipped
-
-    def _report(self, iteration: int, position: int, samples: int) -> None:
-        orders = self._current(iteration)
+    def _report(self, iteration: int, position: int, orders: Orders) -> None:
+        samples = self._samples
         self._memory.reports[self._order.job, self._order.instance, orders.generation, iteration] = samples
         self._sent[iteration] = time.monotonic()
         exchanges = self._exchanges(iteration)
@@ -219,19 +181,8 @@ class Trainer:
             if size
         ]
 
-    def _current(self, iteration: int) -> Orders:
-        """The newest orders.
-
-        Raises:
-            _Skipped: if they do not ask for the iteration any more.
-        """
-        orders = self._heard[-1]
-        if orders.skip_to > iteration:
-            raise _Skipped
-        return orders
-
     async def _wait(self, seconds: float | None) -> None:
-        """Until there are newer orders, or so long."""
+        """Until there are newer orders than when this was last called, or so long."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), seconds)
         self._news.clear()
@@ -263,21 +214,6 @@ class Server:
                     number=number, placement=orders.next_placement, blocks=sorted(orders.sends), seconds=STEP_S
                 )
             )
-
-
-def _samples(speaking: Orders, newest: Orders, iteration: int) -> tuple[int, int]:
-    """Where the samples of an iteration begin, and how many they are."""
-    if speaking.pieces_of == iteration:
-        return (speaking.pieces[0].start if speaking.pieces else 0), speaking.share
-    for lease in newest.ranges:
-        if lease.first <= iteration <= lease.last:
-            return lease.position + (iteration - lease.first) * lease.share, lease.share
-    before = iteration - speaking.origin_iteration
-    return speaking.origin_position + before * speaking.global_batch + speaking.offset, speaking.share
-
-
-def _held(number: int, iteration: int, orders: Orders) -> Held:
-    return Held(number=number, generation=orders.generation, iteration=iteration, sequence=orders.sequence)
 
 
 def _worker_hello(number: int) -> WorkerHello:
