@@ -167,6 +167,12 @@ class WorkerMachine:
         return self.orders is not None and self.orders.cut == self.iteration
 
     @property
+    def may_end_early(self) -> bool:
+        """Whether an iteration may have to end before all of its share is computed, by a cut or a time budget."""
+        orders = self.orders
+        return orders is not None and (orders.progress_s is not None or orders.budget_s is not None or orders.announce)
+
+    @property
     def progress_s(self) -> float | None:
         """How often to call ``progressed`` while computing."""
         return None if self.orders is None else self.orders.progress_s

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from controlplane.protocol.messages import MicroBatch, ProgressReport
-from controlplane.protocol.orders import Orders
+from controlplane.protocol.messages import MicroBatch
+from controlplane.protocol.worker import WorkerMachine
 from workers.emulation import Pace
 from workers.link import WorkerLink
 from workers.trainer.micro_batch import choose
@@ -51,15 +51,11 @@ def _is_finite(gradient: Vector) -> bool:
     return math.isfinite(float(torch.from_numpy(gradient).sum())) or bool(np.isfinite(gradient).all())
 
 
-def is_interruptible(orders: Orders) -> bool:
-    """Whether an iteration may have to end early under ``orders``."""
-    return orders.progress_s is not None or orders.budget_s is not None or orders.announce
-
-
 class Computing:
     """Computes on one replica, at the pace of the emulated machine, if there is one.
 
     Args:
+        worker: whether the iteration is still owed, cut, and how often its progress is said.
         seed: what tells this worker of this job from others.
     """
 
@@ -67,6 +63,7 @@ class Computing:
         self,
         replica: Replica,
         sampler: Sampler,
+        worker: WorkerMachine,
         link: WorkerLink,
         pace: Pace,
         *,
@@ -74,7 +71,7 @@ class Computing:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._begin: Begin = lambda iteration, gradient, samples: None
-        self._replica, self._sampler, self._link, self._pace = replica, sampler, link, pace
+        self._replica, self._sampler, self._worker, self._link, self._pace = replica, sampler, worker, link, pace
         self._seed, self._now = seed, now
         self._piece: int | None = None
         self._sum: Vector = np.zeros(replica.gradient.shape, dtype=np.float32)  # takes no memory until it is used
@@ -103,8 +100,7 @@ class Computing:
         return [task.samples[at : min(at + piece, task.share)] for at in range(0, task.share, piece)]
 
     def _goes_in_pieces(self, task: Work) -> bool:
-        orders = self._link.orders()
-        return orders is not None and (is_interruptible(orders) or task.budget_s is not None)
+        return self._worker.may_end_early or task.budget_s is not None
 
     def _prepare(self, samples: Samples) -> None:
         """Choose the micro-batch of this model on this machine, once, and say which.
@@ -128,7 +124,7 @@ class Computing:
         if self._goes_in_pieces(task):
             self._prepare(task.samples)
             self._draw_for(iteration)
-            return self._in_pieces(iteration, task)
+            return self._in_pieces(task)
         self._draw_for(iteration)
         self._pace.begin()
         self._begin(iteration, self._replica.gradient, len(task.samples))
@@ -141,42 +137,47 @@ class Computing:
         drawn = np.random.SeedSequence([*self._seed, iteration]).generate_state(1, np.uint64)
         torch.manual_seed(int(drawn[0]))
 
-    def _in_pieces(self, iteration: int, task: Work) -> tuple[Update, bool]:
+    def _in_pieces(self, task: Work) -> tuple[Update, bool]:
         piece = self._piece or 1
         self._sum.fill(0.0)
         self.gradient = self._sum
         self._pace.begin()
-        began = told = self._now()
+        attempt, began = self._worker.attempt, self._now()
+        told = began
         done, loss_sum, overran = 0, 0.0, False
-        while done < len(task.samples) and not self._is_to_end(iteration, task, self._now() - began):
+        self._stay_owed(attempt)
+        while done < len(task.samples) and not self._is_to_end(task, self._now() - began):
             # Not across the end of the share: a budget that is used up there is not to be overdrawn.
             end = min(done + piece, task.share) if done < task.share else done + piece
             update = self._replica.update(task.samples[done:end])
             self._sum += self._replica.gradient
             done, loss_sum = done + update.samples, loss_sum + update.loss_sum
             overran = self._pace.finish(done)
-            told = self._tell_progress(iteration, done, told, is_whole=done >= task.share)
+            self._stay_owed(attempt)
+            told = self._tell_progress(done, told, is_whole=done >= task.share)
         self._sampler.put_back(len(task.samples) - done)
         return Update(loss_sum=loss_sum, samples=done), overran
 
-    def _is_to_end(self, iteration: int, task: Work, took_s: float) -> bool:
-        orders = self._link.orders()
-        if orders is not None and orders.skip_to > iteration:
-            raise Skipped
-        is_cut = orders is not None and orders.cut == iteration
-        return is_cut or (task.budget_s is not None and took_s >= task.budget_s)
+    def _stay_owed(self, attempt: int) -> None:
+        """Look at the newest orders.
 
-    def _tell_progress(self, iteration: int, done: int, told: float, *, is_whole: bool) -> float:
+        Raises:
+            Skipped: if they want this attempt no more.
+        """
+        if (orders := self._link.orders()) is not None:
+            self._worker.hear(orders)
+        if self._worker.attempt != attempt:
+            raise Skipped
+
+    def _is_to_end(self, task: Work, took_s: float) -> bool:
+        return self._worker.is_cut or (task.budget_s is not None and took_s >= task.budget_s)
+
+    def _tell_progress(self, done: int, told: float, *, is_whole: bool) -> float:
         """Say how far the iteration is, if it is time to or all is done; when that was last said."""
-        orders = self._link.orders()
-        now = self._now()
-        if orders is None or orders.progress_s is None or (now - told < orders.progress_s and not is_whole):
+        every_s, now = self._worker.progress_s, self._now()
+        if every_s is None or (now - told < every_s and not is_whole):
             return told
-        self._link.say(
-            lambda number: ProgressReport(
-                number=number, generation=orders.generation, iteration=iteration, samples_done=done
-            )
-        )
+        self._worker.progressed(done)
         return now
 
     def _measure(self, samples: Samples) -> None:

@@ -106,7 +106,9 @@ class Trainer:
         self.replica = make_replica(self.workload, order.spec)
         self.sampler = make_sampler(self.workload, order.spec, order.index)
         self.pace = Pace(order.emulate, rest=link.stopping.wait)
-        self.computing = Computing(self.replica, self.sampler, link, self.pace, seed=(order.spec.seed, order.index))
+        self.worker = WorkerMachine(link.say)
+        seed = (order.spec.seed, order.index)
+        self.computing = Computing(self.replica, self.sampler, self.worker, link, self.pace, seed=seed)
         self._gives_early = False
         """Whether parts of an update are on their way to the other workers before it is complete."""
         if isinstance(servers, Reduction) and isinstance(self.replica, Telling):
@@ -114,7 +116,6 @@ class Trainer:
             self.replica.tell_progress(servers.offer)
             self.computing.announce_to(servers.begin)
         self.machine = Machine()
-        self.worker = WorkerMachine(link.say)
         self._attempt = 0
         """That of ``worker`` when what is under way began."""
         self._peer = Peer(order.index, order.instance)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from controlplane.protocol.messages import ProgressReport
 from controlplane.protocol.orders import Orders
+from controlplane.protocol.worker import Step, WorkerMachine
 from tests.workers.driver import MemoryWorkerLink
 from workers.emulation import Pace
 from workers.trainer.computing import Computing, Skipped, without_spoilt
@@ -17,7 +18,7 @@ from workers.trainer.micro_batch import Size
 from workers.trainer.work import Work
 from workers.workloads.shape import Update
 
-PIECE, SHARE = 4, 18
+PIECE, SHARE, ITERATION = 4, 18, 3
 
 
 def orders(**changes: Any) -> Orders:
@@ -30,7 +31,7 @@ def orders(**changes: Any) -> Orders:
         "global_batch": SHARE,
         "origin_iteration": 0,
         "origin_position": 0,
-        "share_from": 0,
+        "share_from": ITERATION,
         "share_until": 9,
         "watermark": 9,
         "placement_version": 1,
@@ -64,14 +65,26 @@ class Sampler:
         self.returned = count
 
 
+def about_to_compute(link: MemoryWorkerLink) -> WorkerMachine:
+    """A worker that has its parameters and its share."""
+    worker, newest = WorkerMachine(link.say), link.orders()
+    assert newest is not None
+    worker.hear(newest)
+    assert worker.next(0.0) is Step.PULL
+    worker.pulled(0.0)
+    assert worker.next(0.0) is Step.COMPUTE
+    return worker
+
+
 def run(at_piece: int, says: Orders) -> tuple[Computing, Replica, Sampler, MemoryWorkerLink, Update]:
     link = MemoryWorkerLink()
     link.give(orders())
     replica, sampler = Replica(link, at_piece, says), Sampler()
-    computing = Computing(replica, sampler, link, Pace(None, rest=lambda seconds: False))  # type: ignore[arg-type]
+    pace = Pace(None, rest=lambda seconds: False)
+    computing = Computing(replica, sampler, about_to_compute(link), link, pace)  # type: ignore[arg-type]
     task = Work(position=0, samples=np.arange(SHARE), share=SHARE)
     with patch("workers.trainer.computing.choose", return_value=Size(samples=PIECE, whole=SHARE, overhead=0.0)):
-        update, _ = computing.run(3, task)
+        update, _ = computing.run(ITERATION, task)
     return computing, replica, sampler, link, update
 
 
@@ -105,7 +118,9 @@ def test_what_a_module_draws_depends_on_job_worker_and_iteration() -> None:
 
     def draw(seed: tuple[int, ...], iteration: int) -> float:
         pace = Pace(None, rest=lambda seconds: False)
-        computing = Computing(Drawing(), Sampler(), MemoryWorkerLink(), pace, seed=seed)  # type: ignore[arg-type]
+        link = MemoryWorkerLink()
+        worker = WorkerMachine(link.say)
+        computing = Computing(Drawing(), Sampler(), worker, link, pace, seed=seed)  # type: ignore[arg-type]
         return computing.run(iteration, Work(position=0, samples=np.arange(3), share=3))[0].loss_sum
 
     drawn = [draw((7, 0), 4), draw((8, 0), 4), draw((7, 1), 4), draw((7, 0), 5)]
