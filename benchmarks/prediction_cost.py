@@ -1,7 +1,8 @@
 """``manage.py bench prediction-cost``: what predicting and training take, for all workers of a job at once.
 
 Predicting is what the hot path waits for: one iteration's measurements in, a state out, every worker's next speed
-out. Training happens in a task of its own.
+out. Training happens in a task of its own. Times are CPU times of this process, which other load does not
+lengthen.
 """
 
 import argparse
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None, out: TextIO = sys.stdout) -> in
 
 
 def measure(name: str, workers: int, train_workers: int) -> tuple[float, float, float | None]:
-    """Seconds to predict, to observe, and to train (None where there is nothing to)."""
+    """CPU seconds to predict, to observe, and to train (None where there is nothing to)."""
     predictor = registry.resolve("prediction", Choice(name=name))
     train_s = None
     if isinstance(predictor, Recurrent):
@@ -85,9 +86,9 @@ def _measurements(workers: int, iterations: int) -> list[dict[int, Measured]]:
 def _seconds(action: Callable[[], object], repeats: int) -> float:
     took = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        began = time.process_time()
         action()
-        took.append(time.perf_counter() - began)
+        took.append(time.process_time() - began)
     return statistics.median(took)
 
 

@@ -201,7 +201,7 @@ def _descend(
     weights = {name: tensor.clone().requires_grad_() for name, tensor in begin.items()}
     best = {name: tensor.clone() for name, tensor in begin.items()}
     least = torch.full((len(targets),), torch.inf)
-    optimizer = torch.optim.Adam(weights.values(), lr=rate)
+    optimizer = torch.optim.Adam(weights.values(), lr=rate, fused=True)
     idle = 0
     for _ in range(steps):
         losses = _losses(network.forward(torch, weights, inputs), targets)
