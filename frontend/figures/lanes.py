@@ -34,9 +34,9 @@ class Phases:
         return self.compute_s + self.communication_s + self.waiting_s + self.coordination_s
 
     @property
-    def waiting_share(self) -> float:
-        """Waiting as a share of the iteration."""
-        return self.waiting_s / self.whole_s if self.whole_s else 0.0
+    def lost_share(self) -> float:
+        """Waiting and coordination, as a share of the iteration."""
+        return (self.waiting_s + self.coordination_s) / self.whole_s if self.whole_s else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from knox.models import AuthToken
 
+from controlplane.api.management.commands.submit import _numbers as numbers_of
 from controlplane.api.problems import HOW_TO_BE_LET_IN
 from controlplane.fleet.models import EnrolmentToken
 from controlplane.fleet.services import EnrolmentRefused, token_redeem
@@ -94,6 +95,11 @@ def test_watching_says_how_it_ended(submit: Submit, monkeypatch: pytest.MonkeyPa
     steps(monkeypatch, {"state": "succeeded", "iteration": 100, "accuracy": 0.9375, "reason": "reached 100 iterations"})
     last = submit(watch=True).splitlines()[-1]
     assert last == f"job {Job.objects.get().pk} succeeded: reached 100 iterations"
+
+
+def test_watching_counts_coordination_as_lost() -> None:
+    job = {"waiting": None, "awaited": "", "iteration": 7, "loss": None, "accuracy": None}
+    assert numbers_of(job | {"waiting_share": 0.03, "coordination_share": 0.108}) == "iteration 7, 14% lost"
 
 
 def test_a_job_that_failed_is_exit_code_1(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:

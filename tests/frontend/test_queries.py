@@ -87,7 +87,7 @@ def test_lanes_compare_now_with_the_even_split() -> None:
     assert (slow.machine, slow.share, slow.even_share, slow.flagged) == ("machine-3", 23, 64, True)
     assert slow.even is not None
     assert (slow.even.whole_s, slow.now.whole_s) == (pytest.approx(0.264), pytest.approx(0.102))
-    assert found.rows[0].even.waiting_share == pytest.approx(0.727, abs=0.001)
+    assert found.rows[0].even.lost_share == pytest.approx(0.727, abs=0.01)
     assert (found.iterations, found.roster, found.adaptive, found.has_even) == (10, 4, True, True)
 
 

@@ -73,7 +73,7 @@ def numbers(job: dict[str, object], record: Record) -> str:
     if record.accuracy:
         parts.append(f"accuracy {record.final_accuracy():.3f}")
     parts.append(f"{1000 * (record.recent('iteration_s') or 0.0):.0f} ms/iteration")
-    parts.append(f"{record.recent_waiting_share():.0%} waiting")
+    parts.append(f"{record.recent_lost_share():.0%} lost")
     return "  ".join(parts)
 
 
@@ -84,7 +84,7 @@ def closing_table(summaries: list[Summary], target: float, factor: float) -> Tab
     for heading in (
         f"time to {target:.0%} accuracy",
         "mean iteration",
-        "lost to waiting",
+        "lost time",
         "final accuracy",
         "speed-up",
     ):
@@ -96,7 +96,7 @@ def closing_table(summaries: list[Summary], target: float, factor: float) -> Tab
             row.label,
             reached,
             f"{1000 * row.mean_iteration_s:.0f} ms",
-            f"{row.waiting_share:.0%}",
+            f"{row.lost_share:.0%}",
             f"{row.final_accuracy:.4f}",
             f"{base / row.mean_iteration_s:.2f}x",
         )
@@ -107,7 +107,7 @@ def chosen_table(summaries: list[Summary], target: float) -> Table:
     """Both runs side by side, by the clock."""
     table = Table(title=f"{summaries[1].label} beside plain BSP", title_justify="left")
     table.add_column("")
-    for heading in (f"to {target:.0%} accuracy", "in all", "updates", "samples", "lost to waiting", "final accuracy"):
+    for heading in (f"to {target:.0%} accuracy", "in all", "updates", "samples", "lost time", "final accuracy"):
         table.add_column(heading, justify="right")
     for row in summaries:
         reached = "not reached" if row.seconds_to_target is None else f"{row.seconds_to_target:.1f} s"
@@ -117,7 +117,7 @@ def chosen_table(summaries: list[Summary], target: float) -> Table:
             f"{row.seconds:.1f} s",
             str(row.updates),
             str(row.samples),
-            f"{row.waiting_share:.0%}",
+            f"{row.lost_share:.0%}",
             f"{row.final_accuracy:.4f}",
         )
     return table

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from controlplane.telemetry.metrics import LOST
+
 SETTLED_FROM = 30
 """Iterations before this one are LB-BSP finding its shares."""
 
 LAST = 20
-METRICS = ("iteration_s", "waiting_s", "samples", "loss", "accuracy")
+METRICS = ("iteration_s", "waiting_s", "coordination_s", "samples", "loss", "accuracy")
 
 Series = dict[int, dict[int, float]]
 """Per iteration, what each worker reported."""
@@ -42,11 +44,12 @@ class Record:
         """Over workers and iterations from ``since`` on."""
         return _mean(self.series["iteration_s"], (k for k in self.iterations if k >= since))
 
-    def waiting_share(self, since: int = 0) -> float:
-        """Waiting as a share of all workers' time."""
+    def lost_share(self, since: int = 0) -> float:
+        """Waiting and coordination, as a share of all workers' time."""
         kept = [k for k in self.iterations if k >= since]
         whole = sum(sum(self.series["iteration_s"][k].values()) for k in kept)
-        return sum(sum(self.series["waiting_s"][k].values()) for k in kept) / whole if whole else 0.0
+        lost = sum(sum(self.series[name][k].values()) for name in LOST for k in kept)
+        return lost / whole if whole else 0.0
 
     def seconds_to(self, target: float) -> float | None:
         """Training time until an evaluation reached ``target``; None if none did."""
@@ -89,10 +92,10 @@ class Record:
         last = self.iterations[-10:]
         return _mean(self.series[metric], last) if last else None
 
-    def recent_waiting_share(self) -> float | None:
-        """As ``waiting_share``, over the last few iterations."""
+    def recent_lost_share(self) -> float | None:
+        """As ``lost_share``, over the last few iterations."""
         last = self.iterations[-10:]
-        return self.waiting_share(last[0]) if last else None
+        return self.lost_share(last[0]) if last else None
 
 
 def _mean(series: Series, iterations: Iterable[int]) -> float:

@@ -35,7 +35,8 @@ class Summary:
     label: str
     seconds_to_target: float | None
     mean_iteration_s: float
-    waiting_share: float
+    lost_share: float
+    """Waiting and coordination, of all workers' time."""
     final_accuracy: float
     seconds: float = 0.0
     """From the first iteration to the end."""
@@ -49,7 +50,7 @@ def summarise(label: str, record: Record, scenario: Scenario) -> Summary:
         label=label,
         seconds_to_target=record.seconds_to(scenario.target),
         mean_iteration_s=record.mean_iteration_s(),
-        waiting_share=record.waiting_share(),
+        lost_share=record.lost_share(),
         final_accuracy=record.final_accuracy(),
     )
 
@@ -103,7 +104,7 @@ def summarise_by_clock(label: str, record: Record, scenario: Scenario) -> Summar
         label=label,
         seconds_to_target=record.clock_to(scenario.target),
         mean_iteration_s=record.mean_iteration_s(),
-        waiting_share=record.waiting_share(),
+        lost_share=record.lost_share(),
         final_accuracy=record.final_accuracy(),
         seconds=record.clock_s(),
         samples=record.processed(),

@@ -37,15 +37,16 @@ def test_a_run_that_waits_says_for_what() -> None:
 
 def test_a_running_job_is_one_line_of_recent_figures() -> None:
     record = Record()
-    for metric, value in (("iteration_s", 0.25), ("waiting_s", 0.1), ("loss", 0.5), ("samples", 64.0)):
+    values = {"iteration_s": 0.25, "waiting_s": 0.1, "coordination_s": 0.025, "loss": 0.5, "samples": 64.0}
+    for metric, value in values.items():
         record.absorb({"series": [{"metric": metric, "worker": 0, "iterations": [0], "values": [value]}]})
     record.absorb({"series": [{"metric": "accuracy", "worker": None, "iterations": [0], "values": [0.125]}]})
-    assert numbers({}, record) == "loss 0.500  accuracy 0.125  250 ms/iteration  40% waiting"
+    assert numbers({}, record) == "loss 0.500  accuracy 0.125  250 ms/iteration  50% lost"
 
 
 def test_the_closing_table_sets_both_runs_side_by_side(console: Console) -> None:
     runs = [
-        Summary(label=label, seconds_to_target=seconds, mean_iteration_s=mean, waiting_share=share, final_accuracy=0.95)
+        Summary(label=label, seconds_to_target=seconds, mean_iteration_s=mean, lost_share=share, final_accuracy=0.95)
         for label, seconds, mean, share in (("BSP", 26.4, 0.25, 0.5), ("LB-BSP", None, 0.1, 0.05))
     ]
     console.print(closing_table(runs, 0.92, 2.5))

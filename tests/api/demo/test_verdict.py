@@ -37,7 +37,7 @@ def series(metric: str, rank: int | None, iterations: list[int], values: list[fl
 
 def test_a_run_is_summarised_by_its_own_measurements() -> None:
     assert summarise("BSP", record(0.25), DIGITS) == Summary(
-        label="BSP", seconds_to_target=10.0, mean_iteration_s=0.25, waiting_share=0.5, final_accuracy=0.95
+        label="BSP", seconds_to_target=10.0, mean_iteration_s=0.25, lost_share=0.5, final_accuracy=0.95
     )
 
 

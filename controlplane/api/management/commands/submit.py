@@ -132,4 +132,5 @@ def _numbers(job: dict[str, Any]) -> str:
     numbers = [f"iteration {job['iteration']}"]
     numbers += [f"loss {job['loss']:.3f}"] if job["loss"] is not None else []
     numbers += [f"accuracy {job['accuracy']:.3f}"] if job["accuracy"] is not None else []
-    return ", ".join([*numbers, f"{job['waiting_share']:.0%} waiting"])
+    lost = job["waiting_share"] + job["coordination_share"]
+    return ", ".join([*numbers, f"{lost:.0%} lost"])
