@@ -2,8 +2,8 @@
 others (a report's ``waiting_s``) or for the control plane (``coordination_s``), as a share of all workers' time; the
 rest is compute and communication. Live jobs are summed; simulated ones stand apart.
 
-Of one job its rows sum up to the totals that ingest keeps: what was reported in iterations that were done again is in
-those, and in no worker's history, so it stands in a row of its own.
+Workers and days of a job sum up to the totals that ingest keeps. What was reported in iterations that were done again
+is in those, and in no worker's history: it has a row of its own beside the workers, and is spread over the days.
 """
 
 from collections import defaultdict
@@ -67,6 +67,13 @@ class Spent:
             coordination_s=self.coordination_s + other.coordination_s,
         )
 
+    def __mul__(self, part: float) -> "Spent":
+        return Spent(
+            whole_s=self.whole_s * part,
+            waiting_s=self.waiting_s * part,
+            coordination_s=self.coordination_s * part,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpent:
@@ -115,14 +122,18 @@ def waiting(job: Job, view: View) -> Waiting:
         workers=rows,
         again_s=_beyond(job.waiting_s, waited),
         again_coordination_s=_beyond(job.coordination_s, coordinated),
-        again_whole_s=_beyond(job.busy_s + job.waiting_s + job.coordination_s, whole),
+        again_whole_s=_beyond(job.worker_seconds, whole),
         barrier=job_synchronization(job).barrier.name,
         recent=recent,
     )
 
 
 def days_of(job: Job) -> dict[date, Spent]:
-    """What each day (UTC) lost; a stretch of merged iterations counts for the day in whose middle it lies."""
+    """What each day (UTC) lost; a stretch of merged iterations counts for the day in whose middle it lies.
+
+    They sum up to the job's totals: what is in no worker's history, such as iterations that were done again, is spread
+    over the days by the time that was worked on each.
+    """
     workers = min(parse_spec(job.spec).workers, MAX_RANKS)
     found = read_windows(job.pk, width_of(job, workers, MAX_SUMMED), range(workers), ("at_ms", *ITERATION))
     days: dict[date, Spent] = defaultdict(Spent)
@@ -139,7 +150,17 @@ def days_of(job: Job) -> dict[date, Spent]:
                 waiting_s=float(np.sum(waited[there])),
                 coordination_s=float(np.sum(coordinated[there])),
             )
-    return dict(sorted(days.items()))
+    return _with_rest(job, dict(sorted(days.items())))
+
+
+def _with_rest(job: Job, days: dict[date, Spent]) -> dict[date, Spent]:
+    found = sum(days.values(), Spent())
+    rest = Spent(
+        whole_s=_beyond(job.worker_seconds, found.whole_s),
+        waiting_s=_beyond(job.waiting_s, found.waiting_s),
+        coordination_s=_beyond(job.coordination_s, found.coordination_s),
+    )
+    return {day: spent + rest * (spent.whole_s / found.whole_s) for day, spent in days.items() if spent.whole_s}
 
 
 def ledger(today: date) -> Ledger:

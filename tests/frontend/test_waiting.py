@@ -15,7 +15,7 @@ from frontend.queries.jobs import lines
 from frontend.queries.staleness import leads, staleness
 from frontend.queries.stepping import stepping
 from frontend.queries.timeline import window
-from frontend.queries.waiting import days_of, ledger, price, waiting
+from frontend.queries.waiting import Spent, days_of, ledger, price, waiting
 from frontend.tabs import TABS
 from tests.frontend import factories
 from tests.frontend.factories import BALANCED, EVEN, Pace
@@ -49,6 +49,26 @@ def test_what_was_done_again_stands_in_a_row_of_its_own(job: Job) -> None:
     found = waiting(job, View())
     assert (found.again_s, found.again_whole_s) == (pytest.approx(3.0), pytest.approx(8.0))
     assert found.share == pytest.approx(job.waiting_share + job.coordination_share)
+
+
+def test_all_jobs_and_the_job_itself_agree_on_what_was_done_again(job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(
+        started_at=factories.START,
+        waiting_s=job.waiting_s + 3.0,
+        coordination_s=job.coordination_s + 1.0,
+        busy_s=job.busy_s + 5.0,
+    )
+    Report.objects.filter(iteration__gte=6).update(at=factories.START + timedelta(days=1))
+    job.refresh_from_db()
+    of_job, found = waiting(job, View()), ledger(factories.START.date() + timedelta(days=1))
+    (row,) = found.jobs
+    for spent in (row.spent, found.total, sum((live for _, live, _ in found.days), Spent())):
+        assert (spent.whole_s, spent.waiting_s, spent.coordination_s) == (
+            pytest.approx(of_job.whole_s),
+            pytest.approx(of_job.waiting_s),
+            pytest.approx(of_job.coordination_s),
+        )
+    assert of_job.whole_s == pytest.approx(job.worker_seconds)
 
 
 def test_the_tab_says_what_an_update_does_where_each_is_applied_by_itself(job: Job) -> None:
