@@ -93,11 +93,10 @@ class ProcessLink(Generic[Said, Heard]):
             self.failure = error
             self.stopping.set()
 
-    def _say_again(self, before: Orders | ServerOrders | None, now: Orders | ServerOrders) -> None:
+    def _say_again(self, incarnation: int) -> None:
         """A new incarnation knows what is durable, and may know nothing else."""
-        if before is not None and now.incarnation > before.incarnation:
-            log.info(f"the control plane goes on in incarnation {now.incarnation}: saying again what it may have lost")
-            self._outbox.resend()
+        if self._outbox.heard_from(incarnation):
+            log.info(f"the control plane goes on in incarnation {incarnation}: saying again what it may have lost")
 
     def _rejected(self, rejection: Rejection) -> None:
         if rejection.code == "slow-down":
@@ -170,8 +169,8 @@ class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
         with self._news:
             match reply:
                 case Orders() if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
-                    before, self._orders = self._orders, reply
-                    self._say_again(before, reply)
+                    self._orders = reply
+                    self._say_again(reply.incarnation)
                 case Placement() if self._placement is None or _when(reply) > _when(self._placement):
                     self._placement = reply
             self._news.notify_all()
@@ -197,8 +196,8 @@ class ServerControl(ProcessLink[ServerMessage, ServerReply]):
             return
         with self._news:
             if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
-                before, self._orders = self._orders, reply
-                self._say_again(before, reply)
+                self._orders = reply
+                self._say_again(reply.incarnation)
                 if self._follow is not None:
                     self._follow(reply)
 

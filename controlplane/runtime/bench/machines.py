@@ -8,6 +8,7 @@ after each report, so that the batching policy has to decide after each iteratio
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol
 
 from websockets.asyncio.client import ClientConnection
@@ -24,12 +25,18 @@ from controlplane.protocol.messages import (
     ServerHello,
     SlotOffer,
     WorkerHello,
+    WorkerMessage,
 )
-from controlplane.protocol.orders import AgentOrders, Orders, ProcessOrder, Role
+from controlplane.protocol.orders import AgentOrders, Durable, Orders, ProcessOrder, Role
+from controlplane.protocol.outbox import Outbox
+from controlplane.protocol.worker import Step, WorkerMachine
 from controlplane.runtime.bench.clients import open_socket
 
 TENSOR_SIZES: Final = [640, 10]
 BEAT_S: Final = 1.0
+NO_TIME_S: Final = 0.0
+"""The workers' clock stands still: a share is awaited for as long as it takes."""
+
 
 Key = tuple[int, Role, int]
 """Job, role and index of a process."""
@@ -111,24 +118,46 @@ class Machine:
         Whoever stops first leaves the others waiting for orders that will not come: an iteration is complete with all.
         """
         pace, job, rank = self._pace, order.job, order.index
-        await socket.send(encode(WorkerHello(number=1, parameter_count=650, sample_count=1437)))
-        iteration, orders = 0, await _orders_for(socket, 0)
-        while not pace.over:
-            await pace.before_report(job, rank, iteration)
-            await socket.send(encode(report(iteration + 2, iteration, orders)))
-            iteration += 1
-            self.reports_sent[job, rank] = iteration
-            orders = await _orders_for(socket, iteration)
-            pace.answered(job, rank, iteration - 1)
+        outbox: Outbox[WorkerMessage] = Outbox()
+        worker, reported = WorkerMachine(outbox.say), False
+        outbox.say(lambda number: WorkerHello(number=number, parameter_count=650, sample_count=1437))
+        while True:
+            step = Step.WAIT if worker.orders is None else worker.next(NO_TIME_S)
+            if step is Step.PULL:
+                worker.pulled(NO_TIME_S)
+            elif step is Step.COMPUTE:
+                assert worker.task is not None
+                if reported:
+                    pace.answered(job, rank, worker.iteration - 1)
+                if pace.over:
+                    break
+                await pace.before_report(job, rank, worker.iteration)
+                worker.computed(worker.task.share)
+            elif step is Step.PUSH:
+                outbox.say(partial(report, iteration=worker.iteration, orders=worker.orders))
+                worker.pushed()
+                reported = True
+                self.reports_sent[job, rank] = worker.iteration
+            elif step is Step.FINISH:
+                worker.finished(model_saved=worker.orders is not None and worker.orders.evaluator)
+            else:
+                await _send(socket, outbox)
+                await _hear(socket, worker, outbox)
         async for _ in socket:
             pass
 
 
-async def _orders_for(socket: ClientConnection, iteration: int) -> Orders:
-    while True:
-        orders = to_worker.decode(await socket.recv(decode=False))
-        if isinstance(orders, Orders) and orders.watermark >= iteration and orders.share_until >= iteration:
-            return orders
+async def _send(socket: ClientConnection, outbox: Outbox[WorkerMessage]) -> None:
+    while (message := outbox.take()) is not None:
+        await socket.send(encode(message))
+
+
+async def _hear(socket: ClientConnection, worker: WorkerMachine, outbox: Outbox[WorkerMessage]) -> None:
+    reply = to_worker.decode(await socket.recv(decode=False))
+    if isinstance(reply, Orders):
+        worker.hear(reply)
+    elif isinstance(reply, Durable):
+        outbox.acknowledge(reply.number)
 
 
 async def serve(socket: ClientConnection) -> None:

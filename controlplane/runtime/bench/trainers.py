@@ -86,9 +86,8 @@ class Trainer:
         before = self._worker.orders
         if not self._worker.hear(reply):
             return
-        if before is not None and reply.incarnation > before.incarnation:
-            self.voice.say_again()
-        elif before is not None and reply.generation == before.generation and reply.watermark < before.watermark:
+        self.voice.heard_from(reply.incarnation)
+        if before is not None and _has_fallen(before, reply):
             self._memory.disobeyed.append(f"{self._order.instance}: the grant fell from {before} to {reply}")
         self._note_answers(reply)
         self._news.set()
@@ -203,8 +202,7 @@ class Server:
         before = self._orders
         if before is not None and orders.rank_in_time <= before.rank_in_time:
             return
-        if before is not None and orders.incarnation > before.incarnation:
-            self.voice.say_again()
+        self.voice.heard_from(orders.incarnation)
         self._orders = orders
         self._memory.quorums.setdefault(self._job, {}).update(orders.quorums)
         if orders.sends and orders.next_placement > self._handed:
@@ -214,6 +212,12 @@ class Server:
                     number=number, placement=orders.next_placement, blocks=sorted(orders.sends), seconds=STEP_S
                 )
             )
+
+
+def _has_fallen(before: Orders, now: Orders) -> bool:
+    """Whether less is granted than before, in the same incarnation and generation."""
+    is_same_term = (now.incarnation, now.generation) == (before.incarnation, before.generation)
+    return is_same_term and now.watermark < before.watermark
 
 
 def _worker_hello(number: int) -> WorkerHello:

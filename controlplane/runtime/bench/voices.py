@@ -1,11 +1,10 @@
 """A simulated process' control socket that survives every fault: what it said is kept until it is in the database.
 
-It does what the sockets of real workers do (``workers.control``), on an event loop and without threads, so that one
-process can play many.
+It sends what ``protocol.outbox`` holds, as the sockets of real workers do (``workers.control``), but on an event loop
+and without threads, so that one process can play many.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from controlplane.protocol.codec import Codec, encode
 from controlplane.protocol.messages import Heartbeat
 from controlplane.protocol.orders import Durable, Rejection
+from controlplane.protocol.outbox import Outbox
 from controlplane.runtime.bench.clients import open_socket
 
 BEAT_S: Final = 1.0
@@ -35,8 +35,7 @@ class Voice:
         self, url: str, headers: Mapping[str, str], codec: Codec[Any], hello: Build, heard: Callable[[Any], None]
     ) -> None:
         self._url, self._headers, self._codec, self._hello, self._heard = url, headers, codec, hello, heard
-        self._kept: deque[tuple[int, bytes]] = deque()
-        self._last = self._sent = 0
+        self._outbox: Outbox[msgspec.Struct] = Outbox()
         self._news = asyncio.Event()
         self._socket: ClientConnection | None = None
         self.ended: int | None = None
@@ -49,14 +48,13 @@ class Voice:
     @property
     def unacknowledged(self) -> int:
         """How many messages are not in the database, as far as it was told."""
-        return len(self._kept)
+        return self._outbox.unacknowledged
 
     def say(self, build: Build) -> int:
         """Number, keep and send; the number."""
-        self._last += 1
-        self._kept.append((self._last, encode(build(self._last))))
+        number = self._outbox.say(build)
         self._news.set()
-        return self._last
+        return number
 
     def cut(self) -> None:
         """Break the connection without a farewell."""
@@ -83,8 +81,9 @@ class Voice:
     async def _converse(self, socket: ClientConnection) -> bool:
         """Until the connection ends; whether anything was heard on it."""
         self._socket, heard_any = socket, False
-        self._sent = self._kept[0][0] - 1 if self._kept else self._last
-        self.say(self._hello)
+        if not self._outbox.last:
+            self._outbox.say(self._hello)
+        self._outbox.reopen()
         writing = asyncio.create_task(self._write(socket))
         beating = asyncio.create_task(self._beat(socket))
         try:
@@ -105,41 +104,38 @@ class Voice:
 
     def _take(self, reply: Any) -> None:
         if isinstance(reply, Durable):
-            self.forget(reply.number)
+            self._outbox.acknowledge(reply.number)
         elif isinstance(reply, Rejection):
             self._rejected(reply)
         else:
             self._heard(reply)
 
-    def forget(self, durable: int) -> None:
-        """It is in the database up to this number."""
-        while self._kept and self._kept[0][0] <= min(durable, self._sent):
-            self._kept.popleft()
+    def heard_from(self, incarnation: int) -> None:
+        """Orders of that incarnation came."""
+        self._outbox.heard_from(incarnation)
+        self._news.set()
 
-    def say_again(self) -> None:
-        """Send all again that is not durable."""
-        self._sent = self._kept[0][0] - 1 if self._kept else self._last
+    def _say_again(self, number: int = 0) -> None:
+        """Send all again from that message on that is not durable."""
+        self._outbox.resend(number)
         self._news.set()
 
     def _rejected(self, rejection: Rejection) -> None:
         self.rejections.append(rejection)
         if rejection.code == "out-of-order":
-            self.say_again()
+            self._say_again(rejection.number or 0)
         elif rejection.code == "slow-down":
-            asyncio.get_running_loop().call_later(SLOW_DOWN_S, self.say_again)
+            asyncio.get_running_loop().call_later(SLOW_DOWN_S, self._say_again)
         elif rejection.code == "stale":
             self.ended = 4409
             self.cut()
 
     async def _write(self, socket: ClientConnection) -> None:
         while True:
-            for number, frame in list(self._kept):
-                if number > self._sent:
-                    self._sent = number
-                    await socket.send(frame)
+            while (message := self._outbox.take()) is not None:
+                await socket.send(encode(message))
             self._news.clear()
-            if self._sent >= self._last:
-                await self._news.wait()
+            await self._news.wait()
 
     async def _beat(self, socket: ClientConnection) -> None:
         while True:

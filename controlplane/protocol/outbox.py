@@ -1,0 +1,148 @@
+"""What a process has said and what is not durable yet: numbered from 1, kept in order, sent again where need be. Pure.
+
+A driver owns the connection. It says what there is to say at any time, and sends what it takes::
+
+    outbox.say(hello)                     # the first message opens every connection
+    outbox.reopen()                       # a new connection
+    while message := outbox.take(): ...   # send it
+    outbox.acknowledge(durable)           # the control plane keeps all messages up to that number
+    outbox.resend(number)                 # it refused that one as out of order
+    outbox.heard_from(incarnation)        # a newer control plane may know only what is durable
+
+Within a connection messages are taken in the order of their numbers and none is left out, so the other side has a gap
+only where it lost something itself. A worker's or server's numbers are what the engine tells repetitions by: a message
+keeps its number, and the renewed hello comes behind what is kept. The gateway wants an agent's hello first and takes
+its messages by their content, so an agent's are numbered anew behind each hello (``renumber``).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+
+class Kept(NamedTuple, Generic[Message]):
+    """A message that is not durable yet, and how it was made."""
+
+    number: int
+    build: Callable[[int], Message]
+    message: Message
+
+
+class Outbox(Generic[Message]):
+    """Messages of one process, from being said to being durable.
+
+    Args:
+        renumber: whether each connection begins with the hello, and the rest is numbered behind it.
+    """
+
+    __slots__ = ("_ever_taken", "_hello", "_incarnation", "_kept", "_last", "_renumber", "_taken")
+
+    def __init__(self, *, renumber: bool = False) -> None:
+        self._renumber = renumber
+        self._hello: Callable[[int], Message] | None = None
+        self._kept: deque[Kept[Message]] = deque()
+        self._last = 0
+        self._taken = 0
+        """The highest number taken on this connection."""
+        self._ever_taken = 0
+        self._incarnation: int | None = None
+
+    # -- what is said and sent
+
+    def say(self, build: Callable[[int], Message]) -> int:
+        """Keep ``build(number)`` under the next number; the number."""
+        self._hello = self._hello or build
+        self._keep(build)
+        return self._last
+
+    def take(self) -> Message | None:
+        """The next message to send on this connection, if there is one."""
+        if self._taken >= self._last:
+            return None
+        kept = self._kept[self._taken + 1 - self._first]
+        self._taken = kept.number
+        self._ever_taken = max(self._ever_taken, self._taken)
+        return kept.message
+
+    # -- what is heard
+
+    def reopen(self) -> None:
+        """A new connection: whatever is not durable is to be sent again, with a fresh hello."""
+        if self._hello is None:
+            return
+        if self._renumber:
+            self._renumber_behind(self._hello)
+            return
+        self._taken = self._first - 1
+        if not any(kept.build is self._hello and kept.number > self._ever_taken for kept in self._kept):
+            self._keep(self._hello)
+
+    def resend(self, number: int = 0) -> None:
+        """The other side missed something: send all again from that message on that is not durable."""
+        self._taken = min(self._taken, max(self._first, number) - 1)
+
+    def heard_from(self, incarnation: int) -> bool:
+        """Orders of that incarnation came; whether it is newer than before, and all is to be sent again."""
+        before = self._incarnation
+        self._incarnation = incarnation if before is None else max(before, incarnation)
+        if before is None or incarnation <= before:
+            return False
+        self.resend()
+        return True
+
+    def acknowledge(self, durable: int) -> None:
+        """Forget what need not be sent again; what was never sent is kept, whatever anybody says."""
+        durable = min(durable, self._ever_taken)
+        while self._kept and self._first <= durable:
+            self._kept.popleft()
+        self._taken = max(self._taken, durable)
+
+    # -- how it stands
+
+    @property
+    def last(self) -> int:
+        """The highest number given; 0 before the first message."""
+        return self._last
+
+    @property
+    def opened(self) -> bool:
+        """Whether a hello was taken."""
+        return self._ever_taken > 0
+
+    @property
+    def all_sent(self) -> bool:
+        """Whether everything said was taken on this connection."""
+        return self._taken >= self._last
+
+    @property
+    def pending(self) -> list[Message]:
+        """What is kept."""
+        return [kept.message for kept in self._kept]
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many messages are kept."""
+        return len(self._kept)
+
+    @property
+    def _first(self) -> int:
+        return self._kept[0].number if self._kept else self._last + 1
+
+    def _renumber_behind(self, hello: Callable[[int], Message]) -> None:
+        """Numbers that never left this process are free again. The hello may look at what is ``pending``."""
+        self._taken = self._last = self._ever_taken
+        builds = [kept.build for kept in self._kept if kept.build is not hello]
+        messages = [build(self._last + 1 + place) for place, build in enumerate([hello, *builds])]
+        self._kept.clear()
+        for build, message in zip([hello, *builds], messages, strict=True):
+            self._last += 1
+            self._kept.append(Kept(self._last, build, message))
+
+    def _keep(self, build: Callable[[int], Message]) -> None:
+        kept = Kept(self._last + 1, build, build(self._last + 1))
+        self._last = kept.number
+        self._kept.append(kept)
