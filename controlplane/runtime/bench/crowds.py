@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import ceil
+from secrets import token_hex
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
@@ -117,7 +118,8 @@ def _machines(base: str, pace: Pace, *, jobs: int, workers: int) -> list[Machine
     slots, servers = ceil(jobs * workers / count), ceil(jobs / count)
     made = []
     for number in range(count):
-        made.append(Machine(base, join(f"bench-{number}"), slots=slots, server_slots=servers, pace=pace))
+        credential = join(f"bench-{number}-{token_hex(4)}")  # each crowd has machines of its own
+        made.append(Machine(base, credential, slots=slots, server_slots=servers, pace=pace))
     return made
 
 
