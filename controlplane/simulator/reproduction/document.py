@@ -38,7 +38,8 @@ chosen with the papers' figures or results of ours in view:
 Seeds are 0, 1, 2 and so on. One that did not get as far as a row asks for is counted in that row, and not in its mean.
 """
 
-Papers = Mapping[str, tuple[str, Sequence[Finding]]]
+Papers = Mapping[str, tuple[str, Mapping[int, Finding]]]
+"""By paper: its title, and what came out by row."""
 
 
 def document(papers: Papers, *, seeds: int, played: Mapping[tuple[Run, int], Played]) -> str:
@@ -63,14 +64,14 @@ def _head(papers: Papers, seeds: int) -> str:
         "|---|---:|---:|---:|---:|",
     ]
     for title, findings in papers.values():
-        counted = Counter(finding.verdict for finding in findings)
+        counted = Counter(finding.verdict for finding in findings.values())
         lines.append(
             f"| {title} | {len(findings)} | {counted['reproduced']} | {counted['partly']} | {counted['not']} |"
         )
     return "\n".join([*lines, ""])
 
 
-def _paper(title: str, findings: Sequence[Finding]) -> str:
+def _paper(title: str, findings: Mapping[int, Finding]) -> str:
     lines = [
         f"## {title}",
         "",
@@ -78,7 +79,7 @@ def _paper(title: str, findings: Sequence[Finding]) -> str:
         "|---:|---|---|---:|---|---|---|",
     ]
     notes: dict[str, list[int]] = defaultdict(list)
-    for number, finding in enumerate(findings, start=1):
+    for number, finding in findings.items():
         claim = finding.claim
         beside = "; ".join(f"{name} {_mean(values)}" for name, values in finding.beside) or "-"
         kind = "" if claim.kind == "effect" else f" ({claim.kind})"

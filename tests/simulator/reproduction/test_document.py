@@ -23,7 +23,7 @@ def test_the_document_has_figure_spread_verdict_and_note_of_every_headline() -> 
     runs: dict[tuple[Run, int], Played] = {
         (run, seed): played(run, seed) for run in runs_of(claims) for seed in range(2)
     }
-    text = document({"psp": ("PSP", findings)}, seeds=2, played=runs)
+    text = document({"psp": ("PSP", dict(enumerate(findings, start=1)))}, seeds=2, played=runs)
     assert "| 1 | Fig. 10a | ASP makes 200 updates of each worker, BSP 80 | 2.50 |" in text
     assert "**reproduced**" in text
     assert "pbsp-held" in text
@@ -71,6 +71,24 @@ def test_its_table_and_the_readme_count_what_its_rows_say() -> None:
     readme = " ".join((Path(__file__).parents[3] / "README.md").read_text().split())
     assert re.search(r"measures (\d+) headlines", readme)[1] == str(whole.total())  # type: ignore[index]
     assert f"has {whole['reproduced']} reproduced, {whole['partly']} partly, {whole['not']} not" in readme
+
+
+def test_rows_of_a_paper_are_measured_by_themselves() -> None:
+    out = io.StringIO()
+    call_command("reproduce", "lb-bsp", rows="7, 9-9", seeds=1, stdout=out, stderr=io.StringIO())
+    assert re.findall(r"^\| (\d+) \|", out.getvalue(), flags=re.MULTILINE) == ["7", "9"]
+    assert "`lb-bsp-cluster-a`" not in out.getvalue()
+
+
+@pytest.mark.parametrize("rows", ["0", "29", "3-2", "1-", "x", "1-2-3", "²", "1,,2", "9" * 5])
+def test_rows_that_a_paper_does_not_have_are_refused(rows: str) -> None:
+    with pytest.raises(CommandError, match=r"rows: found .*, expected (rows from 1 to 28|numbers and ranges)"):
+        call_command("reproduce", "lb-bsp", rows=rows, stdout=io.StringIO(), stderr=io.StringIO())
+
+
+def test_rows_of_all_papers_are_refused() -> None:
+    with pytest.raises(CommandError, match="rows: found rows of all papers, expected one paper"):
+        call_command("reproduce", rows="1", stdout=io.StringIO(), stderr=io.StringIO())
 
 
 def test_a_paper_that_is_none_is_refused() -> None:

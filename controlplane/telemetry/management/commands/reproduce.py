@@ -43,6 +43,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("paper", nargs="?", default=ALL, help="lb-bsp, psld, a-bsp, psp, or all (default)")
+        parser.add_argument("--rows", default="", help="of one paper, such as 1-3,7 (default: all)")
         parser.add_argument("--seeds", type=int, default=LEAST_SEEDS, help="runs of each (default: %(default)s)")
         parser.add_argument("--output", type=Path, default=None, help="where to write instead")
         parser.add_argument(
@@ -65,12 +66,19 @@ class Command(BaseCommand):
                 raise SimulationError(f"seeds: found {seeds}, expected 1 or more; {LEAST_SEEDS} for the document")
             if options["processes"] < 1:
                 raise SimulationError(f"processes: found {options['processes']}, expected 1 or more")
-            papers = chosen_papers(paper)
+            papers = {
+                name: (title, _numbered(claims, options["rows"]))
+                for name, (title, claims) in chosen_papers(paper).items()
+            }
             target = output if output is not None else settings.BASE_DIR / "docs" / "reproduction.md"
+            if options["rows"] and paper == ALL:
+                raise SimulationError(
+                    "rows: found rows of all papers, expected one paper, as in reproduce lb-bsp --rows 1-3"
+                )
             is_written = not as_json and (paper == ALL or output is not None)
             for name, path in (("output", target if is_written else None), ("keep", keep)):
                 _check_writable(name, path)
-            runs = runs_of([claim for _, claims in papers.values() for claim in claims])
+            runs = runs_of([claim for _, claims in papers.values() for claim in claims.values()])
             played = self._play(runs, seeds, keep, processes=options["processes"], silent=as_json)
         except SimulationError as error:
             raise CommandError(str(error), returncode=REFUSED) from None
@@ -78,7 +86,9 @@ class Command(BaseCommand):
             raise CommandError("interrupted", returncode=INTERRUPTED) from None
         found = {name: (title, _judged(claims, seeds, played)) for name, (title, claims) in papers.items()}
         if as_json:
-            self.stdout.write(json.dumps({name: [_row(one) for one in rows] for name, (_, rows) in found.items()}))
+            self.stdout.write(
+                json.dumps({name: [_row(one) for one in rows.values()] for name, (_, rows) in found.items()})
+            )
             return
         text = document(found, seeds=seeds, played=played)
         if is_written:
@@ -170,8 +180,25 @@ def _keep(path: Path | None, key: Key, played: Played) -> None:
             file.write(msgspec.json.encode(done) + b"\n")
 
 
-def _judged(claims: Sequence[Claim], seeds: int, played: Mapping[Key, Played]) -> list[Finding]:
-    return [find(claim, seeds, lambda run, seed: played[run, seed]) for claim in claims]
+def _numbered(claims: Sequence[Claim], rows: str) -> dict[int, Claim]:
+    """By their row in the document; those in ``rows``, or all."""
+    every = dict(enumerate(claims, start=1))
+    if not rows:
+        return every
+    chosen: set[int] = set()
+    for part in rows.split(","):
+        ends = part.strip().split("-")
+        if len(ends) > 2 or not all(end.isascii() and end.isdigit() for end in ends):
+            raise SimulationError(f"rows: found {part.strip()!r}, expected numbers and ranges, such as 1-3,7")
+        first, last = int(ends[0]), int(ends[-1])
+        if not 1 <= first <= last <= len(every):
+            raise SimulationError(f"rows: found {part.strip()!r}, expected rows from 1 to {len(every)}")
+        chosen.update(range(first, last + 1))
+    return {row: claim for row, claim in every.items() if row in chosen}
+
+
+def _judged(claims: Mapping[int, Claim], seeds: int, played: Mapping[Key, Played]) -> dict[int, Finding]:
+    return {row: find(claim, seeds, lambda run, seed: played[run, seed]) for row, claim in claims.items()}
 
 
 def _row(finding: Finding) -> dict[str, Any]:
