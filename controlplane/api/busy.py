@@ -1,4 +1,4 @@
-"""A database that is busy: how that is told from other errors, and what whoever asked is told.
+"""A database that is busy: how that differs from other errors, and what a client is answered.
 
 Somebody else holds a lock for too long, or all connections are taken. ``problems`` answers 503 for it.
 """

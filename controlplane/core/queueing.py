@@ -1,6 +1,6 @@
 """Which waiting jobs start now, on which machines, and why the others wait: from the queue, the offers and a time.
 
-Jobs stand in order of priority, then of submission. One that does not fit lets those behind it go first, until it has
+Jobs are ordered by priority, then by submission. One that does not fit lets those behind it go first, until it has
 waited for ``PATIENCE_S``: from then on the free slots that it could use are kept for it. One that could not start even
 if all slots were free keeps nothing.
 """

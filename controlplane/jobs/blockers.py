@@ -30,7 +30,7 @@ class Blocker:
     job: int
     name: str
     relation: Relation
-    """It holds slots of machines that would do, or stands before it in the queue."""
+    """It holds slots of machines that would do, or is before it in the queue."""
     workers: int
     servers: int
     """Slots that it holds there, or needs."""

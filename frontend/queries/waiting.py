@@ -1,6 +1,6 @@
 """What waiting costs, per worker, job and day. One definition everywhere: lost is the time in which a worker waits for
 others (a report's ``waiting_s``) or for the control plane (``coordination_s``), as a share of all workers' time; the
-rest is compute and communication. Live jobs are summed; simulated ones stand apart.
+rest is compute and communication. Live jobs are summed; simulated ones are counted apart.
 
 Workers and days of a job sum up to the totals that ingest keeps. What was reported in iterations that were done again
 is in those, and in no worker's history: it has a row of its own beside the workers, and is spread over the days.
