@@ -1,0 +1,1 @@
+"""What several drivers of one conversation must do alike."""
