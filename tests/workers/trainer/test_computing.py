@@ -169,7 +169,8 @@ def test_what_is_taken_ahead_are_the_pieces_in_which_it_is_going_to_be_computed(
     link = MemoryWorkerLink()
     link.give(orders())
     replica = Ahead(link, 0, orders())
-    computing = Computing(replica, Sampler(), link, Pace(None, rest=lambda seconds: False))  # type: ignore[arg-type]
+    pace = Pace(None, rest=lambda seconds: False)
+    computing = Computing(replica, Sampler(), about_to_compute(link), link, pace)  # type: ignore[arg-type]
     work = Work(position=0, samples=np.arange(SHARE), share=share)
     computing.prefetch([work])
     assert replica.expected == []  # the size of pieces is not known yet
