@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from controlplane.protocol.parts import SpecError
-from controlplane.protocol.training import Group, Optimizer
+from controlplane.protocol.training import Clip, Group, Optimizer
 from tests.workers.driver import job_spec
+from tests.workers.workloads.test_modules import factory
 from workers.workloads.layout import Layout
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.rules import GradientRule
@@ -163,3 +166,34 @@ def test_a_factory_that_cannot_be_had_is_said(name: str, local: Local, expected:
 def test_a_factory_that_makes_none_is_said(name: str, options: dict[str, object], expected: str) -> None:
     with pytest.raises(SpecError, match=expected):
         GradientRule(torch.ones(14), own_optimizer(name, options=options), layout=LAYOUT)
+
+
+@pytest.mark.parametrize("cut", [20, 60, 90])
+def test_a_network_with_batch_norm_trains_alike_whole_and_in_blocks(cut: int) -> None:
+    """AdamW with groups and clipping by norm: the whole as in all-reduce, two blocks as on two servers, one moved."""
+    optimizer = Optimizer(
+        name="adamw",
+        lr=0.01,
+        options={"betas": [0.9, 0.95]},
+        groups=[Group(parameters=["*.bias", "1.weight"], weight_decay=0.0)],
+        clip=Clip(norm=0.5),
+    )
+    workload: Any = factory()
+    whole = torch.from_numpy(workload.init(3))
+    parts = [whole[:cut].clone(), whole[cut:].clone()]
+    replica, alone = workload.replica(), workload.rule(whole, optimizer)
+    rules = [workload.rule(parts[0], optimizer, start=0), workload.rule(parts[1], optimizer, start=cut)]
+    for step in range(6):
+        np.copyto(replica.parameters, whole.numpy())
+        replica.update(np.arange(step * 20, step * 20 + 20))
+        total = torch.from_numpy(replica.gradient.copy())
+        alone.apply(total.clone(), 20)
+        totals = [total[:cut].clone(), total[cut:].clone()]
+        squares = [rule.squared_norm(of, 20) for rule, of in zip(rules, totals, strict=True)]
+        if step == 3:
+            state = {name: each.clone() for name, each in rules[1].state().items()}
+            rules[1] = workload.rule(parts[1], optimizer, start=cut)
+            rules[1].restore(state)
+        for rule, of in zip(rules, totals, strict=True):
+            rule.apply(of, 20, norm=sum(squares) ** 0.5)
+    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-6, atol=1e-6)
