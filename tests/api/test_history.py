@@ -179,7 +179,7 @@ def test_a_window_of_iterations_is_to_be_had_as_a_trace(viewer: APIClient, job: 
 def test_catalogues_say_what_can_be_chosen_and_set(viewer: APIClient) -> None:
     policies = {(row["question"], row["name"]): row for row in viewer.get("/api/v1/policies").json()}
     chosen = policies["batching", "lb-bsp-cpu"]
-    assert chosen["defaults"] == {"predictor": "narx", "shadows": [], "score_every": 50}
+    assert chosen["defaults"] == {"predictor": "narx", "shadows": [], "score_every": 50, "literal": False}
     assert chosen["parts"] == {"predictor": "prediction", "shadows": "prediction"}
     barriers = {name for question, name in policies if question == "barrier"}
     assert barriers == {"bsp", "asp", "ssp", "pbsp", "pssp", "aggressive", "backup"}

@@ -42,7 +42,7 @@ class Reference:
 class AddMean:
     """The simplest rule: integers stay exact in float32 as long as the means are whole."""
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: Any, start: int) -> None:
         self.values = values
 
     def apply(self, total: Any, samples: int, scale: float = 1.0) -> None:
