@@ -22,6 +22,9 @@ DRAWN: Final = 4096
 TELLING_SPREAD: Final = 0.1
 """Shares tell the fixed part of the time from that per sample only if they differ by this part of their mean."""
 
+TELLING_RISE: Final = 1 / 3
+"""Two iterations tell what a sample costs only if their shares differ by this part of the range of all shares."""
+
 STRETCHES: Final = 100
 """Into how many stretches of time a run is cut at most, for the level."""
 
@@ -122,7 +125,11 @@ def learn_machine(samples: Sequence[Sample], length_s: float) -> RecordedMachine
 
 
 def _line(samples: Sequence[Sample]) -> tuple[float, float]:
-    """The a >= 0 and b of t = a + b x, by the median of slopes; proportional where shares hardly differ."""
+    """The a >= 0 and b of t = a + b x, by the median of slopes; proportional where shares hardly differ.
+
+    Shares mostly stay as they are, and pairs of almost equal ones tell of noise alone: only those that are apart by a
+    part of the whole range count.
+    """
     x = np.array([sample.samples for sample in samples], dtype=float)
     t = np.array([sample.compute_s for sample in samples])
     proportional = 0.0, float(np.median(t / np.maximum(x, 1.0)))
@@ -132,8 +139,8 @@ def _line(samples: Sequence[Sample]) -> tuple[float, float]:
     order = np.argsort(x, kind="stable")
     low, high = order[:half], order[-half:]
     rise = x[high] - x[low]
-    slopes = (t[high] - t[low])[rise > 0] / rise[rise > 0]
-    each_s = float(np.median(slopes)) if len(slopes) else 0.0
+    telling = rise >= TELLING_RISE * (x.max() - x.min())
+    each_s = float(np.median((t[high] - t[low])[telling] / rise[telling])) if telling.any() else 0.0
     fixed_s = float(np.median(t - each_s * x))
     return (fixed_s, each_s) if each_s > 0.0 and fixed_s >= 0.0 else proportional
 
