@@ -103,5 +103,15 @@ def history(client: Client) -> History:
         why=(why or b"").decode(),
         job=longest,
         entries=lengths[longest] if longest is not None else 0,
-        behind="" if since_ms else behind(client, copying(client)),
+        behind="" if since_ms else _behind(client),
     )
+
+
+def _behind(client: Client) -> str:
+    """What pages lack; nothing is known of that while the database is out of reach, which others tell."""
+    try:
+        return behind(client, copying(client))
+    except (DatabaseError, InterfaceError) as error:
+        if not is_out_of_reach(error):
+            raise
+        return ""

@@ -91,7 +91,7 @@ def test_several_jobs_are_stopped_at_once_and_columns_can_be_hidden(
     page.goto("/jobs/?hide=accuracy")
     expect(page.get_by_role("columnheader", name="Accuracy")).to_be_hidden()
     page.get_by_text("Columns", exact=True).click()
-    page.get_by_label("Waiting").uncheck()
+    page.get_by_label("Lost time").uncheck()
     expect(page).to_have_url(f"{site}/jobs/?hide=waiting%2Caccuracy")
     page.keyboard.press("Escape")
     for job in jobs[:2]:

@@ -105,15 +105,17 @@ def each_connection() -> Iterator[None]:
 def test_a_database_that_takes_nothing_loses_nothing(
     client: Client, job: int, break_it: Callable[[], Callable[[], None]], sentence: str
 ) -> None:
-    mend, rounds, seen = break_it(), iter(range(20)), []
+    rounds, seen, mends = iter(range(20)), [], []
 
     def renew() -> bool:
-        """Between two rounds: look, and mend it after the second failure."""
+        """Between two rounds: look; break it before the first, and mend it after the second failure."""
         number = next(rounds)
         seen.append(history(client))
+        if number == 0:
+            mends.append(break_it())
         if number == 2:
             log.append_event(job, report(50), client=client)
-            mend()
+            mends[0]()
             statements.clear()
         return number < 8
 
