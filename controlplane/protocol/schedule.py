@@ -32,10 +32,12 @@ class Schedule:
     def __init__(self) -> None:
         self._heard: list[Orders] = []
 
-    def hear(self, orders: Orders) -> None:
-        """Remember ``orders``, unless they or newer ones were heard before."""
-        if not self._heard or orders.rank_in_time > self._heard[-1].rank_in_time:
-            self._heard.append(orders)
+    def hear(self, orders: Orders) -> bool:
+        """Remember ``orders``, unless they or newer ones were heard before; whether they are news."""
+        if self._heard and orders.rank_in_time <= self._heard[-1].rank_in_time:
+            return False
+        self._heard.append(orders)
+        return True
 
     def task(self, iteration: int) -> Task:
         """What the newest orders that name its share give, or else the oldest; asked of rising iterations."""

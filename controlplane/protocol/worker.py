@@ -132,14 +132,12 @@ class WorkerMachine:
 
     def hear(self, orders: Orders) -> bool:
         """Take ``orders`` in, if they are newer than all before; whether they are."""
-        before = self.orders
-        if before is None:
+        if not self._schedule.hear(orders):
+            return False
+        if self.orders is None:
             self.iteration = orders.share_from
             self._enter(Phase.BOUNDARY)
-        elif orders.rank_in_time <= before.rank_in_time:
-            return False
         self.orders = orders
-        self._schedule.hear(orders)
         if orders.skip_to > self.iteration and self.phase is not Phase.FINISHED:
             self._leave_for(orders.skip_to)
         return True
