@@ -80,6 +80,26 @@ def test_tab_reaches_what_can_be_clicked_and_shows_where_it_is(
     assert {path: found for path in paths if (found := tab_through(page, path)) != ([], [])} == {}
 
 
+def test_the_focus_stays_on_a_job_when_the_list_is_fetched_anew(
+    site: str, look: Look, ada: User, job: Job, redis_url: str
+) -> None:
+    page = look(site, user=ada)
+    page.goto("/jobs/")
+    page.locator(f"a.row-link[href='/jobs/{job.pk}/']").focus()
+    first = page.locator("#jobs-table table").element_handle()
+    assert first is not None
+    Job.objects.filter(pk=job.pk).update(name="renamed")
+    page.evaluate("htmx.trigger('#jobs-table', 'refresh')")
+    expect(page.locator("a.row-link", has_text="renamed")).to_be_focused()
+    second = page.locator("#jobs-table table").element_handle()
+    assert second is not None
+    with page.expect_response(lambda answer: answer.url.endswith("/jobs/")):
+        page.evaluate("htmx.trigger('#jobs-table', 'refresh')")
+    page.wait_for_function("() => !document.querySelector('#jobs-table').classList.contains('htmx-request')")
+    assert first.evaluate("node => node.isConnected") is False
+    assert second.evaluate("node => node.isConnected"), "what came back as it was has been replaced"
+
+
 def press(page: Page, selector: str, key: str) -> None:
     """Press a key where the focus is."""
     page.locator(selector).focus()

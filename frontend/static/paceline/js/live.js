@@ -211,13 +211,49 @@ function bindRate(/** @type {Page} */ page) {
 // A part that comes back as it was is left alone: selection, focus and open menus survive.
 document.body.addEventListener("htmx:oobBeforeSwap", (event) => {
   const { target, fragment } = /** @type {CustomEvent} */ (event).detail;
-  const fresh = fragment.firstElementChild ?? fragment;
-  // What a person has opened stays open.
-  for (const open of target.querySelectorAll("details[data-keep][open]")) fresh.querySelector(`#${open.id}`)?.setAttribute("open", "");
-  if (timeless(target.innerHTML) === timeless(fresh.innerHTML)) {
+  if (unchanged(target, fragment.firstElementChild ?? fragment)) /** @type {CustomEvent} */ (event).detail.shouldSwap = false;
+});
+document.body.addEventListener("htmx:beforeSwap", (event) => {
+  const { target, serverResponse, isError } = /** @type {CustomEvent} */ (event).detail;
+  if (isError || !target.hasAttribute("data-live")) return;
+  const answer = document.createElement("template");
+  answer.innerHTML = serverResponse;
+  const fresh = answer.content.firstElementChild;
+  // Parts that come out of band with it are swapped by the same event, so it must go on where there are any.
+  if (answer.content.childElementCount === 1 && fresh?.id === target.id && unchanged(target, fresh)) {
     /** @type {CustomEvent} */ (event).detail.shouldSwap = false;
   }
 });
+
+// The focus stays on the same link or field when the part around it is drawn anew; htmx does that for elements with an id.
+let focused = "";
+for (const swap of ["htmx:beforeSwap", "htmx:oobBeforeSwap"]) {
+  document.body.addEventListener(swap, () => {
+    if (document.activeElement !== document.body) focused = selectorOf(document.activeElement);
+  });
+}
+for (const swapped of ["htmx:oobAfterSwap", "htmx:afterSettle"]) {
+  document.body.addEventListener(swapped, () => {
+    if (focused && document.activeElement === document.body) {
+      /** @type {HTMLElement | null} */ (document.querySelector(focused))?.focus({ preventScroll: true });
+    }
+  });
+}
+
+/** What finds an element again after its part was drawn anew; empty: nothing does. @param {Element | null} element */
+function selectorOf(element) {
+  const part = element?.closest("[id]");
+  if (!element || !part || part === element) return "";
+  const names = ["href", "name", "value", "aria-label"].filter((name) => element.hasAttribute(name));
+  const marks = names.map((name) => `[${name}="${CSS.escape(element.getAttribute(name) ?? "")}"]`);
+  return marks.length ? `#${CSS.escape(part.id)} ${element.localName}${marks.join("")}` : "";
+}
+
+/** Whether a part is as it was; what a person has opened in it stays open. @param {Element} shown @param {Element} fresh */
+function unchanged(shown, fresh) {
+  for (const open of shown.querySelectorAll("details[data-keep][open]")) fresh.querySelector(`#${open.id}`)?.setAttribute("open", "");
+  return timeless(shown.innerHTML) === timeless(fresh.innerHTML);
+}
 
 /** @param {string} html */
 function timeless(html) {
