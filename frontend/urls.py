@@ -1,12 +1,13 @@
-"""Addresses of pages and of their live parts."""
+"""Addresses of pages, of their live parts, and of the figures and reports that REST serves."""
 
 from django.contrib.auth.views import LogoutView
-from django.urls import path, re_path
+from django.urls import include, path, re_path
 
 from frontend.views import (
     audit,
     comparison,
     exports,
+    figures,
     freshness,
     jobs,
     login,
@@ -17,7 +18,17 @@ from frontend.views import (
     waiting,
 )
 
+REST = [
+    path("jobs/<int:pk>/figures/<slug:name>", figures.FigureView.as_view(), name="job-figure"),
+    path("jobs/<int:pk>/report", figures.ReportView.as_view(), name="job-report"),
+    path("jobs/<int:pk>/trace", figures.TraceView.as_view(), name="job-trace"),
+    path("comparisons/<slug:name>", figures.ComparisonView.as_view(), name="comparison-figure"),
+    path("agents/<int:pk>/figures/<slug:name>", figures.MachineFigureView.as_view(), name="agent-figure"),
+    path("simulations/<int:pk>/figures/<slug:name>", figures.SimulationFigureView.as_view(), name="simulation-figure"),
+]
+
 urlpatterns = [
+    path("api/v1/", include(REST)),
     path("", overview.overview_page, name="overview"),
     path("live/", overview.overview_live, name="overview-live"),
     path("freshness/", freshness.freshness_live, name="freshness-live"),

@@ -1,4 +1,4 @@
-"""The API's addresses: without slashes at their ends."""
+"""The API's addresses: without slashes at their ends. Those of figures and reports are in ``frontend.urls``."""
 
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularSwaggerView
@@ -6,7 +6,6 @@ from drf_spectacular.views import SpectacularSwaggerView
 from controlplane.api import health
 from controlplane.api.views import (
     catalogues,
-    figures,
     fleet,
     history,
     index,
@@ -48,15 +47,10 @@ V1 = [
     path("jobs/<int:pk>/logs/text", logs.LogsTextView.as_view(), name="job-logs-text"),
     path("jobs/<int:pk>/events", history.EventsView.as_view(), name="job-events"),
     path("jobs/<int:pk>/placement", history.PlacementView.as_view(), name="job-placement"),
-    path("jobs/<int:pk>/figures/<slug:name>", figures.FigureView.as_view(), name="job-figure"),
-    path("comparisons/<slug:name>", figures.ComparisonView.as_view(), name="comparison-figure"),
-    path("jobs/<int:pk>/report", figures.ReportView.as_view(), name="job-report"),
-    path("jobs/<int:pk>/trace", figures.TraceView.as_view(), name="job-trace"),
     path("jobs/<int:pk>/model", model.ModelView.as_view(), name="job-model"),
     path("agents", fleet.AgentsView.as_view(), name="agents"),
     path("agents/<int:pk>", fleet.AgentView.as_view(), name="agent"),
     path("agents/<int:pk>/actions/rotate", fleet.AgentRotateView.as_view(), name="agent-rotate"),
-    path("agents/<int:pk>/figures/<slug:name>", figures.MachineFigureView.as_view(), name="agent-figure"),
     path("agents/enrol", fleet.EnrolView.as_view(), name="agents-enrol"),
     path("agents/enrolment-tokens", fleet.EnrolmentTokensView.as_view(), name="agents-enrolment-tokens"),
     path("workers", jobs.WorkersView.as_view(), name="workers"),
@@ -67,7 +61,6 @@ V1 = [
     path("simulations", simulations.SimulationsView.as_view(), name="simulations"),
     path("simulations/<int:pk>", simulations.SimulationView.as_view(), name="simulation"),
     path("simulations/<int:pk>/actions/cancel", simulations.SimulationCancelView.as_view(), name="simulation-cancel"),
-    path("simulations/<int:pk>/figures/<slug:name>", figures.SimulationFigureView.as_view(), name="simulation-figure"),
     path("tokens", people.TokensView.as_view(), name="tokens"),
     path("tokens/<slug:key>", people.TokenView.as_view(), name="token"),
     path("me", people.MeView.as_view(), name="me"),

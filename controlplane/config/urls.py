@@ -5,8 +5,9 @@ from django.urls import URLPattern, URLResolver, include, path
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
-    path("", include("controlplane.api.urls")),
+    # First: the last pattern of the API answers everything else below /api/ with a 404.
     path("", include("frontend.urls")),
+    path("", include("controlplane.api.urls")),
 ]
 
 handler400 = "controlplane.api.problems.bad_request"

@@ -13,18 +13,11 @@ FLOORS: list[tuple[str, ...]] = [
     ("controlplane.jobs",),
     ("controlplane.telemetry",),
     ("controlplane.runtime", "frontend.figures"),
-    ("controlplane.gateway", "controlplane.api", "frontend"),
+    ("controlplane.gateway", "controlplane.api"),
+    ("frontend",),
     ("controlplane.config",),
 ]
 """From the ground up; rooms on one floor do not import one another."""
-
-ACROSS = {
-    ("controlplane.api", "frontend.build"),
-    ("controlplane.api", "frontend.figures"),
-    ("controlplane.api", "frontend.parameters"),
-    ("controlplane.api", "frontend.report"),
-}
-"""REST serves the same figures and reports as the pages do."""
 
 WORKERS_MAY_IMPORT = ("controlplane.protocol", "workers")
 
@@ -56,7 +49,7 @@ def test_imports_point_down() -> None:
             there = room(name)
             if there is None:
                 wrong.append(f"{source.where}:{line} imports {name}, which is in no room")
-            elif there[1] != home[1] and there[0] >= home[0] and not _is_allowed(home[1], name):
+            elif there[1] != home[1] and there[0] >= home[0]:
                 wrong.append(f"{source.where}:{line}: {home[1]} (floor {home[0]}) imports {name} (floor {there[0]})")
     assert wrong == []
 
@@ -89,10 +82,6 @@ def test_there_is_no_cycle() -> None:
     except CycleError as error:
         raise AssertionError("import cycle: " + " -> ".join(error.args[1])) from None
     assert order
-
-
-def _is_allowed(home: str, name: str) -> bool:
-    return any(home == upper and is_within(name, lower) for upper, lower in ACROSS)
 
 
 def _graph() -> dict[str, set[str]]:
