@@ -125,6 +125,10 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """Likewise, where checkpoints are kept: the worker that writes them, to a folder that everybody must share."""
     whole: WholeCheckpoint | None = None
     """To that worker: write the manifest of this checkpoint."""
+    shares: list[Count32] = []
+    """To attached ranks: everybody's share, by rank. They hold from an iteration on that the ranks agree on."""
+    shares_version: Count = 0
+    """Rises with each change of ``shares``, over the job's whole life."""
 
     @property
     def rank_in_time(self) -> tuple[int, int, int]:

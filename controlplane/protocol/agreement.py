@@ -1,0 +1,194 @@
+"""How the ranks of an attached job agree on shares, a pause and the end, without waiting for the control plane. Pure.
+
+Each iteration adds up one small vector over all ranks (``words``), beside the gradients. Every rank fills in a row of
+its own: what it took, how long that took, how new its orders are, and the last iteration that its loader may draw
+before it has read the sum. The rank with the newest orders fills in those, too. So whoever reads the sum (``read``)
+knows the same as all others: new shares hold from the iteration behind every rank's promise, and a pause or the end at
+the boundary that all have reached. One rank that hears the control plane is enough, and none is waited for.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from controlplane.protocol.dividing import divide, within
+from controlplane.protocol.orders import Orders
+
+
+class Row(NamedTuple):
+    """What one rank adds. Durations are those of the iteration before."""
+
+    samples: int = 0
+    """That it takes in this iteration."""
+    promised: int = -1
+    """It draws no samples of iterations after this one before it has read the sum."""
+    coming: int = 0
+    """Samples that it has for the next iteration, where only a stream's reader knows."""
+    ceiling: int = 0
+    """The most samples that its device's memory holds; 0: not known."""
+    gives_up: int = 0
+    """1: this rank could not go on with uneven shares; they stay as they are."""
+    ready_s: float = 0.0
+    """From the begin of the iteration to its last gradient."""
+    sending_s: float = 0.0
+    """What it took by itself to hand its gradients to the sum."""
+    sum_s: float = 0.0
+    """From then to the end of the sum."""
+    incarnation: int = -1
+    generation: int = -1
+    sequence: int = -1
+    """Of its orders; -1: it has none."""
+
+    @property
+    def newness(self) -> tuple[int, int, int]:
+        """Newer orders compare greater."""
+        return self.incarnation, self.generation, self.sequence
+
+
+FLOATS: Final = {"ready_s", "sending_s", "sum_s"}
+FIELDS: Final = len(Row._fields)
+NO_STOP: Final = -1
+HEAD: Final = 4
+"""In front of the leader's shares: whether it has orders, their version, where to stop, and whether to hold."""
+
+
+class Change(NamedTuple):
+    """Shares, and the iteration that they hold from."""
+
+    first: int
+    version: int
+    shares: list[int]
+
+
+class Timeline:
+    """The shares that are agreed on, past changes as far as they may still be needed."""
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, shares: Sequence[int], *, first: int = 0, version: int = 0) -> None:
+        self._changes = [Change(first, version, list(shares))]
+
+    def shares(self, iteration: int) -> list[int]:
+        """Of all ranks in that iteration."""
+        return next((change.shares for change in reversed(self._changes) if change.first <= iteration), self.oldest)
+
+    def add(self, change: Change) -> None:
+        """One more change, from a later iteration than those before."""
+        if change.first <= self.newest.first:
+            raise ValueError(f"shares from iteration {change.first} on, behind those from {self.newest.first} on")
+        self._changes.append(change)
+
+    def forget(self, iteration: int) -> None:
+        """Nobody asks for iterations before that one any more."""
+        while len(self._changes) > 1 and self._changes[1].first <= iteration:
+            del self._changes[0]
+
+    @property
+    def newest(self) -> Change:
+        """The last change, which may still be to come."""
+        return self._changes[-1]
+
+    @property
+    def oldest(self) -> list[int]:
+        """The shares before any change that is known."""
+        return self._changes[0].shares
+
+
+class Settled(NamedTuple):
+    """What all ranks know behind an iteration."""
+
+    rows: list[Row]
+    hold: bool
+    """Stand before the next iteration."""
+    stop: bool
+    """Do not begin the next iteration."""
+    change: Change | None
+    """New shares."""
+
+
+class Agreement:
+    """One rank's part in it.
+
+    Args:
+        rank: its own.
+        timeline: the shares at the begin, the same at all ranks.
+        multiple: what shares are multiples of.
+        fixed: whether they stay as they are, whatever is heard.
+    """
+
+    def __init__(self, rank: int, timeline: Timeline, *, multiple: int = 1, fixed: bool = False) -> None:
+        self.rank, self.timeline, self.multiple = rank, timeline, multiple
+        self.world = len(timeline.newest.shares)
+        self.batch = sum(timeline.newest.shares)
+        self.fixed = fixed
+        self.leader = 0
+        """Whose orders count: that of the newest, by the last sum."""
+        self.refusal = ""
+        """Why the shares in the newest orders cannot be followed; empty: they can."""
+        self._orders: Orders | None = None
+        self._wanted = timeline.newest.shares
+
+    def hear(self, orders: Orders) -> None:
+        """Take in orders that are newer than all before."""
+        self._orders, self.refusal = orders, self._objection(orders)
+
+    @property
+    def width(self) -> int:
+        """The length of the vector."""
+        return self.world * (FIELDS + 1) + HEAD
+
+    def words(self, row: Row) -> list[float]:
+        """What this rank adds to the sum."""
+        orders, vector = self._orders, [0.0] * self.width
+        if orders is not None:
+            row = row._replace(incarnation=orders.incarnation, generation=orders.generation, sequence=orders.sequence)
+        vector[self.rank * FIELDS : (self.rank + 1) * FIELDS] = [float(value) for value in row]
+        if self.rank == self.leader and orders is not None:
+            stop_at = NO_STOP if orders.stop_at is None else orders.stop_at
+            has_shares = not self.refusal and bool(orders.shares)
+            head = [1.0, float(orders.shares_version if has_shares else 0), float(stop_at), float(orders.hold)]
+            shares = [float(share) for share in orders.shares] if has_shares else [0.0] * self.world
+            vector[self.world * FIELDS :] = head + shares
+        return vector
+
+    def read(self, vector: Sequence[float], iteration: int) -> Settled:
+        """What the sum of all ranks' words behind ``iteration`` means; the same at each of them."""
+        rows = [_row(vector[at : at + FIELDS]) for at in range(0, self.world * FIELDS, FIELDS)]
+        told, version, stop_at, hold, *shares = [int(value) for value in vector[self.world * FIELDS :]]
+        stop = bool(told) and 0 <= stop_at <= iteration + 1
+        self.fixed |= any(row.gives_up for row in rows)
+        if told and version > self.timeline.newest.version:
+            self._wanted = shares
+        else:
+            version = self.timeline.newest.version
+        change = self._agree(rows, version)
+        self.leader = max(range(self.world), key=lambda rank: (rows[rank].newness, rank == self.leader, -rank))
+        return Settled(rows=rows, hold=bool(told) and bool(hold) and not stop, stop=stop, change=change)
+
+    def _agree(self, rows: list[Row], version: int) -> Change | None:
+        if self.fixed:
+            return None
+        even = divide(self._wanted, self.batch, self.multiple)
+        fitted = within(even, [row.ceiling for row in rows], self.multiple)
+        newest = self.timeline.newest
+        if version == newest.version and fitted == newest.shares:
+            return None
+        change = Change(1 + max(newest.first, *(row.promised for row in rows)), version, fitted)
+        self.timeline.add(change)
+        return change
+
+    def _objection(self, orders: Orders) -> str:
+        if not orders.shares:
+            return ""
+        if len(orders.shares) != self.world:
+            return f"shares for {len(orders.shares)} ranks were ordered, there are {self.world}: they stay as they are"
+        if sum(orders.shares) != self.batch:
+            return (
+                f"shares of {sum(orders.shares)} samples per iteration were ordered, the ranks take {self.batch}:"
+                " they stay as they are; submit the job with the batch size of the script"
+            )
+        return ""
+
+
+def _row(values: Sequence[float]) -> Row:
+    named = zip(Row._fields, values, strict=True)
+    return Row(**{name: value if name in FLOATS else int(value) for name, value in named})  # type: ignore[arg-type]
