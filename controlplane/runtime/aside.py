@@ -14,7 +14,8 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
-MANAGE: Final = Path(__file__).resolve().parents[2] / "manage.py"
+MANAGE: Final = ("-m", "controlplane.manage")
+HOME: Final = str(Path(__file__).resolve().parents[2])
 NICENESS: Final = 15
 LOOK_S: Final = 0.2
 TO_END_S: Final = 1.0
@@ -37,7 +38,8 @@ def run_aside(arguments: Sequence[str], stopping: Event, most_s: float = math.in
         Failed: if its exit code is not 0.
     """
     process = subprocess.Popen(
-        [sys.executable, str(MANAGE), *arguments],
+        [sys.executable, *MANAGE, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [HOME, os.environ.get("PYTHONPATH")]))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=_yield_to_others,

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("controlplane", "workers", "frontend")
+PACKAGES = ("controlplane", "workers", "frontend", "paceline")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,9 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_that_are_named_exist(document: Path) -> None:
-    named = re.findall(r"`((?:controlplane|workers|frontend|tests|docs|deploy)/[\w./-]+)`", document.read_text())
+    named = re.findall(
+        r"`((?:controlplane|workers|frontend|paceline|examples|tests|docs|deploy)/[\w./-]+)`", document.read_text()
+    )
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 

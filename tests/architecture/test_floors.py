@@ -2,6 +2,8 @@
 
 from graphlib import CycleError, TopologicalSorter
 
+import pytest
+
 from tests.architecture.sources import PACKAGES, Source, is_within, sources
 
 FLOORS: list[tuple[str, ...]] = [
@@ -16,10 +18,12 @@ FLOORS: list[tuple[str, ...]] = [
     ("controlplane.gateway", "controlplane.api"),
     ("frontend",),
     ("controlplane.config",),
+    ("controlplane.manage",),
 ]
 """From the ground up; rooms on one floor do not import one another."""
 
-WORKERS_MAY_IMPORT = ("controlplane.protocol", "workers")
+OUTSIDE = ("paceline", "workers")
+"""Packages that run where no control plane does: they import the protocol, and themselves."""
 
 
 def room(name: str) -> tuple[int, str] | None:
@@ -34,7 +38,7 @@ def ours(source: Source) -> list[tuple[str, int]]:
 
 def test_every_module_is_in_a_room() -> None:
     homeless = [
-        name for name in sources() if not is_within(name, "workers") and name != "controlplane" and not room(name)
+        name for name in sources() if not is_within(name, *OUTSIDE) and name != "controlplane" and not room(name)
     ]
     assert homeless == []
 
@@ -54,13 +58,14 @@ def test_imports_point_down() -> None:
     assert wrong == []
 
 
-def test_workers_import_the_protocol_and_nothing_else_of_ours() -> None:
+@pytest.mark.parametrize("package", OUTSIDE)
+def test_what_runs_elsewhere_imports_the_protocol_and_nothing_else_of_ours(package: str) -> None:
     wrong = [
         f"{source.where}:{line} imports {name}"
         for source in sources().values()
-        if is_within(source.name, "workers")
+        if is_within(source.name, package)
         for name, line in ours(source)
-        if not is_within(name, *WORKERS_MAY_IMPORT)
+        if not is_within(name, "controlplane.protocol", package)
     ]
     assert wrong == []
 
@@ -69,7 +74,7 @@ def test_nobody_imports_the_settings_package() -> None:
     wrong = [
         f"{source.where}:{line} imports {name}"
         for source in sources().values()
-        if not is_within(source.name, "controlplane.config")
+        if not is_within(source.name, "controlplane.config", "controlplane.manage")
         for name, line in ours(source)
         if is_within(name, "controlplane.config")
     ]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import PACKAGES, ROOT
 
-SOURCES = sorted(path for room in ("controlplane", "workers", "frontend") for path in (ROOT / room).glob("**/*.py"))
+SOURCES = sorted(path for room in PACKAGES for path in (ROOT / room).glob("**/*.py"))
 
 
 def matched_at_the_begin(tree: ast.AST) -> Iterator[int]:

@@ -44,5 +44,5 @@ def test_it_yields_to_all_others(monkeypatch: pytest.MonkeyPatch, tmp_path: os.P
     told = os.path.join(tmp_path, "manage.py")
     with open(told, "w") as program:
         program.write("import os; print(os.nice(0))")
-    monkeypatch.setattr(aside, "MANAGE", told)
+    monkeypatch.setattr(aside, "MANAGE", [told])
     assert int(run_aside([], Event())) == min(19, os.nice(0) + aside.NICENESS)

@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,19 +57,25 @@ class Running:
 
 
 @contextmanager
-def running(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
-    """Start ``manage.py`` with its data and its temporary files under ``folder``."""
+def running(
+    folder: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    program: Sequence[str] = MANAGE,
+    within: Path = CHECKOUT,
+) -> Iterator[Running]:
+    """Start ``manage.py``, or another program, with its data and its temporary files under ``folder``."""
     output, mark = folder / f"output-{os.urandom(4).hex()}", os.urandom(8).hex()
     (folder / "tmp").mkdir(exist_ok=True)
     private = {"PACELINE_DATA_DIR": str(folder / "var"), "TMPDIR": str(folder / "tmp"), MARK: mark, "REDIS_URL": ""}
     with output.open("w") as file:
         process = subprocess.Popen(
-            [*MANAGE, *arguments],
+            [*program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             text=True,
-            cwd=CHECKOUT,
+            cwd=within,
             env={**os.environ, **private, **(environment or {})},
         )
     command = Running(process=process, output=output, mark=mark)

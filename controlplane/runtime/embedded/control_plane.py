@@ -21,7 +21,11 @@ from controlplane.runtime.embedded.redis_server import answers, start_redis
 from controlplane.runtime.embedded.supervisor import Supervisor
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-MANAGE = [sys.executable, str(CHECKOUT / "manage.py")]
+"""The folder that our packages lie in: a checkout, or where the distribution is installed."""
+
+MANAGE = [sys.executable, "-m", "controlplane.manage"]
+"""Run from there."""
+
 CELERY = [sys.executable, "-m", "celery", "-A", "controlplane.config"]
 QUIET = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
 

@@ -1,0 +1,1 @@
+"""The console command ``paceline``. What needs the control plane itself is handed on to where that is installed."""

@@ -1,0 +1,35 @@
+"""``paceline``: the command and its parts."""
+
+import sys
+from argparse import REMAINDER, ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+
+from controlplane.protocol import RELEASE
+from paceline.cli.delegated import DELEGATES, delegate
+from paceline.cli.errors import INTERRUPTED, Refusal
+
+ABOUT = "Distributed training at the pace of all its machines, not of the slowest."
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that the arguments name; a refusal is one sentence, an interruption no traceback."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if given[:1] and given[0] in DELEGATES:
+            delegate(given[0], given[1:])
+        parser().parse_args(given)
+    except Refusal as refusal:
+        sys.stderr.write(f"{refusal}\n")
+        sys.exit(refusal.code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def parser() -> ArgumentParser:
+    """All commands with their arguments; those that are handed on have their own help."""
+    whole = ArgumentParser(prog="paceline", description=ABOUT, formatter_class=RawDescriptionHelpFormatter)
+    whole.add_argument("--version", action="version", version=f"paceline {RELEASE}")
+    commands = whole.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for name, each in DELEGATES.items():
+        commands.add_parser(name, help=each.help, add_help=False).add_argument("arguments", nargs=REMAINDER)
+    return whole

@@ -1,0 +1,102 @@
+"""The wheel: what it brings into an empty environment, what it leaves out, and that it is whole."""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import httpx
+import pytest
+
+from controlplane.protocol import RELEASE
+from tests.architecture.sources import ROOT
+from tests.support.commands import running
+
+pytestmark = pytest.mark.integration
+
+LIMIT_S = 180
+NO_INDEX = ("No matching distribution found", "Failed to establish a new connection", "Network is unreachable")
+HEAVY = ("asyncio", "celery", "django", "httpx", "numpy", "redis", "ssl", "torch", "websockets")
+
+
+def pip(python: Path | str, *arguments: str | Path) -> None:
+    """Run pip; without an index there is nothing to test."""
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S, cwd=ROOT)
+    if done.returncode and any(sign in done.stderr for sign in NO_INDEX):
+        pytest.skip(f"pip finds no package index: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+
+
+def said(folder: Path, *command: str | Path, code: int = 0) -> str:
+    """What a command prints that is run outside of the checkout."""
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, timeout=60, cwd=folder, env={"PATH": ""}
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip(sys.executable, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
+    (built,) = folder.glob("*.whl")
+    assert built.name == f"paceline-{RELEASE}-py3-none-any.whl"
+    return built
+
+
+@pytest.fixture(scope="module")
+def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an environment that has the wheel and what it asks for, nothing else."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    pip(folder / "bin" / "python", "install", "--quiet", wheel)
+    return folder / "bin"
+
+
+def test_it_installs_without_a_control_plane_and_imports_at_once(empty: Path, tmp_path: Path) -> None:
+    listed = "from importlib.metadata import distributions as all; print(*sorted({d.name.lower() for d in all()}))"
+    there = set(said(tmp_path, empty / "python", "-c", listed).split())
+    assert {"paceline", "httpx", "msgspec", "websockets"} <= there
+    assert there.isdisjoint({"django", "celery", "redis", "torch", "numpy", "typer", "rich", "pyyaml"})
+    program = f"import sys, paceline; print(paceline.__version__, *({{*{HEAVY!r}}} & sys.modules.keys()))"
+    assert said(tmp_path, empty / "python", "-c", program) == f"{RELEASE}\n"
+
+
+def test_every_exported_name_can_be_had_in_it(empty: Path, tmp_path: Path) -> None:
+    program = "import paceline; print([name for name in paceline.__all__ if not getattr(paceline, name)])"
+    assert said(tmp_path, empty / "python", "-c", program) == "[]\n"
+
+
+def test_its_command_says_what_it_does_and_what_is_not_installed(empty: Path, tmp_path: Path) -> None:
+    assert "usage: paceline" in said(tmp_path, empty / "paceline", "--help")
+    assert said(tmp_path, empty / "paceline", "--version") == f"paceline {RELEASE}\n"
+    refusal = said(tmp_path, empty / "paceline", "up", "--port", "0", code=2)
+    assert refusal == (
+        f"paceline up: found no paceline[server] in this environment ({empty.parent}), which this command needs; "
+        "install it: pip install 'paceline[server]'\n"
+    )
+    assert "pip install 'paceline[server,agent]'" in said(tmp_path, empty / "paceline", "demo", code=2)
+    assert "pip install 'paceline[agent]'" in said(tmp_path, empty / "paceline", "join", "http://x", code=2)
+
+
+def test_the_control_plane_in_it_is_whole(wheel: Path, tmp_path: Path) -> None:
+    """With the packages of this environment: templates, static files, scripts and migrations come from the wheel."""
+    home = tmp_path / "installed"
+    pip(sys.executable, "install", "--quiet", "--no-deps", "--target", home, wheel)
+    with running(
+        tmp_path,
+        *("up", "--port", "0"),
+        program=[sys.executable, "-m", "paceline"],
+        within=tmp_path,
+        environment={"PYTHONPATH": str(home)},
+    ) as command:
+        command.await_word("To sign in")
+        url = command.said().partition("Paceline runs at ")[2].split()[0]
+        page = httpx.get(f"{url}/login/")
+        assert page.status_code == 200
+        assert str(home) in command.family()[0].environ()["PYTHONPATH"]
+        for path in ("paceline/css/base.css", "paceline/js/live.js", "vendor/plotly.min.js"):
+            assert httpx.get(f"{url}/static/{path}").status_code == 200
+        assert command.interrupt() == 0
