@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import kombu.exceptions
 import msgspec
@@ -17,6 +18,7 @@ from controlplane.jobs import services
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import LOST_AWAITS, end_lost_job
 from controlplane.jobs.queue import LAST, ask_for
+from controlplane.jobs.tokens import token_issue
 from controlplane.jobs.validation import validated_spec
 from controlplane.jobs.waiting import Queue
 from controlplane.protocol.faults import fault_of
@@ -29,7 +31,16 @@ NO_ANSWER = (redis.exceptions.RedisError, kombu.exceptions.OperationalError)
 logger = logging.getLogger(__name__)
 
 
-def submit_job(*, document: object, user: User, idempotency_key: str | None = None) -> Job:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A job that was submitted, and the token of its ranks, in clear for this once."""
+
+    job: Job
+    token: str | None
+    """None: our agents start its workers, or it was submitted before."""
+
+
+def submit_job(*, document: object, user: User, idempotency_key: str | None = None) -> Accepted:
     """Accept a job and begin its log. Where Redis does not answer, beat begins it later: the row is the promise.
 
     Raises:
@@ -40,9 +51,12 @@ def submit_job(*, document: object, user: User, idempotency_key: str | None = No
         submission = services.job_submit(document=document, user=user, idempotency_key=idempotency_key)
     except services.IdempotencyConflict as conflict:
         raise Problem(422, str(conflict)) from None
+    job, token = submission.job, None
     if submission.created:
-        transaction.on_commit(lambda: _begin(submission.job))
-    return submission.job
+        transaction.on_commit(lambda: _begin(job))
+        if job.launch == "attached":
+            token = token_issue(job=job, actor=user.get_username())
+    return Accepted(job=job, token=token)
 
 
 def check_job(*, document: object) -> tuple[JobSpec, str]:

@@ -3,6 +3,8 @@
 from knox.auth import TokenAuthentication
 from rest_framework.request import Request
 
+from controlplane.api.attached import refuse_job_token
+
 
 class ApiToken(TokenAuthentication):
     """``Authorization: Bearer <token>``; knox's own ``Token <token>`` works too."""
@@ -12,6 +14,7 @@ class ApiToken(TokenAuthentication):
         scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() not in {"bearer", "token"} or not token.strip():
             return None
+        refuse_job_token(token.strip())
         user_and_token: tuple[object, object] = self.authenticate_credentials(token.strip().encode())
         return user_and_token
 

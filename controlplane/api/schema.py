@@ -79,7 +79,9 @@ def job_spec_schema() -> dict[str, Any]:
     """The job spec as JSON schema, its parts in place and policy choices as they are written: flat, or a bare name."""
     (top,), parts = msgspec.json.schema_components([JobSpec], ref_template="{name}")
     parts["Choice"] = _choice_schema()
-    return dict(_inline(parts[top["$ref"]], parts))
+    schema = dict(_inline(parts[top["$ref"]], parts))
+    schema["required"] = [name for name in schema["required"] if name != "workload"]  # an attached job has none
+    return schema
 
 
 def job_spec_bodies() -> dict[str, Any]:

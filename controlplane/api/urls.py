@@ -5,6 +5,7 @@ from drf_spectacular.views import SpectacularSwaggerView
 
 from controlplane.api import health
 from controlplane.api.views import (
+    attached,
     catalogues,
     fleet,
     history,
@@ -25,6 +26,7 @@ V1 = [
     path("jobs", jobs.JobsView.as_view(), name="jobs"),
     path("jobs/check", jobs.JobCheckView.as_view(), name="job-check"),
     path("jobs/<int:pk>", jobs.JobView.as_view(), name="job"),
+    path("jobs/<int:pk>/token", attached.JobTokenView.as_view(), name="job-token"),
     path("jobs/<int:pk>/actions/stop", jobs.JobStopView.as_view(), name="job-stop"),
     path("jobs/<int:pk>/actions/pause", steering.JobPauseView.as_view(), name="job-pause"),
     path("jobs/<int:pk>/actions/resume", steering.JobResumeView.as_view(), name="job-resume"),

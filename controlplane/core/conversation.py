@@ -34,6 +34,7 @@ from controlplane.protocol.messages import (
     IterationReport,
     MicroBatch,
     ProgressReport,
+    RankHello,
     RestoreFailed,
     ServerHello,
     ServerReport,
@@ -74,6 +75,8 @@ def on_worker_heard(handling: Handling, event: WorkerHeard) -> None:
         _take_evaluation(handling, worker, message)
     elif isinstance(message, WorkerFinished):
         _take_finished(handling, worker, message)
+    elif isinstance(message, RankHello):
+        _reject(handling, worker, "unexpected", "this job is native: no launcher attaches ranks to it", message.number)
     else:
         _take_word(handling, worker, message)
 

@@ -17,6 +17,7 @@ from controlplane.protocol.messages import (
     IterationReport,
     MicroBatch,
     ProgressReport,
+    RankHello,
     RestoreFailed,
     ServerHello,
     ServerReport,
@@ -39,6 +40,7 @@ WorkerSaid = (
     | CheckpointSaved
     | FolderApart
     | RestoreFailed
+    | RankHello
 )
 ServerSaid = ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed
 

@@ -1,5 +1,6 @@
 """Close codes: why a socket was ended, for machines. A test holds them to the table in ``docs/operating.md``."""
 
+from dataclasses import dataclass
 from typing import Final
 
 MALFORMED: Final = 4400
@@ -37,3 +38,11 @@ MEANING: Final = {
     FLOOD: "above 5,000 messages a second (pages: 10) for 10 s; it was held back meanwhile",
 }
 """For people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why somebody is not let in: the code to close with, and a message to say before, if any."""
+
+    code: int
+    words: bytes = b""

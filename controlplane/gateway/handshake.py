@@ -8,6 +8,7 @@ from controlplane.gateway.rooms import Peer
 from controlplane.gateway.rotations import admit
 from controlplane.gateway.sockets import Scope
 from controlplane.jobs.models import Job
+from controlplane.jobs.tokens import Verdict, verdict_on
 from controlplane.protocol import SUBPROTOCOL
 from controlplane.protocol.keys import matches, process_key
 
@@ -39,6 +40,12 @@ async def authenticated_peer(scope: Scope, peer: Peer) -> bool:
     if job_key is None or not peer.instance:
         return False
     return matches(process_key(job_key, peer.role, peer.index, peer.instance), given)
+
+
+async def rank_verdict(scope: Scope, peer: Peer) -> Verdict:
+    """What the token of whoever knocks as an attached rank is worth."""
+    verdict: Verdict = await database_sync_to_async(verdict_on)(bearer(scope), peer.job)
+    return verdict
 
 
 @database_sync_to_async

@@ -24,6 +24,9 @@ from controlplane.gateway.signs import Signs
 from controlplane.gateway.sockets import Socket
 from controlplane.gateway.subscriptions import Subscriptions
 from controlplane.gateway.visitors import RECHECK_S, admitted
+from controlplane.jobs.tokens import still_good
+from controlplane.protocol.codec import encode
+from controlplane.protocol.orders import Rejection
 from controlplane.runtime import names, presence
 from controlplane.runtime.presence import Load
 from controlplane.runtime.pulse import BEAT_S, Pulse, announce
@@ -32,6 +35,8 @@ from controlplane.runtime.wire import Caller
 
 FLUSH_S: Final = 0.25
 WATCH_S: Final = 0.5
+TOKEN_ENDED: Final = "the token has ended: it was revoked, or another took its place; start the script with the new one"
+
 DURABLE_S: Final = 0.5
 """How often senders are told what they need not keep."""
 
@@ -47,6 +52,8 @@ class Hub:
         """For what is hot: appends."""
         self.signs = Signs()
         self.audience = Audience()
+        self.ranks: dict[Socket, str] = {}
+        """Sockets of attached ranks, each with the hash of the token that it came with."""
         self._rooms: dict[int, Room] = {}
         self._loose: set[Socket] = set()
         self._pulse = Pulse("gateway")
@@ -128,9 +135,15 @@ class Hub:
             socket.close_if_slow(now)
 
     async def _recheck(self) -> None:
-        """Have only those listen on who may look at pages still."""
+        """Have only those listen on who may look at pages still, and ranks whose tokens have not ended."""
         if sessions := set(self.audience.sockets.values()):
             self.audience.keep(sessions, await database_sync_to_async(admitted)(sessions))
+        if digests := set(self.ranks.values()):
+            good = await database_sync_to_async(still_good)(digests)
+            for socket, digest in self.ranks.items():
+                if digest in digests and digest not in good:
+                    socket.put(encode(Rejection(code="unauthorised", detail=TOKEN_ENDED)))
+                    socket.close(closing.UNAUTHORISED)
 
     async def _tell_durable(self) -> None:
         for room in self._rooms.values():

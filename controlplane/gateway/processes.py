@@ -9,6 +9,7 @@ from redis.exceptions import RedisError
 
 from controlplane.core.events import ConnectionLost, Event, ServerHeard, WorkerHeard
 from controlplane.gateway import closing
+from controlplane.gateway.closing import Refusal
 from controlplane.gateway.handshake import authenticated_peer, header, is_over, offers_our_protocol
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
@@ -52,7 +53,7 @@ class ProcessSocket(Generic[Said]):
         try:
             refusal = await self._refusal(scope)
             if refusal is not None:
-                await socket.say_goodbye(refusal)
+                await socket.say_goodbye(refusal.code, refusal.words)
                 return
             hub = await get_hub()
             async with hub.room(self.peer.job) as room:
@@ -61,18 +62,22 @@ class ProcessSocket(Generic[Said]):
             logger.warning("process socket failed", job=self.peer.job, process=self.peer.name, why=str(error))
             await socket.say_goodbye(closing.TRY_AGAIN)
 
-    async def _refusal(self, scope: dict[str, Any]) -> int | None:
+    async def _refusal(self, scope: dict[str, Any]) -> Refusal | None:
         if not offers_our_protocol(scope):
-            return closing.MALFORMED
-        if not await authenticated_peer(scope, self.peer):
-            return closing.UNAUTHORISED
+            return Refusal(closing.MALFORMED)
+        if (stranger := await self._stranger(scope)) is not None:
+            return stranger
         hub = await get_hub()
         await hub.caller.open()
         over, life = await hub.client.hmget(names.engine(self.peer.job), ["over", "life"])
         if over == b"0" and life == hub.caller.life.encode():
             return None
         gone = over == b"1" or (over is None and await is_over(self.peer.job))
-        return closing.JOB_OVER if gone else closing.TRY_AGAIN
+        return Refusal(closing.JOB_OVER if gone else closing.TRY_AGAIN)
+
+    async def _stranger(self, scope: dict[str, Any]) -> Refusal | None:
+        """Why whoever knocks is not let in; None: it is who it says."""
+        return None if await authenticated_peer(scope, self.peer) else Refusal(closing.UNAUTHORISED)
 
     async def _stay(self, hub: Hub, room: Room, socket: Socket) -> None:
         peer, connection = self.peer, token_hex(8)

@@ -95,12 +95,14 @@ class Socket:
             if isinstance(result, Exception):
                 raise result
 
-    async def say_goodbye(self, code: int) -> None:
-        """Send the close frame, once; a peer that is gone or does not read keeps nobody waiting for long."""
+    async def say_goodbye(self, code: int, words: bytes = b"") -> None:
+        """Send the close frame, once, and ``words`` before it; a peer that does not read keeps nobody for long."""
         if self._is_closed:
             return
         self._is_closed = True
         with suppress(OSError, TimeoutError):
+            if words:
+                await asyncio.wait_for(self._send(_message(words)), CLOSE_S)
             await asyncio.wait_for(self._send({"type": "websocket.close", "code": code}), CLOSE_S)
 
     async def _read(self, take: Take, first_s: float | None) -> None:

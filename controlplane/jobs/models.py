@@ -22,6 +22,8 @@ class Job(models.Model):
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     idempotency_key = models.CharField(max_length=200, null=True)
     key = models.BinaryField(default=new_job_key)
+    launch = models.CharField(max_length=8, default="native")
+    """That of the spec: who starts its workers."""
     priority = models.SmallIntegerField(default=0)
     """That of the spec, until an operator changes it while the job waits."""
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
@@ -86,6 +88,17 @@ class Job(models.Model):
     def coordination_share(self) -> float:
         """Time lost to waiting for the control plane, as a share of all workers' time."""
         return self.coordination_s / self.worker_seconds if self.worker_seconds else 0.0
+
+
+class JobToken(models.Model):
+    """What the ranks of an attached job prove themselves with. The secret itself is kept nowhere."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="tokens")
+    digest = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.CharField(max_length=150)
+    ends_at = models.DateTimeField(null=True)
+    """When it was revoked, or ends since another took its place; null: with the job."""
 
 
 class Process(models.Model):

@@ -39,7 +39,7 @@ def job_submit(*, document: object, user: User, idempotency_key: str | None = No
     """
     spec = validated_spec(document)
     fields = {"name": spec.name, "spec": spec_document(spec), "submitted_by": user, "idempotency_key": idempotency_key}
-    fields |= {"priority": spec.priority}
+    fields |= {"priority": spec.priority, "launch": spec.launch}
     try:
         with transaction.atomic():
             job = Job.objects.create(**fields)

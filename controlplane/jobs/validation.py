@@ -15,7 +15,8 @@ def validated_spec(document: object) -> JobSpec:
     """
     check_plain(document)
     spec = parse_spec(document)
-    check_training(spec)
+    if not spec.attached:  # what a script trains is its own affair
+        check_training(spec)
     registry.check(spec.synchronization)
     if (found := misfit(spec, registry.resolve("barrier", spec.synchronization.barrier))) is not None:
         raise SpecError(*found)

@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from controlplane.protocol.messages import AgentMessage, ServerMessage, WorkerMessage
+from controlplane.protocol.messages import AgentMessage, RankMessage, ServerMessage, WorkerMessage
 from controlplane.protocol.orders import (
     AgentOrders,
     CredentialIssued,
@@ -22,6 +22,7 @@ MAX_FRAME_BYTES = 256 * 1024
 """Largest control message in bytes; parameters never travel here."""
 
 WorkerReply = Orders | Placement | Durable | Rejection
+RankReply = Orders | Durable | Rejection
 ServerReply = ServerOrders | Durable | Rejection
 AgentReply = AgentOrders | CredentialIssued | Rejection
 
@@ -66,8 +67,10 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 from_worker: Codec[WorkerMessage] = Codec(WorkerMessage)
+from_rank: Codec[RankMessage] = Codec(RankMessage)
 from_server: Codec[ServerMessage] = Codec(ServerMessage)
 from_agent: Codec[AgentMessage] = Codec(AgentMessage)
 to_worker: Codec[WorkerReply] = Codec(WorkerReply, limit=64 * MAX_FRAME_BYTES)
+to_rank: Codec[RankReply] = Codec(RankReply, limit=64 * MAX_FRAME_BYTES)
 to_server: Codec[ServerReply] = Codec(ServerReply, limit=64 * MAX_FRAME_BYTES)
 to_agent: Codec[AgentReply] = Codec(AgentReply, limit=64 * MAX_FRAME_BYTES)

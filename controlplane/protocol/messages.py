@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from controlplane.protocol.base import (
+    MAX_INT32,
     Count,
     Count32,
     Finite,
@@ -27,7 +28,7 @@ from controlplane.protocol.base import (
 )
 from controlplane.protocol.checkpoints import FoundCheckpoint, SavedBlock
 from controlplane.protocol.orders import Role
-from controlplane.protocol.spec import Emulation
+from controlplane.protocol.spec import MAX_WORKERS, Emulation
 from controlplane.protocol.text import NO_NUL, PLAIN
 
 
@@ -51,6 +52,42 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     """Checkpoints that a job which is to start from one can start from, where its workers hold the parameters."""
     skipped: list[Text] = []
     """Why others cannot be used."""
+
+
+class RankHello(Value, frozen=True, kw_only=True, tag="rank-hello"):
+    """The first message of an attached rank's life and of each of its reconnections: answered with current orders."""
+
+    number: Positive
+    rank: Count32
+    world: Annotated[int, Meta(ge=1, le=MAX_WORKERS)]
+    """How many ranks its launcher has started."""
+    batch_size: Positive32
+    """Of one rank, if all had the same: the global batch is ``world`` times this."""
+    sample_count: Count = 0
+    """Samples of one pass; 0: not known, as of an iterable data set."""
+    multiple: Positive32 = 1
+    """Its shares are to be multiples of so many samples."""
+    iteration: Count32 | None = None
+    """The next one that it starts; None: a loop without a state of its own goes on where the job is."""
+    position: Count | None = None
+    """Where in the job's permutations that iteration begins, as far as the loop knows."""
+    prefetched: Annotated[int, Meta(ge=-1, le=MAX_INT32)] = -1
+    """The last iteration whose samples its loader has handed out."""
+    micro_batch: Positive32 | None = None
+    """Samples of one step of gradient accumulation, where it accumulates."""
+    host: Host = ""
+    device: Word = ""
+    launcher: Word = ""
+    """What started it: torchrun, slurm, mpirun, ..."""
+    pid: Count32 = 0
+    release: Word = ""
+    """Of its Paceline; empty: not known."""
+    environment: Labels = {}
+    """What else is worth showing, by name."""
+
+
+MAX_LOGGED = 32
+"""Series that an attached script may log beside its loss."""
 
 
 class Exchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -119,6 +156,8 @@ class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
     """Of each block, about once a second."""
     moving_s: Seconds = 0.0
     """Part of ``waiting_s``: for blocks on their way from one server to another."""
+    logged: Annotated[dict[Word, Finite], Meta(max_length=MAX_LOGGED)] = {}
+    """What an attached script logs beside its loss, by name."""
 
     @property
     def iteration_s(self) -> float:
@@ -439,6 +478,9 @@ WorkerMessage = (
     | RestoreFailed
     | Heartbeat
 )
+RankMessage = RankHello | IterationReport | Evaluation | Held | WorkerFinished | Heartbeat
+"""What a rank says whose launcher is not ours."""
+
 ServerMessage = (
     ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed | Heartbeat
 )

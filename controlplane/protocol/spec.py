@@ -16,6 +16,7 @@ from controlplane.protocol.emulation import LinkChange as LinkChange
 from controlplane.protocol.emulation import LinkEmulation as LinkEmulation
 from controlplane.protocol.emulation import read_trace
 from controlplane.protocol.faults import fault_of, fields_at
+from controlplane.protocol.launching import DEFAULT_WAIT_S, Launch, Wait, check_launch, with_implied
 from controlplane.protocol.parts import MAX_BATCH, Batch, Iterations, Seed
 from controlplane.protocol.parts import Choice as Choice
 from controlplane.protocol.parts import Part as Part
@@ -111,6 +112,8 @@ class JobSpec(Part, frozen=True, kw_only=True):
 
     name: Name
     workload: Workload
+    launch: Launch = "native"
+    """Who starts the workers: our agents, or a launcher that owns its ranks and attaches them (``attached``)."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)]
     servers: Annotated[int, msgspec.Meta(ge=0, le=MAX_SERVERS)] = 1
     communication: Literal["servers", "all-reduce"] = "servers"
@@ -121,6 +124,10 @@ class JobSpec(Part, frozen=True, kw_only=True):
     priority: Priority = 0
     """Of jobs that wait, the one with the highest starts first."""
     limits: Limits = Limits()
+    sample_multiple: Batch = 1
+    """Attached: every share is a multiple of so many samples."""
+    wait_s: Wait = DEFAULT_WAIT_S
+    """Attached: how long the job waits for ranks, at first and whenever all are gone, before it fails."""
     synchronization: Synchronization = Synchronization()
     optimizer: Optimizer = Optimizer()
     aggregation: Aggregation | None = None
@@ -148,6 +155,11 @@ class JobSpec(Part, frozen=True, kw_only=True):
     def global_batch(self) -> int:
         """Samples per iteration over all workers."""
         return self.workers * self.usual_share
+
+    @property
+    def attached(self) -> bool:
+        """Whether a launcher owns the workers, and the user's script the loop."""
+        return self.launch == "attached"
 
     @property
     def reduces(self) -> bool:
@@ -189,6 +201,8 @@ def parse_spec(document: object) -> JobSpec:
     synchronization = nested.get("synchronization")
     if isinstance(synchronization, Mapping):
         nested["synchronization"] = {key: _nest_choice(value) for key, value in synchronization.items()}
+    if nested.get("launch") == "attached":
+        nested = with_implied(nested)
     if nested.get("communication") == "all-reduce":
         nested.setdefault("servers", 0)
     if isinstance(nested.get("emulate"), list):
@@ -237,8 +251,9 @@ def check_combination(spec: JobSpec) -> None:
     Raises:
         SpecError: naming the field, what was found and what is allowed.
     """
+    check_launch(spec)
     stop = spec.stop
-    if stop.iterations is None and stop.accuracy is None and stop.seconds is None:
+    if not spec.attached and stop.iterations is None and stop.accuracy is None and stop.seconds is None:
         raise SpecError("stop", {}, "at least one of iterations, accuracy and seconds")
     _check_communication(spec)
     _check_server_mode(spec)

@@ -27,6 +27,7 @@ READS = (
     "jobs/{job}/placement",
     "jobs/{job}/policy",
     "jobs/{job}/requests",
+    "jobs/{job}/token",
     "jobs/{job}/figures/batch-size",
     "jobs/{job}/trace",
     "jobs/{job}/report",
@@ -48,6 +49,8 @@ READS = (
 WRITES = {
     "POST jobs": Role.OPERATOR,
     "POST jobs/check": Role.OPERATOR,
+    "POST jobs/{job}/token": Role.OPERATOR,
+    "DELETE jobs/{job}/token": Role.OPERATOR,
     "POST jobs/{job}/actions/stop": Role.OPERATOR,
     "POST jobs/{job}/actions/pause": Role.OPERATOR,
     "POST jobs/{job}/actions/resume": Role.OPERATOR,

@@ -319,6 +319,7 @@ class Trainer:
                 exchanges=exchanges,
                 blocks=blocks,
                 moving_s=moving_s,
+                logged={},
                 **parts,
             )
         )

@@ -73,6 +73,9 @@ class JobRow(serializers.ModelSerializer[Job]):
     servers = serializers.IntegerField(source="spec.servers", read_only=True)
     batch_size = serializers.IntegerField(source="spec.batch_size", read_only=True)
     policies = serializers.SerializerMethodField()
+    launch = serializers.ChoiceField(
+        ("native", "attached"), read_only=True, help_text="Who starts its workers: our agents, or a launcher."
+    )
     waiting_share = serializers.FloatField(read_only=True)
     coordination_share = serializers.FloatField(read_only=True)
     is_over = serializers.BooleanField(read_only=True)
@@ -86,7 +89,7 @@ class JobRow(serializers.ModelSerializer[Job]):
         model = Job
         list_serializer_class = JobRows
         fields: tuple[str, ...] = (
-            *("id", "name", "state", "state_since", "awaited", "waiting", "reason", "is_over"),
+            *("id", "name", "launch", "state", "state_since", "awaited", "waiting", "reason", "is_over"),
             *("priority", "created_at", "started_at", "finished_at", "submitted_by"),
             *("workload", "dataset", "workers", "servers", "batch_size", "policies"),
             *("incarnation", "generation", "iteration", "samples", "loss", "accuracy"),
@@ -122,6 +125,25 @@ class JobDocument(JobRow):
             *("busy_s", "waiting_s", "coordination_s", "spec", "environment", "model_bytes"),
         )
         read_only_fields = fields
+
+
+class SubmittedJob(JobDocument):
+    """A job that was just submitted."""
+
+    token = serializers.SerializerMethodField()
+
+    class Meta(JobDocument.Meta):
+        fields = (*JobDocument.Meta.fields, "token")
+        read_only_fields = fields
+
+    @extend_schema_field({"type": ["string", "null"]})
+    def get_token(self, job: Job) -> str | None:
+        """Of an attached job's ranks, in this reply only.
+
+        Null for a native job, and where the idempotency key came before: then POST to its token makes another.
+        """
+        token: str | None = self.context["token"]
+        return token
 
 
 class RestartDocument(serializers.Serializer[Any]):

@@ -18,7 +18,14 @@ from rest_framework.views import APIView
 from controlplane.api import actions
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import IDEMPOTENCY_KEY, job_spec_bodies, problem_responses
-from controlplane.api.serializers.jobs import CheckDocument, JobDocument, JobRow, PriorityRequest, ProcessRow
+from controlplane.api.serializers.jobs import (
+    CheckDocument,
+    JobDocument,
+    JobRow,
+    PriorityRequest,
+    ProcessRow,
+    SubmittedJob,
+)
 from controlplane.api.views.base import user_of
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent
@@ -57,16 +64,19 @@ class JobsView(ListAPIView[Job]):
             IDEMPOTENCY_KEY,
             OpenApiParameter("Location", OpenApiTypes.URI, OpenApiParameter.HEADER, response=[202]),
         ],
-        responses={202: JobDocument, **problem_responses(422)},
+        responses={202: SubmittedJob, **problem_responses(422)},
     )
     def post(self, request: Request) -> Response:
         """Submit a job. It starts when its slots are free: read it to see what it waits for."""
         key = _idempotency_key(request)
         document = request.data  # parsed before the database is held
         with transaction.atomic():
-            job = actions.submit_job(document=document, user=user_of(request), idempotency_key=key)
-        location = reverse("api:job", args=[job.pk], request=request)
-        return Response(JobDocument(_job(job.pk)).data, status=202, headers={"Location": location})
+            accepted = actions.submit_job(document=document, user=user_of(request), idempotency_key=key)
+        row = _job(accepted.job.pk)
+        location = reverse("api:job", args=[row.pk], request=request)
+        return Response(
+            SubmittedJob(row, context={"token": accepted.token}).data, status=202, headers={"Location": location}
+        )
 
 
 class JobCheckView(APIView):

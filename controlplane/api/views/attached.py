@@ -1,0 +1,49 @@
+"""Attached jobs: their tokens."""
+
+from django.db import transaction
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.api import attached
+from controlplane.api.schema import problem_responses
+from controlplane.api.serializers.attached import JobTokens, NewJobToken, TokenGrace
+from controlplane.api.views.base import user_of
+from controlplane.jobs import selectors, tokens
+from controlplane.jobs.models import Job
+from controlplane.jobs.roles import Role
+
+
+class JobTokenView(APIView):
+    """What the ranks of an attached job prove themselves with."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(responses=JobTokens)
+    def get(self, request: Request, pk: int) -> Response:
+        """The tokens that are good now, without their secrets."""
+        job = _job(pk)
+        return Response(JobTokens({"job": job.pk, "tokens": tokens.live_tokens(job)}).data)
+
+    @extend_schema(request=TokenGrace, responses={201: NewJobToken, **problem_responses(409)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Make a new token. It is shown in this reply only; those before it end, at once or after ``grace_s``."""
+        asked = TokenGrace(data=request.data)
+        asked.is_valid(raise_exception=True)
+        grace_s = asked.validated_data["grace_s"]
+        with transaction.atomic():
+            token = attached.issue_token(job=_job(pk), actor=user_of(request).get_username(), grace_s=grace_s)
+        return Response(NewJobToken({"job": pk, "token": token, "grace_s": grace_s}).data, status=201)
+
+    @extend_schema(request=None, responses={204: None, **problem_responses(409)})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Revoke every token of the job at once. Its ranks go on by themselves, unseen."""
+        with transaction.atomic():
+            attached.revoke_tokens(job=_job(pk), actor=user_of(request).get_username())
+        return Response(status=204)
+
+
+def _job(pk: int) -> Job:
+    return get_object_or_404(selectors.jobs(), pk=pk)

@@ -1,0 +1,60 @@
+"""The sockets of attached ranks: processes of somebody else's launcher, which prove themselves by their job's token."""
+
+from typing import Any, Final
+
+from controlplane.core.events import Event, WorkerHeard
+from controlplane.gateway import closing
+from controlplane.gateway.closing import Refusal
+from controlplane.gateway.handshake import bearer, rank_verdict
+from controlplane.gateway.hub import Hub
+from controlplane.gateway.processes import ProcessSocket
+from controlplane.gateway.rooms import Room
+from controlplane.gateway.sockets import Socket
+from controlplane.protocol.codec import encode, from_rank
+from controlplane.protocol.keys import secret_digest
+from controlplane.protocol.messages import RankMessage
+from controlplane.protocol.orders import Rejection
+from controlplane.protocol.spec import MAX_WORKERS
+from controlplane.protocol.text import is_plain
+
+MAX_INSTANCE: Final = 100
+
+
+class RankSocket(ProcessSocket[RankMessage]):
+    """``/ws/rank/{job}/{rank}``. One whose token ends while it is connected is asked to leave."""
+
+    role = "worker"
+    codec = from_rank
+
+    def __init__(self, scope: dict[str, Any]) -> None:
+        super().__init__(scope)
+        self._digest = secret_digest(bearer(scope))
+
+    async def _stranger(self, scope: dict[str, Any]) -> Refusal | None:
+        peer = self.peer
+        if not (1 <= len(peer.instance) <= MAX_INSTANCE and is_plain(peer.instance)):
+            return refusal(
+                f"X-Paceline-Instance: expected 1 to {MAX_INSTANCE} characters that name this life of a rank"
+            )
+        if peer.index >= MAX_WORKERS:
+            return refusal(f"rank {peer.index}: expected one below {MAX_WORKERS}")
+        verdict = await rank_verdict(scope, peer)
+        if not verdict.good:
+            return refusal(verdict.sentence)
+        return Refusal(closing.JOB_OVER) if verdict.job_over else None
+
+    async def _stay(self, hub: Hub, room: Room, socket: Socket) -> None:
+        hub.ranks[socket] = self._digest
+        try:
+            await super()._stay(hub, room, socket)
+        finally:
+            del hub.ranks[socket]
+
+    def event(self, said: Any) -> Event:
+        """A rank said something; to the log it is a worker."""
+        return WorkerHeard(rank=self.peer.index, instance=self.peer.instance, message=said)
+
+
+def refusal(sentence: str) -> Refusal:
+    """How a rank is turned away whose token opens nothing, or no longer does."""
+    return Refusal(closing.UNAUTHORISED, encode(Rejection(code="unauthorised", detail=sentence)))

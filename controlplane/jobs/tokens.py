@@ -1,0 +1,124 @@
+"""Tokens of attached jobs: what their ranks, and whoever launched them, prove themselves with.
+
+A token is good for one job, for any number of ranks and their restarts, until it is revoked, another takes its place,
+or the job is over. Only its hash is kept; it is random and long, so that the hash needs no salt.
+"""
+
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from controlplane.core.states import JOB_OVER
+from controlplane.jobs.models import Job, JobToken
+from controlplane.jobs.services import audit
+from controlplane.protocol.keys import secret_digest
+
+PREFIX: Final = "plj_"
+"""Tells it from the token of a person, and lets scanners of leaked secrets find it."""
+
+MAX_GRACE_S: Final = 3600
+
+ANOTHER: Final = "POST /api/v1/jobs/{job}/token makes another one, and so does paceline run"
+
+
+class NotAttached(Exception):
+    """A native job has no such tokens; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a token is worth for a job."""
+
+    good: bool
+    job_over: bool = False
+    sentence: str = ""
+    """Why it opens nothing; empty where it does."""
+
+
+def is_job_token(secret: str) -> bool:
+    """Whether it has the form of one."""
+    return secret.startswith(PREFIX)
+
+
+def live_tokens(job: Job, now: datetime | None = None) -> QuerySet[JobToken]:
+    """Those that are good now, the newest first."""
+    return JobToken.objects.filter(_not_ended(now or timezone.now()), job=job).order_by("-id")
+
+
+@transaction.atomic
+def token_issue(*, job: Job, actor: str, grace_s: float = 0.0) -> str:
+    """A new token, in clear for this once; those before it end after ``grace_s``.
+
+    Raises:
+        NotAttached: if the job is native.
+    """
+    _check_attached(job)
+    now = timezone.now()
+    replaced = _end(job, now + timedelta(seconds=grace_s), now)
+    secret = PREFIX + secrets.token_urlsafe(32)
+    JobToken.objects.create(job=job, digest=secret_digest(secret), created_by=actor[:150])
+    detail = {"replaced": replaced, "grace_s": grace_s}
+    audit(actor=actor, action="job-token", subject=str(job), detail=detail, job=job)
+    return secret
+
+
+@transaction.atomic
+def tokens_revoke(*, job: Job, actor: str) -> int:
+    """End all of the job's tokens at once; how many were good until now.
+
+    Raises:
+        NotAttached: if the job is native.
+    """
+    _check_attached(job)
+    now = timezone.now()
+    ended = _end(job, now, now)
+    audit(actor=actor, action="job-token-revoke", subject=str(job), detail={"tokens": ended}, job=job)
+    return ended
+
+
+def verdict_on(secret: str, job_id: int, now: datetime | None = None) -> Verdict:
+    """What ``secret`` is worth for the job of that number."""
+    if not is_job_token(secret):
+        found = "a token of a person" if secret else "no token"
+        return _bad(f"found {found}, expected the job's own, which begins with {PREFIX}: set PACELINE_TOKEN")
+    row = JobToken.objects.select_related("job").filter(digest=secret_digest(secret)).first()
+    if row is None:
+        return _bad(f"there is no such token; {ANOTHER.format(job=job_id)}")
+    if row.job_id != job_id:
+        return _bad(f"the token is of another job than {job_id}: PACELINE_JOB and PACELINE_TOKEN must be of one job")
+    if row.ends_at is not None and row.ends_at <= (now or timezone.now()):
+        return _bad(f"the token ended at {row.ends_at:%Y-%m-%d %H:%M:%S} UTC; {ANOTHER.format(job=job_id)}")
+    return Verdict(good=True, job_over=row.job.state in JOB_OVER)
+
+
+def still_good(digests: Collection[str], now: datetime | None = None) -> set[str]:
+    """Those of the hashes whose tokens have not ended."""
+    found = JobToken.objects.filter(_not_ended(now or timezone.now()), digest__in=digests)
+    return set(found.values_list("digest", flat=True))
+
+
+def _not_ended(now: datetime) -> Q:
+    return Q(ends_at=None) | Q(ends_at__gt=now)
+
+
+def _end(job: Job, at: datetime, now: datetime) -> int:
+    later = JobToken.objects.filter(Q(ends_at=None) | Q(ends_at__gt=at), _not_ended(now), job=job)
+    return later.update(ends_at=at)
+
+
+def _check_attached(job: Job) -> None:
+    if job.launch != "attached":
+        raise NotAttached(
+            f"{job} has no token: our agents start its workers, each with a key of its own; only jobs with launch: "
+            "attached have one"
+        )
+
+
+def _bad(sentence: str) -> Verdict:
+    return Verdict(good=False, sentence=sentence)

@@ -1,0 +1,123 @@
+"""Who starts the workers of a job: our agents, or a launcher whose script attaches its ranks.
+
+An attached job leaves processes, model, optimiser and sums to the script and its engine. So most of a spec has no
+place there: each field that has none is refused with what to do instead.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, to_builtins
+from msgspec.structs import fields
+
+from controlplane.protocol.parts import SpecError
+
+Launch = Literal["native", "attached"]
+
+Wait = Annotated[float, Meta(ge=1.0, le=1e7)]
+"""Seconds that a job without ranks waits for some."""
+
+DEFAULT_WAIT_S: Final = 3600.0
+
+IMPLIED: Final[Mapping[str, Any]] = {"servers": 0, "communication": "all-reduce"}
+"""What the spec of an attached job says although nobody writes it."""
+
+WORKLOAD: Final = "attached"
+DATASET: Final = "none"
+"""The workload of an attached job is for people to read: any name, and no data set of ours."""
+
+SCRIPT: Final = "with launch attached, where the script has its own"
+
+REFUSED: Final[Mapping[str, str]] = {
+    "servers": "0 with launch attached: the script's own engine moves the tensors; leave it out, or use launch: native",
+    "communication": "none with launch attached: the script's own engine moves the tensors; leave it out, or use "
+    "launch: native",
+    "server_mode": "none with launch attached: it has no servers; leave it out, or use launch: native",
+    "optimizer": f"none {SCRIPT}; leave it out, and set it in the script",
+    "aggregation": "none with launch attached: watch() weighs gradients by samples; leave it out",
+    "federated": "none with launch attached; leave it out, and set local steps in the script or its framework",
+    "evaluate": f"none {SCRIPT}; leave it out, and show scores with log() in the script",
+    "elastic": "none with launch attached: its launcher starts ranks again; leave it out, and set it there "
+    "(torchrun --max-restarts)",
+    "checkpoint": f"none {SCRIPT}; leave it out, and save in the script, with the loader's state_dict()",
+    "start_from": f"none {SCRIPT}; leave it out, and load in the script, with the loader's load_state_dict()",
+    "on_nan": "none with launch attached: what a loss that is no number does is the script's affair; leave it out",
+    "emulate": "none with launch attached: its machines are real; leave it out, or use launch: native",
+    "emulate_servers": "none with launch attached: it has no servers; leave it out, or use launch: native",
+}
+"""Fields that are to be as they are by themselves, and what is expected of them."""
+
+CHOSEN: Final[Mapping[str, tuple[str, str]]] = {
+    "barrier": ("bsp", "bsp with launch attached: the sums of DDP and its like take everybody's gradient; for"),
+    "placement": ("round-robin", "none with launch attached: it has no servers to place parameters on; for"),
+    "data": ("shared", "shared with launch attached, where each rank loads any sample; for"),
+}
+"""Of the four choices, what each must be, and why."""
+
+CUTTING: Final[Mapping[str, str]] = {
+    "deadline": "a policy of shares with launch attached, such as lb-bsp-cpu: this one stops work that is under way, "
+    "which a script cannot; for deadline use launch: native",
+    "lb-bsp-federated": "another policy with launch attached, such as lb-bsp-gpu: this one is for federations; for "
+    "lb-bsp-federated use launch: native",
+}
+"""Batching policies that rely on our own loop."""
+
+NATIVE_ONLY: Final = ("options", "data", "partition", "init")
+"""Parts of a workload that only our own loop reads."""
+
+
+def with_implied(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of an attached job with what it need not say."""
+    workload = document.get("workload", {})
+    if isinstance(workload, str):
+        workload = {"name": workload}
+    if isinstance(workload, Mapping):
+        workload = {"name": WORKLOAD, "dataset": DATASET, **workload}
+    return {**IMPLIED, **document, "workload": workload}
+
+
+def check_launch(spec: Any) -> None:
+    """Whether every field of a ``JobSpec`` goes with who launches it.
+
+    Raises:
+        SpecError: naming the field, what was found, what is expected and what to do instead.
+    """
+    defaults = {each.name: each.default for each in fields(type(spec))}
+    if spec.launch == "native":
+        for name in ("sample_multiple", "wait_s"):
+            if getattr(spec, name) != defaults[name]:
+                raise SpecError(name, getattr(spec, name), "none with launch native; leave it out, or use attached")
+        return
+    for name, expected in REFUSED.items():
+        usual = IMPLIED.get(name, defaults[name])
+        if (found := getattr(spec, name)) != usual:
+            raise SpecError(name, to_builtins(found), expected)
+    for question, (usual, expected) in CHOSEN.items():
+        choice = getattr(spec.synchronization, question)
+        if choice.name != usual or choice.parameters:
+            cure = f"{expected} {choice.name} use launch: native"
+            raise SpecError(f"synchronization.{question}.name", choice.name, cure)
+    batching = spec.synchronization.batching.name
+    if batching in CUTTING:
+        raise SpecError("synchronization.batching.name", batching, CUTTING[batching])
+    for part in NATIVE_ONLY:
+        if found := getattr(spec.workload, part):
+            expected = "none with launch attached, where model and data are the script's; leave it out"
+            raise SpecError(f"workload.{part}", found, expected)
+    check_multiple(spec)
+
+
+def check_multiple(spec: Any) -> None:
+    """Whether shares that are multiples of so many samples can add up to the global batch, within the limits.
+
+    Raises:
+        SpecError: naming the field, what was found and what is allowed.
+    """
+    multiple = spec.sample_multiple
+    if spec.batch_size % multiple:
+        raise SpecError("sample_multiple", multiple, f"a divisor of batch_size, which is {spec.batch_size}")
+    low, high = spec.limits.minimum, spec.limits.maximum
+    if low % multiple and low != 1:
+        raise SpecError("limits.minimum", low, f"a multiple of sample_multiple, which is {multiple}")
+    if high is not None and high % multiple:
+        raise SpecError("limits.maximum", high, f"a multiple of sample_multiple, which is {multiple}")

@@ -1,0 +1,98 @@
+"""Attached jobs over REST: their tokens, which are shown once."""
+
+import pytest
+from rest_framework.test import APIClient
+
+from controlplane.jobs.models import Job, JobToken
+from controlplane.jobs.tokens import verdict_on
+from tests.api.conftest import refused
+from tests.support.rows import SPEC
+
+pytestmark = pytest.mark.django_db
+
+ATTACHED = {"name": "mine", "launch": "attached", "workers": 2, "batch_size": 32}
+
+
+@pytest.fixture
+def submitted(operator: APIClient) -> dict[str, object]:
+    reply = operator.post("/api/v1/jobs", ATTACHED, format="json")
+    assert reply.status_code == 202, reply.content
+    answer: dict[str, object] = reply.json()
+    return answer
+
+
+def test_a_submission_carries_the_token_once(operator: APIClient, submitted: dict[str, object]) -> None:
+    assert (submitted["launch"], submitted["workload"], submitted["servers"]) == ("attached", "attached", 0)
+    assert verdict_on(str(submitted["token"]), int(str(submitted["id"]))).good
+    assert "token" not in operator.get(f"/api/v1/jobs/{submitted['id']}").json()
+
+
+def test_a_native_job_has_none(operator: APIClient) -> None:
+    reply = operator.post("/api/v1/jobs", SPEC, format="json")
+    assert (reply.json()["launch"], reply.json()["token"]) == ("native", None)
+    answer = refused(operator.post(f"/api/v1/jobs/{reply.json()['id']}/token", {}, format="json"))
+    assert (answer["status"], "launch: attached" in answer["detail"]) == (409, True)
+
+
+def test_a_submission_that_comes_again_shows_no_token(operator: APIClient) -> None:
+    first, again = (
+        operator.post("/api/v1/jobs", ATTACHED, format="json", headers={"Idempotency-Key": "k"}).json()
+        for _ in range(2)
+    )
+    assert first["id"] == again["id"]
+    assert (again["token"], JobToken.objects.count()) == (None, 1)
+
+
+def test_rotating_makes_another_and_ends_the_first(operator: APIClient, submitted: dict[str, object]) -> None:
+    number, first = int(str(submitted["id"])), str(submitted["token"])
+    reply = operator.post(f"/api/v1/jobs/{number}/token", {}, format="json")
+    assert (reply.status_code, reply.json()["job"], reply.json()["grace_s"]) == (201, number, 0)
+    assert verdict_on(reply.json()["token"], number).good
+    assert not verdict_on(first, number).good
+
+
+def test_a_stated_grace_keeps_the_first_good(operator: APIClient, submitted: dict[str, object]) -> None:
+    number, first = int(str(submitted["id"])), str(submitted["token"])
+    operator.post(f"/api/v1/jobs/{number}/token", {"grace_s": 60}, format="json")
+    assert verdict_on(first, number).good
+    listed = operator.get(f"/api/v1/jobs/{number}/token").json()["tokens"]
+    assert [row["ends_at"] is None for row in listed] == [True, False]
+    assert {"id", "created_at", "created_by", "ends_at"} == listed[0].keys()
+
+
+@pytest.mark.parametrize("grace_s", [-1, 3601, "soon"])
+def test_a_grace_out_of_range_is_refused(operator: APIClient, submitted: dict[str, object], grace_s: object) -> None:
+    answer = refused(operator.post(f"/api/v1/jobs/{submitted['id']}/token", {"grace_s": grace_s}, format="json"))
+    assert answer["errors"][0]["field"] == "grace_s"
+
+
+def test_revoking_ends_all(operator: APIClient, submitted: dict[str, object]) -> None:
+    number = int(str(submitted["id"]))
+    assert operator.delete(f"/api/v1/jobs/{number}/token").status_code == 204
+    assert not verdict_on(str(submitted["token"]), number).good
+    assert operator.get(f"/api/v1/jobs/{number}/token").json()["tokens"] == []
+
+
+def test_a_job_that_is_over_gets_no_token(operator: APIClient, submitted: dict[str, object]) -> None:
+    Job.objects.filter(pk=submitted["id"]).update(state="failed")
+    answer = refused(operator.post(f"/api/v1/jobs/{submitted['id']}/token", {}, format="json"))
+    assert (answer["status"], "submit a new one" in answer["detail"]) == (409, True)
+
+
+def test_tokens_are_operators_business(viewer: APIClient, submitted: dict[str, object]) -> None:
+    path = f"/api/v1/jobs/{submitted['id']}/token"
+    replies = [viewer.get(path), viewer.post(path, {}, format="json"), viewer.delete(path)]
+    assert [reply.status_code for reply in replies] == [200, 403, 403]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/me", "/api/v1/jobs/{id}/actions/stop"])
+def test_a_jobs_token_is_no_persons(anybody: APIClient, submitted: dict[str, object], path: str) -> None:
+    anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {submitted['token']}")
+    answer = refused(anybody.get(path.format(**submitted)))
+    assert (answer["status"], "the token of a job's ranks" in answer["detail"]) == (401, True)
+
+
+def test_what_has_no_place_is_refused_with_the_cure(operator: APIClient) -> None:
+    answer = refused(operator.post("/api/v1/jobs", {**ATTACHED, "servers": 2}, format="json"))
+    assert answer["errors"][0]["field"] == "servers"
+    assert "launch: native" in answer["errors"][0]["expected"]

@@ -1,0 +1,124 @@
+"""Specs of attached jobs: what they need not say, and what has no place in them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.protocol.launching import REFUSED
+from controlplane.protocol.spec import JobSpec, SpecError, parse_spec, spec_document
+
+ATTACHED = {"name": "mine", "launch": "attached", "workers": 4, "batch_size": 64}
+NATIVE = {"name": "ours", "workload": "softmax-regression", "workers": 4, "batch_size": 64, "stop": {"iterations": 9}}
+
+
+def test_a_name_workers_and_a_batch_size_are_enough() -> None:
+    spec = parse_spec(ATTACHED)
+    assert (spec.attached, spec.servers, spec.reduces, spec.global_batch) == (True, 0, True, 256)
+    assert (spec.workload.name, spec.workload.dataset, spec.wait_s) == ("attached", "none", 3600.0)
+
+
+def test_a_workload_is_a_name_for_people() -> None:
+    assert parse_spec({**ATTACHED, "workload": "resnet50"}).workload.name == "resnet50"
+
+
+@given(
+    multiple=st.sampled_from([1, 2, 4, 8, 64]),
+    wait_s=st.floats(1, 1e7),
+    batching=st.sampled_from(["uniform", "lb-bsp-cpu", "lb-bsp-gpu", "lb-bsp-linear"]),
+    stop=st.none() | st.integers(1, 10**9),
+)
+def test_what_is_written_reads_back_to_the_same_spec(
+    multiple: int, wait_s: float, batching: str, stop: int | None
+) -> None:
+    document = {
+        **ATTACHED,
+        "sample_multiple": multiple,
+        "wait_s": wait_s,
+        "synchronization": {"batching": batching},
+        "stop": {"iterations": stop},
+    }
+    spec = parse_spec(document)
+    assert parse_spec(spec_document(spec)) == spec
+
+
+OTHERWISE: dict[str, Any] = {
+    "servers": 2,
+    "communication": "servers",
+    "server_mode": "aggregating",
+    "optimizer": {"name": "adam"},
+    "aggregation": "naive",
+    "federated": {"local_steps": 2},
+    "evaluate": {"every": 5},
+    "elastic": {"restarts": 1},
+    "checkpoint": {"every": 10},
+    "start_from": {"job": 3},
+    "on_nan": "skip",
+    "emulate": [None, None, None, None],
+    "emulate_servers": [],
+}
+
+
+def test_every_refused_field_is_tried() -> None:
+    assert set(OTHERWISE) == set(REFUSED)
+    assert set(REFUSED) <= set(JobSpec.__struct_fields__)
+
+
+@pytest.mark.parametrize("field", OTHERWISE)
+def test_a_field_that_is_the_scripts_is_refused_with_the_cure(field: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        parse_spec({**ATTACHED, field: OTHERWISE[field]})
+    assert refusal.value.field == field
+    assert "launch attached" in refusal.value.expected
+    assert "leave it out" in refusal.value.expected
+
+
+@pytest.mark.parametrize(
+    ("question", "name"), [("barrier", "asp"), ("barrier", "aggressive"), ("placement", "psld"), ("data", "fluid")]
+)
+def test_choices_that_need_our_servers_or_loop_are_refused(question: str, name: str) -> None:
+    with pytest.raises(SpecError, match=f"for {name} use launch: native") as refusal:
+        parse_spec({**ATTACHED, "synchronization": {question: name}})
+    assert refusal.value.field == f"synchronization.{question}.name"
+
+
+@pytest.mark.parametrize("name", ["deadline", "lb-bsp-federated"])
+def test_batching_that_cuts_work_or_is_for_federations_is_refused(name: str) -> None:
+    with pytest.raises(SpecError, match="use launch: native"):
+        parse_spec({**ATTACHED, "synchronization": {"batching": name}})
+
+
+@pytest.mark.parametrize("part", ["options", "data"])
+def test_a_workload_has_no_options_that_nobody_reads(part: str) -> None:
+    with pytest.raises(SpecError, match="the script's; leave it out"):
+        parse_spec({**ATTACHED, "workload": {"name": "mine", part: {"width": 3}}})
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ({"sample_multiple": 7}, "sample_multiple"),
+        ({"sample_multiple": 8, "limits": {"minimum": 12}}, "limits.minimum"),
+        ({"sample_multiple": 8, "limits": {"maximum": 100}}, "limits.maximum"),
+        ({"wait_s": 0}, "wait_s"),
+        ({"launch": "torchrun"}, "launch"),
+    ],
+)
+def test_what_cannot_be_is_refused_naming_the_field(document: dict[str, Any], field: str) -> None:
+    with pytest.raises(SpecError) as refusal:
+        parse_spec({**ATTACHED, **document})
+    assert refusal.value.field == field
+
+
+@pytest.mark.parametrize("document", [{"sample_multiple": 2}, {"wait_s": 5.0}])
+def test_a_native_job_has_no_fields_of_attached_ones(document: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="none with launch native"):
+        parse_spec({**NATIVE, **document})
+
+
+def test_a_native_job_still_needs_a_workload_and_an_end() -> None:
+    with pytest.raises(SpecError, match="workload"):
+        parse_spec({key: value for key, value in NATIVE.items() if key != "workload"})
+    with pytest.raises(SpecError, match="stop"):
+        parse_spec({key: value for key, value in NATIVE.items() if key != "stop"})
