@@ -1,24 +1,36 @@
-"""Agents that a launcher like torchrun starts, one for each rank: what tells them apart."""
+"""Agents that a launcher starts, one for each rank: what tells them apart."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+RANKS: Final = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("JOB_COMPLETION_INDEX", "JOB_COMPLETION_INDEX"),
+)
+"""Where torchrun, Slurm's srun, Open MPI, other MPIs and a Kubernetes Indexed Job say which rank a process is, each
+with a variable that is there beside it where the launcher really started this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The rank that a launcher gave this process; None: nobody did."""
+    """The rank that a launcher gave this process; None: it was started by hand."""
 
     rank: str | None
 
     @classmethod
     def by(cls, environment: Mapping[str, str]) -> "Launched":
-        """As torchrun tells it: by ``RANK``, beside ``WORLD_SIZE``."""
-        return cls(environment.get("RANK") if "WORLD_SIZE" in environment else None)
+        """The first of ``RANKS`` that is there counts."""
+        found = (environment[rank] for rank, beside in RANKS if environment.get(rank) and environment.get(beside))
+        return cls(next(found, None))
 
     def named(self, name: str) -> str:
-        """A name of this agent's own."""
-        return name if self.rank is None else f"{name}-{self.rank}"
+        """A name of this agent's own; a host name that ends with the rank already is one."""
+        return name if self.rank is None or name.endswith(f"-{self.rank}") else f"{name}-{self.rank}"
 
     def filled(self, argument: str | None) -> str | None:
-        """``argument`` with ``{rank}`` replaced: each agent needs a token of its own."""
+        """``argument`` with ``{rank}`` replaced, where each agent has a token of its own."""
         return argument if argument is None or self.rank is None else argument.replace("{rank}", self.rank)

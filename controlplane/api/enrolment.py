@@ -17,6 +17,7 @@ from controlplane.jobs.services import audit
 class Invitation:
     """A token, in clear for this once."""
 
+    id: int
     token: str
     expires_at: datetime
     command: str
@@ -25,17 +26,33 @@ class Invitation:
 
 @transaction.atomic
 def invite(
-    *, user: User | None, labels: Mapping[str, str], name: str = "", lifetime_s: float = TOKEN_LIFETIME.total_seconds()
+    *,
+    user: User | None,
+    labels: Mapping[str, str],
+    name: str = "",
+    uses: int = 1,
+    remove_after_s: float | None = None,
+    lifetime_s: float = TOKEN_LIFETIME.total_seconds(),
 ) -> Invitation:
-    """An invitation for one machine, that of this ``name`` or any new one; ``user`` is None for the command line."""
-    token, row = token_create(labels=labels, name=name, created_by=user, lifetime=timedelta(seconds=lifetime_s))
+    """An invitation for machines; ``user`` is None for the command line.
+
+    With a ``name`` it is for that machine; otherwise for as many new ones as it has ``uses``.
+    """
+    token, row = token_create(
+        labels=labels,
+        name=name,
+        uses=uses,
+        remove_after=None if remove_after_s is None else timedelta(seconds=remove_after_s),
+        created_by=user,
+        lifetime=timedelta(seconds=lifetime_s),
+    )
     audit(
         actor=user.get_username() if user else "command line",
         action="agent-invite",
         subject=f"enrolment token {row.pk}",
-        detail={"labels": dict(labels)} | ({"name": name} if name else {}),
+        detail={"labels": dict(labels)} | ({"name": name} if name else {}) | ({"uses": uses} if uses > 1 else {}),
     )
     command = (
         f"python -m workers join {settings.PACELINE_URL} - --slots 1{f' --name {shlex.quote(name)}' if name else ''}"
     )
-    return Invitation(token=token, expires_at=row.expires_at, command=command)
+    return Invitation(id=row.pk, token=token, expires_at=row.expires_at, command=command)

@@ -55,6 +55,7 @@ V1 = [
     path("agents/<int:pk>/actions/rotate", fleet.AgentRotateView.as_view(), name="agent-rotate"),
     path("agents/enrol", fleet.EnrolView.as_view(), name="agents-enrol"),
     path("agents/enrolment-tokens", fleet.EnrolmentTokensView.as_view(), name="agents-enrolment-tokens"),
+    path("agents/enrolment-tokens/<int:pk>", fleet.EnrolmentTokenView.as_view(), name="agents-enrolment-token"),
     path("workers", jobs.WorkersView.as_view(), name="workers"),
     path("servers", jobs.ServersView.as_view(), name="servers"),
     path("policies", catalogues.PoliciesView.as_view(), name="policies"),

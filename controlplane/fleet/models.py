@@ -5,7 +5,7 @@ from django.db import models
 
 
 class EnrolmentToken(models.Model):
-    """Lets one machine join, once; only its hash is kept."""
+    """Lets machines join, as many as it has uses; only its hash is kept."""
 
     digest = models.CharField(max_length=64, unique=True)
     name = models.CharField(max_length=100, default="")
@@ -15,7 +15,13 @@ class EnrolmentToken(models.Model):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
+    uses = models.PositiveIntegerField(default=1)
+    used = models.PositiveIntegerField(default=0)
     used_at = models.DateTimeField(null=True)
+    """When a machine joined on it last."""
+    revoked_at = models.DateTimeField(null=True)
+    remove_after = models.DurationField(null=True)
+    """How long a machine that joined on it may be offline before it is removed; null: for ever."""
 
 
 class Agent(models.Model):
@@ -28,6 +34,10 @@ class Agent(models.Model):
         OFFLINE = "offline"
 
     name = models.CharField(max_length=100, unique=True)
+    token = models.ForeignKey(EnrolmentToken, null=True, on_delete=models.SET_NULL, related_name="agents")
+    """The one that it joined on, for as long as that is kept: it may join again on it, under this name."""
+    remove_after = models.DurationField(null=True)
+    """How long it may be offline before it is removed; null: for ever."""
     credential_digest = models.CharField(max_length=64, unique=True)
     next_digest = models.CharField(max_length=64, unique=True, null=True)
     """Of a credential that was made for it, and that it has not been known to keep."""

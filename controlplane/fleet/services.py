@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
+from django.db.models import DateTimeField, ExpressionWrapper, F, Value
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from controlplane.fleet.credentials import rejoining
@@ -20,6 +22,9 @@ from controlplane.protocol.messages import AgentHello, Environment
 
 TOKEN_LIFETIME = timedelta(hours=1)
 """How long an enrolment token can be used, unless told otherwise."""
+
+MOST_USES = 10_000
+"""Machines that may join on one token."""
 
 MOST_TOLD = 200
 """Characters of one thing that a machine says of its environment."""
@@ -46,16 +51,24 @@ def token_create(
     *,
     labels: Mapping[str, str],
     name: str = "",
+    uses: int = 1,
+    remove_after: timedelta | None = None,
     created_by: Any = None,
     lifetime: timedelta = TOKEN_LIFETIME,
     now: datetime | None = None,
 ) -> tuple[str, EnrolmentToken]:
-    """A new enrolment token, in clear for this once, and its row. With a ``name`` only that machine joins on it."""
+    """A new enrolment token, in clear for this once, and its row. With a ``name`` only that machine joins on it.
+
+    ``uses`` machines may join on it, each under a name of its own. One that stays offline for ``remove_after`` is
+    removed; None: never.
+    """
     token = secrets.token_urlsafe(32)
     row = EnrolmentToken.objects.create(
         digest=digest(token),
         name=name,
         labels=dict(labels),
+        uses=uses,
+        remove_after=remove_after,
         created_by=created_by,
         expires_at=(now or timezone.now()) + lifetime,
     )
@@ -64,31 +77,56 @@ def token_create(
 
 @transaction.atomic
 def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrolment:
-    """Let the machine ``name`` join on ``token``, which is used up by it.
+    """Let the machine ``name`` join on ``token``, which costs one of its uses.
 
-    On a token that names it, a machine that is known and offline gets a new credential, and its old one ends.
+    On a token that names it, a machine that is known and offline gets a new credential, and its old one ends. On a
+    reusable token, so does a machine that joined on it before; that costs no use.
 
     Raises:
-        EnrolmentRefused: if the token is unknown, used or expired, or names another machine.
-        NameTaken: if an agent of that name is online, or known and not named by the token.
+        EnrolmentRefused: if the token is unknown, used up, revoked or expired, or names another machine.
+        NameTaken: if an agent of that name is online, or joined before and not on this token.
     """
     now = now or timezone.now()
-    claimed = EnrolmentToken.objects.filter(digest=digest(token), used_at=None, expires_at__gt=now).update(used_at=now)
-    if claimed != 1:
+    valid = EnrolmentToken.objects.filter(digest=digest(token), revoked_at=None, expires_at__gt=now)
+    returning = valid.filter(uses__gt=1, agents__name=name).exists()
+    if not returning and valid.filter(used__lt=F("uses")).update(used=F("used") + 1, used_at=now) != 1:
         raise EnrolmentRefused(_why_refused(token))
     row = EnrolmentToken.objects.get(digest=digest(token))
     if row.name not in ("", name):
         raise EnrolmentRefused(f"this enrolment token is for machine {row.name!r}, and {name!r} asks: join as that one")
     credential = secrets.token_urlsafe(32)
-    agent = _admit(name, digest(credential), row.labels, known=bool(row.name))
+    agent = _admit(name, digest(credential), row, known=bool(row.name) or returning)
     return Enrolment(agent=agent, credential=credential, labels=row.labels)
 
 
-def _admit(name: str, credential_digest: str, labels: Mapping[str, str], *, known: bool) -> int:
+def token_revoke(token_id: int, *, now: datetime | None = None) -> bool:
+    """End the token; machines that joined on it stay. False if it has ended already."""
+    return bool(EnrolmentToken.objects.filter(pk=token_id, revoked_at=None).update(revoked_at=now or timezone.now()))
+
+
+def agents_remove_absent(*, now: datetime | None = None) -> list[str]:
+    """Remove machines that have been offline for as long as their token allows; their names.
+
+    One that holds a slot of a job stays until the job has let it go.
+    """
+    since = ExpressionWrapper(Value(now or timezone.now()) - F("remove_after"), output_field=DateTimeField())
+    absent = Agent.objects.filter(state=Agent.State.OFFLINE, remove_after__isnull=False, reservations=None)
+    absent = absent.annotate(last_here=Coalesce("seen_at", "joined_at")).filter(last_here__lte=since)
+    removed = []
+    for agent in absent:
+        # A machine that comes back, or is given a slot, at this moment stays.
+        if Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE, reservations=None).delete()[0]:
+            removed.append(agent.name)
+    return removed
+
+
+def _admit(name: str, credential_digest: str, token: EnrolmentToken, *, known: bool) -> int:
     """The id of the agent ``name``: a new one, or if it may be ``known``, one that is offline."""
     fields = {
+        "token": token,
+        "remove_after": token.remove_after,
         "credential_digest": credential_digest,
-        "labels": labels,
+        "labels": token.labels,
         "unverified_labels": {},
         "next_digest": None,
         "rotation_asked_at": None,
@@ -110,7 +148,11 @@ def _why_refused(token: str) -> str:
     cure = "make another with: python manage.py enroll"
     if row is None:
         return f"this enrolment token is not known; {cure}"
-    if row.used_at is not None:
+    if row.revoked_at is not None:
+        return f"this enrolment token was revoked at {row.revoked_at:%Y-%m-%d %H:%M:%S} UTC; {cure}"
+    if row.used >= row.uses and row.uses > 1:
+        return f"this enrolment token was for {row.uses:,} machines, and all of them have joined; {cure}"
+    if row.used_at is not None and row.used >= row.uses:
         return f"this enrolment token was used at {row.used_at:%Y-%m-%d %H:%M:%S} UTC, and works once; {cure}"
     return f"this enrolment token expired at {row.expires_at:%Y-%m-%d %H:%M:%S} UTC; {cure}"
 

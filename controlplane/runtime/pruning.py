@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from django.contrib.sessions.models import Session
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q
 from knox.models import AuthToken
 
 from controlplane.core.states import JOB_OVER
@@ -86,7 +86,7 @@ def old_jobs(limits: Limits) -> list[int]:
 
 
 def _others(limits: Limits) -> list[tuple[str, "models.QuerySet[Any]"]]:
-    used = Q(used_at__lt=limits.before) | Q(expires_at__lt=limits.now)
+    used = Q(used_at__lt=limits.before, used__gte=F("uses")) | Q(expires_at__lt=limits.now)
     return [
         ("machine samples", AgentSample.objects.filter(at__lt=limits.before)),
         ("API tokens", AuthToken.objects.filter(expiry__lt=limits.now)),

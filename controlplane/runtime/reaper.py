@@ -12,7 +12,8 @@ import structlog
 
 from controlplane.core.events import ProcessDied
 from controlplane.fleet.models import Agent, AgentSample
-from controlplane.fleet.services import agent_disconnected, agents_heard
+from controlplane.fleet.services import agent_disconnected, agents_heard, agents_remove_absent
+from controlplane.jobs.services import audit
 from controlplane.protocol.messages import ProcessName
 from controlplane.runtime import agents, log, names, queue, ticks
 from controlplane.runtime.apart import apart
@@ -64,6 +65,15 @@ def _bury(client: Client, agent: int, name: ProcessName) -> None:
     with suppress(log.LogClosed):
         log.append_event(name.job, event, client=client)
     agents.forget_process(client, agent, name)
+
+
+def remove_absent_agents() -> list[str]:
+    """Remove machines that have been away for as long as their enrolment token allows; their names."""
+    removed = agents_remove_absent()
+    for name in removed:
+        logger.info("agent removed", agent=name, why="it was offline for as long as its enrolment token allows")
+        audit(actor="control plane", action="agent-remove", subject=f"agent {name}")
+    return removed
 
 
 def sample_presence(client: Client | None = None) -> int:

@@ -142,8 +142,9 @@ def reap_offline_agents() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.sample_presence")
 def sample_presence() -> None:
-    """Copy the load of agents to rows, and note how the control plane itself stands."""
+    """Copy the load of agents to rows, remove those that stay away, and sample the control plane's own health."""
     reaper.sample_presence()
+    reaper.remove_absent_agents()
     condition.sample()
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -169,11 +170,38 @@ def test_enroll_can_be_for_one_machine() -> None:
 
 
 @pytest.mark.django_db
+def test_enroll_makes_a_token_for_a_fleet() -> None:
+    output = io.StringIO()
+    options = ("--uses", "64", "--expires", "2h", "--label", "pool=a100", "--remove-after", "1h")
+    call_command("enroll", *options, stdout=output)
+    row = EnrolmentToken.objects.get()
+    assert (row.uses, row.labels, row.remove_after) == (64, {"pool": "a100"}, timedelta(hours=1))
+    assert round((row.expires_at - row.created_at).total_seconds()) == 7200
+    assert "Run this on up to 64 machines before" in output.getvalue()
+    assert "which works 64 times" in output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--uses", "0"), "found '0', expected a whole number from 1 to 10,000"),
+        (("--expires", "2 h"), "found '2 h', expected a number and s, m, h, d or w, such as 2h, up to 366d"),
+        (
+            ("--uses", "2", "--name", "m1"),
+            "--name m1 is one machine, and --uses 2 asks for more: leave one of them out",
+        ),
+    ],
+)
+def test_enroll_says_what_it_cannot_do(options: tuple[str, ...], sentence: str) -> None:
+    assert sentence in failure(lambda: call_command("enroll", *options))[1]
+
+
+@pytest.mark.django_db
 def test_enroll_speaks_json() -> None:
     output = io.StringIO()
     call_command("enroll", "--json", stdout=output)
     document = json.loads(output.getvalue())
-    assert (set(document), document["labels"]) == ({"token", "expires_at", "labels", "command"}, {})
+    assert (set(document), document["labels"]) == ({"id", "uses", "token", "expires_at", "labels", "command"}, {})
     assert EnrolmentToken.objects.get().expires_at.isoformat() == document["expires_at"]
 
 

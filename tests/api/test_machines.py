@@ -140,3 +140,30 @@ def test_a_machine_shows_which_labels_are_only_its_own_word(viewer: APIClient) -
     agent_connected(agent.pk, hello("m1", labels={"zone": "b", "cpu": "fast"}))
     shown = viewer.get(f"/api/v1/agents/{agent.pk}").json()
     assert (shown["labels"], shown["unverified_labels"]) == ({"zone": "b"}, {"cpu": "fast"})
+
+
+def test_a_fleet_joins_on_one_invitation_that_is_listed_and_revoked(admin: APIClient, anybody: APIClient) -> None:
+    asked = {"uses": 2, "labels": {"pool": "a100"}, "lifetime_s": 7200, "remove_after_s": 3600}
+    made = admin.post("/api/v1/agents/enrolment-tokens", asked, format="json").json()
+    joined = anybody.post("/api/v1/agents/enrol", {"token": made["token"], "name": "m1"}, format="json")
+    (row,) = admin.get("/api/v1/agents/enrolment-tokens").json()["results"]
+    assert joined.status_code == 201
+    assert (row["id"], row["uses"], row["used"], row["remove_after_s"], row["is_valid_now"]) == (
+        made["id"],
+        2,
+        1,
+        3600,
+        True,
+    )
+    assert made["token"] not in str(row)
+    path = f"/api/v1/agents/enrolment-tokens/{made['id']}"
+    assert [admin.delete(path).status_code, admin.delete(path).status_code] == [204, 409]
+    found = refused(anybody.post("/api/v1/agents/enrol", {"token": made["token"], "name": "m2"}, format="json"))
+    assert (found["status"], "was revoked at" in found["detail"]) == (403, True)
+    actions = list(AuditEntry.objects.order_by("pk").values_list("action", flat=True))
+    assert actions == ["agent-invite", "agent-enrol", "agent-uninvite"]
+
+
+def test_a_name_is_for_one_machine(admin: APIClient) -> None:
+    found = refused(admin.post("/api/v1/agents/enrolment-tokens", {"uses": 2, "name": "m1"}, format="json"))
+    assert (found["status"], found["field"]) == (400, "uses")

@@ -35,6 +35,7 @@ READS = (
     "jobs/{job}/model",
     "agents",
     "agents/{agent}",
+    "agents/enrolment-tokens",
     "agents/{agent}/figures/batch-size",
     "workers",
     "servers",
@@ -66,6 +67,7 @@ WRITES = {
     "POST simulations": Role.OPERATOR,
     "POST simulations/{simulation}/actions/cancel": Role.OPERATOR,
     "POST agents/enrolment-tokens": Role.ADMIN,
+    "DELETE agents/enrolment-tokens/1": Role.ADMIN,
     "POST agents/{agent}/actions/rotate": Role.OPERATOR,
     "POST tokens": Role.VIEWER,
     "DELETE tokens/nothere": Role.VIEWER,
@@ -132,6 +134,7 @@ def test_every_address_of_the_api_is_in_these_tables() -> None:
         .replace("servers/0", "servers/<int:index>")
         .replace("flags/nothere", "flags/<str:key>")
         .replace("tokens/nothere", "tokens/<slug:key>")
+        .replace("enrolment-tokens/1", "enrolment-tokens/{pk}")
         for p in listed
     }
     assert patterns == listed

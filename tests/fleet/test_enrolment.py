@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from controlplane.fleet.models import Agent, EnrolmentToken
+from controlplane.fleet.models import Agent, EnrolmentToken, Reservation
 from controlplane.fleet.selectors import agent_by_credential, capacity, digest
 from controlplane.fleet.services import (
     Enrolment,
@@ -14,8 +14,10 @@ from controlplane.fleet.services import (
     NameTaken,
     agent_connected,
     agent_disconnected,
+    agents_remove_absent,
     token_create,
     token_redeem,
+    token_revoke,
 )
 from tests.support.rows import emulated, hello, online_agent, reserve
 
@@ -168,3 +170,99 @@ def test_of_many_who_redeem_one_token_at_once_one_joins() -> None:
     with ThreadPoolExecutor(8) as threads:
         outcomes = list(threads.map(redeem, range(8)))
     assert (sorted(outcomes), Agent.objects.count()) == (["joined"] + ["refused"] * 7, 1)
+
+
+@pytest.mark.django_db
+def test_a_reusable_token_admits_as_many_machines_as_it_has_uses() -> None:
+    token, row = token_create(labels={"pool": "a100"}, uses=2, now=NOON)
+    joined = [token_redeem(token=token, name=name, now=NOON) for name in ("m1", "m2")]
+    assert [each.labels for each in joined] == [{"pool": "a100"}] * 2
+    with pytest.raises(EnrolmentRefused, match="was for 2 machines, and all of them have joined; make another"):
+        token_redeem(token=token, name="m3", now=NOON)
+    row.refresh_from_db()
+    assert (row.used, row.used_at) == (2, NOON)
+
+
+@pytest.mark.django_db
+def test_a_machine_joins_again_on_its_reusable_token_as_itself_and_at_no_use() -> None:
+    token, row = token_create(labels={}, uses=2)
+    first = token_redeem(token=token, name="m1")
+    again = token_redeem(token=token, name="m1")
+    row.refresh_from_db()
+    assert (again.agent, again.credential != first.credential, row.used) == (first.agent, True, 1)
+    assert agent_by_credential(first.credential) is None
+
+
+@pytest.mark.django_db
+def test_a_machine_that_is_online_is_not_replaced_by_its_reusable_token() -> None:
+    token, _ = token_create(labels={}, uses=2)
+    joined = token_redeem(token=token, name="m1")
+    agent_connected(joined.agent, hello("m1"))
+    with pytest.raises(NameTaken, match="agent 'm1' is online"):
+        token_redeem(token=token, name="m1")
+
+
+@pytest.mark.django_db
+def test_a_reusable_token_takes_over_no_machine_that_joined_otherwise() -> None:
+    single, _ = token_create(labels={})
+    token_redeem(token=single, name="m1")
+    token, row = token_create(labels={}, uses=2)
+    with pytest.raises(NameTaken, match="agent 'm1' has joined before"):
+        token_redeem(token=token, name="m1")
+    row.refresh_from_db()
+    assert row.used == 0
+
+
+@pytest.mark.django_db
+def test_a_revoked_token_admits_nobody_and_its_machines_stay() -> None:
+    token, row = token_create(labels={}, uses=5, now=NOON)
+    joined = token_redeem(token=token, name="m1", now=NOON)
+    assert [token_revoke(row.pk, now=NOON), token_revoke(row.pk, now=NOON)] == [True, False]
+    for name in ("m1", "m2"):
+        with pytest.raises(EnrolmentRefused, match="was revoked at 2026-03-02 12:00:00 UTC"):
+            token_redeem(token=token, name=name, now=NOON)
+    assert agent_by_credential(joined.credential) is not None
+
+
+@pytest.mark.django_db
+def test_machines_that_stay_away_for_as_long_as_their_token_allows_are_removed() -> None:
+    token, _ = token_create(labels={}, uses=9, remove_after=timedelta(hours=1), now=NOON)
+    kept, _ = token_create(labels={}, uses=9, now=NOON)
+    ids = {name: token_redeem(token=token, name=name, now=NOON).agent for name in ("gone", "back", "busy")}
+    ids["other"] = token_redeem(token=kept, name="other", now=NOON).agent
+    for agent in ids.values():
+        agent_connected(agent, hello("m", slots=emulated(250.0)), now=NOON)
+        agent_disconnected(agent, now=NOON)
+    agent_connected(ids["back"], hello("m"), now=NOON)
+    Reservation.objects.create(agent_id=ids["busy"], role="worker", slot=0, job_id=1, index=0)
+    assert agents_remove_absent(now=NOON + timedelta(minutes=59)) == []
+    assert agents_remove_absent(now=NOON + timedelta(minutes=60)) == ["gone"]
+    assert set(Agent.objects.values_list("name", flat=True)) == {"back", "busy", "other"}
+
+
+@pytest.mark.django_db
+def test_a_machine_that_never_connected_is_removed_by_when_it_joined() -> None:
+    token, _ = token_create(labels={}, remove_after=timedelta(seconds=1))
+    token_redeem(token=token, name="m1")
+    joined_at = Agent.objects.get().joined_at
+    assert agents_remove_absent(now=joined_at) == []
+    assert agents_remove_absent(now=joined_at + timedelta(seconds=1)) == ["m1"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_machines_that_join_at_once_no_more_get_in_than_there_are_uses() -> None:
+    token, row = token_create(labels={}, uses=3)
+
+    def join(name: str) -> bool:
+        try:
+            token_redeem(token=token, name=name)
+        except EnrolmentRefused:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        admitted = list(threads.map(join, [f"m{n}" for n in range(8)]))
+    row.refresh_from_db()
+    assert (sum(admitted), row.used, Agent.objects.count()) == (3, 3, 3)

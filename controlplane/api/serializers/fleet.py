@@ -3,12 +3,14 @@
 from dataclasses import asdict
 from typing import Any
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
 
 from controlplane.api.serializers.fields import LabelsField, NameField
 from controlplane.fleet.credentials import rotation
-from controlplane.fleet.models import Agent
+from controlplane.fleet.models import Agent, EnrolmentToken
+from controlplane.fleet.services import MOST_USES
 
 DAY_S = 86_400
 
@@ -74,7 +76,7 @@ class EnrolReply(serializers.Serializer[Any]):
 
 
 class EnrolmentTokenRequest(serializers.Serializer[Any]):
-    """An invitation for one machine."""
+    """An invitation for one machine, or for many."""
 
     name = NameField(
         allow_blank=True,
@@ -82,12 +84,60 @@ class EnrolmentTokenRequest(serializers.Serializer[Any]):
         help_text="The machine that may join with it, again if it is known and offline; empty: any that is not known.",
     )
     labels = LabelsField(default=dict)
+    uses = serializers.IntegerField(
+        min_value=1,
+        max_value=MOST_USES,
+        default=1,
+        help_text="How many machines may join with it. One that joined may join again under its name, at no use.",
+    )
     lifetime_s = serializers.IntegerField(min_value=1, max_value=30 * DAY_S, default=3600)
+    remove_after_s = serializers.IntegerField(
+        min_value=1,
+        max_value=365 * DAY_S,
+        allow_null=True,
+        default=None,
+        help_text="How long a machine that joined with it may be offline before it is removed; null: for ever.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """A name is for one machine."""
+        if attrs["name"] and attrs["uses"] > 1:
+            found, expected = attrs["uses"], f"1 with name {attrs['name']!r}, which is one machine's; or no name"
+            raise serializers.ValidationError({"uses": f"found {found}, expected {expected}"})
+        return attrs
+
+
+class EnrolmentTokenRow(serializers.ModelSerializer[EnrolmentToken]):
+    """An invitation, without its secret."""
+
+    created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
+    labels = serializers.DictField(child=serializers.CharField(), read_only=True)
+    remove_after_s = serializers.SerializerMethodField()
+    is_valid_now = serializers.SerializerMethodField()
+
+    class Meta:
+        model = EnrolmentToken
+        fields = (
+            *("id", "name", "labels", "uses", "used", "used_at", "created_by", "created_at", "expires_at"),
+            *("revoked_at", "remove_after_s", "is_valid_now"),
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.FloatField(allow_null=True))
+    def get_remove_after_s(self, token: EnrolmentToken) -> float | None:
+        """How long its machines may be offline."""
+        return token.remove_after.total_seconds() if token.remove_after else None
+
+    @extend_schema_field(serializers.BooleanField())
+    def get_is_valid_now(self, token: EnrolmentToken) -> bool:
+        """Whether a machine can join with it."""
+        return token.revoked_at is None and token.used < token.uses and token.expires_at > timezone.now()
 
 
 class EnrolmentTokenReply(serializers.Serializer[Any]):
     """An invitation, in clear for this once."""
 
+    id = serializers.IntegerField(help_text="Ends it: DELETE agents/enrolment-tokens/ID.")
     token = serializers.CharField()
     expires_at = serializers.DateTimeField()
     command = serializers.CharField(help_text="What to run on the machine.")

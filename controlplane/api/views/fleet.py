@@ -18,13 +18,14 @@ from controlplane.api.serializers.fleet import (
     AgentRow,
     EnrolmentTokenReply,
     EnrolmentTokenRequest,
+    EnrolmentTokenRow,
     EnrolReply,
     EnrolRequest,
 )
 from controlplane.api.views.base import OpenView, user_of
 from controlplane.fleet import selectors
-from controlplane.fleet.models import Agent
-from controlplane.fleet.services import EnrolmentRefused, NameTaken, token_redeem
+from controlplane.fleet.models import Agent, EnrolmentToken
+from controlplane.fleet.services import EnrolmentRefused, NameTaken, token_redeem, token_revoke
 from controlplane.jobs.roles import Role
 from controlplane.jobs.services import audit
 
@@ -86,14 +87,31 @@ class EnrolView(OpenView):
         return Response(reply.data, status=201)
 
 
-class EnrolmentTokensView(APIView):
+class EnrolmentTokensView(ListAPIView[EnrolmentToken]):
     """Invitations of machines."""
+
+    serializer_class = EnrolmentTokenRow
+    queryset = EnrolmentToken.objects.select_related("created_by").order_by("-pk")
 
     @extend_schema(request=EnrolmentTokenRequest, responses={201: EnrolmentTokenReply})
     def post(self, request: Request) -> Response:
-        """Make a single-use token with which one machine can join; for admins."""
+        """Make a token with which one machine, or as many as ``uses`` says, can join; for admins."""
         asked = EnrolmentTokenRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         assert isinstance(request.user, User)  # the permission let nobody else through
         invitation = invite(user=request.user, **asked.validated_data)
         return Response(EnrolmentTokenReply(invitation).data, status=201)
+
+
+class EnrolmentTokenView(APIView):
+    """One invitation."""
+
+    @extend_schema(request=None, responses={204: None, **problem_responses(404, 409)})
+    def delete(self, request: Request, pk: int) -> Response:
+        """End it; machines that joined with it stay. For admins."""
+        token = get_object_or_404(EnrolmentToken, pk=pk)
+        with transaction.atomic():
+            if not token_revoke(token.pk):
+                raise Problem(409, f"enrolment token {pk} was revoked before")
+            audit(actor=user_of(request).get_username(), action="agent-uninvite", subject=f"enrolment token {pk}")
+        return Response(status=204)

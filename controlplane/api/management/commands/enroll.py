@@ -1,17 +1,22 @@
-"""``manage.py enroll``: a single-use token with which one machine can join, and the command to run there."""
+"""``manage.py enroll``: a token with which one machine, or a fleet, can join, and the command to run there."""
 
 import json
+import re
 from argparse import ArgumentParser, ArgumentTypeError
-from typing import Any
+from typing import Any, Final
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.api.enrolment import invite
+from controlplane.fleet.services import MOST_USES
 from controlplane.protocol.text import is_plain
+
+UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+LONGEST_S: Final = 366 * 86_400
 
 
 class Command(BaseCommand):
-    help = "Print a single-use enrolment token, valid for an hour, and the command that joins a machine with it."
+    help = "Print an enrolment token, and the command with which a machine, or a fleet, joins."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -19,11 +24,31 @@ class Command(BaseCommand):
         parser.add_argument("--label", action="append", type=label, default=[], metavar="K=V", help=text)
         text = "the machine that it is for; one that has joined before and is offline joins again with it"
         parser.add_argument("--name", type=machine_name, help=text)
+        text = "how many machines may join with it, each under a name of its own (default: 1)"
+        parser.add_argument("--uses", type=uses, default=1, metavar="N", help=text)
+        text = "how long it can be used, such as 30m, 2h, 7d (default: 1h)"
+        parser.add_argument("--expires", type=seconds, default=3_600.0, metavar="TIME", help=text)
+        text = (
+            "remove machines that joined with it once they have been offline for so long, such as 1h (default: never)"
+        )
+        parser.add_argument("--remove-after", type=seconds, metavar="TIME", help=text)
         parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        invitation = invite(user=None, labels=dict(options["label"]), name=options["name"] or "")
+        name, uses = options["name"] or "", options["uses"]
+        if name and uses > 1:
+            raise CommandError(f"--name {name} is one machine, and --uses {uses} asks for more: leave one of them out")
+        invitation = invite(
+            user=None,
+            labels=dict(options["label"]),
+            name=name,
+            uses=uses,
+            remove_after_s=options["remove_after"],
+            lifetime_s=options["expires"],
+        )
         document = {
+            "id": invitation.id,
+            "uses": uses,
             "token": invitation.token,
             "expires_at": invitation.expires_at.isoformat(),
             "labels": dict(options["label"]),
@@ -33,9 +58,10 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(document))
         else:
             until = f"{invitation.expires_at:%Y-%m-%d %H:%M} UTC"
+            where, works = ("the machine", "once") if uses == 1 else (f"up to {uses:,} machines", f"{uses:,} times")
             self.stdout.write(
-                f"Run this on the machine before {until}:\n\n    {invitation.command}\n\n"
-                f"and paste this token, which works once, as a line of its input:\n\n    {invitation.token}\n"
+                f"Run this on {where} before {until}:\n\n    {invitation.command}\n\n"
+                f"and paste this token, which works {works}, as a line of its input:\n\n    {invitation.token}\n"
             )
 
 
@@ -52,3 +78,19 @@ def label(text: str) -> tuple[str, str]:
     if not key or not separator or not is_plain(text):
         raise ArgumentTypeError(f"found {text!r}, expected key=value, such as gpu=a100")
     return key, value
+
+
+def uses(text: str) -> int:
+    """A number of machines."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_USES:
+        raise ArgumentTypeError(f"found {text!r}, expected a whole number from 1 to {MOST_USES:,}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """``2h`` in seconds."""
+    match = re.fullmatch(r"(\d{1,9})([smhdw])", text)
+    found = int(match[1]) * UNIT_S[match[2]] if match else 0
+    if not 1 <= found <= LONGEST_S:
+        raise ArgumentTypeError(f"found {text!r}, expected a number and s, m, h, d or w, such as 2h, up to 366d")
+    return float(found)
