@@ -1,11 +1,12 @@
 """Who may call what: the whole table."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.urls import get_resolver
+from django.urls import URLResolver, get_resolver
 from rest_framework.test import APIClient
 
 from controlplane.api.problems import HOW_TO_BE_LET_IN
@@ -117,14 +118,22 @@ def test_writing_takes_the_role_that_is_named(
             assert refused(reply) == problem(403, sentence)
 
 
+def paths_below(resolver: URLResolver, above: str = "") -> Iterator[str]:
+    """Every path of the site, as it is written in its room."""
+    for entry in resolver.url_patterns:
+        path = above + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            yield from paths_below(entry, path)
+        else:
+            yield path
+
+
 def test_every_address_of_the_api_is_in_these_tables() -> None:
     known = {path.partition("?")[0] for path in READS} | {name.split()[1] for name in WRITES} | OPEN
     patterns = {
-        str(entry.pattern).replace("<int:pk>", "{pk}")
-        for resolver in get_resolver().url_patterns
-        for part in getattr(resolver, "url_patterns", [])
-        if getattr(part, "namespace", None) == "api"
-        for entry in part.url_patterns
+        path.removeprefix("api/v1/").replace("<int:pk>", "{pk}")
+        for path in paths_below(get_resolver())
+        if path.startswith("api/v1/")
     }
     listed = {re.sub(r"\{(job|agent|simulation)\}", "{pk}", path) for path in known}
     listed = {
