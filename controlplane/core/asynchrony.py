@@ -9,7 +9,8 @@ from controlplane.core.choices import Release
 from controlplane.core.commands import HoldWorker
 from controlplane.core.gates import Arrival, Members, Passage
 from controlplane.core.handling import Handling, Policies
-from controlplane.core.state import Job, Worker
+from controlplane.core.records import Worker
+from controlplane.core.state import Job, Round
 from controlplane.core.states import JOB_OVER, ProcessState
 from controlplane.protocol.messages import IterationReport
 
@@ -22,7 +23,7 @@ def begin(handling: Handling) -> None:
     job, policies = handling.job, handling.chosen
     if policies.gate is None or not _lets_go(job):
         return
-    going = [job.workers[rank] for rank in job.roster if _goes_on(job.workers[rank])]
+    going = [job.workers[rank] for rank in job.generation.roster if _goes_on(job.workers[rank])]
     members = Members(
         done={worker.index: standing.stand(worker) for worker in going},
         watermark={worker.index: worker.watermark for worker in going},
@@ -33,7 +34,7 @@ def begin(handling: Handling) -> None:
     for rank, release in passage.releases.items():
         _extend(handling, job.workers[rank], release)
     _say_who_waits(handling, passage)
-    job.passed |= _let_in(handling, passage)
+    job.updates.passed |= _let_in(handling, passage)
 
 
 def on_report(handling: Handling, worker: Worker, report: IterationReport) -> None:
@@ -80,7 +81,7 @@ def _let_pass(handling: Handling, passage: Passage) -> None:
     _say_who_waits(handling, passage)
     if passed := _let_in(handling, passage):
         # As one decision to all servers, so that each applies the same sum.
-        job.passed |= passed
+        job.updates.passed |= passed
         job.sequence += 1
         named = ", ".join(f"w{rank}" for rank in sorted(passed))
         for server in job.live_servers:
@@ -120,23 +121,22 @@ def _let_in(handling: Handling, passage: Passage) -> dict[int, int]:
 def _count_round(handling: Handling) -> None:
     """Shares and flags are looked at once per round, with the latest that each worker said in it."""
     job = handling.job
-    job.round_reports += 1
-    if job.round_reports < len(job.roster):
+    job.round.reports += 1
+    if job.round.reports < len(job.generation.roster):
         return
-    job.round_reports = 0
-    observations = [job.recent[rank] for rank in sorted(job.recent)]
-    transfers, job.recent, job.recent_transfers = job.recent_transfers, {}, []
-    paces = [(job.shares[rank], job.workers[rank].pace_s) for rank in job.roster]
-    job.speed = sum(share / pace_s for share, pace_s in paces if pace_s > 0)
+    done, job.round = job.round, Round(completed=job.round.completed, behind=job.round.behind)
+    observations = [done.recent[rank] for rank in sorted(done.recent)]
+    paces = [(job.generation.shares[rank], job.workers[rank].pace_s) for rank in job.generation.roster]
+    job.pace.speed = sum(share / pace_s for share, pace_s in paces if pace_s > 0)
     releases.decide_shares(handling, observations)
     handout.rebalance(handling, observations)
-    flags.look(handling, observations, transfers)
-    placing.review(handling, transfers)
+    flags.look(handling, observations, done.recent_transfers)
+    placing.review(handling, done.recent_transfers)
 
 
 def _lets_go(job: Job) -> bool:
     """Whether anybody is let go at all: nobody is to stand, and samples are left to hand out."""
-    return job.hold_sequence is None and job.stop_at is None
+    return job.hold.sequence is None and job.end.stop_at is None
 
 
 def _goes_on(worker: Worker) -> bool:

@@ -18,7 +18,8 @@ from controlplane.core.combinations import conflict
 from controlplane.core.commands import ChangePolicies, MoveJob
 from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
 from controlplane.core.handling import EventRefused, Handling
-from controlplane.core.state import Job, Worker
+from controlplane.core.records import Worker
+from controlplane.core.state import End, Job, Round, Updates
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from controlplane.core.stepping import misfit
 from controlplane.protocol.messages import Held
@@ -34,31 +35,33 @@ def on_change_requested(handling: Handling, event: ChangeRequested) -> None:
     asked = f"job {job.number}: change by {event.actor}"
     if job.state in JOB_OVER or job.state is JobState.FINISHING or _is_ending(handling):
         raise EventRefused(f"{asked}, but it is {job.state} and starts no further iteration")
-    choices = {**job.pending, **event.choices}
+    choices = {**job.requests.choices, **event.choices}
     choices = {question: choice for question, choice in choices.items() if _current(job, question, asked) != choice}
-    if not choices and not job.pending:
+    if not choices and not job.requests.choices:
         raise EventRefused(f"{asked}, but it runs with these policies already")
     policies = _resolve(handling, choices, asked)
     _check_together(handling, policies, asked)
-    if "placement" in policies and job.generation:
+    if "placement" in policies and job.generation.number:
         _check_placement(handling, policies["placement"], asked)
-    if "data" in policies and job.generation:
+    if "data" in policies and job.generation.number:
         _check_data(handling, policies["data"], asked)
     barrier = policies.get("barrier", handling.chosen.barrier)
     if (found := misfit(handling.spec, barrier)) is not None:
         raise EventRefused(f"{asked}: {found[0]} is {found[1]}, expected {found[2]}")
-    if job.generation and handling.chosen.gate is not None and barrier.synchronous:
-        job.pending = choices
+    if job.generation.number and handling.chosen.gate is not None and barrier.synchronous:
+        job.requests.choices = choices
         pausing.hold(handling, f"{_told(choices)}, asked for by {event.actor}: every worker stands first")
         settle(handling)
         return
-    job.pending = {}
+    job.requests.choices = {}
     if not choices:
         pausing.release(handling, f"{event.actor} withdrew the change")
         return
     first = _first_iteration(handling)
-    if job.stop_at is not None and handling.chosen.gate is None and first >= job.stop_at:
-        raise EventRefused(f"{asked} would begin with iteration {first}, but it ends before iteration {job.stop_at}")
+    if job.end.stop_at is not None and handling.chosen.gate is None and first >= job.end.stop_at:
+        raise EventRefused(
+            f"{asked} would begin with iteration {first}, but it ends before iteration {job.end.stop_at}"
+        )
     _install(handling, choices, policies, first, f"{_told(choices)}, asked for by {event.actor}")
 
 
@@ -93,13 +96,13 @@ def _begin_batching_anew(handling: Handling, reason: str) -> None:
     job = handling.job
     handling.chosen.batching_state = None
     told = f"{reason}: batching {job.synchronization.batching.name} begins anew"
-    roster.begin_generation(handling, job.roster, first_iteration=_first_iteration(handling), reason=told)
+    roster.begin_generation(handling, job.generation.roster, first_iteration=_first_iteration(handling), reason=told)
 
 
 def on_held(handling: Handling, worker: Worker, held: Held) -> None:
     """A worker stands, by orders of this hold and not of one before it."""
     job = handling.job
-    if job.hold_sequence is None or held.sequence < job.hold_sequence or held.iteration != standing.stand(worker) + 1:
+    if job.hold.sequence is None or held.sequence < job.hold.sequence or held.iteration != standing.stand(worker) + 1:
         return
     worker.is_held = True
     settle(handling)
@@ -108,24 +111,24 @@ def on_held(handling: Handling, worker: Worker, held: Held) -> None:
 def settle(handling: Handling) -> None:
     """Once every worker stands, start what waits for it, or say so."""
     job = handling.job
-    if job.hold_sequence is None or (job.all_stand and not job.pending):
+    if job.hold.sequence is None or (job.hold.is_quiesced and not job.requests.choices):
         return
-    if not job.roster or not all_stand(job):
+    if not job.generation.roster or not all_stand(job):
         return
-    if job.saving_stage:
-        if job.saving_stage == "hold":
+    if job.checkpoints.stage:
+        if job.checkpoints.stage == "hold":
             checkpoints.cut(handling)
         return
-    if job.pending:
-        choices, job.pending = job.pending, {}
+    if job.requests.choices:
+        choices, job.requests.choices = job.requests.choices, {}
         policies = _resolve(handling, choices, f"job {job.number}")
-        first = max((standing.stand(worker) for worker in _counting(job)), default=job.completed) + 1
+        first = max((standing.stand(worker) for worker in _counting(job)), default=job.round.completed) + 1
         if job.state is not JobState.PAUSED:
-            pausing.let_go(job)
+            job.release_hold()
         _install(handling, choices, policies, first, f"{_told(choices)}: every worker stands")
         handling.give(MoveJob, "the change has taken effect", state=job.state, awaited=pausing.awaited(job))
     elif job.state is JobState.PAUSED:
-        job.all_stand = True
+        job.hold.is_quiesced = True
         reason = f"{next(iter(job.pauses.values()))}; every worker stands"
         handling.give(MoveJob, reason, state=job.state, awaited=pausing.awaited(job))
 
@@ -139,16 +142,14 @@ def _install(handling: Handling, choices: dict[str, Choice], policies: dict[str,
     handling.give(
         ChangePolicies,
         reason,
-        generation=job.generation + 1 if job.generation else 0,
+        generation=job.generation.number + 1 if job.generation.number else 0,
         first_iteration=first,
         choices=choices,
     )
-    if not job.generation:
+    if not job.generation.number:
         return
     if "barrier" in choices:
-        job.apply_from = first
-        job.cut, job.passed = None, {}
-        job.quorums = {iteration: ranks for iteration, ranks in job.quorums.items() if iteration < first}
+        _begin_barrier(job, first)
     if "data" in choices:
         handout.take_back(handling, first)
     if was_free and is_free:
@@ -157,9 +158,22 @@ def _install(handling: Handling, choices: dict[str, Choice], policies: dict[str,
         _become_asynchronous(job, first)
     elif was_free:
         _become_synchronous(job, first)
-    roster.begin_generation(handling, job.roster, first_iteration=first, reason=reason)
+    roster.begin_generation(handling, job.generation.roster, first_iteration=first, reason=reason)
     if "placement" in choices:
         placing.adopt(handling, reason)
+
+
+def _begin_barrier(job: Job, first: int) -> None:
+    """Iterations before ``first`` are made as they were begun."""
+    before = job.updates
+    job.updates = Updates(
+        apply_from=first,
+        skip_to=before.skip_to,
+        quorums={iteration: ranks for iteration, ranks in before.quorums.items() if iteration < first},
+        late=before.late,
+        late_until=before.late_until,
+        missing=before.missing,
+    )
 
 
 def _shorten_leases(job: Job) -> None:
@@ -175,9 +189,9 @@ def _become_asynchronous(job: Job, first: int) -> None:
     for worker in _counting(job):
         worker.watermark = max(standing.stand(worker), first - 1)
         worker.leases = []
-    job.cursor = job.origin_position + (first - job.origin_iteration) * job.width
-    job.stop_at, job.stop_reason = None, ""
-    job.observed, job.processed, job.recent, job.round_reports = {}, {}, {}, 0
+    job.samples.cursor = job.samples.origin_position + (first - job.samples.origin_iteration) * job.width
+    job.end = End()
+    job.round = Round(completed=job.round.completed)
 
 
 def _become_synchronous(job: Job, first: int) -> None:
@@ -187,25 +201,24 @@ def _become_synchronous(job: Job, first: int) -> None:
         leases.drop_after(job, worker, worker.done)
         worker.done = worker.watermark = worker.granted = first - 1
         worker.skip_to = first
-    job.skip_to = first
-    job.completed = first - 1
-    job.origin_iteration, job.origin_position = first, job.cursor
-    job.observed, job.processed, job.recent, job.round_reports = {}, {}, {}, 0
-    job.stop_at = None
+    job.updates.skip_to = first
+    job.round = Round(completed=first - 1)
+    job.samples.origin_iteration, job.samples.origin_position = first, job.samples.cursor
+    job.end.stop_at = None
     left = leases.left_over(job)
     if left is not None:
-        job.stop_at = first + max(1, -(-left // job.batch))
-        job.stop_reason = f"samples for {job.spec.stop.iterations} iterations were asked for"
+        job.end.stop_at = first + max(1, -(-left // job.batch))
+        job.end.reason = f"samples for {job.spec.stop.iterations} iterations were asked for"
 
 
 def _first_iteration(handling: Handling) -> int:
     """Where the new generation begins: nobody has leave by its rules for an earlier iteration."""
     job = handling.job
-    if not job.generation:
+    if not job.generation.number:
         return 0
     if handling.chosen.gate is not None:
-        return min((standing.stand(worker) for worker in _counting(job)), default=job.completed) + 1
-    return job.completed + 2
+        return min((standing.stand(worker) for worker in _counting(job)), default=job.round.completed) + 1
+    return job.round.completed + 2
 
 
 def _current(job: Job, question: str, asked: str) -> Choice:
@@ -241,14 +254,14 @@ def _check_placement(handling: Handling, placement: Any, asked: str) -> None:
 def _check_data(handling: Handling, data: Any, asked: str) -> None:
     try:
         if isinstance(data, Partitioned):
-            data.partition(handling.job.sample_count, handling.job.roster or [0])
+            data.partition(handling.job.samples.count, handling.job.generation.roster or [0])
     except ValueError as error:
         raise EventRefused(f"{asked}: {error}; leave out workers, or keep data: shared") from None
 
 
 def _is_ending(handling: Handling) -> bool:
     """Whether the end is near: an asynchronous job has one only when nothing more is handed out."""
-    return handling.chosen.gate is not None and handling.job.stop_at is not None
+    return handling.chosen.gate is not None and handling.job.end.stop_at is not None
 
 
 def all_stand(job: Job) -> bool:
@@ -261,7 +274,7 @@ def _stands(worker: Worker) -> bool:
 
 
 def _counting(job: Job) -> list[Worker]:
-    return [job.workers[rank] for rank in job.roster]
+    return [job.workers[rank] for rank in job.generation.roster]
 
 
 def _told(choices: dict[str, Choice]) -> str:

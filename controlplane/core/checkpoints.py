@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from controlplane.core import ending, handout, pausing, releases, rollback, standing
 from controlplane.core.commands import KeepCheckpoint, SkipCheckpoint
 from controlplane.core.handling import Handling
-from controlplane.core.state import Checkpoint, Job, Process
+from controlplane.core.records import Checkpoint, Process
+from controlplane.core.state import Job
 from controlplane.core.states import JobState
 from controlplane.protocol.checkpoints import SavedBlock, WholeCheckpoint
 from controlplane.protocol.messages import CheckpointSaved, RestoreFailed
@@ -21,7 +22,7 @@ from controlplane.protocol.messages import CheckpointSaved, RestoreFailed
 def on_saved(handling: Handling, keeper: Process, message: CheckpointSaved) -> None:
     """Something of a checkpoint was written, or could not be."""
     job = handling.job
-    if job.is_rebuilding or (job.checkpoints and message.iteration <= job.checkpoints[-1].iteration):
+    if job.lives.is_rebuilding or (job.checkpoints.kept and message.iteration <= job.checkpoints.kept[-1].iteration):
         return
     if message.is_spoilt:
         found = f"{keeper.title}: {message.failure}"
@@ -31,7 +32,7 @@ def on_saved(handling: Handling, keeper: Process, message: CheckpointSaved) -> N
     elif message.is_whole:
         _note_whole(handling, message.iteration)
     else:
-        pieces = job.saving.setdefault(message.iteration, {})
+        pieces = job.checkpoints.saving.setdefault(message.iteration, {})
         pieces |= {piece.start: piece for piece in message.pieces}
         if _reaches(pieces) == max(worker.parameters for worker in job.workers.values()):
             _order_manifest(handling, message.iteration)
@@ -39,17 +40,17 @@ def on_saved(handling: Handling, keeper: Process, message: CheckpointSaved) -> N
 
 def last_good(job: Job) -> str:
     """Where a job whose numbers are spoilt could be begun again, as a sentence; one that is spoilt is never kept."""
-    kept = job.checkpoints
+    kept = job.checkpoints.kept
     return f"the last good checkpoint is of iteration {kept[-1].iteration}" if kept else "there is no checkpoint"
 
 
 def on_restore_failed(handling: Handling, keeper: Process, message: RestoreFailed) -> None:
     """Somebody cannot begin with the checkpoint that it was told: the next older one is tried."""
     job = handling.job
-    bad = [each for each in job.checkpoints if each.iteration == message.iteration]
+    bad = [each for each in job.checkpoints.kept if each.iteration == message.iteration]
     if not bad:
         return
-    job.checkpoints = [each for each in job.checkpoints if each.iteration != message.iteration]
+    job.checkpoints.kept = [each for each in job.checkpoints.kept if each.iteration != message.iteration]
     reason = f"{keeper.title} cannot use the checkpoint of iteration {message.iteration}: {message.reason}"
     handling.give(SkipCheckpoint, reason, iteration=message.iteration)
     rollback.begin(handling, reason)
@@ -58,28 +59,32 @@ def on_restore_failed(handling: Handling, keeper: Process, message: RestoreFaile
 def is_due(handling: Handling) -> bool:
     """Whether an asynchronous job has processed enough since the last checkpoint, and can be held for one now."""
     job, asked = handling.job, handling.spec.checkpoint
-    if asked is None or job.saving_stage or job.hold_sequence is not None:
+    if asked is None or job.checkpoints.stage or job.hold.sequence is not None:
         return False
-    if job.state is not JobState.RUNNING or job.stop_at is not None:
+    if job.state is not JobState.RUNNING or job.end.stop_at is not None:
         return False
-    return (job.cursor - job.dropped) // job.batch >= job.saved_rounds + asked.every
+    return (job.samples.cursor - job.samples.dropped) // job.batch >= job.checkpoints.saved_rounds + asked.every
 
 
 def hold_for_one(handling: Handling) -> None:
     """Have every worker stand, so that nothing is on its way to a server."""
     job = handling.job
-    job.saving_stage = "hold"
-    job.saved_rounds = (job.cursor - job.dropped) // job.batch
+    job.checkpoints.stage = "hold"
+    job.checkpoints.saved_rounds = (job.samples.cursor - job.samples.dropped) // job.batch
     pausing.hold(handling, "a checkpoint: every worker stands for it")
 
 
 def cut(handling: Handling) -> None:
     """Every worker stands: the servers keep what they have."""
     job = handling.job
-    job.saving_stage = "save"
-    job.save_at = max((standing.stand(job.workers[rank]) for rank in job.roster), default=job.completed) + 1
-    handout.remember(handling, job.save_at)
-    _tell_keepers(handling, f"every worker stands: keep all blocks as the checkpoint of iteration {job.save_at}")
+    job.checkpoints.stage = "save"
+    job.checkpoints.save_at = (
+        max((standing.stand(job.workers[rank]) for rank in job.generation.roster), default=job.round.completed) + 1
+    )
+    handout.remember(handling, job.checkpoints.save_at)
+    _tell_keepers(
+        handling, f"every worker stands: keep all blocks as the checkpoint of iteration {job.checkpoints.save_at}"
+    )
 
 
 def choose_start(handling: Handling, ready: Sequence[int]) -> bool:
@@ -96,15 +101,15 @@ def choose_start(handling: Handling, ready: Sequence[int]) -> bool:
     for reason in skipped:
         handling.give(SkipCheckpoint, reason, iteration=0)
     positions = {found.iteration: found.position for found in holders[0].found}
-    job.checkpoints = [
+    job.checkpoints.kept = [
         Checkpoint(iteration=each, position=positions[each], stop_at=spec.stop.iterations, is_start=True)
         for each in sorted(common)
     ]
-    if not job.checkpoints:
+    if not job.checkpoints.kept:
         why = "; ".join(skipped) or f"{'workers' if spec.workers_hold else 'servers'} found different ones"
         ending.end(handling, JobState.FAILED, f"no checkpoint that it could start from: {why}")
         return False
-    newest = job.checkpoints[-1]
+    newest = job.checkpoints.kept[-1]
     if spec.stop.iterations is not None and newest.iteration >= spec.stop.iterations:
         found = f"the checkpoint is of iteration {newest.iteration}, and the job ends before {spec.stop.iterations}"
         ending.end(handling, JobState.FAILED, f"nothing is left to do: {found}")
@@ -115,21 +120,25 @@ def choose_start(handling: Handling, ready: Sequence[int]) -> bool:
 
 def _note_whole(handling: Handling, iteration: int) -> None:
     job, asked = handling.job, handling.spec.checkpoint
-    whole = job.whole
+    whole = job.checkpoints.whole
     if whole is None or whole.iteration != iteration or asked is None:
         return
-    dropped = job.dropped + sum(_unused(job, rank) for rank in job.roster) if handling.chosen.gate is not None else 0
+    dropped = (
+        job.samples.dropped + sum(_unused(job, rank) for rank in job.generation.roster)
+        if handling.chosen.gate is not None
+        else 0
+    )
     kept = Checkpoint(
         iteration=iteration,
         position=whole.position,
-        stop_at=job.stop_at,
+        stop_at=job.end.stop_at,
         dropped=dropped,
-        splits=job.splits.get(iteration, b""),
+        splits=job.checkpoints.splits.get(iteration, b""),
     )
-    job.splits = {each: splits for each, splits in job.splits.items() if each > iteration}
-    job.checkpoints = [*(each for each in job.checkpoints if not each.is_start), kept][-asked.keep :]
-    job.whole = None
-    job.saving = {each: pieces for each, pieces in job.saving.items() if each > iteration}
+    job.checkpoints.splits = {each: splits for each, splits in job.checkpoints.splits.items() if each > iteration}
+    job.checkpoints.kept = [*(each for each in job.checkpoints.kept if not each.is_start), kept][-asked.keep :]
+    job.checkpoints.whole = None
+    job.checkpoints.saving = {each: pieces for each, pieces in job.checkpoints.saving.items() if each > iteration}
     size = sum(piece.bytes for piece in whole.pieces)
     reason = f"{len(whole.pieces)} blocks of {size / 1e6:.1f} MB in all are on disk"
     handling.give(KeepCheckpoint, reason, iteration=iteration, position=whole.position, bytes=size)
@@ -138,22 +147,22 @@ def _note_whole(handling: Handling, iteration: int) -> None:
 
 def _order_manifest(handling: Handling, iteration: int) -> None:
     job = handling.job
-    pieces = list(job.saving.pop(iteration).values())
+    pieces = list(job.checkpoints.saving.pop(iteration).values())
     if handling.chosen.gate is None:
-        if iteration < job.origin_iteration:  # its samples were counted from another origin
+        if iteration < job.samples.origin_iteration:  # its samples were counted from another origin
             return
-        position = job.origin_position + (iteration - job.origin_iteration) * job.width
+        position = job.samples.origin_position + (iteration - job.samples.origin_iteration) * job.width
     else:
-        position = job.cursor
-    job.whole = WholeCheckpoint(iteration=iteration, position=position, pieces=pieces)
+        position = job.samples.cursor
+    job.checkpoints.whole = WholeCheckpoint(iteration=iteration, position=position, pieces=pieces)
     _tell_keepers(handling, f"every block of iteration {iteration} is on disk: its manifest is to be written")
     _go_on(handling, f"every block of iteration {iteration} is kept")
 
 
 def _give_up(handling: Handling, iteration: int, reason: str) -> None:
     job = handling.job
-    job.saving.pop(iteration, None)
-    job.whole = None
+    job.checkpoints.saving.pop(iteration, None)
+    job.checkpoints.whole = None
     if job.state is JobState.FINISHING:  # nobody is left to be held
         handling.give(SkipCheckpoint, reason, iteration=iteration)
         ending.finish_without_checkpoint(handling)
@@ -165,9 +174,9 @@ def _give_up(handling: Handling, iteration: int, reason: str) -> None:
 def _go_on(handling: Handling, reason: str) -> None:
     """Nobody needs to stand for this checkpoint any longer."""
     job = handling.job
-    if job.saving_stage:
-        job.saving_stage, job.save_at = "", None
-        if not job.pending:
+    if job.checkpoints.stage:
+        job.checkpoints.stage, job.checkpoints.save_at = "", None
+        if not job.requests.choices:
             pausing.release(handling, reason)
 
 
@@ -188,7 +197,7 @@ def _reaches(pieces: Mapping[int, SavedBlock]) -> int:
 def _tell_keepers(handling: Handling, reason: str) -> None:
     job = handling.job
     if handling.spec.workers_hold:
-        releases.issue(handling, job.workers[job.roster[0]], reason)
+        releases.issue(handling, job.workers[job.generation.roster[0]], reason)
         return
     job.sequence += 1
     for server in job.live_servers:

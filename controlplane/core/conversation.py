@@ -19,7 +19,8 @@ from controlplane.core import (
 from controlplane.core.commands import RejectMessage
 from controlplane.core.events import ConnectionLost, ServerHeard, WorkerHeard
 from controlplane.core.handling import EventRefused, Handling
-from controlplane.core.state import Job, Process, Server, Worker
+from controlplane.core.records import Process, Server, Worker
+from controlplane.core.state import Job
 from controlplane.core.states import JOB_OVER, PROCESS_OVER, JobState, ProcessState, in_words
 from controlplane.protocol import RELEASE
 from controlplane.protocol.messages import (
@@ -138,9 +139,9 @@ def _greet_worker(handling: Handling, worker: Worker, hello: WorkerHello) -> Non
     worker.parameters, worker.host, worker.port = hello.parameter_count, hello.host, hello.port
     worker.found, worker.skipped = hello.found, hello.skipped
     worker.own_samples = hello.own_samples
-    job.sample_count = min(job.sample_count or hello.sample_count, hello.sample_count)
+    job.samples.count = min(job.samples.count or hello.sample_count, hello.sample_count)
     _is_here(handling, worker)
-    if job.state is JobState.STARTING or job.is_rebuilding:
+    if job.state is JobState.STARTING or job.lives.is_rebuilding:
         roster.begin_when_ready(handling)
     elif job.counts(worker.index):
         releases.issue_placement(handling, worker, "hello")
@@ -195,7 +196,7 @@ def _greet_server(handling: Handling, server: Server, hello: ServerHello) -> Non
     server.host, server.port, server.tensor_sizes = hello.host, hello.port, hello.tensor_sizes
     server.found, server.skipped = hello.found, hello.skipped
     _is_here(handling, server)
-    if job.state is JobState.STARTING or job.is_rebuilding:
+    if job.state is JobState.STARTING or job.lives.is_rebuilding:
         roster.begin_when_ready(handling)
     else:
         releases.issue_server_orders(handling, server, "hello")
@@ -212,7 +213,7 @@ def _take_report(handling: Handling, worker: Worker, report: IterationReport) ->
     if report.iteration <= worker.done:
         return
     if not _has_leave(job, worker, report.iteration, report.generation):
-        leave = f"generation {job.generation}, iterations up to {worker.granted}"
+        leave = f"generation {job.generation.number}, iterations up to {worker.granted}"
         said = f"a report of iteration {report.iteration} in generation {report.generation}"
         _reject(handling, worker, "unexpected", f"{said}, but {worker.title} has leave for {leave}", report.number)
         _keep_early(worker, report)
@@ -222,8 +223,8 @@ def _take_report(handling: Handling, worker: Worker, report: IterationReport) ->
 
 def _has_leave(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
     """Whether the worker may be so far; where orders were forgotten, what it has done is proof of its leave."""
-    may = job.forgot or (iteration <= worker.granted and generation <= job.generation)
-    return may and worker.index in job.shares
+    may = job.forgot or (iteration <= worker.granted and generation <= job.generation.number)
+    return may and worker.index in job.generation.shares
 
 
 def _keep_early(worker: Worker, said: OfIteration) -> None:
@@ -280,16 +281,16 @@ def _take_word(handling: Handling, worker: Worker, message: WorkerWord) -> None:
 
 def _take_finished(handling: Handling, worker: Worker, message: WorkerFinished) -> None:
     job = handling.job
-    if job.forgot and job.stop_at is None and handling.chosen.gate is None and job.counts(worker.index):
+    if job.forgot and job.end.stop_at is None and handling.chosen.gate is None and job.counts(worker.index):
         releases.stop_at(handling, message.iteration, f"{worker.title} had been told so by orders that were lost")
-    if job.stop_at is None or not job.counts(worker.index) or worker.state is not ProcessState.READY:
+    if job.end.stop_at is None or not job.counts(worker.index) or worker.state is not ProcessState.READY:
         _reject(handling, worker, "unexpected", f"{worker.title} was not told to finish", message.number)
         return
-    if handling.chosen.gate is None and message.iteration < job.stop_at:
-        early = f"{worker.title} finished before iteration {message.iteration}, but the end is before {job.stop_at}"
+    if handling.chosen.gate is None and message.iteration < job.end.stop_at:
+        early = f"{worker.title} finished before iteration {message.iteration}, but the end is before {job.end.stop_at}"
         _reject(handling, worker, "unexpected", early, message.number)
         return
-    job.model_saved |= message.model_saved
+    job.end.model_saved |= message.model_saved
     saved = ", the parameters are saved" if message.model_saved else ""
     handling.move_process(worker, ProcessState.FINISHED, f"it reached iteration {message.iteration}{saved}")
     if job.state is JobState.PAUSED:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from controlplane.core import asynchrony, ending, lifecycle, releases, revival, roster
 from controlplane.core.events import ControlPlaneResumed, ServerHeard, TimePassed, WorkerHeard
 from controlplane.core.handling import Handling
-from controlplane.core.state import Job, Process
+from controlplane.core.records import Process
+from controlplane.core.state import Job
 from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
 from controlplane.protocol.messages import ServerHello, WorkerHello
 
@@ -32,15 +33,15 @@ def next_deadline(job: Job) -> int | None:
     times = [_dead_at(job, process) for process in processes if process.state in AT_WORK]
     if job.running_ms is not None and job.spec is not None and job.spec.stop.seconds is not None:
         limit = job.running_ms + job.paused_ms + int(job.spec.stop.seconds * 1000)
-        times += [limit] if job.stop_at is None and job.state is not JobState.PAUSED else []
-    times += revival.next_ms(job) + ([] if job.end_by_ms is None else [job.end_by_ms])
-    times += [due_ms for due_ms in (roster.enough_at_ms(job), _look_ms(job)) if due_ms and due_ms > job.looked_ms]
+        times += [limit] if job.end.stop_at is None and job.state is not JobState.PAUSED else []
+    times += revival.next_ms(job) + ([] if job.end.by_ms is None else [job.end.by_ms])
+    times += [due_ms for due_ms in (roster.enough_at_ms(job), _look_ms(job)) if due_ms and due_ms > job.lives.looked_ms]
     return min(times, default=None)
 
 
 def _look_ms(job: Job) -> int | None:
     """While processes start, whether their agents are still there is looked at as often as a silence is noticed."""
-    return job.looked_ms + SILENCE_MS if job.starting and job.looked_ms else None
+    return job.lives.looked_ms + SILENCE_MS if job.lives.starting and job.lives.looked_ms else None
 
 
 def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | None) -> int | None:
@@ -72,7 +73,7 @@ def on_time_passed(handling: Handling, event: TimePassed) -> None:
         return
     # Machines too are given time to come back where the silence was ours.
     was_ours = handling.now_ms < job.resumed_ms + GRACE_MS
-    job.looked_ms, job.away = handling.now_ms, [] if was_ours else sorted(event.away)
+    job.lives.looked_ms, job.lives.away = handling.now_ms, [] if was_ours else sorted(event.away)
     _declare_dead(handling, live)
     if job.state not in JOB_OVER:
         revival.start_due(handling)
@@ -86,7 +87,7 @@ def on_time_passed(handling: Handling, event: TimePassed) -> None:
 def on_resumed(handling: Handling, event: ControlPlaneResumed) -> None:
     """Deadlines count afresh: the silence was ours."""
     handling.job.resumed_ms = handling.now_ms
-    handling.job.away = []
+    handling.job.lives.away = []
 
 
 def _declare_dead(handling: Handling, live: Sequence[Process]) -> None:
@@ -99,7 +100,7 @@ def _declare_dead(handling: Handling, live: Sequence[Process]) -> None:
         if process.state not in AT_WORK or handling.now_ms < _dead_at(job, process):
             continue
         silent_s = (handling.now_ms - process.seen_ms) / 1000
-        is_lost = process.agent in job.away
+        is_lost = process.agent in job.lives.away
         if process.state is not ProcessState.ORDERED:
             lifecycle.lose(handling, process, f"gave no sign of life for {silent_s:.1f} s", is_lost=is_lost)
         elif is_lost:
@@ -112,13 +113,13 @@ def _begin_with_fewer(handling: Handling) -> None:
     """Those who are missing at the beginning have had their time."""
     job = handling.job
     due_ms = roster.enough_at_ms(job)
-    if due_ms is not None and handling.now_ms >= due_ms and (job.starting or job.revivals):
+    if due_ms is not None and handling.now_ms >= due_ms and (job.lives.starting or job.lives.revivals):
         roster.begin_when_ready(handling)
 
 
 def _end_after_seconds(handling: Handling) -> None:
     job, asked_s = handling.job, handling.spec.stop.seconds
-    if job.state is not JobState.RUNNING or job.running_ms is None or asked_s is None or job.stop_at is not None:
+    if job.state is not JobState.RUNNING or job.running_ms is None or asked_s is None or job.end.stop_at is not None:
         return
     ran_s = (handling.now_ms - job.running_ms - job.paused_ms) / 1000
     if ran_s >= asked_s:
@@ -126,6 +127,6 @@ def _end_after_seconds(handling: Handling) -> None:
 
 
 def _dead_at(job: Job, process: Process) -> int:
-    starts = process.state is ProcessState.ORDERED and process.agent not in job.away
+    starts = process.state is ProcessState.ORDERED and process.agent not in job.lives.away
     silent_ms, graced_ms = process.seen_ms + (START_MS if starts else SILENCE_MS), job.resumed_ms + GRACE_MS
     return silent_ms if silent_ms > graced_ms else graced_ms

@@ -2,7 +2,7 @@
 
 from controlplane.core import arrivals, changes, ending, iterations, refill, roster
 from controlplane.core.handling import Handling
-from controlplane.core.state import Worker
+from controlplane.core.records import Worker
 
 
 def go_on_without(handling: Handling, worker: Worker, why: str) -> None:

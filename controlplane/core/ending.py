@@ -16,7 +16,7 @@ def end(handling: Handling, state: JobState, reason: str) -> None:
     """The job is over: stop what still runs; slots go back when it has ended."""
     handling.move_job(state, reason)
     job = handling.job
-    job.revivals.clear()
+    job.lives.revivals.clear()
     job.pauses.clear()
     for process in job.live_processes:
         handling.stop_process(process, f"the job {in_words(state)}")
@@ -27,22 +27,22 @@ def end(handling: Handling, state: JobState, reason: str) -> None:
 def finish_if_all_have(handling: Handling) -> None:
     """The job has succeeded once every live worker has reached its end, and a checkpoint that is due there is whole."""
     job = handling.job
-    if job.state is not JobState.FINISHING or job.at_work:
+    if job.state is not JobState.FINISHING or job.lives.at_work:
         return
     is_due = _last_checkpoint_is_due(handling)
     if is_due and _last_checkpoint_has_time(handling):
         return
-    count = job.completed + 1
+    count = job.round.completed + 1
     in_common = f"{count} iterations were done"
     done = in_common if handling.chosen.gate is None else f"every worker got as far as iteration {count}"
-    saved = "" if job.model_saved else "; the final parameters were not saved: who was to save them ended before"
+    saved = "" if job.end.model_saved else "; the final parameters were not saved: who was to save them ended before"
     kept = "; the checkpoint of its end is not whole" if is_due else ""
-    end(handling, JobState.SUCCEEDED, f"{job.stop_reason}; {done}{saved}{kept}")
+    end(handling, JobState.SUCCEEDED, f"{job.end.reason}; {done}{saved}{kept}")
 
 
 def finish_without_checkpoint(handling: Handling) -> None:
     """The servers will not keep the end any more: nobody waits for it."""
-    handling.job.end_by_ms = handling.now_ms
+    handling.job.end.by_ms = handling.now_ms
     finish_if_all_have(handling)
 
 
@@ -51,19 +51,19 @@ def _last_checkpoint_is_due(handling: Handling) -> bool:
     job, asked = handling.job, handling.spec.checkpoint
     if asked is None or handling.spec.workers_hold or handling.chosen.gate is not None:
         return False
-    last = job.completed + 1
-    return last > 0 and last % asked.every == 0 and all(each.iteration < last for each in job.checkpoints)
+    last = job.round.completed + 1
+    return last > 0 and last % asked.every == 0 and all(each.iteration < last for each in job.checkpoints.kept)
 
 
 def _last_checkpoint_has_time(handling: Handling) -> bool:
     """Whether it is still waited for; the first look begins the wait."""
     job = handling.job
-    if job.end_by_ms is None:
-        job.end_by_ms = handling.now_ms + LAST_CHECKPOINT_MS
+    if job.end.by_ms is None:
+        job.end.by_ms = handling.now_ms + LAST_CHECKPOINT_MS
         handling.has_new_deadline = True
-        awaited = f"the checkpoint of iteration {job.completed + 1}"
+        awaited = f"the checkpoint of iteration {job.round.completed + 1}"
         handling.give(MoveJob, "every worker has reached the end", state=job.state, awaited=awaited)
-    return handling.now_ms < job.end_by_ms
+    return handling.now_ms < job.end.by_ms
 
 
 def return_slots(handling: Handling, *, late: bool = False) -> None:

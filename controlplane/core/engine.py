@@ -59,7 +59,7 @@ from controlplane.core.handling import EventRefused, Handling, Policies
 from controlplane.core.state import Job, Snapshot, read_snapshot
 from controlplane.core.states import JOB_OVER, JobState
 
-ENGINE_VERSION = "7"
+ENGINE_VERSION = "8"
 """Changes whenever the same entries would lead to other commands."""
 
 HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
@@ -121,9 +121,9 @@ class Engine:
                 self._policies = Policies(event.spec.synchronization, self._resolve)
             handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
             HANDLERS[type(event)](handling, event)
-            if self._job.join_at is not None:
+            if self._job.requests.join_at is not None:
                 arrivals.admit(handling)
-            if self._job.refill is not None:
+            if self._job.refilling.current is not None:
                 refill.advance(handling)
             if handling.fault is not None:
                 self._pause(handling, handling.fault)

@@ -9,7 +9,8 @@ from controlplane.core import arrivals, departures, standing
 from controlplane.core.commands import LeaveOut, ReleaseSlot, TakeBack
 from controlplane.core.events import DrainRequested, ExclusionRequested, InclusionRequested, ProcessDied
 from controlplane.core.handling import EventRefused, Handling
-from controlplane.core.state import Job, LeftOut, Process, Revival, Worker
+from controlplane.core.records import LeftOut, Process, Revival, Worker
+from controlplane.core.state import Job
 from controlplane.core.states import JobState, ProcessState
 from controlplane.core.wording import being, number_of
 
@@ -21,7 +22,7 @@ def on_exclusion_requested(handling: Handling, event: ExclusionRequested) -> Non
     _check_takes_part(job, worker, asked)
     _check_enough(handling, worker, asked)
     why = f"was excluded by {event.actor}"
-    job.left_out[worker.index] = LeftOut(reason=why)
+    job.requests.left_out[worker.index] = LeftOut(reason=why)
     handling.give(LeaveOut, f"{worker.title} {why}: it takes part again when it is included", rank=worker.index)
     _end(handling, worker, why)
 
@@ -31,22 +32,26 @@ def drain(handling: Handling, event: DrainRequested) -> None:
     job, asked = handling.job, f"job {handling.job.number}: drain of w{event.index} by {event.actor}"
     worker = _worker(handling, event.index, asked)
     _check_takes_part(job, worker, asked)
-    if worker.index in job.left_out:
-        raise EventRefused(f"{asked}, but it {job.left_out[worker.index].reason} already and is about to leave")
+    if worker.index in job.requests.left_out:
+        raise EventRefused(
+            f"{asked}, but it {job.requests.left_out[worker.index].reason} already and is about to leave"
+        )
     _check_enough(handling, worker, asked)
     why, counts = f"was drained by {event.actor}", job.counts(worker.index)
     first = arrivals.soonest(handling) if counts else None
-    if first is not None and job.stop_at is not None and job.stop_at <= first:
-        raise EventRefused(f"{asked}, but the job ends before iteration {job.stop_at}, which is sooner than it could")
-    job.left_out[worker.index] = LeftOut(reason=why, after=standing.stand(worker), returns_slot=True)
+    if first is not None and job.end.stop_at is not None and job.end.stop_at <= first:
+        raise EventRefused(
+            f"{asked}, but the job ends before iteration {job.end.stop_at}, which is sooner than it could"
+        )
+    job.requests.left_out[worker.index] = LeftOut(reason=why, after=standing.stand(worker), returns_slot=True)
     if first is None:
         handling.give(LeaveOut, f"{worker.title} {why} before it counted", rank=worker.index)
         _end(handling, worker, why)
         return
     when = "at its next boundary" if handling.chosen.gate is not None else f"before iteration {first}"
     handling.give(LeaveOut, f"{worker.title} {why}: it leaves {when}", rank=worker.index, iteration=first)
-    if job.join_at is None:
-        job.join_at = first
+    if job.requests.join_at is None:
+        job.requests.join_at = first
 
 
 def on_inclusion_requested(handling: Handling, event: InclusionRequested) -> None:
@@ -54,18 +59,18 @@ def on_inclusion_requested(handling: Handling, event: InclusionRequested) -> Non
     job, asked = handling.job, f"job {handling.job.number}: inclusion of w{event.rank} by {event.actor}"
     worker = _worker(handling, event.rank, asked)
     if not worker.over:
-        if worker.index not in job.left_out:
+        if worker.index not in job.requests.left_out:
             raise EventRefused(f"{asked}, but it takes part already")
-        del job.left_out[worker.index]
+        del job.requests.left_out[worker.index]
         handling.give(TakeBack, f"{worker.title} stays, by {event.actor}", rank=worker.index)
         return
-    if worker.title in job.revivals:
+    if worker.title in job.lives.revivals:
         raise EventRefused(f"{asked}, but it is about to be started again already")
     if handling.spec.server_mode == "aggregating":
         raise EventRefused(f"{asked}, but with server_mode aggregating nobody can join: only workers have parameters")
-    job.left_out.pop(worker.index, None)
-    job.restarts.pop(worker.title, None)
-    job.revivals[worker.title] = Revival(number=0, due_ms=handling.now_ms, wants_slot=True)
+    job.requests.left_out.pop(worker.index, None)
+    job.lives.restarts.pop(worker.title, None)
+    job.lives.revivals[worker.title] = Revival(number=0, due_ms=handling.now_ms, wants_slot=True)
     why = f"was included by {event.actor}"
     handling.give(TakeBack, f"{worker.title} {why}", rank=worker.index)
     handling.tell_process(worker, f"{why}: it starts when its slot, or another, is free")
@@ -73,7 +78,7 @@ def on_inclusion_requested(handling: Handling, event: InclusionRequested) -> Non
 
 def take_end(handling: Handling, process: Process, event: ProcessDied) -> bool:
     """Whether this is the end of a process that was told to leave; its slot is given back if it is to be."""
-    left = handling.job.left_out.get(process.index)
+    left = handling.job.requests.left_out.get(process.index)
     if left is None or not isinstance(process, Worker) or not process.over or process.instance != event.instance:
         return False
     give_slot_back(handling, process)
@@ -82,7 +87,7 @@ def take_end(handling: Handling, process: Process, event: ProcessDied) -> bool:
 
 def give_slot_back(handling: Handling, worker: Worker) -> None:
     """A worker that has left needs its slot no longer, unless it may return to it."""
-    left = handling.job.left_out.get(worker.index)
+    left = handling.job.requests.left_out.get(worker.index)
     if left is not None and left.returns_slot:
         left.returns_slot = False
         handling.give(ReleaseSlot, f"{worker.title} {left.reason}", role="worker", index=worker.index)
@@ -92,7 +97,7 @@ def _worker(handling: Handling, rank: int, asked: str) -> Worker:
     job = handling.job
     if job.state not in (JobState.RUNNING, JobState.PAUSED):
         raise EventRefused(f"{asked}, but the job is {job.state}: it must be running or paused")
-    if job.is_rebuilding:
+    if job.lives.is_rebuilding:
         raise EventRefused(f"{asked}, but all processes begin anew: ask again when the job runs")
     worker = job.workers.get(rank)
     if worker is None:
@@ -101,16 +106,16 @@ def _worker(handling: Handling, rank: int, asked: str) -> Worker:
 
 
 def _check_takes_part(job: Job, worker: Worker, asked: str) -> None:
-    if not worker.over or worker.title in job.revivals:
+    if not worker.over or worker.title in job.lives.revivals:
         return
-    left = job.left_out.get(worker.index)
+    left = job.requests.left_out.get(worker.index)
     raise EventRefused(f"{asked}, but it {left.reason if left else 'is lost and not started again'} already")
 
 
 def _check_enough(handling: Handling, worker: Worker, asked: str) -> None:
     """Whoever is left must be enough, and able to share the samples."""
     job, spec = handling.job, handling.spec
-    counting = [rank for rank in job.roster if rank not in job.left_out and rank != worker.index]
+    counting = [rank for rank in job.generation.roster if rank not in job.requests.left_out and rank != worker.index]
     left = len(counting) + sum(rank != worker.index for rank in arrivals.newcomers(job))
     least = spec.elastic.minimum_workers or 1
     if left < least:
@@ -126,7 +131,7 @@ def _check_enough(handling: Handling, worker: Worker, asked: str) -> None:
 def _end(handling: Handling, worker: Worker, why: str) -> None:
     job = handling.job
     counted = job.counts(worker.index)
-    if job.revivals.pop(worker.title, None) is not None:
+    if job.lives.revivals.pop(worker.title, None) is not None:
         handling.tell_process(worker, why)
     elif not worker.over:
         handling.move_process(worker, ProcessState.STOPPED, why)

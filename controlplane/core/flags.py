@@ -15,9 +15,9 @@ in 2,000 is flagged by chance (``benchmarks.stragglers``), which would be a flag
 def look(handling: Handling, observations: list[Observation], transfers: list[Transfer]) -> None:
     """Show the detector what is complete now, unless it was shown something a moment ago."""
     job, policies = handling.job, handling.chosen
-    if handling.now_ms - job.shown_ms < LOOK_MS:
+    if handling.now_ms - job.flags.shown_ms < LOOK_MS:
         return
-    job.shown_ms = handling.now_ms
+    job.flags.shown_ms = handling.now_ms
     policies.detector_state, findings = policies.detector.observe(observations, policies.detector_state)
     record(handling, findings)
     if policies.server_detector is not None:
@@ -31,7 +31,7 @@ def record(handling: Handling, findings: list[Finding]) -> None:
         if finding.open:
             _open(handling, finding)
         else:
-            name = handling.job.flags.pop(key_of(finding.kind, finding.subject, finding.rank), None)
+            name = handling.job.flags.open.pop(key_of(finding.kind, finding.subject, finding.rank), None)
             if name is not None:
                 handling.give(CloseFlag, finding.sentence, flag=name, escalated=finding.escalated)
 
@@ -46,16 +46,16 @@ def open_flag(
 
 def close_flag(handling: Handling, rank: int, kind: str, reason: str, *, subject: str = "worker") -> None:
     """Close the flag of that kind of that worker or server, if it is open."""
-    name = handling.job.flags.pop(key_of(kind, subject, rank), None)
+    name = handling.job.flags.open.pop(key_of(kind, subject, rank), None)
     if name is not None:
         handling.give(CloseFlag, reason, flag=name)
 
 
 def close_all(handling: Handling, reason: str, *, rank: int | None = None) -> None:
     """Close every open flag, or every one of a worker."""
-    for key, name in list(handling.job.flags.items()):
+    for key, name in list(handling.job.flags.open.items()):
         if rank is None or key.endswith(f":worker:{rank}"):
-            del handling.job.flags[key]
+            del handling.job.flags.open[key]
             handling.give(CloseFlag, reason, flag=name)
 
 
@@ -67,10 +67,12 @@ def key_of(kind: str, subject: str, rank: int) -> str:
 def _open(handling: Handling, finding: Finding) -> None:
     job = handling.job
     key = key_of(finding.kind, finding.subject, finding.rank)
-    if key in job.flags:
+    if key in job.flags.open:
         return
-    job.flag_count += 1
-    job.flags[key] = name = f"{finding.kind}-{finding.subject[0]}{finding.rank}-{job.incarnation}.{job.flag_count}"
+    job.flags.count += 1
+    job.flags.open[key] = name = (
+        f"{finding.kind}-{finding.subject[0]}{finding.rank}-{job.incarnation}.{job.flags.count}"
+    )
     handling.give(
         RaiseFlag,
         finding.sentence,

@@ -19,7 +19,8 @@ from controlplane.core.choices import (
 )
 from controlplane.core.commands import AnyCommand, MoveJob, MoveProcess, Restart, StartProcess, StopProcess
 from controlplane.core.gates import Cutter, Gate, Namer
-from controlplane.core.state import Job, Process, Server, Worker
+from controlplane.core.records import Process, Server, Worker
+from controlplane.core.state import Job
 from controlplane.core.states import AT_WORK, JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, move
 from controlplane.protocol.spec import CHOICES, Choice, JobSpec, Synchronization
 
@@ -151,19 +152,19 @@ class Handling:
         process.state = move(f"job {self.job.number}, {process.title}", PROCESS_ARROWS, was, state)
         process.since_ms = self.now_ms
         if was is ProcessState.ORDERED:
-            del self.job.starting[process.title]
+            del self.job.lives.starting[process.title]
         if isinstance(process, Worker) and was in AT_WORK and state not in AT_WORK:
-            self.job.at_work -= 1
+            self.job.lives.at_work -= 1
         self.tell_process(process, reason)
 
     def add_process(self, process: Worker | Server) -> None:
         """A new life of a process, which was ordered and is to say hello."""
         job = self.job
-        job.starting[process.title] = None
+        job.lives.starting[process.title] = None
         self.has_new_deadline = True
         if isinstance(process, Worker):
             job.workers[process.index] = process
-            job.at_work += 1
+            job.lives.at_work += 1
         else:
             job.servers[process.index] = process
 
@@ -178,7 +179,7 @@ class Handling:
 
     def restart_of(self, process: Process) -> Restart | None:
         """The start that follows the end of this life, if one is planned."""
-        revival = self.job.revivals.get(process.title) if process.over else None
+        revival = self.job.lives.revivals.get(process.title) if process.over else None
         if revival is None:
             return None
         allowed = max(1, self.spec.elastic.restarts)

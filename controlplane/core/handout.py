@@ -14,7 +14,8 @@ from controlplane.core import ending, own_data, standing
 from controlplane.core.choices import DataDecision, Observation, ShareDecision
 from controlplane.core.commands import MoveSplits, PartitionData
 from controlplane.core.handling import Handling
-from controlplane.core.state import Checkpoint, Job, Worker
+from controlplane.core.records import Checkpoint, Pieces, Worker
+from controlplane.core.state import Job
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import Piece
@@ -30,20 +31,20 @@ def begin(handling: Handling, ranks: Sequence[int]) -> bool:
         _tell(handling, decision)
         return True
     try:
-        policies.data_state, reason = data.partition(job.sample_count, ranks)
+        policies.data_state, reason = data.partition(job.samples.count, ranks)
     except ValueError as error:
-        ending.end(handling, JobState.FAILED, f"no splits for generation {job.generation}: {error}")
+        ending.end(handling, JobState.FAILED, f"no splits for generation {job.generation.number}: {error}")
         return False
-    handling.give(PartitionData, reason, samples=job.sample_count, ranks=list(ranks))
+    handling.give(PartitionData, reason, samples=job.samples.count, ranks=list(ranks))
     return True
 
 
 def take_back(handling: Handling, first: int) -> None:
     """Other data from ``first`` on: no leave that was given for the samples of before, nor pieces of other splits."""
     job = handling.job
-    for worker in (job.workers[rank] for rank in job.roster):
+    for worker in (job.workers[rank] for rank in job.generation.roster):
         if handling.chosen.data_state is None:
-            worker.pieces, worker.pieces_of, worker.drawn = [], -1, 0
+            worker.pieces = Pieces()
         worker.watermark = min(worker.watermark, max(first - 1, standing.stand(worker)))
 
 
@@ -55,12 +56,12 @@ def take_batch(handling: Handling, decision: ShareDecision, iteration: int) -> N
     job = handling.job
     most = decision.ceilings or decision.shares
     width = sum(most.values()) if decision.ceilings else 0
-    if width != job.budget_width:
-        job.origin_position += max(0, iteration - job.origin_iteration) * job.width
-        job.origin_iteration = max(job.origin_iteration, iteration)
-    job.budget_width = width
-    job.offsets = handling.chosen.data.offsets(most)
-    job.budget_s, job.ceilings = decision.budget_s, decision.ceilings
+    if width != job.samples.budget_width:
+        job.samples.origin_position += max(0, iteration - job.samples.origin_iteration) * job.width
+        job.samples.origin_iteration = max(job.samples.origin_iteration, iteration)
+    job.samples.budget_width = width
+    job.generation.offsets = handling.chosen.data.offsets(most)
+    job.generation.budget_s, job.generation.ceilings = decision.budget_s, decision.ceilings
 
 
 def hand_out(handling: Handling, ranks: Iterable[int]) -> None:
@@ -68,28 +69,28 @@ def hand_out(handling: Handling, ranks: Iterable[int]) -> None:
     data, job = handling.chosen.partitioned, handling.job
     if data is None:
         return
-    due = [worker for worker in (job.workers[rank] for rank in ranks) if worker.watermark > worker.pieces_of]
+    due = [worker for worker in (job.workers[rank] for rank in ranks) if worker.watermark > worker.pieces.iteration]
     if not due:
         return
     own, free = own_data.bounds(handling), handling.chosen.gate is not None
     most = {worker.index: min(_most(job, worker), own.get(worker.index, _most(job, worker))) for worker in due}
     pieces = data.pieces(most, handling.chosen.data_state)
     for worker in due:
-        worker.pieces, worker.pieces_of, worker.counted = pieces[worker.index], worker.watermark, free
+        worker.pieces = Pieces(iteration=worker.watermark, ranges=pieces[worker.index], counted=free)
         if free:
-            handling.chosen.data_state = data.advance(worker.pieces, handling.chosen.data_state)
+            handling.chosen.data_state = data.advance(worker.pieces.ranges, handling.chosen.data_state)
 
 
 def on_report(handling: Handling, worker: Worker, report: IterationReport) -> None:
     """Note what was really processed."""
     job, policies = handling.job, handling.chosen
     if policies.gate is None:
-        job.processed[report.iteration] = job.processed.get(report.iteration, 0) + report.samples
-    if policies.partitioned is None or report.iteration != worker.pieces_of or worker.counted:
+        job.round.processed[report.iteration] = job.round.processed.get(report.iteration, 0) + report.samples
+    if policies.partitioned is None or report.iteration != worker.pieces.iteration or worker.pieces.counted:
         return
-    if worker.pieces and report.position != worker.pieces[0].start:
+    if worker.pieces.ranges and report.position != worker.pieces.ranges[0].start:
         return
-    worker.drawn = report.samples
+    worker.pieces.drawn = report.samples
     if policies.gate is not None:
         _advance(handling, [worker])
 
@@ -105,24 +106,27 @@ def close(handling: Handling, observations: Sequence[Observation]) -> None:
     One in which nobody processed anything is an error (ruling 17): it says nothing, and would be repeated for ever.
     """
     job = handling.job
-    for iteration in sorted(number for number in job.processed if number <= job.completed):
-        if not job.processed.pop(iteration) and job.state not in JOB_OVER:
-            who = ", ".join(f"w{rank}" for rank in job.roster)
+    for iteration in sorted(number for number in job.round.processed if number <= job.round.completed):
+        if not job.round.processed.pop(iteration) and job.state not in JOB_OVER:
+            who = ", ".join(f"w{rank}" for rank in job.generation.roster)
             found = f"iteration {iteration}: the updates of {who} stand for 0 samples together, expected at least 1"
             ending.end(handling, JobState.FAILED, found)
     if handling.chosen.partitioned is not None and job.state not in JOB_OVER:
-        _advance(handling, [job.workers[rank] for rank in job.roster])
+        _advance(handling, [job.workers[rank] for rank in job.generation.roster])
         rebalance(handling, observations)
         asked = handling.spec.checkpoint
-        if asked is not None and (job.completed + 1) % asked.every == 0:
-            remember(handling, job.completed + 1)
+        if asked is not None and (job.round.completed + 1) % asked.every == 0:
+            remember(handling, job.round.completed + 1)
 
 
 def remember(handling: Handling, iteration: int) -> None:
     """Keep where the splits stand before ``iteration``: a checkpoint of it is made."""
     job = handling.job
     if handling.chosen.partitioned is not None:
-        job.splits = {**job.splits, iteration: msgspec.msgpack.encode(handling.chosen.data_state)}
+        job.checkpoints.splits = {
+            **job.checkpoints.splits,
+            iteration: msgspec.msgpack.encode(handling.chosen.data_state),
+        }
 
 
 def go_back(handling: Handling, target: Checkpoint) -> None:
@@ -149,9 +153,9 @@ def rebalance(handling: Handling, observations: Sequence[Observation]) -> None:
 def _advance(handling: Handling, workers: Iterable[Worker]) -> None:
     data, policies = handling.chosen.partitioned, handling.chosen
     for worker in workers:
-        if data is not None and worker.drawn:
-            policies.data_state = data.advance(_first(worker.pieces, worker.drawn), policies.data_state)
-        worker.drawn = 0
+        if data is not None and worker.pieces.drawn:
+            policies.data_state = data.advance(_first(worker.pieces.ranges, worker.pieces.drawn), policies.data_state)
+        worker.pieces.drawn = 0
 
 
 def _first(pieces: Sequence[Piece], count: int) -> list[Piece]:
@@ -168,9 +172,9 @@ def _first(pieces: Sequence[Piece], count: int) -> list[Piece]:
 def _most(job: Job, worker: Worker) -> int:
     if worker.leases:
         return worker.leases[-1].share
-    return job.ceilings.get(worker.index, job.shares[worker.index])
+    return job.generation.ceilings.get(worker.index, job.generation.shares[worker.index])
 
 
 def _tell(handling: Handling, decision: DataDecision) -> None:
     if decision.moves:
-        handling.give(MoveSplits, decision.reason, iteration=handling.job.completed + 1, moves=decision.moves)
+        handling.give(MoveSplits, decision.reason, iteration=handling.job.round.completed + 1, moves=decision.moves)

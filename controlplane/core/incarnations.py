@@ -23,10 +23,10 @@ def on_incarnation_began(handling: Handling, event: IncarnationBegan) -> None:
     job.incarnation = event.incarnation
     job.forgot |= event.forgot
     job.resumed_ms = handling.now_ms
-    flags = sorted(job.flags.values())
+    flags = sorted(job.flags.open.values())
     handling.give(BeginIncarnation, event.reason, incarnation=event.incarnation, after=event.after, flags=flags)
     _adopt(handling, event.published)
-    for rank in list(job.roster):
+    for rank in list(job.generation.roster):
         conversation.take_early(handling, job.workers[rank])
     reason = f"incarnation {event.incarnation}: {event.reason}"
     _tell_processes(handling, reason)
@@ -43,21 +43,23 @@ def _adopt(handling: Handling, published: dict[int, Orders]) -> None:
         if handling.chosen.gate is not None:
             job.workers[rank].leases = list(orders.ranges)
             ends = [lease.position + (lease.last - lease.first + 1) * lease.share for lease in orders.ranges]
-            job.cursor = max([job.cursor, *ends])
+            job.samples.cursor = max([job.samples.cursor, *ends])
     if handling.chosen.gate is None and _divide_the_batch(job, current):
-        job.shares = {rank: current[rank].share for rank in job.roster}
-        job.offsets = {rank: current[rank].offset for rank in job.roster}
-        job.share_from = max(orders.share_from for orders in current.values())
+        job.generation.shares = {rank: current[rank].share for rank in job.generation.roster}
+        job.generation.offsets = {rank: current[rank].offset for rank in job.generation.roster}
+        job.generation.share_from = max(orders.share_from for orders in current.values())
 
 
 def _divide_the_batch(job: Job, published: dict[int, Orders]) -> bool:
     """Whether these orders are one decision about everybody who counts."""
-    if sorted(published) != job.roster or any(orders.generation != job.generation for orders in published.values()):
+    if sorted(published) != job.generation.roster or any(
+        orders.generation != job.generation.number for orders in published.values()
+    ):
         return False
     share_from = {orders.share_from for orders in published.values()}
     spans = sorted((orders.offset, orders.offset + orders.share) for orders in published.values())
     ends = [0, *(stop for _, stop in spans)]
-    whole = ends[-1] == sum(job.shares.values())
+    whole = ends[-1] == sum(job.generation.shares.values())
     return whole and len(share_from) == 1 and all(start == end for (start, _), end in zip(spans, ends, strict=False))
 
 
@@ -73,20 +75,24 @@ def _tell_processes(handling: Handling, reason: str) -> None:
 
 def _tell_roster(handling: Handling, reason: str) -> None:
     job = handling.job
-    if not job.generation:
+    if not job.generation.number:
         return
     handling.give(
-        SetRoster, reason, generation=job.generation, first_iteration=job.first_iteration, ranks=list(job.roster)
+        SetRoster,
+        reason,
+        generation=job.generation.number,
+        first_iteration=job.generation.first_iteration,
+        ranks=list(job.generation.roster),
     )
     handling.give(
         SetShares,
         reason,
-        generation=job.generation,
-        iteration=job.share_from,
+        generation=job.generation.number,
+        iteration=job.generation.share_from,
         policy=job.synchronization.batching.name,
-        shares=dict(job.shares),
+        shares=dict(job.generation.shares),
     )
-    for rank in job.roster:
+    for rank in job.generation.roster:
         releases.issue_placement(handling, job.workers[rank], reason)
     releases.issue_all(handling, reason)
     for server in job.live_servers:

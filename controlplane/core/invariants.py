@@ -1,7 +1,8 @@
 """What is always true of a job, whatever was seen. Checked after each test that uses the engine."""
 
+from controlplane.core.records import Process
 from controlplane.core.standing import stand
-from controlplane.core.state import Job, Process
+from controlplane.core.state import Job
 from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
 
 
@@ -28,7 +29,7 @@ def check(job: Job) -> None:
             reaches_stop = orders.stop_at is not None and orders.watermark >= orders.stop_at
             excused = worker.stop_at is not None or job.forgot
             assert not reaches_stop or excused, _story(job, "leave beyond the stop")
-    for key, name in job.flags.items():
+    for key, name in job.flags.open.items():
         assert job.state not in JOB_OVER, _story(job, f"flag {name} ({key}) is open after the end")
 
 
@@ -36,51 +37,61 @@ def _check_counts(job: Job) -> None:
     """What is kept so that nobody need look at everyone."""
     processes: list[Process] = [*job.workers.values(), *job.servers.values()]
     silent = {process.title for process in processes if process.state is ProcessState.ORDERED}
-    assert set(job.starting) == silent, _story(job, f"{set(job.starting) ^ silent} start, or do not")
+    assert set(job.lives.starting) == silent, _story(job, f"{set(job.lives.starting) ^ silent} start, or do not")
     busy = sum(worker.state in AT_WORK for worker in job.workers.values())
-    assert job.at_work == busy, _story(job, f"{busy} workers are at work, not {job.at_work}")
+    assert job.lives.at_work == busy, _story(job, f"{busy} workers are at work, not {job.lives.at_work}")
 
 
 def _check_roster(job: Job) -> None:
-    assert job.roster == sorted(set(job.roster)), _story(job, f"roster {job.roster} is not a sorted set")
+    assert job.generation.roster == sorted(set(job.generation.roster)), _story(
+        job, f"roster {job.generation.roster} is not a sorted set"
+    )
     if job.state not in {JobState.RUNNING, JobState.PAUSED, JobState.FINISHING}:
         return
-    gone = [rank for rank in job.roster if job.workers[rank].state is ProcessState.LOST]
+    gone = [rank for rank in job.generation.roster if job.workers[rank].state is ProcessState.LOST]
     assert not gone, _story(job, f"lost workers {gone} count")
     assert (job.state is JobState.PAUSED) == bool(job.pauses), _story(job, f"it is paused for {job.pauses}")
-    if not job.roster:
+    if not job.generation.roster:
         assert job.pauses, _story(job, "nobody counts, and it is not paused")
         return
-    reached = min(stand(job.workers[rank]) for rank in job.roster)
-    assert job.completed >= reached or job.completed == -1 == reached, _story(job, f"iteration {reached} stays open")
+    reached = min(stand(job.workers[rank]) for rank in job.generation.roster)
+    assert job.round.completed >= reached or job.round.completed == -1 == reached, _story(
+        job, f"iteration {reached} stays open"
+    )
 
 
 def _check_shares(job: Job) -> None:
-    if not job.generation or job.state in JOB_OVER:
+    if not job.generation.number or job.state in JOB_OVER:
         return
     assert job.spec is not None
-    assert sorted(job.shares) == job.roster, _story(job, f"shares of {sorted(job.shares)}, roster {job.roster}")
-    total = sum(job.shares.values())
-    if not job.roster or job.is_short:
+    assert sorted(job.generation.shares) == job.generation.roster, _story(
+        job, f"shares of {sorted(job.generation.shares)}, roster {job.generation.roster}"
+    )
+    total = sum(job.generation.shares.values())
+    if not job.generation.roster or job.generation.is_short:
         return
     assert total == job.batch, _story(job, f"shares sum to {total}, not {job.batch}")
     low, high = job.spec.limits.minimum, job.spec.limits.maximum
-    for rank, share in job.shares.items():
+    for rank, share in job.generation.shares.items():
         assert low <= share <= (total if high is None else high), _story(job, f"w{rank} has share {share}")
-    for rank, most in job.ceilings.items():
-        assert job.shares[rank] <= most, _story(job, f"w{rank} may process {most}, its share is {job.shares[rank]}")
-    widths = job.ceilings or job.shares
-    spans = sorted((job.offsets[rank], job.offsets[rank] + width) for rank, width in widths.items())
+    for rank, most in job.generation.ceilings.items():
+        assert job.generation.shares[rank] <= most, _story(
+            job, f"w{rank} may process {most}, its share is {job.generation.shares[rank]}"
+        )
+    widths = job.generation.ceilings or job.generation.shares
+    spans = sorted(
+        (job.generation.offsets[rank], job.generation.offsets[rank] + width) for rank, width in widths.items()
+    )
     ends = [0, *(stop for _, stop in spans)]
     assert all(start == end for (start, _), end in zip(spans, ends, strict=False)), _story(job, f"ranges {spans}")
     assert ends[-1] == job.width, _story(job, f"ranges end at {ends[-1]}, the batch at {job.width}")
 
 
 def _check_placement(job: Job) -> None:
-    if not job.placement_version or not job.servers:
+    if not job.placement.version or not job.servers:
         return
     edges = [0]
-    for block in job.blocks:
+    for block in job.placement.blocks:
         assert block.start == edges[-1], _story(job, f"block {block.index} starts at {block.start}, not {edges[-1]}")
         assert block.server in job.servers, _story(job, f"block {block.index} is on server {block.server}")
         edges.append(block.stop)
@@ -89,4 +100,6 @@ def _check_placement(job: Job) -> None:
 
 
 def _story(job: Job, what: str) -> str:
-    return f"job {job.number} ({job.state}, generation {job.generation}, iteration {job.completed}): {what}"
+    return (
+        f"job {job.number} ({job.state}, generation {job.generation.number}, iteration {job.round.completed}): {what}"
+    )

@@ -15,7 +15,7 @@ from controlplane.core import (
 )
 from controlplane.core.choices import Observation
 from controlplane.core.handling import Handling
-from controlplane.core.state import Worker
+from controlplane.core.records import Worker
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.messages import Evaluation, IterationReport
 
@@ -42,10 +42,10 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
         trials.note_pause(job, worker, report)
     free = policies.gate is not None
     if worker.reports > WARM_UP_REPORTS and report.samples > 0:
-        seen = job.recent if free else job.observed.setdefault(iteration, {})
+        seen = job.round.recent if free else job.round.observed.setdefault(iteration, {})
         seen[worker.index] = _observation(worker, report)
         if report.exchanges:
-            transfers = job.recent_transfers if free else job.transfers.setdefault(iteration, [])
+            transfers = job.round.recent_transfers if free else job.round.transfers.setdefault(iteration, [])
             transfers += placing.transfers_of(worker, report)
     handout.on_report(handling, worker, report)
     if free:
@@ -61,7 +61,7 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
 def _take_loss(handling: Handling, worker: Worker, report: IterationReport) -> bool:
     """A loss that is no number ends the job, unless its spec lets such updates be left out."""
     if not report.spoilt:
-        if handling.job.flags:
+        if handling.job.flags.open:
             flags.close_flag(handling, worker.index, "loss", f"the loss of {worker.title} is a number again")
         return True
     found = f"the loss of {worker.title} in iteration {report.iteration} is {report.spoilt}"
@@ -77,28 +77,28 @@ def _take_loss(handling: Handling, worker: Worker, report: IterationReport) -> b
 def complete(handling: Handling) -> None:
     """Take in the iterations that every counting worker has now reported, and let the workers go on."""
     job = handling.job
-    if not job.roster or job.behind > 0 or job.state in JOB_OVER:
+    if not job.generation.roster or job.round.behind > 0 or job.state in JOB_OVER:
         return
     reached = standing.reached(job)
-    if reached <= job.completed:
+    if reached <= job.round.completed:
         standing.recount(job)
         return
     if handling.chosen.gate is not None:
-        job.completed = reached
+        job.round.completed = reached
         standing.recount(job)
         return
     _measure(handling, reached)
     changed = False
     observations: list[Observation] = []
-    for iteration in sorted(number for number in job.observed if number <= reached):
-        job.completed = iteration
-        seen = job.observed.pop(iteration)
+    for iteration in sorted(number for number in job.round.observed if number <= reached):
+        job.round.completed = iteration
+        seen = job.round.observed.pop(iteration)
         observations = [seen[rank] for rank in sorted(seen)]
         changed |= releases.decide_shares(handling, observations)
-        transfers = job.transfers.pop(iteration, [])
+        transfers = job.round.transfers.pop(iteration, [])
         flags.look(handling, observations, transfers)
         placing.review(handling, transfers)
-    job.completed = reached
+    job.round.completed = reached
     standing.recount(job)
     partial.close(handling)
     handout.close(handling, observations)
@@ -119,24 +119,24 @@ def on_evaluation(handling: Handling, evaluation: Evaluation) -> None:
 def _release(handling: Handling, *, changed: bool) -> None:
     job = handling.job
     every = handling.chosen.batching.every_iteration
-    lowest = min(job.workers[rank].watermark for rank in job.roster)
-    used_up = lowest - job.completed <= max(1, releases.lead(handling) // 2)
+    lowest = min(job.workers[rank].watermark for rank in job.generation.roster)
+    used_up = lowest - job.round.completed <= max(1, releases.lead(handling) // 2)
     leave = releases.raise_watermarks(handling) if used_up or every else {}
     if not (leave or changed or every):
         return
-    if job.stop_at is not None and job.completed + 1 >= job.stop_at:
+    if job.end.stop_at is not None and job.round.completed + 1 >= job.end.stop_at:
         return
-    reason = f"iteration {job.completed} is complete"
-    for rank in job.roster:
+    reason = f"iteration {job.round.completed} is complete"
+    for rank in job.generation.roster:
         releases.issue(handling, job.workers[rank], leave.get(rank, reason))
 
 
 def _measure(handling: Handling, reached: int) -> None:
     job = handling.job
-    if job.completed_ms and job.completed >= 0:
-        took_s = (handling.now_ms - job.completed_ms) / 1000 / (reached - job.completed)
-        job.iteration_s += (took_s - job.iteration_s) * (SMOOTHING if job.iteration_s else 1.0)
-    job.completed_ms = handling.now_ms
+    if job.round.completed_ms and job.round.completed >= 0:
+        took_s = (handling.now_ms - job.round.completed_ms) / 1000 / (reached - job.round.completed)
+        job.pace.iteration_s += (took_s - job.pace.iteration_s) * (SMOOTHING if job.pace.iteration_s else 1.0)
+    job.round.completed_ms = handling.now_ms
 
 
 def _observation(worker: Worker, report: IterationReport) -> Observation:

@@ -25,7 +25,7 @@ def record(handling: Handling, decision: ShareDecision) -> None:
         handling.give(
             ScorePredictors,
             f"iteration time over the least possible one: {told}; {decision.acting} is acted upon",
-            iteration=handling.job.completed,
+            iteration=handling.job.round.completed,
             acting=decision.acting,
             scores=decision.scores,
         )

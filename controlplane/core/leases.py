@@ -5,8 +5,9 @@ What a worker does not use (it died, or the policies changed) is left out of tha
 two.
 """
 
+from controlplane.core.records import Worker
 from controlplane.core.standing import stand
-from controlplane.core.state import Job, Worker
+from controlplane.core.state import Job
 from controlplane.protocol.orders import Range
 
 
@@ -19,7 +20,7 @@ def left_over(job: Job) -> int | None:
     asked = job.spec.stop.iterations
     if asked is None:
         return None
-    return max(0, asked * job.spec.global_batch - (job.cursor - job.dropped))
+    return max(0, asked * job.spec.global_batch - (job.samples.cursor - job.samples.dropped))
 
 
 def reach(job: Job, worker: Worker, watermark: int) -> int:
@@ -31,24 +32,24 @@ def reach(job: Job, worker: Worker, watermark: int) -> int:
     left = left_over(job)
     if left is None:
         return watermark
-    if job.speed > 0 and worker.pace_s > 0:
-        iterations = left / job.speed / worker.pace_s
+    if job.pace.speed > 0 and worker.pace_s > 0:
+        iterations = left / job.pace.speed / worker.pace_s
     else:
-        iterations = left / (len(job.roster) * max(1, job.shares[worker.index]))
+        iterations = left / (len(job.generation.roster) * max(1, job.generation.shares[worker.index]))
     return min(watermark, stand(worker) + max(1, int(iterations / 2)))
 
 
 def grant(job: Job, worker: Worker, watermark: int) -> bool:
     """Give ``worker`` leave and samples up to ``watermark``, or as far as samples are left; False if none are."""
-    share, left = max(1, job.shares[worker.index]), left_over(job)
+    share, left = max(1, job.generation.shares[worker.index]), left_over(job)
     count = watermark - worker.watermark
     if left is not None and left < count * share:
         count, share = (left // share, share) if left >= share else (1, left)
     if share == 0:
         return False
     first = worker.watermark + 1
-    _add(worker.leases, Range(first=first, last=first + count - 1, position=job.cursor, share=share))
-    job.cursor += count * share
+    _add(worker.leases, Range(first=first, last=first + count - 1, position=job.samples.cursor, share=share))
+    job.samples.cursor += count * share
     raise_to(worker, first + count - 1)
     return True
 
@@ -70,7 +71,7 @@ def drop_after(job: Job, worker: Worker, iteration: int) -> None:
     kept = []
     for lease in worker.leases:
         unused = lease.last - max(lease.first - 1, iteration, worker.done)
-        job.dropped += max(0, unused) * lease.share
+        job.samples.dropped += max(0, unused) * lease.share
         if lease.first <= iteration:
             last = min(lease.last, iteration)
             kept.append(Range(first=lease.first, last=last, position=lease.position, share=lease.share))

@@ -18,7 +18,7 @@ from controlplane.core import (
 from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.events import Assignment, EngineFailed, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
 from controlplane.core.handling import EventRefused, Handling
-from controlplane.core.state import Process, Server, Worker
+from controlplane.core.records import Process, Server, Worker
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from controlplane.core.wording import being, number_of
 
@@ -123,7 +123,7 @@ def lose(handling: Handling, process: Process, why: str, *, failed: bool = False
     elif not _can_go_on(handling, process, counted=counted):
         before = " before the job had begun" if job.state is JobState.STARTING else f"; {_who_is_left(handling)}"
         ending.end(handling, JobState.FAILED, f"{process.title} {why}{before}")
-    elif job.state is JobState.STARTING or job.is_rebuilding:
+    elif job.state is JobState.STARTING or job.lives.is_rebuilding:
         roster.begin_when_ready(handling)
     elif isinstance(process, Worker) and counted:
         departures.go_on_without(handling, process, why)
@@ -131,7 +131,7 @@ def lose(handling: Handling, process: Process, why: str, *, failed: bool = False
 
 def _who_is_left(handling: Handling) -> str:
     left, least = len(handling.job.live_workers), handling.spec.elastic.minimum_workers or 1
-    if handling.spec.reduces and not handling.job.roster[1:]:
+    if handling.spec.reduces and not handling.job.generation.roster[1:]:
         return "nobody is left who has the parameters"
     if not left:
         return "no worker is left"
@@ -141,20 +141,29 @@ def _who_is_left(handling: Handling) -> str:
 def _holds_the_last(handling: Handling, *, counted: bool) -> bool:
     """Whether nobody but a worker that counts has the parameters."""
     job = handling.job
-    return handling.spec.workers_hold and counted and len(job.roster) == 1 and job.state is not JobState.FINISHING
+    return (
+        handling.spec.workers_hold
+        and counted
+        and len(job.generation.roster) == 1
+        and job.state is not JobState.FINISHING
+    )
 
 
 def _can_begin_anew(handling: Handling) -> bool:
     """Whether there is a checkpoint to go back to, and there are workers to do so, when the only one is gone."""
-    begun = handling.job.state in (JobState.RUNNING, JobState.PAUSED) and not handling.job.is_rebuilding
+    begun = handling.job.state in (JobState.RUNNING, JobState.PAUSED) and not handling.job.lives.is_rebuilding
     return begun and rollback.target_of(handling) is not None and arrivals.may_be_enough(handling, without=1)
 
 
 def _may_return(handling: Handling, process: Process, *, failed: bool) -> bool:
     job = handling.job
     if isinstance(process, Worker):
-        alone = job.is_rebuilding or not job.generation or _holds_the_last(handling, counted=job.counts(process.index))
-        if process.index in job.left_out or (handling.spec.server_mode == "aggregating" and not alone):
+        alone = (
+            job.lives.is_rebuilding
+            or not job.generation.number
+            or _holds_the_last(handling, counted=job.counts(process.index))
+        )
+        if process.index in job.requests.left_out or (handling.spec.server_mode == "aggregating" and not alone):
             return False
     if job.state is JobState.FINISHING:
         return isinstance(process, Server)
@@ -164,8 +173,8 @@ def _may_return(handling: Handling, process: Process, *, failed: bool) -> bool:
 def _can_go_on(handling: Handling, process: Process, *, counted: bool) -> bool:
     job = handling.job
     if job.state is JobState.FINISHING:
-        return len(job.roster) > 1 or not counted
-    if job.state is JobState.STARTING and process.title not in job.revivals:
+        return len(job.generation.roster) > 1 or not counted
+    if job.state is JobState.STARTING and process.title not in job.lives.revivals:
         return False
     gone = 1 if counted else 0
     return arrivals.can_recover(handling, without=gone)
@@ -173,13 +182,13 @@ def _can_go_on(handling: Handling, process: Process, *, counted: bool) -> bool:
 
 def _lose_server(handling: Handling, server: Server, why: str, *, is_back: bool) -> None:
     job = handling.job
-    if job.state is JobState.FINISHING and (job.model_saved or not job.at_work):
+    if job.state is JobState.FINISHING and (job.end.model_saved or not job.lives.at_work):
         ending.finish_without_checkpoint(handling)
         return
     if not is_back:
         before = " before the job had begun" if job.state is JobState.STARTING else "; the parameters it held are lost"
         ending.end(handling, JobState.FAILED, f"{server.title} {why}{before}")
-    elif job.state is JobState.STARTING or job.is_rebuilding:
+    elif job.state is JobState.STARTING or job.lives.is_rebuilding:
         roster.begin_when_ready(handling)
     else:
         moving.on_server_lost(handling, server)

@@ -13,7 +13,8 @@ from enum import StrEnum
 from controlplane.core import releases, trials
 from controlplane.core.commands import AbandonMove, MoveBlocks, SetPlacement
 from controlplane.core.handling import Handling
-from controlplane.core.state import BlockMove, Job, PlacementChange, Server
+from controlplane.core.records import BlockMove, PlacementChange, Server
+from controlplane.core.state import Job
 from controlplane.core.states import ProcessState, move
 from controlplane.protocol.messages import BlocksHanded
 from controlplane.protocol.orders import Block
@@ -59,17 +60,17 @@ def begin(
 ) -> None:
     """Order that the job's blocks get to where ``blocks`` has them; nothing happens where they are there already."""
     job = handling.job
-    here = {block.index: block.server for block in job.blocks}
+    here = {block.index: block.server for block in job.placement.blocks}
     moves = {
         block.index: BlockMove(source=here[block.index], destination=block.server, state=M.ORDERED)
         for block in blocks
         if here[block.index] != block.server
     }
-    if not moves or job.change is not None or job.refill is not None:
+    if not moves or job.placement.change is not None or job.refilling.current is not None:
         return
-    job.plans += 1
-    job.change = PlacementChange(
-        version=job.plans,
+    job.placement.plans += 1
+    job.placement.change = PlacementChange(
+        version=job.placement.plans,
         blocks=list(blocks),
         moves=moves,
         freeze_at=_freeze_at(handling),
@@ -78,13 +79,13 @@ def begin(
         now_s=now_s,
         predicted_s=predicted_s,
     )
-    trials.begin(handling, job.plans, predicted_s)
+    trials.begin(handling, job.placement.plans, predicted_s)
     handling.give(
         MoveBlocks,
         reason,
-        version=job.change.version,
+        version=job.placement.change.version,
         policy=job.synchronization.placement.name,
-        freeze_at=job.change.freeze_at,
+        freeze_at=job.placement.change.freeze_at,
         moves={index: [each.source, each.destination] for index, each in moves.items()},
         now_s=now_s,
         predicted_s=predicted_s,
@@ -94,7 +95,7 @@ def begin(
 
 def on_handed(handling: Handling, server: Server, message: BlocksHanded) -> None:
     """A source says that new servers have acknowledged its blocks, or that they cannot be handed over."""
-    change = handling.job.change
+    change = handling.job.placement.change
     if change is None or message.placement != change.version:
         return
     if message.failure:
@@ -111,14 +112,14 @@ def on_handed(handling: Handling, server: Server, message: BlocksHanded) -> None
 
 def on_server_lost(handling: Handling, server: Server) -> None:
     """A server is lost: what is under way is not carried through."""
-    if handling.job.change is not None:
+    if handling.job.placement.change is not None:
         abandon(handling, f"{server.title} is lost")
 
 
 def abandon(handling: Handling, reason: str) -> None:
     """The blocks stay where they are; the next change gets another version, so nothing late is taken for it."""
     job = handling.job
-    change, job.change, job.trial = job.change, None, None
+    change, job.placement.change, job.placement.trial = job.placement.change, None, None
     assert change is not None
     for index, each in change.moves.items():
         each.state = _step(job, index, each, M.ABANDONED)
@@ -130,8 +131,8 @@ def _commit(handling: Handling, change: PlacementChange) -> None:
     job = handling.job
     for index, each in change.moves.items():
         each.state = _step(job, index, each, M.COMMITTED)
-    job.change = None
-    job.placement_version, job.blocks = change.version, change.blocks
+    job.placement.change = None
+    job.placement.version, job.placement.blocks = change.version, change.blocks
     took_s = (handling.now_ms - change.ordered_ms) / 1000
     trials.committed(job, took_s)
     tell_everybody(handling, f"{len(change.moves)} blocks have moved, {took_s:.2f} s after the order: {change.reason}")
@@ -140,11 +141,15 @@ def _commit(handling: Handling, change: PlacementChange) -> None:
 def introduce(handling: Handling) -> None:
     """Tell workers of servers that have come since the placement was made, so that they can be timed."""
     job = handling.job
-    new = [server.title for server in job.live_servers if can_hold(server) and server.index not in job.known_servers]
-    if not new or job.change is not None or job.refill is not None:
+    new = [
+        server.title
+        for server in job.live_servers
+        if can_hold(server) and server.index not in job.placement.known_servers
+    ]
+    if not new or job.placement.change is not None or job.refilling.current is not None:
         return
-    job.plans += 1
-    job.placement_version = job.plans
+    job.placement.plans += 1
+    job.placement.version = job.placement.plans
     tell_everybody(handling, f"{', '.join(new)} can be given blocks from now on")
 
 
@@ -152,17 +157,17 @@ def give_placement(handling: Handling, reason: str) -> None:
     """The placement that the job has now, as a decision."""
     job = handling.job
     policy = job.synchronization.placement.name
-    handling.give(SetPlacement, reason, version=job.placement_version, policy=policy, blocks=job.blocks)
+    handling.give(SetPlacement, reason, version=job.placement.version, policy=policy, blocks=job.placement.blocks)
 
 
 def tell_everybody(handling: Handling, reason: str) -> None:
     """The present placement holds from now on."""
     job = handling.job
-    job.known_servers = [server.index for server in job.live_servers if server.port]
+    job.placement.known_servers = [server.index for server in job.live_servers if server.port]
     give_placement(handling, reason)
-    told = f"placement {job.placement_version} holds"
+    told = f"placement {job.placement.version} holds"
     _tell_servers(handling, told)
-    for rank in job.roster:
+    for rank in job.generation.roster:
         releases.issue_placement(handling, job.workers[rank], told)
     releases.issue_all(handling, told)
 
@@ -170,7 +175,7 @@ def tell_everybody(handling: Handling, reason: str) -> None:
 def _freeze_at(handling: Handling) -> int:
     """Synchronous modes move between two versions: after the open iteration, which some may be pushing already."""
     job = handling.job
-    return 0 if handling.chosen.gate is not None else max(job.completed + 2, job.first_iteration)
+    return 0 if handling.chosen.gate is not None else max(job.round.completed + 2, job.generation.first_iteration)
 
 
 def _tell_servers(handling: Handling, reason: str) -> None:

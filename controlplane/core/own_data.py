@@ -24,7 +24,7 @@ def held(handling: Handling) -> dict[int, int]:
         return {}
     if policies.partitioned is not None:
         return {} if policies.data_state is None else policies.partitioned.held(policies.data_state)
-    own = {rank: job.workers[rank].own_samples for rank in job.roster}
+    own = {rank: job.workers[rank].own_samples for rank in job.generation.roster}
     return own if all(own.values()) else {}
 
 
@@ -46,20 +46,20 @@ def within(handling: Handling, limits: Limits) -> Limits:
 def look(handling: Handling) -> None:
     """Raise or close the flags of those whose share is above their own data."""
     job, own = handling.job, held(handling)
-    for rank, share in job.shares.items():
+    for rank, share in job.generation.shares.items():
         if rank in own and share > own[rank]:
             sentence = (
                 f"w{rank} takes {share} samples per iteration of its own {own[rank]}: some repeat within an iteration, "
                 f"since all workers together have too few for {job.batch}; use a smaller batch_size or more data"
             )
             flags.open_flag(handling, rank, KIND, "lasting", sentence, {"samples": own[rank], "share": share})
-        elif flags.key_of(KIND, "worker", rank) in job.flags:
+        elif flags.key_of(KIND, "worker", rank) in job.flags.open:
             flags.close_flag(handling, rank, KIND, f"w{rank} has {number_of(own.get(rank, 0), 'sample')} of its own")
 
 
 def room(handling: Handling) -> int | None:
     """Among how many workers the data can be divided at most, where they are or soon will be; None: any number."""
     job = handling.job
-    if not job.sample_count or (handling.chosen.partitioned is None and "data" not in job.pending):
+    if not job.samples.count or (handling.chosen.partitioned is None and "data" not in job.requests.choices):
         return None
-    return job.sample_count
+    return job.samples.count

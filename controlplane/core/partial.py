@@ -6,7 +6,7 @@ from controlplane.core import releases, standing
 from controlplane.core.commands import CutIteration, NameQuorum, NoteMicroBatch, NoteUpdates
 from controlplane.core.gates import Cut, Processed, Quorum
 from controlplane.core.handling import Handling
-from controlplane.core.state import Worker
+from controlplane.core.records import Worker
 from controlplane.protocol.messages import Computed, IterationReport, MicroBatch, ProgressReport, ServerReport
 
 
@@ -19,7 +19,7 @@ def begin(handling: Handling, left: Mapping[int, int]) -> None:
             _note_cut(handling, cut)
     if policies.namer is not None:
         policies.barrier_state, quorums = policies.namer.appoint(
-            list(job.roster), job.apply_from - 1, policies.barrier_state
+            list(job.generation.roster), job.updates.apply_from - 1, policies.barrier_state
         )
         for quorum in quorums:
             _note_quorum(handling, quorum)
@@ -60,46 +60,50 @@ def on_report(handling: Handling, worker: Worker, report: IterationReport) -> No
 def note_updates(handling: Handling, report: ServerReport) -> None:
     """A server says which updates it dropped or lacked; what another one has said already is not told again."""
     job = handling.job
-    late = [(iteration, rank) for iteration, rank in sorted(report.late) if iteration > job.late_until.get(rank, -1)]
-    missing = [each for each in sorted(report.missing) if each[0] > job.missing.get(each[1], -1)]
+    late = [
+        (iteration, rank) for iteration, rank in sorted(report.late) if iteration > job.updates.late_until.get(rank, -1)
+    ]
+    missing = [each for each in sorted(report.missing) if each[0] > job.updates.missing.get(each[1], -1)]
     if not late and not missing:
         return
-    job.late = dict(job.late)
+    job.updates.late = dict(job.updates.late)
     for iteration, rank in late:
-        job.late[rank] = job.late.get(rank, 0) + 1
-        job.late_until = {**job.late_until, rank: iteration}
-    job.missing = {**job.missing, **{rank: iteration for iteration, rank in missing}}
+        job.updates.late[rank] = job.updates.late.get(rank, 0) + 1
+        job.updates.late_until = {**job.updates.late_until, rank: iteration}
+    job.updates.missing = {**job.updates.missing, **{rank: iteration for iteration, rank in missing}}
     dropped = ", ".join(f"w{rank}" for rank in sorted({rank for _, rank in late}))
     lacks = ", ".join(f"w{rank} in iteration {iteration}" for iteration, rank in missing)
     parts = [f"{len(late)} updates of {dropped} came when others had made their iterations"] if late else []
     parts += (
         [f"not all blocks have an update of {lacks}, which it left: each divides by its own samples"] if lacks else []
     )
-    handling.give(NoteUpdates, "; ".join(parts), late=job.late, missing=missing)
+    handling.give(NoteUpdates, "; ".join(parts), late=job.updates.late, missing=missing)
 
 
 def close(handling: Handling) -> None:
     """Iterations are complete: nothing more is decided about them."""
     job, policies = handling.job, handling.chosen
     if policies.cutter is not None:
-        policies.barrier_state = policies.cutter.close(job.completed, policies.barrier_state)
+        policies.barrier_state = policies.cutter.close(job.round.completed, policies.barrier_state)
     if policies.namer is not None:
-        policies.barrier_state = policies.namer.close(job.completed, policies.barrier_state)
-    if job.quorums:
-        job.quorums = {number: ranks for number, ranks in job.quorums.items() if number >= job.completed}
+        policies.barrier_state = policies.namer.close(job.round.completed, policies.barrier_state)
+    if job.updates.quorums:
+        job.updates.quorums = {
+            number: ranks for number, ranks in job.updates.quorums.items() if number >= job.round.completed
+        }
 
 
 def _observe(
     handling: Handling, worker: Worker, iteration: int, samples: int, loss: float | None, *, finished: bool = False
 ) -> None:
     job, policies = handling.job, handling.chosen
-    if policies.cutter is None or iteration < job.apply_from:
+    if policies.cutter is None or iteration < job.updates.apply_from:
         return
     processed = Processed(
         rank=worker.index,
         iteration=iteration,
         samples=samples,
-        requests=finished or samples >= job.shares[worker.index],
+        requests=finished or samples >= job.generation.shares[worker.index],
         total=job.batch,
         loss=loss,
     )
@@ -111,7 +115,7 @@ def _observe(
 
 def _name(handling: Handling, worker: Worker, iteration: int) -> None:
     job, policies = handling.job, handling.chosen
-    if policies.namer is None or iteration < job.apply_from:
+    if policies.namer is None or iteration < job.updates.apply_from:
         return
     policies.barrier_state, quorum = policies.namer.computed(worker.index, iteration, policies.barrier_state)
     if quorum is not None:
@@ -124,14 +128,14 @@ def _name(handling: Handling, worker: Worker, iteration: int) -> None:
 
 def _note_cut(handling: Handling, cut: Cut) -> None:
     job = handling.job
-    job.cut = cut.iteration if job.cut is None else max(job.cut, cut.iteration)
+    job.updates.cut = cut.iteration if job.updates.cut is None else max(job.updates.cut, cut.iteration)
     handling.give(CutIteration, cut.reason, iteration=cut.iteration, processed=cut.processed, total=cut.total)
 
 
 def _note_quorum(handling: Handling, quorum: Quorum) -> list[Worker]:
     """Whoever is not named owes that iteration no longer."""
     job = handling.job
-    job.quorums[quorum.iteration] = quorum.ranks
+    job.updates.quorums[quorum.iteration] = quorum.ranks
     handling.give(NameQuorum, quorum.reason, iteration=quorum.iteration, ranks=quorum.ranks)
     late = [worker for worker in _who_owe(handling, quorum.iteration) if worker.index not in quorum.ranks]
     for worker in late:
@@ -142,7 +146,7 @@ def _note_quorum(handling: Handling, quorum: Quorum) -> list[Worker]:
 
 def _who_owe(handling: Handling, iteration: int) -> list[Worker]:
     job = handling.job
-    return [job.workers[rank] for rank in job.roster if job.workers[rank].done < iteration]
+    return [job.workers[rank] for rank in job.generation.roster if job.workers[rank].done < iteration]
 
 
 def _tell(handling: Handling, workers: Iterable[Worker], reason: str) -> None:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from controlplane.core import asynchrony, releases
 from controlplane.core.commands import MoveJob
 from controlplane.core.handling import Handling
-from controlplane.core.state import Job
+from controlplane.core.state import Hold, Job
 from controlplane.core.states import JobState
 
 Cause = Literal["operator", "workers", "limits", "servers", "checkpoint", "policy"]
@@ -24,6 +24,7 @@ AWAITED: Final[dict[str, str]] = {
     "policy": "another batching policy, or somebody to resume it",
 }
 NAMED: Final = 8
+BOUNDARY: Final = "every worker's next boundary"
 
 
 def pause(handling: Handling, cause: Cause, reason: str) -> None:
@@ -33,8 +34,8 @@ def pause(handling: Handling, cause: Cause, reason: str) -> None:
         return
     job.pauses[cause] = reason
     if job.state is not JobState.PAUSED:
-        stands_first = bool(job.roster) and cause != "servers"
-        boundary = "every worker's next boundary" if stands_first else awaited(job)
+        stands_first = bool(job.generation.roster) and cause != "servers"
+        boundary = BOUNDARY if stands_first else awaited(job)
         handling.move_job(JobState.PAUSED, reason, awaited=boundary)
         hold(handling, reason)
     else:
@@ -58,8 +59,8 @@ def resume(handling: Handling, reason: str) -> None:
     job = handling.job
     job.pauses.clear()
     job.paused_ms += handling.now_ms - job.since_ms
-    handling.move_job(JobState.RUNNING, reason, awaited="every worker's next boundary" if job.pending else "")
-    if not job.pending:
+    handling.move_job(JobState.RUNNING, reason, awaited=BOUNDARY if job.requests.choices else "")
+    if not job.requests.choices:
         release(handling, reason)
 
 
@@ -67,7 +68,7 @@ def awaited(job: Job) -> str:
     """What a paused job waits for; "" where it is not."""
     parts = []
     for cause in job.pauses:
-        expected = [title for title in [*job.starting, *job.revivals] if title[0] == cause[0]]
+        expected = [title for title in [*job.lives.starting, *job.lives.revivals] if title[0] == cause[0]]
         named = ", ".join(expected[:NAMED]) + (f" and {len(expected) - NAMED} more" if len(expected) > NAMED else "")
         parts.append(AWAITED[cause] + (f": {named}" if named else ""))
     return "; ".join(dict.fromkeys(parts))
@@ -81,27 +82,19 @@ def rebuilding_cause(handling: Handling) -> Cause:
 def hold(handling: Handling, reason: str) -> None:
     """Let every worker stand at its next boundary."""
     job = handling.job
-    if job.hold_sequence is None:
-        job.hold_sequence = job.sequence + 1
-        job.all_stand = False
-    if job.pending and job.state is JobState.RUNNING:
-        handling.give(MoveJob, reason, state=job.state, awaited="every worker's next boundary")
+    if job.hold.sequence is None:
+        job.hold = Hold(sequence=job.sequence + 1)
+    if job.requests.choices and job.state is JobState.RUNNING:
+        handling.give(MoveJob, reason, state=job.state, awaited=BOUNDARY)
     releases.issue_all(handling, reason)
 
 
 def release(handling: Handling, reason: str) -> None:
     """Nobody needs to stand any longer."""
     job = handling.job
-    if job.hold_sequence is None or job.state is JobState.PAUSED:
+    if job.hold.sequence is None or job.state is JobState.PAUSED:
         return
-    let_go(job)
+    job.release_hold()
     releases.raise_watermarks(handling)
     asynchrony.begin(handling)
     releases.issue_all(handling, reason)
-
-
-def let_go(job: Job) -> None:
-    """Forget that everybody was to stand; orders follow."""
-    job.hold_sequence, job.all_stand = None, False
-    for rank in job.roster:
-        job.workers[rank].is_held = False

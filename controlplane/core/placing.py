@@ -16,7 +16,8 @@ from controlplane.core.choices import (
     Transfer,
 )
 from controlplane.core.handling import Handling
-from controlplane.core.state import Job, Worker
+from controlplane.core.records import Worker
+from controlplane.core.state import Job
 from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import Block
 
@@ -31,11 +32,11 @@ def place_first(handling: Handling) -> None:
         return
     sizes, servers = job.servers[0].tensor_sizes, sorted(job.servers)
     if isinstance(placement, TensorPlacement):
-        job.blocks, reason = placement.place_tensors(sizes, servers)
+        job.placement.blocks, reason = placement.place_tensors(sizes, servers)
     else:
-        job.blocks, reason = placement.place(cut_blocks(sizes), servers)
-    job.plans += 1
-    job.placement_version, job.known_servers = job.plans, servers
+        job.placement.blocks, reason = placement.place(cut_blocks(sizes), servers)
+    job.placement.plans += 1
+    job.placement.version, job.placement.known_servers = job.placement.plans, servers
     moving.give_placement(handling, reason)
 
 
@@ -43,8 +44,8 @@ def place_generation(handling: Handling) -> None:
     """Without servers, the members of a generation are its placement: they find each other by it."""
     job = handling.job
     if handling.spec.reduces:
-        job.plans += 1
-        job.placement_version = job.plans
+        job.placement.plans += 1
+        job.placement.version = job.placement.plans
 
 
 def wanted_by(
@@ -60,7 +61,7 @@ def wanted_by(
     job = handling.job
     if isinstance(placement, Rebalancing):
         return None
-    slices = [(block.start, block.stop) for block in job.blocks]
+    slices = [(block.start, block.stop) for block in job.placement.blocks]
     blocks, reason = placement.place(slices, [*_able(job), *more])
     if [(block.start, block.stop) for block in blocks] != slices:
         raise ValueError(
@@ -72,7 +73,7 @@ def wanted_by(
 
 def adopt(handling: Handling, reason: str) -> None:
     """Another placement policy holds: its first decision about the blocks as they are."""
-    if handling.job.change is not None:
+    if handling.job.placement.change is not None:
         moving.abandon(handling, reason)
     wanted = wanted_by(handling, handling.chosen.placement)
     if wanted is not None:
@@ -113,42 +114,42 @@ def follow_requests(handling: Handling) -> bool:
     """Blocks leave servers that are drained and get to one that was asked for; whether a policy must wait for that."""
     job = handling.job
     drained = [server.index for server in job.live_servers if server.draining]
-    if not drained and not job.respread:
+    if not drained and not job.requests.respread:
         return False
-    if job.change is None and not is_ending(job):
+    if job.placement.change is None and not is_ending(job):
         emptied = scaling.emptied(job)
         if emptied is not None:
             moving.begin(handling, *emptied)
-        elif job.respread and _has_come(job):
+        elif job.requests.respread and _has_come(job):
             wanted = wanted_by(handling, handling.chosen.placement)
-            reason, job.respread = job.respread, ""
+            reason, job.requests.respread = job.requests.respread, ""
             if wanted is not None:
                 moving.begin(handling, wanted[0], f"{reason}; {wanted[1]}")
     scaling.retire(handling, drained, "it was drained and holds no blocks")
-    return any(block.server in drained for block in job.blocks)
+    return any(block.server in drained for block in job.placement.blocks)
 
 
 def _has_come(job: Job) -> bool:
     """Whether a server is here that holds nothing."""
-    held = {block.server for block in job.blocks}
+    held = {block.server for block in job.placement.blocks}
     return any(moving.can_hold(server) and server.index not in held for server in job.live_servers)
 
 
 def is_ending(job: Job) -> bool:
     """Whether the end is too near for blocks to move."""
-    return job.stop_at is not None and job.completed + 2 >= job.stop_at
+    return job.end.stop_at is not None and job.round.completed + 2 >= job.end.stop_at
 
 
 def _request(handling: Handling) -> PlacementRequest:
     job, spec = handling.job, handling.spec
     return PlacementRequest(
-        iteration=job.completed,
-        blocks=job.blocks,
+        iteration=job.round.completed,
+        blocks=job.placement.blocks,
         servers=_able(job),
         initial=spec.servers,
         spare=scaling.spare(handling),
         starting=scaling.underway(job),
-        seed=spec.seed + SEEDS_APART * (job.completed + 1),
+        seed=spec.seed + SEEDS_APART * (job.round.completed + 1),
     )
 
 
@@ -156,7 +157,7 @@ def _carry_out(handling: Handling, decision: PlacementDecision) -> None:
     job = handling.job
     if is_ending(job):
         return
-    if decision.blocks is not None and job.change is None:
+    if decision.blocks is not None and job.placement.change is None:
         moving.begin(handling, decision.blocks, decision.reason, now_s=decision.now_s, predicted_s=decision.predicted_s)
     if decision.add:
         scaling.ask(handling, decision.reason)
@@ -169,10 +170,10 @@ def _carry_out(handling: Handling, decision: PlacementDecision) -> None:
 def _probe(handling: Handling, probes: dict[int, int]) -> None:
     """Have one worker do it, another one each time."""
     job = handling.job
-    job.probes, job.probe_round = probes, job.probe_round + 1
-    job.prober = job.roster[job.probe_round % len(job.roster)]
+    job.placement.probes, job.placement.probe_round = probes, job.placement.probe_round + 1
+    job.placement.prober = job.generation.roster[job.placement.probe_round % len(job.generation.roster)]
     named = ", ".join(f"s{server}" for server in sorted(probes))
-    releases.issue(handling, job.workers[job.prober], f"{named} is to be timed by a small transfer")
+    releases.issue(handling, job.workers[job.placement.prober], f"{named} is to be timed by a small transfer")
 
 
 def _able(job: Job) -> list[int]:

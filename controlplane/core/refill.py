@@ -12,7 +12,8 @@ from typing import Final
 from controlplane.core import moving, pausing, releases, rollback
 from controlplane.core.commands import RefillBlocks
 from controlplane.core.handling import Handling
-from controlplane.core.state import Job, Refill, Server, Worker
+from controlplane.core.records import Refill, Server, Worker
+from controlplane.core.state import Job
 from controlplane.core.states import AT_WORK, JOB_OVER, JobState
 from controlplane.protocol.messages import BlocksFilled, CopiesHeld
 from controlplane.protocol.optimizers import is_stateless
@@ -22,19 +23,19 @@ _ALL_GONE: Final = "every worker that had a copy of its blocks ended as well"
 
 def begin(handling: Handling, server: Server, lost: str) -> bool:
     """Ask the workers for what they have of the blocks of ``server``; False where there is a better way, or no way."""
-    job, before = handling.job, handling.job.refill
-    asked = [rank for rank in job.roster if job.workers[rank].state in AT_WORK]
-    if not asked or not job.blocks or not _is_best(handling):
+    job, before = handling.job, handling.job.refilling.current
+    asked = [rank for rank in job.generation.roster if job.workers[rank].state in AT_WORK]
+    if not asked or not job.placement.blocks or not _is_best(handling):
         return False
-    blocks = {block.index for block in job.blocks if block.server == server.index}
+    blocks = {block.index for block in job.placement.blocks if block.server == server.index}
     servers = {server.index}
     if before is not None:
         blocks, servers = blocks | set(before.lost), servers | set(before.servers)
-    job.refill_count += 1
-    job.saving_stage, job.save_at = "", None
+    job.refilling.count += 1
+    job.checkpoints.stage, job.checkpoints.save_at = "", None
     reason = f"{lost}; the workers have what it held as they last pulled it, and a new server begins with that"
-    job.refill = Refill(
-        number=job.refill_count,
+    job.refilling.current = Refill(
+        number=job.refilling.count,
         servers=sorted(servers),
         lost=sorted(blocks),
         asked=asked,
@@ -52,7 +53,7 @@ def begin(handling: Handling, server: Server, lost: str) -> bool:
 
 def on_copies(handling: Handling, worker: Worker, message: CopiesHeld) -> None:
     """A worker says what it has."""
-    refill = handling.job.refill
+    refill = handling.job.refilling.current
     if refill is None or message.refill != refill.number or worker.index not in refill.asked:
         return
     refill.copies[worker.index] = {
@@ -63,7 +64,7 @@ def on_copies(handling: Handling, worker: Worker, message: CopiesHeld) -> None:
 
 def on_worker_gone(handling: Handling, worker: Worker) -> None:
     """A worker died, or reached its end: its copies are gone."""
-    refill = handling.job.refill
+    refill = handling.job.refilling.current
     if refill is None or worker.index not in refill.asked:
         return
     refill.asked.remove(worker.index)
@@ -73,7 +74,7 @@ def on_worker_gone(handling: Handling, worker: Worker) -> None:
 
 def on_filled(handling: Handling, message: BlocksFilled) -> None:
     """A server has begun with copies that it was given."""
-    refill = handling.job.refill
+    refill = handling.job.refilling.current
     if refill is not None:
         refill.lost = [block for block in refill.lost if block not in message.blocks]
         advance(handling)
@@ -86,7 +87,7 @@ def advance(handling: Handling) -> None:
 
     Workers are told of the new servers only then: whoever knows of them has left the lost ones for good.
     """
-    job, refill = handling.job, handling.job.refill
+    job, refill = handling.job, handling.job.refilling.current
     if refill is None or job.state in JOB_OVER:
         return
     refill.asked = [rank for rank in refill.asked if job.counts(rank) and job.workers[rank].state in AT_WORK]
@@ -100,7 +101,7 @@ def advance(handling: Handling) -> None:
         return
     nowhere = [block for block in refill.lost if not _holders(refill, block)]
     if nowhere and not _is_untouched(job):
-        job.refill = None
+        job.refilling.current = None
         missing = f"no worker has a whole copy of {len(nowhere)} of its blocks"
         rollback.begin(handling, f"{refill.reason}; {missing if refill.asked else _ALL_GONE}")
         return
@@ -135,9 +136,11 @@ def _place(handling: Handling, refill: Refill) -> None:
     """Tell everybody of the new servers."""
     job = handling.job
     refill.placed = True
-    job.plans += 1
-    job.placement_version = job.plans
-    job.refills = job.refills | {block: job.refills.get(block, 0) + 1 for block in refill.lost}
+    job.placement.plans += 1
+    job.placement.version = job.placement.plans
+    job.refilling.by_block = job.refilling.by_block | {
+        block: job.refilling.by_block.get(block, 0) + 1 for block in refill.lost
+    }
     named = ", ".join(f"s{index}" for index in refill.servers)
     moving.tell_everybody(handling, f"{named} began anew and is given its blocks by workers")
 
@@ -150,7 +153,7 @@ def _worth(handling: Handling, refill: Refill, rank: int, block: int) -> tuple[i
 
 def _finish(handling: Handling, refill: Refill) -> None:
     job, spec = handling.job, handling.spec
-    job.refill = None
+    job.refilling.current = None
     ranks = sorted(set(refill.fills.values()))
     named = ", ".join(f"w{rank}" for rank in ranks)
     what = f"{refill.count} block{'s' if refill.count != 1 else ''}"
@@ -175,9 +178,9 @@ def _finish(handling: Handling, refill: Refill) -> None:
 def _is_best(handling: Handling) -> bool:
     """Whether workers can know the parameters, and nothing that is kept elsewhere is worth more."""
     job, spec = handling.job, handling.spec
-    if spec.server_mode == "aggregating" or job.is_rebuilding:
+    if spec.server_mode == "aggregating" or job.lives.is_rebuilding:
         return False
-    return not job.checkpoints or (handling.chosen.gate is None and _is_stateless(handling))
+    return not job.checkpoints.kept or (handling.chosen.gate is None and _is_stateless(handling))
 
 
 def _is_stateless(handling: Handling) -> bool:
@@ -187,7 +190,7 @@ def _is_stateless(handling: Handling) -> bool:
 
 def _is_untouched(job: Job) -> bool:
     """Whether nobody has done anything since the parameters began: any server can begin as the first one did."""
-    return job.completed < (job.restore.iteration if job.restore is not None else 0)
+    return job.round.completed < (job.checkpoints.restore.iteration if job.checkpoints.restore is not None else 0)
 
 
 def _holders(refill: Refill, block: int) -> list[int]:

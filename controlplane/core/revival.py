@@ -10,7 +10,8 @@ from typing import Final
 
 from controlplane.core.events import Assignment
 from controlplane.core.handling import Handling
-from controlplane.core.state import Job, Process, Revival, Server, Worker
+from controlplane.core.records import Process, Revival, Server, Worker
+from controlplane.core.state import Job
 from controlplane.core.states import ProcessState
 from controlplane.protocol.emulation import Emulation
 
@@ -32,17 +33,19 @@ def plan(handling: Handling, process: Process, *, is_lost: bool) -> bool:
     job, allowed = handling.job, handling.spec.elastic.restarts
     if not allowed:
         return False
-    used = job.restarts.get(process.title, 0)
+    used = job.lives.restarts.get(process.title, 0)
     if handling.now_ms - process.ordered_ms > PROVEN_MS:
         used = 0
     if process.state is not ProcessState.ORDERED or not is_lost or not used:
         if used >= allowed:
             return False
         used += 1
-    job.restarts[process.title] = used
+    job.lives.restarts[process.title] = used
     is_short = handling.now_ms - process.ordered_ms < SETTLED_MS
-    job.short_lives[process.title] = short = job.short_lives.get(process.title, 0) + 1 if is_short else 1
-    job.revivals[process.title] = Revival(number=used, due_ms=handling.now_ms + pause_ms(short), wants_slot=is_lost)
+    job.lives.short[process.title] = short = job.lives.short.get(process.title, 0) + 1 if is_short else 1
+    job.lives.revivals[process.title] = Revival(
+        number=used, due_ms=handling.now_ms + pause_ms(short), wants_slot=is_lost
+    )
     handling.has_new_deadline = True
     return True
 
@@ -54,9 +57,9 @@ def pause_ms(number: int) -> int:
 
 def told(handling: Handling, process: Process, why: str) -> str:
     """Why it ended, and what follows, as the end of a sentence that begins with its name."""
-    allowed, revival = handling.spec.elastic.restarts, handling.job.revivals.get(process.title)
+    allowed, revival = handling.spec.elastic.restarts, handling.job.lives.revivals.get(process.title)
     if revival is None:
-        used = handling.job.restarts.get(process.title, 0)
+        used = handling.job.lives.restarts.get(process.title, 0)
         times = "once" if used == 1 else f"{used} times"
         return f"{why}; it was started again {times}, which is all that is allowed" if used else why
     which = f"{why}; restart {revival.number} of {allowed}"
@@ -67,17 +70,17 @@ def told(handling: Handling, process: Process, why: str) -> str:
 
 def next_ms(job: Job) -> list[int]:
     """When processes are to be started again."""
-    return [revival.due_ms for revival in job.revivals.values() if not revival.wants_slot]
+    return [revival.due_ms for revival in job.lives.revivals.values() if not revival.wants_slot]
 
 
 def start_due(handling: Handling) -> None:
     """Start those whose pause is over; whose agent is out of reach asks for another slot."""
     job = handling.job
-    for title, revival in list(job.revivals.items()):
+    for title, revival in list(job.lives.revivals.items()):
         if revival.wants_slot or revival.due_ms > handling.now_ms:
             continue
         process = _named(job, title)
-        if process.agent in job.away:
+        if process.agent in job.lives.away:
             revival.wants_slot = True
             handling.tell_process(process, told(handling, process, "its pause is over"))
         else:
@@ -87,7 +90,7 @@ def start_due(handling: Handling) -> None:
 def take_slots(handling: Handling, assignments: list[Assignment]) -> bool:
     """Start those who wait for a slot on the ones that the scheduler found; False if nobody did."""
     job = handling.job
-    waiting = [each for each in assignments if (found := job.revivals.get(_title(each))) and found.wants_slot]
+    waiting = [each for each in assignments if (found := job.lives.revivals.get(_title(each))) and found.wants_slot]
     for assignment in waiting:
         start(handling, assignment)
     return bool(waiting)
@@ -107,7 +110,7 @@ def await_slot(handling: Handling, rank: int) -> None:
         since_ms=now_ms,
         seen_ms=now_ms,
     )
-    job.revivals[worker.title] = Revival(number=0, due_ms=now_ms, wants_slot=True)
+    job.lives.revivals[worker.title] = Revival(number=0, due_ms=now_ms, wants_slot=True)
     handling.tell_process(worker, "no slot is free: it joins when there is one")
 
 
@@ -129,8 +132,8 @@ def _machine(handling: Handling, assignment: Assignment) -> Emulation | None:
 def start(handling: Handling, assignment: Assignment) -> None:
     """Order a new life of a process."""
     job, title = handling.job, _title(assignment)
-    revival = job.revivals.pop(title, None)
-    job.lives[title] = life = job.lives.get(title, 0) + 1
+    revival = job.lives.revivals.pop(title, None)
+    job.lives.counts[title] = life = job.lives.counts.get(title, 0) + 1
     kind: type[Worker | Server] = Worker if assignment.role == "worker" else Server
     process = kind(
         role=assignment.role,

@@ -5,12 +5,11 @@ and updates of the old lives are stale. Iterations after the checkpoint are done
 batch is cut anew by the shares of then, and in splits of their own workers go on where they stood.
 """
 
-from controlplane.core import ending, handout, pausing, revival
+from controlplane.core import ending, handout, moving, pausing, revival
 from controlplane.core.commands import RollBack
 from controlplane.core.handling import Handling
-from controlplane.core.state import Checkpoint, Revival, Worker
+from controlplane.core.records import Checkpoint, Revival, Worker
 from controlplane.core.states import JobState, ProcessState
-from controlplane.protocol.checkpoints import Restore
 
 
 def begin(handling: Handling, lost: str) -> None:
@@ -27,26 +26,28 @@ def begin(handling: Handling, lost: str) -> None:
 def go_back(handling: Handling, target: Checkpoint, lost: str) -> None:
     """End every life and begin new ones, which go on from ``target``."""
     job = handling.job
-    redone = f"iterations {target.iteration} to {job.completed} are done again"
-    told = redone if target.iteration < job.completed else f"iteration {job.completed} is done again"
-    again = told if target.iteration <= job.completed else "no complete iteration is done again"
+    redone = f"iterations {target.iteration} to {job.round.completed} are done again"
+    told = redone if target.iteration < job.round.completed else f"iteration {job.round.completed} is done again"
+    again = told if target.iteration <= job.round.completed else "no complete iteration is done again"
     where = f"the checkpoint of iteration {target.iteration}" if target.iteration else "the beginning"
     reason = f"{lost}; all go back to {where}, {again}"
-    handling.give(RollBack, reason, to_iteration=target.iteration, completed=job.completed)
-    job.is_rebuilding = True
-    job.rebuild_ms = handling.now_ms
+    handling.give(RollBack, reason, to_iteration=target.iteration, completed=job.round.completed)
+    job.lives.is_rebuilding = True
+    job.lives.rebuild_ms = handling.now_ms
     job.pauses[pausing.rebuilding_cause(handling)] = reason
     if job.state is not JobState.PAUSED:
         handling.move_job(JobState.PAUSED, reason, awaited=pausing.awaited(job))
+    if job.placement.change is not None:
+        moving.abandon(handling, reason)
     restore(handling, target)
     handout.go_back(handling, target)
     for process in job.live_processes:
         handling.move_process(process, ProcessState.STOPPED, "it begins anew from the checkpoint")
         handling.stop_process(process, reason)
-        if isinstance(process, Worker) and process.index in job.left_out:
+        if isinstance(process, Worker) and process.index in job.requests.left_out:
             continue
-        if process.agent in job.away:
-            job.revivals[process.title] = Revival(number=0, due_ms=handling.now_ms, wants_slot=True)
+        if process.agent in job.lives.away:
+            job.lives.revivals[process.title] = Revival(number=0, due_ms=handling.now_ms, wants_slot=True)
             handling.tell_process(process, "waits for a free slot")
         else:
             revival.start(handling, revival.slot_of(process))
@@ -55,34 +56,14 @@ def go_back(handling: Handling, target: Checkpoint, lost: str) -> None:
 def target_of(handling: Handling) -> Checkpoint | None:
     """Where the job would go back to; None where it would have to fail."""
     job = handling.job
-    if job.checkpoints:
-        return job.checkpoints[-1]
-    if handling.spec.elastic.from_scratch or job.completed < 0:
+    if job.checkpoints.kept:
+        return job.checkpoints.kept[-1]
+    if handling.spec.elastic.from_scratch or job.round.completed < 0:
         return Checkpoint(iteration=0, position=0, stop_at=handling.spec.stop.iterations)
     return None
 
 
 def restore(handling: Handling, target: Checkpoint) -> None:
     """The records as they were before ``target.iteration``; what policies have learned stays."""
-    job = handling.job
-    job.restore = Restore(iteration=target.iteration, is_start=target.is_start) if target.iteration else None
-    job.refill, job.refills = None, {}
-    job.splits = {}
-    job.saving, job.whole, job.saving_stage, job.save_at = {}, None, "", None
-    job.saved_rounds = target.position // job.batch
-    job.completed = target.iteration - 1
-    job.origin_iteration, job.origin_position = target.iteration, target.position
-    job.cursor, job.dropped = target.position, target.dropped
     # Without lockstep a job ends when all samples are handed out: until then nobody is told where.
-    job.stop_at = target.stop_at if handling.chosen.gate is None else None
-    job.roster, job.shares, job.offsets = [], {}, {}
-    job.observed, job.processed, job.recent, job.round_reports = {}, {}, {}, 0
-    job.transfers, job.recent_transfers, job.trial = {}, [], None
-    for worker in job.workers.values():
-        worker.pieces, worker.pieces_of, worker.drawn, worker.counted = [], -1, 0, False
-    job.late_until, job.missing = {}, {}
-    job.passed, job.quorums, job.cut = {}, {}, None
-    job.apply_from, job.skip_to = target.iteration, 0
-    job.join_at, job.hold_sequence, job.all_stand = None, None, False
-    job.behind = 0
-    job.completed_ms = 0
+    handling.job.roll_back(target, stop_at=target.stop_at if handling.chosen.gate is None else None)

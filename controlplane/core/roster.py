@@ -18,7 +18,8 @@ from controlplane.core import (
 from controlplane.core.choices import ImpossibleShares, ShareRequest
 from controlplane.core.commands import MoveJob, SetRoster
 from controlplane.core.handling import Handling
-from controlplane.core.state import Job, Worker
+from controlplane.core.records import Worker
+from controlplane.core.state import Generation, Hold, Job
 from controlplane.core.states import JobState, ProcessState
 from controlplane.core.wording import being, number_of
 
@@ -34,15 +35,15 @@ HERE = frozenset({ProcessState.READY, ProcessState.UNREACHABLE})
 def begin_when_ready(handling: Handling) -> None:
     """Start a generation once every process has said hello, or enough have and the others had their time."""
     job, spec = handling.job, handling.spec
-    missing = len(job.starting) + len(job.revivals)
+    missing = len(job.lives.starting) + len(job.lives.revivals)
     if missing and not _enough(handling):
         more = missing - NAMED
-        titles = itertools.islice(itertools.chain(job.starting, job.revivals), NAMED)
+        titles = itertools.islice(itertools.chain(job.lives.starting, job.lives.revivals), NAMED)
         named = ", ".join(titles) + (f" and {more} more" if more > 0 else "")
         handling.give(MoveJob, "its processes start", state=job.state, awaited=f"hello of {named}")
         return
     ready = [rank for rank, worker in sorted(job.workers.items()) if worker.state in HERE]
-    if job.is_rebuilding:
+    if job.lives.is_rebuilding:
         _begin_again(handling, ready)
         return
     if not checkpoints.choose_start(handling, ready):
@@ -53,16 +54,16 @@ def begin_when_ready(handling: Handling) -> None:
     handling.move_job(JobState.RUNNING, f"{who} {being(spec.workers + spec.servers)} ready")
     job.running_ms = handling.now_ms
     if spec.stop.iterations is not None and handling.chosen.gate is None:
-        job.stop_at = spec.stop.iterations
-        job.stop_reason = f"{spec.stop.iterations} iterations were asked for"
-    _enlist(handling, ready, job.completed + 1)
-    begin_generation(handling, ready, first_iteration=job.completed + 1, reason="the first roster")
+        job.end.stop_at = spec.stop.iterations
+        job.end.reason = f"{spec.stop.iterations} iterations were asked for"
+    _enlist(handling, ready, job.round.completed + 1)
+    begin_generation(handling, ready, first_iteration=job.round.completed + 1, reason="the first roster")
 
 
 def enough_at_ms(job: Job) -> int | None:
     """When those who are missing at the beginning have had their time; None where nobody begins."""
-    if job.is_rebuilding:
-        return job.rebuild_ms + PATIENCE_MS
+    if job.lives.is_rebuilding:
+        return job.lives.rebuild_ms + PATIENCE_MS
     assert job.spec is not None
     can_begin = job.state is JobState.STARTING and job.spec.elastic.minimum_workers is not None
     return job.since_ms + PATIENCE_MS if can_begin else None
@@ -75,31 +76,31 @@ def _enough(handling: Handling) -> bool:
     if at_ms is None or handling.now_ms < at_ms:
         return False
     ready = sum(worker.state in HERE for worker in job.workers.values())
-    servers_are_here = all(title[0] == "w" for title in itertools.chain(job.starting, job.revivals))
+    servers_are_here = all(title[0] == "w" for title in itertools.chain(job.lives.starting, job.lives.revivals))
     return servers_are_here and ready >= (handling.spec.elastic.minimum_workers or 1)
 
 
 def _begin_again(handling: Handling, ready: list[int]) -> None:
     """After a rollback: with new servers, from the iteration that is next."""
     job, spec = handling.job, handling.spec
-    job.is_rebuilding = False
-    job.plans += 1
-    job.placement_version = job.plans
+    job.lives.is_rebuilding = False
+    job.placement.plans += 1
+    job.placement.version = job.placement.plans
     del job.pauses[pausing.rebuilding_cause(handling)]
     # Too few workers were here, or too few for the limits: both are decided anew by who is here now.
     job.pauses.pop("limits", None)
     least = spec.elastic.minimum_workers or 1
     if len(ready) >= least:
         job.pauses.pop("workers", None)
-    first = job.completed + 1
+    first = job.round.completed + 1
     who = f"{number_of(len(ready), 'worker')}{_and_servers(len(job.live_servers))}"
     verb = "goes" if who == "1 worker" else "go"
     reason = f"{who} {verb} on with iteration {first}"
-    if job.pauses:
-        job.hold_sequence = job.sequence + 1
-    else:
+    if job.pauses or job.requests.choices:
+        job.hold = Hold(sequence=job.sequence + 1)
+    if not job.pauses:
         job.paused_ms += handling.now_ms - job.since_ms
-        handling.move_job(JobState.RUNNING, reason)
+        handling.move_job(JobState.RUNNING, reason, awaited=pausing.BOUNDARY if job.requests.choices else "")
     _enlist(handling, ready, first)
     begin_generation(handling, ready, first_iteration=first, reason=reason)
 
@@ -121,16 +122,15 @@ def _enlist(handling: Handling, ranks: list[int], first: int) -> None:
 def begin_generation(handling: Handling, ranks: list[int], *, first_iteration: int, reason: str) -> None:
     """From ``first_iteration`` on, ``ranks`` count: new shares, and orders for everyone."""
     job = handling.job
-    job.generation += 1
-    left = {rank: job.shares[rank] for rank in job.roster if rank not in ranks}
-    for rank in set(ranks) - set(job.roster):
+    before = job.generation
+    left = {rank: before.shares[rank] for rank in before.roster if rank not in ranks}
+    for rank in set(ranks) - set(before.roster):
         job.workers[rank].from_iteration = first_iteration
-    job.roster = ranks
-    job.first_iteration = first_iteration
+    job.generation = Generation(number=before.number + 1, roster=ranks, first_iteration=first_iteration)
     standing.recount(job)
     _resize(handling, first_iteration)
-    before, job.shares = job.shares, _even_split(job.batch, ranks) if ranks else {}
-    handling.give(SetRoster, reason, generation=job.generation, first_iteration=first_iteration, ranks=ranks)
+    job.generation.shares = _even_split(job.batch, ranks) if ranks else {}
+    handling.give(SetRoster, reason, generation=job.generation.number, first_iteration=first_iteration, ranks=ranks)
     if ranks and not handout.begin(handling, ranks):
         return
     told = _share_out(handling, before, first_iteration) if ranks else reason
@@ -145,14 +145,13 @@ def begin_generation(handling: Handling, ranks: list[int], *, first_iteration: i
     releases.issue_all(handling, told)
     for server in job.live_servers:
         releases.issue_server_orders(handling, server, reason)
-    if ranks and not job.is_short:
+    if ranks and not job.generation.is_short:
         pausing.lift(handling, "policy", told)
         pausing.lift(handling, "limits", told)
 
 
-def _share_out(handling: Handling, before: dict[int, int], first_iteration: int) -> str:
+def _share_out(handling: Handling, before: Generation, first_iteration: int) -> str:
     """Shares for the new roster; where limits forbid any, or the policy fails, the job pauses. Why they are so."""
-    job = handling.job
     request: ShareRequest = releases.share_request(handling, first_iteration)
     try:
         state, decision = handling.chosen.batching.start(request, handling.chosen.batching_state)
@@ -161,21 +160,21 @@ def _share_out(handling: Handling, before: dict[int, int], first_iteration: int)
     except Exception as error:
         handling.fault = error
         return _keep_shares(handling, before, "policy", learning.told_of(handling, error))
-    job.is_short = False
     handling.chosen.batching_state = state
     learning.record(handling, decision)
     releases.take_shares(handling, decision, first_iteration, tell=True)
     return decision.reason
 
 
-def _keep_shares(handling: Handling, before: dict[int, int], cause: pausing.Cause, why: str) -> str:
+def _keep_shares(handling: Handling, before: Generation, cause: pausing.Cause, why: str) -> str:
     """The shares from before stay, and the job pauses; why it does."""
     job = handling.job
-    job.shares = {rank: before.get(rank, 0) for rank in job.roster}
-    job.offsets = handling.chosen.data.offsets(job.shares)
-    job.is_short = True
-    job.budget_s, job.ceilings, job.budget_width = None, {}, 0
-    reason = f"no shares for generation {job.generation}: {why}"
+    shares = {rank: before.shares.get(rank, 0) for rank in job.generation.roster}
+    job.generation.shares, job.generation.share_from = shares, before.share_from
+    job.generation.offsets = handling.chosen.data.offsets(shares)
+    job.generation.is_short = True
+    job.samples.budget_width = 0
+    reason = f"no shares for generation {job.generation.number}: {why}"
     pausing.pause(handling, cause, reason)
     return reason
 
@@ -183,21 +182,21 @@ def _keep_shares(handling: Handling, before: dict[int, int], cause: pausing.Caus
 def _resize(handling: Handling, first_iteration: int) -> None:
     """Where the global batch goes with the number of workers: later iterations take their samples from here on."""
     job, spec = handling.job, handling.spec
-    size = len(job.roster) * spec.usual_share
+    size = len(job.generation.roster) * spec.usual_share
     if spec.elastic.global_batch == "keep" or size in (0, job.batch):
         return
     if handling.chosen.gate is None:
-        job.origin_position += (first_iteration - job.origin_iteration) * job.width
-        job.origin_iteration = first_iteration
-    job.global_batch = size
+        job.samples.origin_position += (first_iteration - job.samples.origin_iteration) * job.width
+        job.samples.origin_iteration = first_iteration
+    job.samples.global_batch = size
 
 
 def depart(handling: Handling, worker: Worker, why: str) -> None:
     """A counting worker is gone: the others, if there are any, go on without it in a new generation."""
     job = handling.job
     forget(handling, worker, why)
-    left = [rank for rank in job.roster if rank != worker.index]
-    first = min((standing.stand(job.workers[rank]) for rank in left), default=job.completed) + 1
+    left = [rank for rank in job.generation.roster if rank != worker.index]
+    first = min((standing.stand(job.workers[rank]) for rank in left), default=job.round.completed) + 1
     begin_generation(handling, left, first_iteration=first, reason=f"{worker.title} {why}")
 
 
@@ -207,11 +206,11 @@ def forget(handling: Handling, worker: Worker, why: str) -> None:
     flags.close_all(handling, f"{worker.title} {why}", rank=worker.index)
     if worker.state is ProcessState.LOST:
         flags.open_flag(handling, worker.index, "lost", "lasting", f"{worker.title} {why}", {"iteration": worker.done})
-    for observed in (*job.observed.values(), job.recent):
+    for observed in (*job.round.observed.values(), job.round.recent):
         observed.pop(worker.index, None)
     leases.drop_after(job, worker, worker.done)
     handout.on_departure(handling, worker)
-    job.passed.pop(worker.index, None)
+    job.updates.passed.pop(worker.index, None)
 
 
 def _even_split(total: int, ranks: list[int]) -> dict[int, int]:

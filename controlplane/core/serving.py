@@ -13,14 +13,14 @@ def on_server_requested(handling: Handling, event: ServerRequested) -> None:
     job, asked = handling.job, f"job {handling.job.number}: another server by {event.actor}"
     _check_has_servers(handling, asked)
     if not scaling.spare(handling, insist=True):
-        assert job.request is not None
-        raise EventRefused(f"{asked}, but a slot for s{job.request.index} is asked for already")
+        assert job.placement.request is not None
+        raise EventRefused(f"{asked}, but a slot for s{job.placement.request.index} is asked for already")
     if not isinstance(handling.chosen.placement, Rebalancing):
         try:
             placing.wanted_by(handling, handling.chosen.placement, more=[max(job.servers) + 1])
         except ValueError as error:
             raise EventRefused(f"{asked}: {error}") from None
-        job.respread = f"another server was asked for by {event.actor}"
+        job.requests.respread = f"another server was asked for by {event.actor}"
     scaling.ask(handling, f"another server was asked for by {event.actor}")
 
 
@@ -52,4 +52,4 @@ def _check_has_servers(handling: Handling, asked: str) -> None:
     if job.state is not JobState.RUNNING:
         raise EventRefused(f"{asked}, but the job is {job.state}: blocks move between two iterations of a running one")
     if placing.is_ending(job):
-        raise EventRefused(f"{asked}, but the job ends before iteration {job.stop_at}: blocks would not get there")
+        raise EventRefused(f"{asked}, but the job ends before iteration {job.end.stop_at}: blocks would not get there")

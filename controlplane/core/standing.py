@@ -1,6 +1,7 @@
 """How far the counting workers are, so that a report costs the same however many there are."""
 
-from controlplane.core.state import Job, Worker
+from controlplane.core.records import Worker
+from controlplane.core.state import Job
 
 
 def stand(worker: Worker) -> int:
@@ -11,18 +12,18 @@ def stand(worker: Worker) -> int:
 
 def advance(job: Job, worker: Worker, iteration: int) -> None:
     """``worker`` has finished ``iteration``, or owes it no longer."""
-    if job.completed < iteration and stand(worker) <= job.completed:
-        job.behind -= 1
+    if job.round.completed < iteration and stand(worker) <= job.round.completed:
+        job.round.behind -= 1
     worker.done = iteration
 
 
 def reached(job: Job) -> int:
     """The last iteration that everybody has finished. Costs a look at every worker."""
     workers = job.workers
-    return min([stand(workers[rank]) for rank in job.roster], default=job.completed)
+    return min([stand(workers[rank]) for rank in job.generation.roster], default=job.round.completed)
 
 
 def recount(job: Job) -> None:
     """Count anew who is behind. Costs a look at every worker."""
-    workers, done = job.workers, job.completed
-    job.behind = len([rank for rank in job.roster if stand(workers[rank]) <= done])
+    workers, done = job.workers, job.round.completed
+    job.round.behind = len([rank for rank in job.generation.roster if stand(workers[rank]) <= done])

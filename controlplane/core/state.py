@@ -1,7 +1,44 @@
-"""What the engine remembers of one job: plain records, and their snapshot.
+"""What the engine remembers of one job, and how that changes: read this first.
 
-A snapshot is written whole and carries the version of these records; one of another version is refused, and the
-driver rebuilds it from the log.
+A job is a value. ``Engine.handle`` takes one entry of the job's log, changes the ``Job`` below, and returns commands.
+Nothing else decides: the same entries lead to the same job and the same commands, in the live driver, in the simulator
+and in a replay. So a job can be kept as a snapshot, which is written whole and carries the version of these records; a
+snapshot of another version is refused, and the driver rebuilds the job from the log.
+
+Four things begin and end, one within the other:
+
+    incarnation   one life of the log. A new one begins where a part of the log was lost. Everything that holds is
+                  ordered again, under orders that replace all that were given before.
+    process       one life of a worker or server. A new one is a record of its own (``records``), with a new instance.
+    generation    a roster and the shares that hold with it. A new one begins whenever somebody joins or leaves, or
+                  policies change. It is numbered, and servers count updates by it.
+    round         the iteration that is open in lockstep. Without lockstep: as many reports as there are workers.
+
+Each has a record, and the record is replaced as a whole when the next one begins, never cleaned field by field: what
+is not named when the next one is made begins as in a fresh job. ``Job.roll_back`` does the same for all records at
+once when parameters are lost; the few things that outlive a rollback are named there and nowhere else.
+
+    generation    who counts, and the share of each
+    samples       which samples of the permutations come next
+    round         what was reported and is not complete
+    updates       whose updates make an iteration, or are let in
+    hold          whether every worker is to stop at its next boundary, and whether all have
+    requests      what people and newcomers asked for, and waits for a boundary
+    end           where the job stops, and why
+    placement     which server holds which block, and the change that is on its way
+    checkpoints   what is kept, and what is being written
+    refilling     blocks of lost servers that workers give back
+    lives         which processes start, and which are to be started again
+    flags, pace   findings that are open; how long things take
+
+How far may a worker go? It is *granted* iterations up to its watermark. Lockstep grants some iterations ahead, since
+the servers hold each pull until everybody's updates are in; asynchronous barriers grant by worker, and with each grant
+goes a lease of samples. A grant cannot be taken back with certainty, since the worker may have used it before it hears;
+``granted`` is therefore the highest watermark that was ever sent, and every change to a running job begins with the
+first iteration that nobody was granted. Where that is too late, the job is held: every worker stops at its next
+boundary and says so, and the job is *quiesced* once all have.
+
+Two state machines, for the job and for a process, are tables in ``states``. Everything else is in these records.
 """
 
 from typing import Any, Final
@@ -9,339 +46,103 @@ from typing import Any, Final
 import msgspec
 
 from controlplane.core.choices import Observation, Transfer
-from controlplane.core.states import PROCESS_OVER, JobState, ProcessState
-from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, SavedBlock, WholeCheckpoint
+from controlplane.core.records import (
+    Checkpoint,
+    LeftOut,
+    Pieces,
+    PlacementChange,
+    PlacementTrial,
+    Process,
+    Refill,
+    Revival,
+    Server,
+    SlotRequest,
+    Worker,
+)
+from controlplane.core.states import JobState
+from controlplane.protocol.checkpoints import Restore, SavedBlock, WholeCheckpoint
 from controlplane.protocol.keys import instance_name
-from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
-from controlplane.protocol.orders import Block, Orders, Piece, Range, Role
-from controlplane.protocol.spec import Choice, Emulation, JobSpec, Synchronization
+from controlplane.protocol.orders import Block, Role
+from controlplane.protocol.spec import Choice, JobSpec, Synchronization
 
-SNAPSHOT_VERSION: Final = 4
+SNAPSHOT_VERSION: Final = 5
 
 
 class SnapshotVersionError(ValueError):
     """A snapshot that this release cannot read; the log can still be replayed."""
 
 
-class Process(msgspec.Struct, kw_only=True):
-    """The current life of one worker or server."""
+class Generation(msgspec.Struct, kw_only=True):
+    """Who counts, and the share of each; replaced whole whenever either is decided for another roster."""
 
-    role: Role
-    index: int
-    instance: str
-    agent: int
-    slot: int
-    emulate: Emulation | None
-    state: ProcessState
-    since_ms: int
-    seen_ms: int
-    """Its last sign of life."""
-    ordered_ms: int = 0
-    heard: int = 0
-    """The last of its message numbers that was taken in."""
-    found: list[FoundCheckpoint] = []
-    skipped: list[str] = []
-    """Checkpoints that the job could start from, by whoever holds the parameters, and why not from others."""
-    initial: str = ""
-    """A checksum of the parameters that it made to begin with, where others make them too."""
-
-    @property
-    def title(self) -> str:
-        """How people call it: ``w3``, ``s0``."""
-        return f"{self.role[0]}{self.index}"
-
-    @property
-    def over(self) -> bool:
-        """Whether this life has ended."""
-        return self.state in PROCESS_OVER
-
-
-class Worker(Process, kw_only=True):
-    """A worker's current life."""
-
-    done: int = -1
-    """Its last reported iteration."""
-    done_ms: int = 0
-    reports: int = 0
-    from_iteration: int = 0
-    """The first iteration that it counts in."""
-    watermark: int = -1
-    """May start iterations up to this one."""
-    granted: int = -1
-    """The highest watermark that it was ever told: it may have gone so far before it heard of a lower one."""
-    skip_to: int = 0
-    """It owes no iteration before this one."""
-    leases: list[Range] = []
-    """Asynchronous modes: the samples of the iterations that it has leave for and has not reported."""
-    stop_at: int | None = None
-    """Asynchronous modes: where this worker ends."""
-    pace_s: float = 0.0
-    """Asynchronous modes: smoothed length of its iterations."""
-    pieces: list[Piece] = []
-    """Where the data are split: its samples of the iteration ``pieces_of``."""
-    pieces_of: int = -1
-    drawn: int = 0
-    """So many of them were processed, which the splits do not know of yet."""
-    counted: bool = False
-    """The splits count all of them as processed already."""
-    is_held: bool = False
-    """It said that it stands, by orders with hold."""
-    early: list[IterationReport | ProgressReport | Computed] = []
-    """What it said of iterations that it has no leave for here; orders that were published may prove it right."""
-    orders: Orders | None = None
-    ceiling: int | None = None
-    """The most samples that its memory holds at once, as far as it ran short of it."""
-    parameters: int = 0
-    """How many it has, by its hello."""
-    own_samples: int = 0
-    """How many samples it has of its own, by its hello; 0: it may draw any."""
-    host: str = ""
-    port: int = 0
-    """Where the other workers of an all-reduce job find it."""
-
-
-class Server(Process, kw_only=True):
-    """A server's current life."""
-
-    host: str = ""
-    port: int = 0
-    tensor_sizes: list[int] = []
-    retiring: bool = False
-    """It was told to end, since it holds nothing any more."""
-    draining: bool = False
-    """It gets no blocks any more, hands over those that it has, and is then to end."""
-    generation: int = -1
-    """The one that it follows, by its last report."""
-    highest: int = 0
-    """The highest version of its blocks, by its last report."""
-
-
-class LeftOut(msgspec.Struct, kw_only=True):
-    """A worker that somebody left out; while it still counts, it is about to leave."""
-
-    reason: str
-    """As the end of a sentence that begins with its name: "excluded by ada"."""
-    after: int = -1
-    """The last iteration that it had done when this was asked."""
-    returns_slot: bool = False
-    """Its slot is to be given back when its process has ended."""
-
-
-class BlockMove(msgspec.Struct, kw_only=True):
-    """One block on its way: ``state`` is one of ``moving.MoveState``."""
-
-    source: int
-    destination: int
-    state: str
-
-
-class PlacementChange(msgspec.Struct, kw_only=True):
-    """A change of placement that was ordered and is not committed."""
-
-    version: int
-    """Of the placement that it leads to."""
-    blocks: list[Block]
-    """All of them, where they are to be."""
-    moves: dict[int, BlockMove]
-    """Those that move, by index."""
-    freeze_at: int
-    """The version of the values at which sources freeze them."""
-    ordered_ms: int
-    reason: str
-    now_s: float | None = None
-    predicted_s: float | None = None
-    frozen_s: float = 0.0
-    """The longest that a source took from freezing its blocks to their acknowledgement."""
-
-
-class Revival(msgspec.Struct, kw_only=True):
-    """A process that ended and is to be started again."""
-
-    number: int
-    due_ms: int
-    wants_slot: bool = False
-    """The scheduler was asked for a slot."""
-
-
-class Checkpoint(msgspec.Struct, kw_only=True):
-    """A state of the whole job that is kept: every block at version ``iteration``."""
-
-    iteration: int
-    position: int
-    """The first position of the permutations that it had not processed."""
-    stop_at: int | None = None
-    dropped: int = 0
-    """Asynchronous modes: samples that were handed out before it and are not in it."""
-    is_start: bool = False
-    """It is of the job that this one started from."""
-    splits: bytes = b""
-    """Where the data are split: the data policy's state before ``iteration``, encoded."""
-
-
-class Refill(msgspec.Struct, kw_only=True):
-    """Blocks of servers that were lost, and the workers' copies that they are to begin with."""
-
-    number: int
-    servers: list[int]
-    lost: list[int]
-    """Blocks that are not filled again."""
-    asked: list[int]
-    """Ranks of those who say what they have."""
-    reason: str
-    began_ms: int
-    count: int
-    """Of all blocks that it is about."""
-    placed: bool = False
-    """The new servers are here, and everybody was told of them."""
-    copies: dict[int, dict[int, tuple[int, int]]] = {}
-    """By rank and block: version and steps of its copy."""
-    fills: dict[int, int] = {}
-    """By block: whose copy it is."""
-    version: int | None = None
-    """The lowest of those chosen."""
-
-
-class SlotRequest(msgspec.Struct, kw_only=True):
-    """A slot for one more server was asked for."""
-
-    index: int
-    asked_ms: int
-
-
-class PlacementTrial(msgspec.Struct, kw_only=True):
-    """What a change of placement turns out to be worth."""
-
-    version: int
-    committed: int | None = None
-    """The last iteration that was complete when it was committed."""
-    took_s: float = 0.0
-    """From the order to the commit, in which training went on."""
-    before_s: float | None = None
-    """What an exchange took under the placement before."""
-    predicted_s: float | None = None
-    paused_s: dict[int, float] = {}
-    """By rank: how long blocks on their way held that worker up."""
-    seconds: list[float] = []
-    """What exchanges took since, one figure per iteration."""
-
-
-class Job(msgspec.Struct, kw_only=True):
-    """Everything that decisions about one job depend on, but for the policies' own states."""
-
-    number: int
-    spec: JobSpec | None = None
-    salt: bytes = b""
-    """What makes names of instances unguessable; empty: they are counted, and no more."""
-    synchronization: Synchronization = Synchronization()
-    """The choices that hold now: those of the spec, until somebody changes them."""
-    state: JobState = JobState.SUBMITTED
-    since_ms: int = 0
-    awaited: str = ""
-    """What was last said to be awaited in this state."""
-    end_by_ms: int | None = None
-    """When it ends, although a checkpoint that it waits for at its end is not whole; None: it waits for none."""
-    workers: dict[int, Worker] = {}
-    servers: dict[int, Server] = {}
-    lives: dict[str, int] = {}
-    """How many instances of each process there have been, by its title."""
-    starting: dict[str, None] = {}
-    """Titles of the processes that were ordered and have not said hello, in that order."""
-    at_work: int = 0
-    """How many workers live and have not reached the job's end."""
-    revivals: dict[str, Revival] = {}
-    """Those that are to be started again, by title."""
-    short_lives: dict[str, int] = {}
-    """How many lives in a row were short, by title; 1 too where the last was long."""
-    restarts: dict[str, int] = {}
-    """How often each was started again, by title."""
-    join_at: int | None = None
-    """Workers wait to join or to leave; in synchronous modes, before this iteration."""
-    left_out: dict[int, LeftOut] = {}
-    """Workers that are not to take part, by rank."""
-    respread: str = ""
-    """Why the blocks are to be laid over the servers anew, once one that was asked for is here; "": they are not."""
-    pauses: dict[str, str] = {}
-    """Why the job is paused: each cause with its reason. It goes on when there is none."""
-    checkpoints: list[Checkpoint] = []
-    """Those that can be returned to, the oldest first."""
-    saving: dict[int, dict[int, SavedBlock]] = {}
-    """What is written of checkpoints that are not whole: by iteration, the pieces by their start."""
-    splits: dict[int, bytes] = {}
-    """Where the data are split: what goes into coming checkpoints, by their iteration."""
-    whole: WholeCheckpoint | None = None
-    """One whose manifest is to be written."""
-    saving_stage: str = ""
-    """Asynchronous modes: "hold" while workers are to stand for a checkpoint, "save" while servers write it."""
-    save_at: int | None = None
-    saved_rounds: int = 0
-    """Asynchronous modes: how many global batches had been handed out when the last one was begun."""
-    restore: Restore | None = None
-    """The checkpoint that the present lives began with."""
-    refill: Refill | None = None
-    refill_count: int = 0
-    refills: dict[int, int] = {}
-    """How often each block began again with a worker's copy."""
-    is_rebuilding: bool = False
-    """All processes begin anew, since a server was lost."""
-    rebuild_ms: int = 0
-    looked_ms: int = 0
-    """When time passed last, by the log's clock."""
-    away: list[int] = []
-    """Agents that gave no sign of life lately, as of then."""
-
-    incarnation: int = 0
-    forgot: bool = False
-    """Whether orders may have been given that this state does not know of: a part of the log was lost."""
-    generation: int = 0
-    sequence: int = 0
-    """Of the last orders; rises over the job's whole life."""
+    number: int = 0
     roster: list[int] = []
     first_iteration: int = 0
-    """From which the present roster counts."""
+    """From which this roster counts."""
     shares: dict[int, int] = {}
     """By rank, of everyone who counts."""
     offsets: dict[int, int] = {}
+    share_from: int = 0
     is_short: bool = False
-    """Limits forbid the present roster to share the whole global batch: the shares are those from before."""
-    global_batch: int = 0
-    """The present one, where it goes with the number of workers; 0: as the spec has it."""
+    """Limits forbid this roster to share the whole global batch: the shares are those from before."""
     budget_s: float | None = None
     """Workers stop processing an iteration after so long."""
     ceilings: dict[int, int] = {}
     """With a budget: how many samples each may process, by rank."""
-    share_from: int = 0
+
+
+class Samples(msgspec.Struct, kw_only=True):
+    """Which samples of the permutations come next."""
+
+    count: int = 0
+    """Of the training split."""
     origin_iteration: int = 0
     origin_position: int = 0
+    """Lockstep: where the samples of ``origin_iteration`` begin."""
+    global_batch: int = 0
+    """The present one, where it goes with the number of workers; 0: as the spec has it."""
     budget_width: int = 0
     """With a budget: positions from one iteration to the next; 0: as many as the global batch."""
-    processed: dict[int, int] = {}
-    """Samples that were reported of synchronous iterations which are not complete, by iteration."""
-    sample_count: int = 0
-    """Of the training split."""
+    cursor: int = 0
+    """Asynchronous modes: the first position of the permutations that was not handed out."""
+    dropped: int = 0
+    """Samples that were handed out and will not be used: their worker died, or policies changed."""
+
+
+class Round(msgspec.Struct, kw_only=True):
+    """What was reported and is not complete."""
+
     completed: int = -1
     """The last iteration that every counting worker has reported."""
     behind: int = 0
     """How many counting workers have not reported the iteration after that one."""
     completed_ms: int = 0
-    iteration_s: float = 0.0
-    """Smoothed length of an iteration."""
     observed: dict[int, dict[int, Observation]] = {}
     """Observations of iterations that are not completed, by iteration and rank."""
     transfers: dict[int, list[Transfer]] = {}
     """Exchanges with servers in iterations that are not completed, by iteration."""
-
-    cursor: int = 0
-    """Asynchronous modes: the first position of the permutations that was not handed out."""
-    dropped: int = 0
-    """Samples that were handed out and will not be used: their worker died, or policies changed."""
+    processed: dict[int, int] = {}
+    """Samples that were reported of synchronous iterations which are not complete, by iteration."""
     recent: dict[int, Observation] = {}
     """Asynchronous modes: the latest observation of each worker in this round."""
     recent_transfers: list[Transfer] = []
     """Asynchronous modes: the exchanges with servers in this round."""
+    reports: int = 0
+    """Reports since the last round, which takes as many as there are workers."""
+
+
+class Pace(msgspec.Struct, kw_only=True):
+    """How long things take."""
+
+    iteration_s: float = 0.0
+    """Smoothed length of an iteration."""
     speed: float = 0.0
     """Asynchronous modes: samples per second of all workers together, as of the last round."""
-    round_reports: int = 0
-    """Reports since the last round, which takes as many as there are workers."""
+
+
+class Updates(msgspec.Struct, kw_only=True):
+    """Whose updates make an iteration, or are let in."""
+
     apply_from: int = 0
     """The first iteration under the present barrier."""
     skip_to: int = 0
@@ -352,7 +153,6 @@ class Job(msgspec.Struct, kw_only=True):
     """A-BSP: the last iteration that was cut short."""
     quorums: dict[int, list[int]] = {}
     """Backup workers: who makes the iterations that are not complete, as far as they were named."""
-
     late: dict[int, int] = {}
     """By rank: how many updates came too late and were dropped."""
     late_until: dict[int, int] = {}
@@ -360,16 +160,44 @@ class Job(msgspec.Struct, kw_only=True):
     missing: dict[int, int] = {}
     """By rank: the last iteration that it was said to have left in the middle of."""
 
-    pending: dict[str, Choice] = {}
-    """Choices that hold once every worker stands."""
-    hold_sequence: int | None = None
-    """Every worker is to stand at its next boundary, by orders from this sequence on; None: they go on."""
-    all_stand: bool = False
-    """While they are to stand: they do, and it was said."""
-    paused_ms: int = 0
-    """How long the job was paused so far."""
 
-    placement_version: int = 0
+class Hold(msgspec.Struct, kw_only=True):
+    """Whether every worker is to stop at its next boundary; replaced whole when they are, and when they go on."""
+
+    sequence: int | None = None
+    """They are, by orders from this sequence on; None: they go on."""
+    is_quiesced: bool = False
+    """They have, and it was said."""
+
+
+class Requests(msgspec.Struct, kw_only=True):
+    """What was asked for, and waits for a boundary."""
+
+    choices: dict[str, Choice] = {}
+    """Policies that hold once the job is quiesced."""
+    left_out: dict[int, LeftOut] = {}
+    """Workers that are not to take part, by rank."""
+    respread: str = ""
+    """Why the blocks are to be laid over the servers anew, once one that was asked for is here; "": they are not."""
+    join_at: int | None = None
+    """Workers wait to join or to leave; in synchronous modes, before this iteration."""
+
+
+class End(msgspec.Struct, kw_only=True):
+    """Where the job stops, and why."""
+
+    stop_at: int | None = None
+    reason: str = ""
+    model_saved: bool = False
+    """Whether a worker has saved the final parameters."""
+    by_ms: int | None = None
+    """When it ends, although a checkpoint that it waits for at its end is not whole; None: it waits for none."""
+
+
+class Placement(msgspec.Struct, kw_only=True):
+    """Which server holds which block, and what is to change about it."""
+
+    version: int = 0
     blocks: list[Block] = []
     plans: int = 0
     """The highest version that any placement had or was to have."""
@@ -387,20 +215,113 @@ class Job(msgspec.Struct, kw_only=True):
     request: SlotRequest | None = None
     ask_again_ms: int = 0
     """There was no slot for another server: not before then is one asked for again."""
+
+
+class Checkpoints(msgspec.Struct, kw_only=True):
+    """What is kept, and what is being written."""
+
+    kept: list[Checkpoint] = []
+    """Those that can be returned to, the oldest first."""
+    restore: Restore | None = None
+    """The one that the present lives began with."""
+    saving: dict[int, dict[int, SavedBlock]] = {}
+    """What is written of those that are not whole: by iteration, the pieces by their start."""
+    splits: dict[int, bytes] = {}
+    """Where the data are split: what goes into coming ones, by their iteration."""
+    whole: WholeCheckpoint | None = None
+    """One whose manifest is to be written."""
+    stage: str = ""
+    """Asynchronous modes: "hold" while workers are to stop for one, "save" while servers write it."""
+    save_at: int | None = None
+    saved_rounds: int = 0
+    """Asynchronous modes: how many global batches had been handed out when the last one was begun."""
+
+
+class Refilling(msgspec.Struct, kw_only=True):
+    """Blocks of lost servers that workers give back."""
+
+    current: Refill | None = None
+    count: int = 0
+    by_block: dict[int, int] = {}
+    """How often each block began again with a worker's copy."""
+
+
+class Lives(msgspec.Struct, kw_only=True):
+    """Which processes start, and which are to be started again."""
+
+    counts: dict[str, int] = {}
+    """How many instances of each process there have been, by its title."""
+    starting: dict[str, None] = {}
+    """Titles of the processes that were ordered and have not said hello, in that order."""
+    at_work: int = 0
+    """How many workers live and have not reached the job's end."""
+    revivals: dict[str, Revival] = {}
+    """Those that are to be started again, by title."""
+    short: dict[str, int] = {}
+    """How many lives in a row were short, by title; 1 too where the last was long."""
+    restarts: dict[str, int] = {}
+    """How often each was started again, by title."""
+    is_rebuilding: bool = False
+    """All processes begin anew, since parameters were lost."""
+    rebuild_ms: int = 0
+    looked_ms: int = 0
+    """When time passed last, by the log's clock."""
+    away: list[int] = []
+    """Agents that gave no sign of life lately, as of then."""
+
+
+class Flags(msgspec.Struct, kw_only=True):
+    """Findings that are open."""
+
+    open: dict[str, str] = {}
+    """From ``kind:subject:rank`` to the flag's name."""
+    count: int = 0
     shown_ms: int = 0
     """When the detector was last shown an iteration."""
-    flags: dict[str, str] = {}
-    """Open flags: from ``kind:subject:rank`` to the flag's name."""
-    flag_count: int = 0
 
+
+class Job(msgspec.Struct, kw_only=True):
+    """Everything that decisions about one job depend on, but for the policies' own states."""
+
+    number: int
+    spec: JobSpec | None = None
+    salt: bytes = b""
+    """What makes names of instances unguessable; empty: they are counted, and no more."""
+    synchronization: Synchronization = Synchronization()
+    """The choices that hold now: those of the spec, until somebody changes them."""
+    state: JobState = JobState.SUBMITTED
+    since_ms: int = 0
+    awaited: str = ""
+    """What was last said to be awaited in this state."""
     running_ms: int | None = None
-    stop_at: int | None = None
-    stop_reason: str = ""
-    model_saved: bool = False
-    """Whether a worker has saved the final parameters."""
+    pauses: dict[str, str] = {}
+    """Why the job is paused: each cause with its reason. It goes on when there is none."""
+    paused_ms: int = 0
+    """How long the job was paused so far."""
     resumed_ms: int = 0
     """When the control plane last came back from a silence."""
     holds_slots: bool = False
+    incarnation: int = 0
+    forgot: bool = False
+    """Whether orders may have been given that this state does not know of: a part of the log was lost."""
+    sequence: int = 0
+    """Of the last orders; rises over the job's whole life."""
+
+    workers: dict[int, Worker] = {}
+    servers: dict[int, Server] = {}
+    lives: Lives = msgspec.field(default_factory=Lives)
+    generation: Generation = msgspec.field(default_factory=Generation)
+    samples: Samples = msgspec.field(default_factory=Samples)
+    round: Round = msgspec.field(default_factory=Round)
+    pace: Pace = msgspec.field(default_factory=Pace)
+    updates: Updates = msgspec.field(default_factory=Updates)
+    hold: Hold = msgspec.field(default_factory=Hold)
+    requests: Requests = msgspec.field(default_factory=Requests)
+    end: End = msgspec.field(default_factory=End)
+    placement: Placement = msgspec.field(default_factory=Placement)
+    checkpoints: Checkpoints = msgspec.field(default_factory=Checkpoints)
+    refilling: Refilling = msgspec.field(default_factory=Refilling)
+    flags: Flags = msgspec.field(default_factory=Flags)
 
     @property
     def live_workers(self) -> list[Worker]:
@@ -417,28 +338,79 @@ class Job(msgspec.Struct, kw_only=True):
         """All of them, workers first."""
         return [*self.live_workers, *self.live_servers]
 
-    def instance_name(self, title: str, life: int) -> str:
-        """What that life of the process is called."""
-        return instance_name(self.salt, title, self.incarnation, life)
-
-    def counts(self, rank: int) -> bool:
-        """Whether that worker is in the roster."""
-        return rank in self.shares
+    @property
+    def counting(self) -> list[Worker]:
+        """The workers of the roster, by rank."""
+        return [self.workers[rank] for rank in self.generation.roster]
 
     @property
     def batch(self) -> int:
         """Samples per iteration over all who count."""
         assert self.spec is not None
-        return self.global_batch or self.spec.global_batch
+        return self.samples.global_batch or self.spec.global_batch
 
     @property
     def width(self) -> int:
         """Positions from one synchronous iteration to the next."""
-        return self.budget_width or self.batch
+        return self.samples.budget_width or self.batch
+
+    def counts(self, rank: int) -> bool:
+        """Whether that worker is in the roster."""
+        return rank in self.generation.shares
 
     def process(self, role: Role, index: int) -> Process | None:
         """The current life of that process, if there ever was one."""
         return self.workers.get(index) if role == "worker" else self.servers.get(index)
+
+    def instance_name(self, title: str, life: int) -> str:
+        """What that life of the process is called."""
+        return instance_name(self.salt, title, self.incarnation, life)
+
+    def release_hold(self) -> None:
+        """Nobody needs to stop at a boundary any longer; orders follow."""
+        self.hold = Hold()
+        for worker in self.counting:
+            worker.is_held = False
+
+    def roll_back(self, target: Checkpoint, *, stop_at: int | None) -> None:
+        """Make the records what they were before ``target.iteration``.
+
+        Each begins as in a fresh job, but for what is named here. Processes, flags and the pace are not rolled back,
+        and neither is what policies have learned.
+        """
+        first, requests, placement = target.iteration, self.requests, self.placement
+        self.generation = Generation(number=self.generation.number, first_iteration=first, share_from=first)
+        self.round = Round(completed=first - 1)
+        self.updates = Updates(apply_from=first, late=self.updates.late)
+        self.hold = Hold()
+        self.requests = Requests(choices=requests.choices, left_out=requests.left_out, respread=requests.respread)
+        self.end = End(stop_at=stop_at, reason=self.end.reason)
+        self.samples = Samples(
+            count=self.samples.count,
+            global_batch=self.samples.global_batch,
+            origin_iteration=first,
+            origin_position=target.position,
+            cursor=target.position,
+            dropped=target.dropped,
+        )
+        self.placement = Placement(
+            version=placement.version,
+            blocks=placement.blocks,
+            plans=placement.plans,
+            known_servers=placement.known_servers,
+            exchange_s=placement.exchange_s,
+            probe_round=placement.probe_round,
+            request=placement.request,
+            ask_again_ms=placement.ask_again_ms,
+        )
+        self.checkpoints = Checkpoints(
+            kept=self.checkpoints.kept,
+            restore=Restore(iteration=first, is_start=target.is_start) if first else None,
+            saved_rounds=target.position // self.batch,
+        )
+        self.refilling = Refilling(count=self.refilling.count)
+        for worker in self.workers.values():
+            worker.pieces = Pieces()
 
 
 class Snapshot(msgspec.Struct, kw_only=True):

@@ -8,7 +8,8 @@ from typing import Final
 from controlplane.core.choices import Transfer
 from controlplane.core.commands import MeasurePlacement
 from controlplane.core.handling import Handling
-from controlplane.core.state import Job, PlacementTrial, Worker
+from controlplane.core.records import PlacementTrial, Worker
+from controlplane.core.state import Job
 from controlplane.protocol.messages import IterationReport
 
 ITERATIONS: Final = 5
@@ -18,21 +19,23 @@ ITERATIONS: Final = 5
 def begin(handling: Handling, version: int, predicted_s: float | None) -> None:
     """A change of placement is ordered: one that is still being measured ends with what was seen of it."""
     job = handling.job
-    if job.trial is not None and job.trial.seconds:
-        _conclude(handling, job.trial)
-    job.trial = PlacementTrial(version=version, before_s=job.exchange_s, predicted_s=predicted_s)
+    if job.placement.trial is not None and job.placement.trial.seconds:
+        _conclude(handling, job.placement.trial)
+    job.placement.trial = PlacementTrial(version=version, before_s=job.placement.exchange_s, predicted_s=predicted_s)
 
 
 def committed(job: Job, took_s: float) -> None:
     """It holds, so many seconds after its order."""
-    if job.trial is not None:
-        job.trial.committed, job.trial.took_s = job.completed, took_s
+    if job.placement.trial is not None:
+        job.placement.trial.committed, job.placement.trial.took_s = job.round.completed, took_s
 
 
 def note_pause(job: Job, worker: Worker, report: IterationReport) -> None:
     """Blocks on their way have held ``worker`` up."""
-    if job.trial is not None:
-        job.trial.paused_s[worker.index] = job.trial.paused_s.get(worker.index, 0.0) + report.moving_s
+    if job.placement.trial is not None:
+        job.placement.trial.paused_s[worker.index] = (
+            job.placement.trial.paused_s.get(worker.index, 0.0) + report.moving_s
+        )
 
 
 def measure(handling: Handling, transfers: Sequence[Transfer]) -> None:
@@ -44,17 +47,17 @@ def measure(handling: Handling, transfers: Sequence[Transfer]) -> None:
             seconds[seen.server].append(seen.seconds)
     if not seconds:
         return
-    job.exchange_s = max(median(each) for each in seconds.values())
-    trial = job.trial
-    if trial is None or trial.committed is None or job.completed <= trial.committed + 1:
+    job.placement.exchange_s = max(median(each) for each in seconds.values())
+    trial = job.placement.trial
+    if trial is None or trial.committed is None or job.round.completed <= trial.committed + 1:
         return
-    trial.seconds.append(job.exchange_s)
+    trial.seconds.append(job.placement.exchange_s)
     if len(trial.seconds) >= ITERATIONS:
         _conclude(handling, trial)
 
 
 def _conclude(handling: Handling, trial: PlacementTrial) -> None:
-    handling.job.trial = None
+    handling.job.placement.trial = None
     after_s, paused_s = fmean(trial.seconds), max(trial.paused_s.values(), default=0.0)
     told = f"an exchange takes {after_s * 1000:.3g} ms"
     if trial.before_s is not None:

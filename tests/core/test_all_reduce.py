@@ -166,7 +166,7 @@ def test_when_all_have_died_they_begin_again_from_the_checkpoint() -> None:
     assert [story.orders[rank].restore for rank in range(3)] == [Restore(iteration=5)] * 3
     assert {(o.share_from, o.origin_position) for o in story.orders.values()} == {(5, 5 * story.spec.global_batch)}
     story.iterate(2, speeds=ALL, start=5)
-    assert story.engine._job.completed == 6
+    assert story.engine._job.round.completed == 6
 
 
 def test_one_more_death_while_all_begin_again_is_waited_for() -> None:
@@ -193,7 +193,7 @@ def test_who_comes_later_gets_the_parameters_from_the_others_and_not_from_the_ch
         for rank in (0, 2):
             if story.orders[rank].watermark >= iteration:
                 story.report(rank, iteration)
-    assert 1 in story.engine._job.roster
+    assert 1 in story.engine._job.generation.roster
     assert story.orders[1].restore is None
 
 
@@ -257,6 +257,6 @@ def test_with_servers_that_only_add_up_a_worker_returns_only_when_all_begin_anew
     story = aggregating()
     for rank in (2, 1):
         story.kill(rank)
-        assert not story.engine._job.revivals
+        assert not story.engine._job.lives.revivals
     story.kill(0)
     assert story.given(RollBack)[-1].to_iteration == 5

@@ -143,7 +143,7 @@ def test_shares_follow_speed_once_per_round():
         [1000.0, 1000.0, 500.0], synchronization={"barrier": "asp", "batching": batching}, stop={"seconds": 9}
     )
     told.run()
-    assert told.engine._job.shares == {0: 77, 1: 77, 2: 38}
+    assert told.engine._job.generation.shares == {0: 77, 1: 77, 2: 38}
 
 
 def test_hello_is_answered_with_every_range_that_is_not_done(story):

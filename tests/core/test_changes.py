@@ -228,7 +228,7 @@ def test_word_of_an_older_hold_does_not_count(story):
     told.say(0, Held(number=told.next_number(0), generation=1, iteration=0, sequence=first))
     assert not told.engine._job.workers[0].is_held
     told.say(0, Held(number=told.next_number(0), generation=1, iteration=0, sequence=told.orders[0].sequence))
-    assert told.engine._job.all_stand
+    assert told.engine._job.hold.is_quiesced
 
 
 def test_quorums_that_were_named_still_hold_after_a_change_from_backup(story):
@@ -291,7 +291,7 @@ def test_what_is_no_fault_of_limits_is_not_called_one(monkeypatch):
         broken.setattr(LbBspCpu, "start", failing)
         told.tell(change(batching=Choice(name="lb-bsp-cpu", parameters={"predictor": "ema"})))
     job = told.engine._job
-    assert job.pauses == {"policy": f"no shares for generation {job.generation}: {FAULT}"}
+    assert job.pauses == {"policy": f"no shares for generation {job.generation.number}: {FAULT}"}
     told.tell(change(batching="uniform"))
     assert told.run().state == "succeeded"
 

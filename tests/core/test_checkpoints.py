@@ -3,6 +3,7 @@
 import pytest
 
 from controlplane.core.commands import (
+    ChangePolicies,
     CloseFlag,
     IssueServerOrders,
     KeepCheckpoint,
@@ -14,9 +15,10 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
-from controlplane.core.events import ServerHeard
+from controlplane.core.events import ChangeRequested, ServerHeard
 from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, SavedBlock
 from controlplane.protocol.messages import CheckpointSaved, Held, RestoreFailed, ServerHello
+from controlplane.protocol.spec import Choice
 from tests.core.story import TENSOR_SIZES, of
 
 ALL = dict.fromkeys(range(4), 1000.0)
@@ -38,7 +40,7 @@ def piece(block):
 def save(told, iteration):
     """Both servers write their blocks, and the first the manifest; what that led to."""
     for server in (0, 1):
-        mine = [piece(block) for block in told.engine._job.blocks if block.server == server]
+        mine = [piece(block) for block in told.engine._job.placement.blocks if block.server == server]
         commands = say(told, server, CheckpointSaved, iteration=iteration, pieces=mine)
     (first, second) = [c.orders for c in of(IssueServerOrders, commands)][:2]
     assert (first.whole.iteration, second.whole) == (iteration, None)
@@ -92,7 +94,7 @@ def test_job_goes_on_from_the_checkpoint_with_the_same_samples(story):
     assert (worker.share_from, worker.origin_iteration, worker.origin_position) == (5, 5, 5 * 256)
     assert [m.state for m in of(MoveJob, commands)] == ["running"]
     told.iterate(2, speeds=ALL, start=5)
-    assert told.engine._job.completed == 6
+    assert told.engine._job.round.completed == 6
 
 
 def test_job_without_lockstep_that_begins_anew_lets_its_workers_go(story):
@@ -146,7 +148,7 @@ def test_job_that_ends_where_a_checkpoint_is_due_waits_until_it_is_whole(story):
     commands = save(told, 10)
     assert of(KeepCheckpoint, commands)[0].iteration == 10
     assert of(MoveJob, commands)[0].state == "succeeded"
-    assert told.engine._job.checkpoints[-1].iteration == 10
+    assert told.engine._job.checkpoints.kept[-1].iteration == 10
 
 
 def test_job_that_ends_between_two_checkpoints_waits_for_none(story):
@@ -184,9 +186,11 @@ def test_full_disk_at_the_end_is_said_and_holds_nobody(story):
     assert [[move.state for move in moves] for moves in ends] == [[], [], ["succeeded"]]
 
 
-def stand(told, rank):
+def stand(told, rank, generation=1):
     done = told.engine._job.workers[rank].done
-    held = Held(number=told.next_number(rank), generation=1, iteration=done + 1, sequence=told.orders[rank].sequence)
+    held = Held(
+        number=told.next_number(rank), generation=generation, iteration=done + 1, sequence=told.orders[rank].sequence
+    )
     return told.say(rank, held)
 
 
@@ -271,7 +275,7 @@ def test_loss_that_is_no_number_can_be_left_out(story):
     assert raised.reason == "the loss of w2 in iteration 0 is inf: its update is left out"
     for rank in (0, 1, 3):
         told.report(rank, 0)
-    assert told.engine._job.completed == 0
+    assert told.engine._job.round.completed == 0
     assert of(CloseFlag, told.report(2, 1))[0].reason == "the loss of w2 is a number again"
 
 
@@ -286,3 +290,39 @@ def test_workers_go_back_in_their_splits_too(story, data):
     rebuilt(told)
     assert {rank: (told.orders[rank].pieces_of, told.orders[rank].pieces) for rank in range(4)} == before
     assert before[0][0] == 5
+
+
+def test_a_change_that_waited_for_the_workers_takes_effect_after_a_rollback(story):
+    told = story(elastic={"from_scratch": True}, synchronization={"barrier": {"name": "asp"}}).running()
+    for rank in range(4):
+        told.report(rank, 0)
+    told.see(ChangeRequested(actor="ada", choices={"barrier": Choice(name="bsp")}))
+    told.kill_server(1)
+    told.tick(after_ms=500)
+    told.server_hello(1)
+    for rank in range(4):
+        commands = told.copies(rank)
+    assert of(RollBack, commands)[0].to_iteration == 0
+    commands = rebuilt(told)
+    assert [(m.state, m.awaited) for m in of(MoveJob, commands)] == [("running", "every worker's next boundary")]
+    assert {told.orders[rank].hold for rank in range(4)} == {True}
+    # They begin anew, so each is at a boundary already.
+    (change,) = of(ChangePolicies, stand(told, 0, generation=told.orders[0].generation))
+    assert change.choices == {"barrier": Choice(name="bsp")}
+    assert {told.orders[rank].hold for rank in range(4)} == {False}
+
+
+def test_an_iteration_after_a_time_without_lockstep_is_not_as_long_as_that_time(story):
+    told = story(workers=1, servers=1, synchronization={"barrier": "bsp"}).running()
+    for iteration in range(10):
+        told.report(0, iteration)
+    before = told.engine._job.pace.iteration_s
+    told.see(ChangeRequested(actor="ada", choices={"barrier": Choice(name="asp")}))
+    for _ in range(10):
+        told.now_ms += 1_000
+        told.report(0, told.engine._job.workers[0].done + 1)
+    told.see(ChangeRequested(actor="ada", choices={"barrier": Choice(name="bsp")}))
+    stand(told, 0, generation=told.orders[0].generation)
+    for _ in range(3):
+        told.report(0, told.engine._job.workers[0].done + 1)
+    assert told.engine._job.pace.iteration_s == pytest.approx(before, rel=0.5)

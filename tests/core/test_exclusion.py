@@ -81,7 +81,7 @@ def test_an_included_worker_waits_for_its_slot_starts_and_counts_again(story):
     assert of(MoveProcess, commands)[0].restart.wants_slot
     told.see(SlotsAssigned(assignments=[Assignment(role="worker", index=3, agent=1, slot=3)]))
     told.hello(3)
-    joined = told.engine._job.join_at
+    joined = told.engine._job.requests.join_at
     told.iterate(joined - 2, speeds=dict.fromkeys(range(3), 1000.0), start=2)
     assert told.given(SetRoster)[-1].ranks == [0, 1, 2, 3]
 
@@ -132,7 +132,7 @@ def test_whatever_the_barrier_the_others_train_on_to_the_end(barrier):
     told.run()
     assert told.state == "succeeded"
     assert told.story.given(SetRoster)[-1].ranks == [0, 1]
-    assert told.engine._job.left_out.keys() == {2, 3}
+    assert told.engine._job.requests.left_out.keys() == {2, 3}
 
 
 def test_no_sample_of_a_drained_worker_is_lost():

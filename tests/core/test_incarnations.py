@@ -96,7 +96,7 @@ def test_what_was_said_by_leave_that_a_replay_did_not_give_counts_once_published
     for iteration in range(last + 1):
         told.report(1, iteration)
     job = read_snapshot(told.engine.snapshot()).job
-    assert (job.completed, job.workers[0].early) == (last, [])
+    assert (job.round.completed, job.workers[0].early) == (last, [])
 
 
 def test_words_without_leave_are_kept_in_bounds(story: Tell) -> None:

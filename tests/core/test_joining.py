@@ -102,7 +102,7 @@ def test_nobody_left_pauses_the_job_until_one_is_back(story):
     assert [m.state for m in of(MoveJob, commands)] == ["running"]
     orders = told.orders[0]
     assert orders.origin_position + (6 - orders.origin_iteration) * 64 == 5 * 64
-    assert told.engine._job.stop_at == 401
+    assert told.engine._job.end.stop_at == 401
 
 
 def test_job_below_its_minimum_pauses_and_resumes_by_itself(story):
@@ -198,7 +198,7 @@ def test_worker_that_came_too_late_to_count_goes_on_where_the_others_are_lost(st
     told = story(workers=2, servers=1, stop={"iterations": 30}, elastic={"restarts": 1}).running()
     told.iterate(5, speeds={0: 1e3, 1: 1e3})
     assert not of(SetRoster, revive(told, 1))
-    assert told.engine._job.join_at is None  # w0 has leave to the end
+    assert told.engine._job.requests.join_at is None  # w0 has leave to the end
     told.kill(0)
     (roster,) = of(SetRoster, told.server_report(0, highest=5))
     assert (roster.first_iteration, roster.ranks) == (5, [1])

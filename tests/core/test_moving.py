@@ -93,7 +93,7 @@ def test_blocks_are_ordered_to_leave_a_slow_server_between_two_versions(running)
     before = holders(told)
     ordered = until_moving(told)
     assert {source for source, _ in ordered.moves.values()} == {1}
-    assert ordered.freeze_at == told.engine._job.completed + 2
+    assert ordered.freeze_at == told.engine._job.round.completed + 2
     orders = last_orders(told.commands)[1]
     assert orders.orders.next_placement == ordered.version == 2
     assert orders.orders.sends == {index: to for index, (_, to) in ordered.moves.items()}
@@ -122,7 +122,7 @@ def test_the_placement_holds_only_when_every_block_was_acknowledged(running):
 def test_once_moved_nothing_moves_again_while_servers_stay_as_they_are(running):
     told = running()
     hand_over(told, until_moving(told))
-    done = told.engine._job.completed
+    done = told.engine._job.round.completed
     iterate(told, done + 1, done + 30, {1: 10.0})
     assert len(told.given(MoveBlocks)) == 1
 
@@ -143,7 +143,7 @@ def test_the_next_change_has_a_version_of_its_own(running):
     told = running()
     first = until_moving(told)
     say(told, 1, placement=first.version, blocks=[], failure="no room")
-    done = told.engine._job.completed
+    done = told.engine._job.round.completed
     iterate(told, done + 1, done + 6, {1: 10.0})
     second = told.given(MoveBlocks)[-1]
     assert (first.version, second.version) == (2, 3)

@@ -97,7 +97,7 @@ def test_naming_the_next_iteration_completes_one_that_waited_only_for_a_report(s
     computed(told, 0, iteration=1)
     # Worker 2 has pushed iteration 0, but its report is slower than what the others do next.
     computed(told, 1, iteration=1)
-    assert told.engine._job.completed == 0
+    assert told.engine._job.round.completed == 0
 
 
 def test_named_worker_that_dies_is_not_waited_for(story):
@@ -106,7 +106,7 @@ def test_named_worker_that_dies_is_not_waited_for(story):
     computed(told, 0)
     told.report(0, 0)
     told.kill(2)
-    assert told.engine._job.completed == 0
+    assert told.engine._job.round.completed == 0
 
 
 def test_backup_job_goes_at_the_pace_of_the_first_n():

@@ -67,7 +67,7 @@ def test_job_goes_on_and_nothing_is_done_again(lost):
     assert [m.state for m in of(MoveJob, commands)] == ["running"]
     assert told.given(RollBack) == []
     told.iterate(2, speeds=ALL, start=7)
-    assert told.engine._job.completed == 8
+    assert told.engine._job.round.completed == 8
     assert {(orders.refill, orders.hold) for orders in told.orders.values()} == {(0, False)}
 
 

@@ -47,10 +47,10 @@ def until(told: Story, kind, slow=None, *, iterations: int = 30, **report):
     """Iterate until a command of that kind is given; it."""
     before = len(told.given(kind))
     for _ in range(iterations):
-        iteration = told.engine._job.completed + 1
+        iteration = told.engine._job.round.completed + 1
         for rank in range(2):
             told.report(rank, iteration, exchanges=exchanges(told, SLOW if slow is None else slow), **report)
-        change = told.engine._job.change
+        change = told.engine._job.placement.change
         if change is not None and kind is not MoveBlocks:
             hand_over(told, told.given(MoveBlocks)[-1])
         if len(told.given(kind)) > before:
@@ -81,12 +81,12 @@ def test_a_new_server_starts_says_hello_and_gets_blocks(running):
     (greeted,) = of(IssueServerOrders, told.server_hello(4))
     assert (greeted.index, greeted.orders.blocks) == (4, [])
     for _ in range(20):
-        iteration = told.engine._job.completed + 1
+        iteration = told.engine._job.round.completed + 1
         for rank in range(2):
             asked = [Exchanged(server=4, bytes=4096, push_s=0.004, pull_s=0.004, is_probe=True)]
             probes = asked if told.orders[rank].probes else []
             told.report(rank, iteration, exchanges=exchanges(told, SLOW) + probes)
-        if told.engine._job.change is not None:
+        if told.engine._job.placement.change is not None:
             hand_over(told, told.given(MoveBlocks)[-1])
     assert 4 in holders(told).values()
     assert told.orders[0].placement_version == told.given(SetPlacement)[-1].version
@@ -99,7 +99,7 @@ def test_without_a_slot_the_job_goes_on_and_the_operator_is_told(running):
     (moved,) = of(MoveJob, told.see(refused))
     assert moved.reason == f"no slot for another server: {refused.reason}; the job goes on with 4"
     for _ in range(8):
-        iterate(told, told.engine._job.completed + 1, told.engine._job.completed + 1, SLOW)
+        iterate(told, told.engine._job.round.completed + 1, told.engine._job.round.completed + 1, SLOW)
     assert len(told.given(RequestSlot)) == 1
     told.now_ms += ASK_AGAIN_MS
     until(told, RequestSlot)
@@ -122,7 +122,7 @@ def test_a_new_server_that_dies_before_it_holds_anything_costs_nothing(running):
     assert [(each.role, each.index) for each in of(ReleaseSlot, commands)] == [("server", 4)]
     assert of(RollBack, commands) == []
     assert [move.state for move in of(MoveProcess, commands)] == ["lost"]
-    iterate(told, told.engine._job.completed + 1, told.engine._job.completed + 3, SLOW)
+    iterate(told, told.engine._job.round.completed + 1, told.engine._job.round.completed + 3, SLOW)
 
 
 def test_a_server_left_without_blocks_is_ended_and_its_slot_given_back(running):
@@ -155,14 +155,14 @@ def test_what_a_change_cost_is_told_even_when_the_next_one_comes_before_its_effe
     told = running(scale_threshold=0.0)
     ordered = until(told, MoveBlocks, {3: 20.0})
     hand_over(told, ordered)
-    while len(told.engine._job.trial.seconds) < 2:
+    while len(told.engine._job.placement.trial.seconds) < 2:
         for rank in range(2):
-            iteration = told.engine._job.completed + 1
+            iteration = told.engine._job.round.completed + 1
             told.report(rank, iteration, exchanges=exchanges(told, {3: 20.0}), moving_s=0.25 if rank else 0.0)
     commands = told.see(ChangeRequested(actor="ada", choices={"placement": Choice(name="round-robin")}))
     (measured,) = of(MeasurePlacement, commands)
     assert (measured.version, measured.paused_s > 0.0) == (ordered.version, True)
-    assert told.engine._job.trial.version == of(MoveBlocks, commands)[0].version
+    assert told.engine._job.placement.trial.version == of(MoveBlocks, commands)[0].version
 
 
 def test_a_server_that_holds_little_is_probed_by_one_worker_in_turn(running):
@@ -171,7 +171,7 @@ def test_a_server_that_holds_little_is_probed_by_one_worker_in_turn(running):
     probers = []
     for _ in range(8):
         commands = []
-        iteration = told.engine._job.completed + 1
+        iteration = told.engine._job.round.completed + 1
         for rank in range(2):
             commands += told.report(rank, iteration, exchanges=exchanges(told, {}))
         probing = [c for c in of(IssueOrders, commands) if c.orders.probes]
@@ -187,12 +187,12 @@ def test_probes_find_a_server_that_has_recovered(running):
     hand_over(told, until(told, MoveBlocks, {3: 100.0}))
     assert 3 not in holders(told).values()
     for _ in range(80):
-        iteration = told.engine._job.completed + 1
+        iteration = told.engine._job.round.completed + 1
         probes = [Exchanged(server=3, bytes=4096, push_s=0.004, pull_s=0.004, is_probe=True)]
         for rank in range(2):
             asked = probes if told.orders[rank].probes else []
             told.report(rank, iteration, exchanges=exchanges(told, {}) + asked)
-        if told.engine._job.change is not None:
+        if told.engine._job.placement.change is not None:
             hand_over(told, told.given(MoveBlocks)[-1])
     assert 3 in holders(told).values()
 

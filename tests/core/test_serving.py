@@ -46,8 +46,8 @@ def running(story, monkeypatch):
 
 def go_on(told: Story, iterations: int = 1) -> None:
     for _ in range(iterations):
-        iteration = told.engine._job.completed + 1
-        for rank in told.engine._job.roster:
+        iteration = told.engine._job.round.completed + 1
+        for rank in told.engine._job.generation.roster:
             told.report(rank, iteration, exchanges=exchanges(told, {}))
 
 
@@ -122,8 +122,8 @@ def test_a_drained_server_that_dies_first_is_filled_and_drained_then(running):
     told.filled(1, lost)
     assert told.engine._job.servers[1].draining
     go_on(told, WARM)
-    assert told.engine._job.change is not None
-    assert {block.server for block in told.engine._job.change.blocks} == {0}
+    assert told.engine._job.placement.change is not None
+    assert {block.server for block in told.engine._job.placement.change.blocks} == {0}
 
 
 @pytest.mark.parametrize(

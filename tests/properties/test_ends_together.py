@@ -103,30 +103,30 @@ class Fate:
                     self.see(self.story.report, rank, worker.done + 1)
 
     def copies(self, blocks) -> None:
-        refill = self.job.refill
+        refill = self.job.refilling.current
         for rank in list(refill.asked) if refill is not None else []:
-            version = max(0, self.job.completed)
+            version = max(0, self.job.round.completed)
             self.see(self.story.copies, rank, (version, version, [block for block in blocks if block in refill.lost]))
 
     def fill(self, _=None) -> None:
-        refill = self.job.refill
+        refill = self.job.refilling.current
         for index in list(refill.servers) if refill is not None and refill.placed else []:
             if self.is_in(ProcessState.READY, "s", index):
-                blocks = [block for block in refill.lost if self.job.blocks[block].server == index]
+                blocks = [block for block in refill.lost if self.job.placement.blocks[block].server == index]
                 self.see(self.story.filled, index, blocks)
 
     def finish(self, _=None) -> None:
-        for rank in list(self.job.roster):
+        for rank in list(self.job.generation.roster):
             worker = self.job.workers[rank]
-            at = self.job.stop_at if worker.stop_at is None else worker.stop_at
+            at = self.job.end.stop_at if worker.stop_at is None else worker.stop_at
             if worker.state is ProcessState.READY and at is not None and worker.done >= at - 1:
                 self.see(self.story.finish, rank, at)
 
     def serve(self) -> None:
         """Servers say how far their blocks are."""
         for index in range(SERVERS):
-            if self.is_in(ProcessState.READY, "s", index) and self.job.generation:
-                self.see(self.story.server_report, index, highest=max(0, self.job.completed + 1))
+            if self.is_in(ProcessState.READY, "s", index) and self.job.generation.number:
+                self.see(self.story.server_report, index, highest=max(0, self.job.round.completed + 1))
 
     def see(self, act, *args, **kwargs) -> None:
         if self.state in JOB_OVER:
@@ -162,7 +162,7 @@ def test_whatever_ends_together_the_job_restarts_or_fails_with_a_cause(kind, tol
     fate.hello(everybody)
     for act, what in told:
         getattr(fate, act)(what)
-    before = fate.job.completed
+    before = fate.job.round.completed
     fate.live_on()
     if fate.state is JobState.FAILED:
         reason = fate.story.given(MoveJob)[-1].reason
@@ -170,4 +170,4 @@ def test_whatever_ends_together_the_job_restarts_or_fails_with_a_cause(kind, tol
         assert "could not be handled" not in reason
     elif fate.state not in JOB_OVER:
         assert fate.state is JobState.RUNNING, (fate.state, fate.job.pauses, fate.job.awaited)
-        assert fate.job.completed > before or any(w.done > before for w in fate.job.workers.values())
+        assert fate.job.round.completed > before or any(w.done > before for w in fate.job.workers.values())

@@ -121,7 +121,7 @@ class AnyStory(RuleBasedStateMachine):
     @precondition(lambda self: self.story.orders)
     @rule(rank=ranks)
     def finish(self, rank):
-        self.tell(self.story.finish, rank, self.story.engine._job.completed + 1)
+        self.tell(self.story.finish, rank, self.story.engine._job.round.completed + 1)
 
     @precondition(lambda self: self.story.orders)
     @rule(rank=ranks, ahead=st.integers(0, 2), samples=st.sampled_from([0, 10, 64]), ready=st.booleans())
@@ -169,7 +169,7 @@ class AnyStory(RuleBasedStateMachine):
     @rule(granted=st.booleans())
     def ask_for_a_server(self, granted):
         self.tell(self.story.see, ServerRequested(actor="ada"))
-        request = self.story.engine._job.request
+        request = self.story.engine._job.placement.request
         if request is not None and not granted:
             self.tell(self.story.see, SlotRefused(role="server", index=request.index, reason="none is free"))
 
@@ -209,14 +209,14 @@ class AnyStory(RuleBasedStateMachine):
     def kill_server(self, index):
         self.tell(self.story.kill_server, index)
 
-    @precondition(lambda self: self.story.engine._job.refill is not None)
+    @precondition(lambda self: self.story.engine._job.refilling.current is not None)
     @rule(ranks=st.sets(ranks, min_size=1), blocks=st.lists(st.integers(0, 1), unique=True))
     def say_copies(self, ranks, blocks):
-        version = max(0, self.story.engine._job.completed)
+        version = max(0, self.story.engine._job.round.completed)
         for rank in ranks & self.story.orders.keys():
             self.tell(self.story.copies, rank, (version, version, blocks))
 
-    @precondition(lambda self: self.story.engine._job.refill is not None)
+    @precondition(lambda self: self.story.engine._job.refilling.current is not None)
     @rule(index=st.integers(0, 1), blocks=st.lists(st.integers(0, 1), unique=True))
     def fill(self, index, blocks):
         self.tell(self.story.filled, index, blocks)
@@ -225,7 +225,7 @@ class AnyStory(RuleBasedStateMachine):
     @rule(index=st.integers(0, 1), ahead=st.integers(0, 2))
     def server_reports(self, index, ahead):
         if self.story.instance("s", index) in self.story.numbers:
-            self.tell(self.story.server_report, index, highest=self.story.engine._job.completed + 1 + ahead)
+            self.tell(self.story.server_report, index, highest=self.story.engine._job.round.completed + 1 + ahead)
 
     @invariant()
     def every_invariant_holds(self):

@@ -31,9 +31,9 @@ def goes_on_deciding(told: Story, start: int, iterations: int) -> None:
     """Shares of the whole batch are decided on each iteration, by this engine and by one out of its snapshot."""
     told.iterate(iterations, speeds=SPEEDS, start=start)
     job = told.engine._job
-    assert (job.state, job.pauses, job.is_short) == (JobState.RUNNING, {}, False)
-    assert job.completed == start + iterations - 1
-    assert sum(job.shares.values()) == BATCH
+    assert (job.state, job.pauses, job.generation.is_short) == (JobState.RUNNING, {}, False)
+    assert job.round.completed == start + iterations - 1
+    assert sum(job.generation.shares.values()) == BATCH
     told.engine.validate()
     assert Engine.restore(told.engine.snapshot(), resolve=resolve).snapshot() == told.engine.snapshot()
 
@@ -61,7 +61,7 @@ def test_other_parameters_of_a_predictor_leave_the_shares_near_what_it_had_learn
     before, after = (data.draw(choices("prediction", of=name)) for _ in range(2))
     told = Story(synchronization={"batching": {"name": "lb-bsp-cpu", "predictor": flat(before)}}).running()
     told.iterate(8, speeds=SPEEDS)
-    learnt = dict(told.engine._job.shares)
+    learnt = dict(told.engine._job.generation.shares)
     asked = told.see(change(batching=Choice(name="lb-bsp-cpu", parameters={"predictor": flat(after)})))
     if not isinstance(asked[0], DeclineRequest):
         assert told.given(SetShares)[-1].shares == pytest.approx(learnt, abs=8)

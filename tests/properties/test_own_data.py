@@ -71,8 +71,8 @@ class Tally:
         assert self.story.given(MoveJob)[-1].state not in JOB_OVER, self.story.given(MoveJob)[-1].reason
         assert (
             not self.splits
-            or {split.owner for split in self.splits} == set(self.job.roster or [0])
-            or (not self.job.roster)
+            or {split.owner for split in self.splits} == set(self.job.generation.roster or [0])
+            or (not self.job.generation.roster)
         )
 
     def heard(self, rank) -> Schedule:
@@ -103,11 +103,11 @@ class Tally:
             self.report(rank, speeds[rank])
 
     def kill(self, rank):
-        if not self.job.workers[rank].over and len(self.job.roster) > 1:
+        if not self.job.workers[rank].over and len(self.job.generation.roster) > 1:
             self.see(self.story.kill, rank)
 
     def leave_out(self, rank):
-        if len(self.job.roster) > 1:
+        if len(self.job.generation.roster) > 1:
             self.see(self.story.see, ExclusionRequested(actor="ada", rank=rank))
 
     def take_back(self, rank):
@@ -146,7 +146,7 @@ def test_whoever_joins_or_leaves_no_sample_is_lost_or_done_twice(barrier, data, 
 
 def check_counts(tally, barrier):
     """What was reported is what the splits say; of an open iteration they know later, without lockstep at once."""
-    is_open = any(worker.drawn for worker in tally.job.workers.values())
+    is_open = any(worker.pieces.drawn for worker in tally.job.workers.values())
     for split in tally.splits:
         for position in range(split.start, split.stop):
             if barrier == "asp":

@@ -57,7 +57,7 @@ def test_from_every_barrier_to_every_other_no_update_is_lost() -> None:
         before = len(plane.reports())
         plane.until(lambda: len(plane.reports()) >= before + 6, "reports")
         plane.tell(PauseRequested(actor="ada"))
-        plane.until(lambda: bool(plane.commands) and plane.engine._job.all_stand, "everybody stands")
+        plane.until(lambda: bool(plane.commands) and plane.engine._job.hold.is_quiesced, "everybody stands")
         assert_nothing_is_lost(plane, recording)
         stood = len(plane.reports())
         plane.tell(ResumeRequested(actor="ada"))

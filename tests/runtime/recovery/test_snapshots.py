@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from controlplane.core.engine import ENGINE_VERSION
+from controlplane.core.state import SNAPSHOT_VERSION
 from controlplane.jobs.models import Job
 from controlplane.runtime import names, stored_snapshots
 from controlplane.runtime.engines import RealEngines
@@ -133,10 +135,15 @@ def test_a_snapshot_of_another_engine_is_ignored_and_the_whole_log_replayed(
     assert replayed_as_stored(job)
 
 
-def test_a_snapshot_that_cannot_be_read_is_made_good_from_the_log(client: Client, driver: Driver, job: int) -> None:
+@pytest.mark.parametrize("is_of_an_older_release", [False, True])
+def test_a_snapshot_that_cannot_be_read_is_made_good_from_the_log(
+    client: Client, driver: Driver, job: int, is_of_an_older_release: bool
+) -> None:
     say(client, driver, job, 0)
     copy_all(client)
-    EngineSnapshot.objects.update(data=b"nonsense")
+    kept = EngineSnapshot.objects.get(job=job)
+    older = msgspec.msgpack.encode({**msgspec.msgpack.decode(kept.data), "version": SNAPSHOT_VERSION - 1})
+    EngineSnapshot.objects.update(data=older if is_of_an_older_release else b"nonsense")
     lose_everything(client)
     recover(client, driver, job)
     say(client, driver, job, 1)

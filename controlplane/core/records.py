@@ -1,0 +1,219 @@
+"""Single things that the engine remembers: processes, blocks on their way, checkpoints, restarts.
+
+The life of a process is one record. A life that begins is another one, so nothing of the life before can be left in it.
+"""
+
+import msgspec
+
+from controlplane.core.states import PROCESS_OVER, ProcessState
+from controlplane.protocol.checkpoints import FoundCheckpoint
+from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
+from controlplane.protocol.orders import Block, Orders, Piece, Range, Role
+from controlplane.protocol.spec import Emulation
+
+
+class Process(msgspec.Struct, kw_only=True):
+    """The current life of one worker or server."""
+
+    role: Role
+    index: int
+    instance: str
+    agent: int
+    slot: int
+    emulate: Emulation | None
+    state: ProcessState
+    since_ms: int
+    seen_ms: int
+    """Its last sign of life."""
+    ordered_ms: int = 0
+    heard: int = 0
+    """The last of its message numbers that was taken in."""
+    found: list[FoundCheckpoint] = []
+    skipped: list[str] = []
+    """Checkpoints that the job could start from, by whoever holds the parameters, and why not from others."""
+    initial: str = ""
+    """A checksum of the parameters that it made to begin with, where others make them too."""
+
+    @property
+    def title(self) -> str:
+        """How people call it: ``w3``, ``s0``."""
+        return f"{self.role[0]}{self.index}"
+
+    @property
+    def over(self) -> bool:
+        """Whether this life has ended."""
+        return self.state in PROCESS_OVER
+
+
+class Pieces(msgspec.Struct, kw_only=True):
+    """Where the data are split: the samples that a worker has for one iteration; replaced whole."""
+
+    iteration: int = -1
+    ranges: list[Piece] = []
+    drawn: int = 0
+    """So many of them were processed, which the splits do not know of yet."""
+    counted: bool = False
+    """The splits count all of them as processed already."""
+
+
+class Worker(Process, kw_only=True):
+    """A worker's current life."""
+
+    done: int = -1
+    """Its last reported iteration."""
+    done_ms: int = 0
+    reports: int = 0
+    from_iteration: int = 0
+    """The first iteration that it counts in."""
+    watermark: int = -1
+    """May start iterations up to this one."""
+    granted: int = -1
+    """The highest watermark that it was ever told: it may have gone so far before it heard of a lower one."""
+    skip_to: int = 0
+    """It owes no iteration before this one."""
+    leases: list[Range] = []
+    """Asynchronous modes: the samples of the iterations that it was granted and has not reported."""
+    stop_at: int | None = None
+    """Asynchronous modes: where this worker ends."""
+    pace_s: float = 0.0
+    """Asynchronous modes: smoothed length of its iterations."""
+    pieces: Pieces = msgspec.field(default_factory=Pieces)
+    is_held: bool = False
+    """It said that it is at a boundary, by orders with hold."""
+    early: list[IterationReport | ProgressReport | Computed] = []
+    """What it said of iterations that were not granted here; orders that were published may prove it right."""
+    orders: Orders | None = None
+    ceiling: int | None = None
+    """The most samples that its memory holds at once, as far as it ran short of it."""
+    parameters: int = 0
+    """How many it has, by its hello."""
+    own_samples: int = 0
+    """How many samples it has of its own, by its hello; 0: it may draw any."""
+    host: str = ""
+    port: int = 0
+    """Where the other workers of an all-reduce job find it."""
+
+
+class Server(Process, kw_only=True):
+    """A server's current life."""
+
+    host: str = ""
+    port: int = 0
+    tensor_sizes: list[int] = []
+    retiring: bool = False
+    """It was told to end, since it holds nothing any more."""
+    draining: bool = False
+    """It gets no blocks any more, hands over those that it has, and is then to end."""
+    generation: int = -1
+    """The one that it follows, by its last report."""
+    highest: int = 0
+    """The highest version of its blocks, by its last report."""
+
+
+class LeftOut(msgspec.Struct, kw_only=True):
+    """A worker that somebody left out; while it still counts, it is about to leave."""
+
+    reason: str
+    """As the end of a sentence that begins with its name: "excluded by ada"."""
+    after: int = -1
+    """The last iteration that it had done when this was asked."""
+    returns_slot: bool = False
+    """Its slot is to be given back when its process has ended."""
+
+
+class BlockMove(msgspec.Struct, kw_only=True):
+    """One block on its way: ``state`` is one of ``moving.MoveState``."""
+
+    source: int
+    destination: int
+    state: str
+
+
+class PlacementChange(msgspec.Struct, kw_only=True):
+    """A change of placement that was ordered and is not committed."""
+
+    version: int
+    """Of the placement that it leads to."""
+    blocks: list[Block]
+    """All of them, where they are to be."""
+    moves: dict[int, BlockMove]
+    """Those that move, by index."""
+    freeze_at: int
+    """The version of the values at which sources freeze them."""
+    ordered_ms: int
+    reason: str
+    now_s: float | None = None
+    predicted_s: float | None = None
+    frozen_s: float = 0.0
+    """The longest that a source took from freezing its blocks to their acknowledgement."""
+
+
+class Revival(msgspec.Struct, kw_only=True):
+    """A process that ended and is to be started again."""
+
+    number: int
+    due_ms: int
+    wants_slot: bool = False
+    """The scheduler was asked for a slot."""
+
+
+class Checkpoint(msgspec.Struct, kw_only=True):
+    """A state of the whole job that is kept: every block at version ``iteration``."""
+
+    iteration: int
+    position: int
+    """The first position of the permutations that it had not processed."""
+    stop_at: int | None = None
+    dropped: int = 0
+    """Asynchronous modes: samples that were handed out before it and are not in it."""
+    is_start: bool = False
+    """It is of the job that this one started from."""
+    splits: bytes = b""
+    """Where the data are split: the data policy's state before ``iteration``, encoded."""
+
+
+class Refill(msgspec.Struct, kw_only=True):
+    """Blocks of servers that were lost, and the workers' copies that they are to begin with."""
+
+    number: int
+    servers: list[int]
+    lost: list[int]
+    """Blocks that are not filled again."""
+    asked: list[int]
+    """Ranks of those who say what they have."""
+    reason: str
+    began_ms: int
+    count: int
+    """Of all blocks that it is about."""
+    placed: bool = False
+    """The new servers are here, and everybody was told of them."""
+    copies: dict[int, dict[int, tuple[int, int]]] = {}
+    """By rank and block: version and steps of its copy."""
+    fills: dict[int, int] = {}
+    """By block: whose copy it is."""
+    version: int | None = None
+    """The lowest of those chosen."""
+
+
+class SlotRequest(msgspec.Struct, kw_only=True):
+    """A slot for one more server was asked for."""
+
+    index: int
+    asked_ms: int
+
+
+class PlacementTrial(msgspec.Struct, kw_only=True):
+    """What a change of placement turns out to be worth."""
+
+    version: int
+    committed: int | None = None
+    """The last iteration that was complete when it was committed."""
+    took_s: float = 0.0
+    """From the order to the commit, in which training went on."""
+    before_s: float | None = None
+    """What an exchange took under the placement before."""
+    predicted_s: float | None = None
+    paused_s: dict[int, float] = {}
+    """By rank: how long blocks on their way held that worker up."""
+    seconds: list[float] = []
+    """What exchanges took since, one figure per iteration."""
