@@ -14,8 +14,9 @@ RUN pip install -r requirements/controlplane.txt && pip check
 COPY manage.py ./
 COPY controlplane controlplane
 COPY frontend frontend
+COPY benchmarks benchmarks
 ENV PACELINE_DATA_DIR=/data PACELINE_STATIC_ROOT=/app/static LOG_FORMAT=json
-RUN python -m compileall -q controlplane frontend \
+RUN python -m compileall -q controlplane frontend benchmarks \
  && PACELINE_DATA_DIR=/tmp/build python manage.py collectstatic --no-input --verbosity 0 && rm -rf /tmp/build
 USER paceline
 EXPOSE 8000

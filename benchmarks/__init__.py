@@ -1,1 +1,12 @@
-"""What is measured: each module prints one figure, and the settings that it was measured under."""
+"""Everything that is measured: what users wait for, what is lost under faults, and parts by themselves.
+
+``manage.py bench NAME`` runs one of them; ``command`` knows their names. Nothing else imports this package.
+
+- ``live``: a private control plane with simulated workers, pages and jobs;
+- ``faults``: kills, pauses, cut links, and whether anything was lost;
+- ``security``: anonymous clients and a malicious machine;
+- ``database``: reading and writing history, on a database of its own;
+- ``training``: the papers' systems in real processes;
+- ``dataplane``: servers, all-reduce and a worker's memory, beside bare sockets and DistributedDataParallel;
+- ``offline``: the engine, the simulator, predictors and detectors by themselves.
+"""

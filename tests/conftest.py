@@ -13,8 +13,8 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from hypothesis import HealthCheck, settings
 
-from controlplane.runtime.bench.postgres import INSTALL as INSTALL_POSTGRES
-from controlplane.runtime.bench.postgres import postgres_folder, running_postgres
+from benchmarks.database.postgres import INSTALL as INSTALL_POSTGRES
+from benchmarks.database.postgres import postgres_folder, running_postgres
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, bundled_redis, redis_binary, start_redis
 from tests.support.sharing import Sharing, check_sharing, is_passed_over

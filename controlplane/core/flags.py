@@ -9,7 +9,7 @@ from controlplane.core.handling import Handling
 LOOK_MS: Final = 20
 """How far apart the iterations are that a detector is shown, at least. A transient flag stands on three of them: three
 that last for a few milliseconds each are nothing that an operator could do anything about, and on rough machines one
-in 2,000 is flagged by chance (``benchmarks.stragglers``), which would be a flag in ten seconds."""
+in 2,000 is flagged by chance (``bench stragglers``), which would be a flag in ten seconds."""
 
 
 def look(handling: Handling, observations: list[Observation], transfers: list[Transfer]) -> None:

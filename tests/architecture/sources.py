@@ -6,7 +6,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("controlplane", "workers", "frontend", "paceline")
+INSTALLED = ("controlplane", "workers", "frontend", "paceline")
+"""What the wheel has."""
+
+PACKAGES = (*INSTALLED, "benchmarks")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from controlplane.protocol import RELEASE
-from tests.architecture.sources import PACKAGES, ROOT
+from tests.architecture.sources import INSTALLED, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
@@ -49,7 +49,7 @@ def test_what_a_training_script_gets_is_three_libraries() -> None:
 
 def test_the_wheel_has_our_packages_and_the_release_of_the_protocol() -> None:
     hatch = PROJECT["tool"]["hatch"]
-    assert set(hatch["build"]["targets"]["wheel"]["packages"]) == set(PACKAGES)
+    assert set(hatch["build"]["targets"]["wheel"]["packages"]) == set(INSTALLED)
     found = re.search(hatch["version"]["pattern"], (ROOT / hatch["version"]["path"]).read_text())
     assert found is not None
     assert found["version"] == RELEASE

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.runtime.management.commands.bench import DATABASE, FAULTS, SECONDS, STANDALONE, TWIN
+from benchmarks.command import MEASURED, STANDALONE
 from docs.make_states import page
 from tests.architecture.sources import ROOT
 
@@ -25,7 +25,8 @@ def test_links_lead_somewhere(document: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_that_are_named_exist(document: Path) -> None:
     named = re.findall(
-        r"`((?:controlplane|workers|frontend|paceline|examples|tests|docs|deploy)/[\w./-]+)`", document.read_text()
+        r"`((?:controlplane|workers|frontend|paceline|examples|benchmarks|tests|docs|deploy)/[\w./-]+)`",
+        document.read_text(),
     )
     assert [name for name in named if not (ROOT / name).exists()] == []
 
@@ -59,7 +60,7 @@ def test_the_table_of_commands_has_each_of_them() -> None:
 def test_the_table_of_commands_has_each_benchmark() -> None:
     table = (ROOT / "docs" / "operating.md").read_text().partition("\n## Commands\n")[2].partition("\n## ")[0]
     listed = {name for row in table.splitlines() if row.startswith("| `bench") for name in re.findall(r"[\w-]+", row)}
-    assert {*SECONDS, *DATABASE, FAULTS, TWIN, *STANDALONE} <= listed
+    assert {*MEASURED, *STANDALONE} <= listed
 
 
 def test_rulings_that_are_cited_exist() -> None:

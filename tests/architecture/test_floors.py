@@ -6,6 +6,9 @@ import pytest
 
 from tests.architecture.sources import PACKAGES, Source, is_within, sources
 
+TOP = "benchmarks"
+"""Measures everything, workers too."""
+
 FLOORS: list[tuple[str, ...]] = [
     ("controlplane.protocol",),
     ("controlplane.core",),
@@ -19,6 +22,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("frontend",),
     ("controlplane.config",),
     ("controlplane.manage",),
+    (TOP,),
 ]
 """From the ground up; rooms on one floor do not import one another."""
 
@@ -51,6 +55,8 @@ def test_imports_point_down() -> None:
             continue
         for name, line in ours(source):
             there = room(name)
+            if home[1] == TOP and is_within(name, *OUTSIDE):
+                continue
             if there is None:
                 wrong.append(f"{source.where}:{line} imports {name}, which is in no room")
             elif there[1] != home[1] and there[0] >= home[0]:
@@ -66,6 +72,18 @@ def test_what_runs_elsewhere_imports_the_protocol_and_nothing_else_of_ours(packa
         if is_within(source.name, package)
         for name, line in ours(source)
         if not is_within(name, "controlplane.protocol", package)
+    ]
+    assert wrong == []
+
+
+def test_nobody_imports_benchmarks() -> None:
+    """The ``bench`` command finds them by name when it is run."""
+    wrong = [
+        f"{source.where}:{line} imports {name}"
+        for source in sources().values()
+        if not is_within(source.name, TOP)
+        for name, line in ours(source)
+        if is_within(name, TOP)
     ]
     assert wrong == []
 

@@ -76,7 +76,7 @@ def test_types_are_learned_at_import_so_that_no_two_threads_learn_one_at_once() 
     wrong = [
         f"{source.where}:{found.lineno} decodes into {found.id} at each call: make a decoder beside the type"
         for source in sources().values()
-        if is_within(source.name, *within) and not is_within(source.name, "controlplane.runtime.bench")
+        if is_within(source.name, *within)
         for found in decoded_types(source)
         if isinstance(found, ast.Name) and found.id[0].isupper()
     ]

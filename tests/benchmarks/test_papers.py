@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.papers import EXPERIMENTS, table, untrained
-from benchmarks.records import Record
-from benchmarks.shared_cpu import write_traces
+from benchmarks.training.cpu_traces import write_traces
+from benchmarks.training.papers import EXPERIMENTS, table, untrained
+from benchmarks.training.records import Record
 from controlplane.jobs.validation import validated_spec
 from controlplane.protocol.emulation import parse_emulation, read_trace
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import psld
-from benchmarks.live import Outcome
+from benchmarks.training import psld
+from benchmarks.training.jobs import Outcome
 from controlplane.jobs.validation import validated_spec
 
 
@@ -61,7 +61,7 @@ class Checkpointed(Jobs):
 
 def test_a_restart_is_one_from_a_checkpoint_of_the_same_job() -> None:
     jobs = Checkpointed()
-    assert psld.restart_from_checkpoint_s(jobs, 0.002) == 4.0 + 2.0  # type: ignore[arg-type]
+    assert psld.restart_from_checkpoint_s(jobs.run, 0.002) == 4.0 + 2.0
     first, second = (validated_spec(document) for document in jobs.submitted)
     assert first.checkpoint is not None
     assert first.stop.iterations == first.checkpoint.every

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.simulator import LARGEST, Row, failures, measure
+from benchmarks.offline.simulator import LARGEST, Row, failures, measure
 
 
 def row(**changes: object) -> Row:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.speed_series import SETTINGS, Setting, generate
+from benchmarks.offline.speed_series import SETTINGS, Setting, generate
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.straggler_situations import LASTING, SETTINGS, STORIES, Setting, generate
+from benchmarks.offline.straggler_situations import LASTING, SETTINGS, STORIES, Setting, generate
 
 every_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 

@@ -1,7 +1,7 @@
 import pytest
 
-from benchmarks.straggler_situations import SETTINGS, Setting, generate
-from benchmarks.stragglers import measure
+from benchmarks.offline.straggler_situations import SETTINGS, Setting, generate
+from benchmarks.offline.stragglers import measure
 from tests.policies.cluster import resolve
 
 

@@ -12,7 +12,7 @@ from django.core.cache import cache
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from controlplane.runtime.bench.browsers import FLAGS, INSTALL, chromium
+from benchmarks.live.browsers import FLAGS, INSTALL, chromium
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
 

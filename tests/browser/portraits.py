@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Page, sync_playwright
 
-from controlplane.runtime.bench.browsers import FLAGS, INSTALL, chromium
+from benchmarks.live.browsers import FLAGS, INSTALL, chromium
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 DEADLINE_MS = 120_000

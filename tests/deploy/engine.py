@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controlplane.runtime.bench.postgres import become, initialise, postgres_folder
+from benchmarks.database.postgres import become, initialise, postgres_folder
 from controlplane.runtime.embedded.ground import free_port
 from controlplane.runtime.embedded.processes import start_service
 from controlplane.runtime.embedded.supervisor import Supervisor

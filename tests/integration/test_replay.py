@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.runtime.bench.clients import Timing
-from controlplane.runtime.bench.machines import Machine
+from benchmarks.live.load_agent import LoadAgent
+from benchmarks.live.timing import Timing
 from controlplane.runtime.embedded.control_plane import CHECKOUT, MANAGE
 from tests.integration.test_jobs import pages
 from tests.support.stack import Stack
@@ -28,12 +28,12 @@ KILLS = ["decisions", "history", "decisions"]
 
 
 @contextmanager
-def simulated_machine(stack: Stack, slots: int) -> Iterator[tuple[Machine, Timing]]:
+def simulated_machine(stack: Stack, slots: int) -> Iterator[tuple[LoadAgent, Timing]]:
     """An agent whose workers report as fast as orders come, from a thread of its own."""
     token = stack.ask("POST", "/api/v1/agents/enrolment-tokens", json={"name": "simulated", "labels": LABELS})["token"]
     credential = stack.ask("POST", "/api/v1/agents/enrol", json={"token": token, "name": "simulated"})["credential"]
     timing = Timing(seconds=0.0, begin=float("inf"))
-    machine = Machine(stack.url.replace("http", "ws"), credential, slots=slots, pace=timing)
+    machine = LoadAgent(stack.url.replace("http", "ws"), credential, slots=slots, pace=timing)
     thread = Thread(target=lambda: asyncio.run(machine.run()), name="simulated machine")
     thread.start()
     try:

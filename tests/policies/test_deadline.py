@@ -3,7 +3,7 @@
 import math
 import statistics
 
-from benchmarks.speed_series import SETTINGS, generate
+from benchmarks.offline.speed_series import SETTINGS, generate
 from controlplane.core.choices import Observation, ShareDecision
 from tests.policies.cluster import request, resolve
 

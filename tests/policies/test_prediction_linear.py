@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.prediction import run
-from benchmarks.speed_series import SETTINGS, generate
+from benchmarks.offline.prediction import run
+from benchmarks.offline.speed_series import SETTINGS, generate
 from controlplane.policies.parameters import ArimaParameters
 from controlplane.policies.prediction.arima import Arima
 from controlplane.policies.prediction.interface import Measured

@@ -31,7 +31,7 @@ DEAREST = (
     "tests/integration/test_postgres.py",
     "tests/browser/test_pages.py",
     "tests/integration/test_demo.py",
-    "tests/runtime/test_bench.py",
+    "tests/benchmarks/test_live.py",
     "tests/integration/test_up.py",
     "tests/deploy/test_topology.py",
     "tests/browser/test_keyboard.py",

@@ -1,0 +1,1 @@
+"""Measures reading and writing history, on a temporary database."""

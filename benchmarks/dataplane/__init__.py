@@ -1,0 +1,1 @@
+"""Measures the data plane: parameter servers, all-reduce, memory of a worker."""

@@ -1,0 +1,1 @@
+"""Measures a running control plane with simulated workers, over real websockets."""

@@ -1,0 +1,173 @@
+"""From a report to orders: the full path against bare echo, in one run on one machine.
+
+The full path is everything that production has: uvicorn and the gateway with authentication, Redis with its
+append-only file, Celery, the engine with LB-BSP, and ingest into the database, whose rows are counted afterwards.
+"""
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.live.cluster import running_cluster
+from benchmarks.live.load_agent import report
+from benchmarks.live.measuring import Target, measure_apart
+from benchmarks.live.simulated_jobs import Counted, crowd
+from benchmarks.live.timing import Figures, Timing, figures, measure_echo
+from benchmarks.live.usage import cpu_while
+from benchmarks.tables import counted_line
+from controlplane.protocol.codec import encode
+
+MOST_LATENCY: Final = 4.0
+"""Bar: p50 of one worker's round trip, as a multiple of bare echo's."""
+
+LEAST_THROUGHPUT: Final = 0.3
+"""Bar: messages per second with 64 workers, as a share of bare echo's."""
+
+CROWD: Final = 64
+
+BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "narx", "samples": 40, "retrain_every": 0}}
+"""The default, but trained once, early, and before measuring. Iterations without any work come a thousand times as
+fast as real ones; to train after every 100 of them would measure torch."""
+
+TRAINED_S: Final = 300.0
+
+Stretch = tuple[Timing, Mapping[str, float]]
+"""Round trips, and the seconds of CPU of each process meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """One measurement of the full path."""
+
+    figures: Figures
+    counted: Counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Everything that was measured, and the ratios that the bars are about."""
+
+    echo_one: Figures
+    echo_crowd: Figures
+    path_one: Path
+    path_crowd: Path
+
+    @property
+    def latency_ratio(self) -> float:
+        """One worker's median round trip against echo's."""
+        return self.path_one.figures.p50_ms / self.echo_one.p50_ms
+
+    @property
+    def throughput_ratio(self) -> float:
+        """Messages per second of 64 workers against echo's."""
+        return self.path_crowd.figures.messages_per_s / self.echo_crowd.messages_per_s
+
+    @property
+    def failures(self) -> list[str]:
+        """What missed its bar, or was lost."""
+        found = []
+        if self.latency_ratio > MOST_LATENCY:
+            found.append(f"round trip is {self.latency_ratio:.2f} times bare echo's, at most {MOST_LATENCY} is the bar")
+        if self.throughput_ratio < LEAST_THROUGHPUT:
+            found.append(
+                f"{self.throughput_ratio:.2f} of bare echo's messages/s, at least {LEAST_THROUGHPUT} is the bar"
+            )
+        for path in (self.path_one, self.path_crowd):
+            found += path.counted.losses
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """For scripts."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        ratios = {"latency_ratio": self.latency_ratio, "throughput_ratio": self.throughput_ratio}
+        return document | ratios | {"failures": self.failures}
+
+
+def run(options: Namespace) -> dict[str, Any]:
+    """Start a control plane and measure it."""
+    with running_cluster() as cluster:
+        return measure_apart(cluster, options, echo=cluster.start_echo())
+
+
+def measure(within: str) -> dict[str, Any]:
+    """Measure; the environment is that of the running control plane."""
+    return asyncio.run(_measure(Target.decode(within))).document()
+
+
+async def _measure(target: Target) -> Result:
+    echo_one, path_one = await _side_by_side(target, connections=1)
+    echo_crowd, path_crowd = await _side_by_side(target, connections=CROWD)
+    return Result(echo_one=echo_one, path_one=path_one, echo_crowd=echo_crowd, path_crowd=path_crowd)
+
+
+async def _side_by_side(target: Target, *, connections: int) -> tuple[Figures, Path]:
+    """Echo half before and half after the full path, so that a machine that grows noisier meanwhile favours neither."""
+    seconds = target.seconds
+    before = await _echo(target, connections=connections, seconds=seconds / 2)
+    path = await measure_path(target, workers=connections)
+    after = await _echo(target, connections=connections, seconds=seconds / 2)
+    return summed_up(connections, [before, after]), path
+
+
+async def _echo(target: Target, *, connections: int, seconds: float) -> Stretch:
+    timing = Timing(seconds=seconds)
+    cpu = asyncio.create_task(cpu_while(timing, {"echo": target.echo_process}))
+    await measure_echo(target.echo, _payload, timing, connections=connections)
+    return timing, await cpu
+
+
+def _payload(number: int) -> bytes:
+    return encode(report(number, number))
+
+
+async def measure_path(target: Target, *, workers: int) -> Path:
+    """Reports as fast as orders come."""
+    timing = Timing(seconds=target.seconds)
+    async with crowd(target.websockets, timing, jobs=1, workers=workers, batching=BATCHING) as known:
+        await known.until("the training of the predictor", known.adopted, seconds=TRAINED_S)
+        cpu = asyncio.create_task(cpu_while(timing, target.processes))
+        timing.start()
+        while not timing.over:
+            await asyncio.sleep(0.1)
+        stretch = timing, await cpu
+    assert known.counted is not None
+    return Path(figures=summed_up(workers, [stretch]), counted=known.counted)
+
+
+def summed_up(connections: int, stretches: Sequence[Stretch]) -> Figures:
+    """Stretches of one side as one."""
+    round_trips_s = [round_trip_s for timing, _ in stretches for round_trip_s in timing.round_trips_s]
+    cpu_s = {name: sum(cpu[name] for _, cpu in stretches) for name in stretches[0][1]}
+    return figures(connections, round_trips_s, sum(timing.seconds for timing, _ in stretches), cpu_s)
+
+
+def table(document: dict[str, Any]) -> str:
+    """The figures, for people."""
+    lines = [f"{'':22}{'p50':>10}{'p99':>10}{'messages/s':>14}"]
+    for title, found in (
+        ("bare echo, 1", document["echo_one"]),
+        ("full path, 1", document["path_one"]["figures"]),
+        ("bare echo, 64", document["echo_crowd"]),
+        ("full path, 64", document["path_crowd"]["figures"]),
+    ):
+        p50, p99, rate = found["p50_ms"], found["p99_ms"], found["messages_per_s"]
+        lines.append(f"{title:22}{p50:7.3f} ms{p99:7.3f} ms{rate:14,.0f}")
+    lines.append(f"round trip of one worker: {document['latency_ratio']:.2f} times bare echo's (bar: at most 4)")
+    lines.append(f"messages/s of 64 workers: {document['throughput_ratio']:.2f} of bare echo's (bar: at least 0.3)")
+    lines.append("CPU time per message, in microseconds, which other load on the machine hardly changes:")
+    for title, found in (
+        ("bare echo, 1", document["echo_one"]),
+        ("full path, 1", document["path_one"]["figures"]),
+        ("bare echo, 64", document["echo_crowd"]),
+        ("full path, 64", document["path_crowd"]["figures"]),
+    ):
+        cost_us = found["cost_us"]
+        each = ", ".join(f"{name} {cost:.0f}" for name, cost in cost_us.items())
+        lines.append(f"{title:22}{sum(cost_us.values()):7.0f}: {each}")
+    for path in (document["path_one"], document["path_crowd"]):
+        lines.append(counted_line(f"{path['figures']['connections']} workers", path["counted"]))
+    return "\n".join(lines)

@@ -1,0 +1,164 @@
+"""``manage.py bench pages``: how soon the views of a long job and the lists of a large cluster are shown, and sizes.
+
+A private control plane that knows a long job, a job of many workers, many machines and many jobs. For every tab of the
+long job and the first pages of the others: what the server takes for the page and its first figure with nothing cached,
+the size of all its figures, and when Chromium, newly installed as it were, shows the first of them, or the page that
+has none; then once more with what the browser has kept. Medians of several rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TextIO
+
+BAR_S: Final = 1.5
+"""From the click to the first chart, or to the page that has none, at most, for somebody who was never here."""
+
+MACHINES: Final = 512
+JOBS: Final = 1_000
+BRIEF: Final = 200
+"""Iterations of the job that has a worker on each machine."""
+
+ROUNDS: Final = 3
+LIMIT_S: Final = 1_800.0
+
+
+def main(arguments: Sequence[str] | None = None, out: TextIO = sys.stdout) -> int:
+    """Write a job of that size, open each of its views, and fail where one takes longer than the bar."""
+    parser = argparse.ArgumentParser(prog="bench pages", description=__doc__)
+    parser.add_argument("--workers", type=int, default=64)
+    parser.add_argument("--iterations", type=int, default=10_000)
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
+    parser.add_argument("--within", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.config.settings")
+    import django
+
+    django.setup()
+    if options.within:
+        print(json.dumps(measure(options.within, options.workers, options.iterations)), file=out)
+        return 0
+    document = _beside_a_control_plane(options.workers, options.iterations)
+    print(json.dumps(document) if options.json else table(document), file=out)
+    return 1 if document["failures"] else 0
+
+
+def _beside_a_control_plane(workers: int, iterations: int) -> dict[str, Any]:
+    """Measure in a process with the settings of a control plane that serves the pages."""
+    from benchmarks.live.cluster import running_cluster
+    from controlplane.runtime.embedded.control_plane import CHECKOUT
+    from controlplane.runtime.embedded.processes import run_command
+
+    sizes = ["--workers", str(workers), "--iterations", str(iterations)]
+    with running_cluster() as cluster:
+        command = [sys.executable, "-m", "benchmarks.live.pages", "--within", cluster.plane.url, *sizes]
+        said = run_command(
+            "the measurement", command, environment=cluster.environment, folder=CHECKOUT, seconds=LIMIT_S
+        )
+    return dict(json.loads(said))
+
+
+def measure(address: str, workers: int, iterations: int) -> dict[str, Any]:
+    """Times in seconds and sizes in bytes, by view; the environment is that of the control plane at ``address``."""
+    from benchmarks.live.browsers import missing, session, visits
+
+    cookie, pages = session(), _pages(workers, iterations)
+    views = {name: _view(path, job, figures, cookie) for name, (path, job, figures) in pages.items()}
+    left_out = missing()
+    if not left_out:
+        for name, visit in visits(
+            address, {name: path for name, (path, *_) in pages.items()}, cookie=cookie, rounds=ROUNDS
+        ).items():
+            views[name] |= {"shown_s": visit.first_s, "again_s": visit.again_s}
+    slow = {name: took for name, view in views.items() if (took := view.get("shown_s", 0.0)) > BAR_S}
+    return {
+        "workers": workers,
+        "iterations": iterations,
+        "load": os.getloadavg()[0],
+        "views": views,
+        "left_out": left_out,
+        "failures": [f"{name}: shown after {took:.2f} s, at most {BAR_S} expected" for name, took in slow.items()],
+    }
+
+
+def _pages(workers: int, iterations: int) -> dict[str, tuple[str, Any, tuple[str, ...]]]:
+    """Address, job and figures of each page, by its name."""
+    from benchmarks.database.finished_jobs import add_job, add_jobs, add_machines
+    from frontend.tabs import TABS
+
+    machines = add_machines(MACHINES)
+    add_jobs(JOBS - 2)
+    wide, long = add_job(MACHINES, BRIEF, machines), add_job(workers, iterations, machines)
+    tabs = {name: (f"/jobs/{long.pk}/?tab={name}", long, tab.figures_for(workers)) for name, tab in TABS.items()}
+    lists = {f"{MACHINES} machines": "/", "machines": "/workers/", f"{JOBS:,} jobs": "/jobs/"}
+    of_many = {
+        f"{name} of {MACHINES} workers": (f"/jobs/{wide.pk}/?tab={name}", wide, TABS[name].figures_for(MACHINES))
+        for name in ("overview", "heatmap", "waiting")
+    }
+    return tabs | {name: (path, None, ()) for name, path in lists.items()} | of_many
+
+
+def table(document: dict[str, Any]) -> str:
+    """The figures, for people."""
+    size = f"{document['workers']} workers x {document['iterations']:,} iterations"
+    lines = [f"{size:36}{'page':>10}{'figure':>10}{'of it CPU':>12}{'all JSON':>12}{'shown':>12}{'again':>10}"]
+    for name, view in document["views"].items():
+        lines.append(
+            f"{name:36}{_ms(view['page_s']):>10}{_ms(view['figure_s']):>10}{_ms(view['cpu_s']):>12}"
+            f"{view['json_bytes'] / 1e6:9.2f} MB{_ms(view.get('shown_s')):>12}{_ms(view.get('again_s')):>10}"
+        )
+    lines += [f"without a browser: {document['left_out']}"] if document["left_out"] else []
+    lines.append(
+        "page and figure are the server's part; shown: the first chart, or the page without one, from the click on.\n"
+        f"bar: {BAR_S} s until it is shown; load of this machine meanwhile: {document['load']:.1f}"
+    )
+    return "\n".join([*lines, *document["failures"]])
+
+
+def _ms(seconds: float | None) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds is not None else "-"
+
+
+def _view(path: str, job: Any, figures: tuple[str, ...], cookie: str) -> dict[str, Any]:
+    """The server's part."""
+    from django.test import Client
+
+    from frontend.build import build_figure
+
+    client = Client(SERVER_NAME="localhost")
+    client.cookies["sessionid"] = cookie
+    page_s, page_cpu_s, page = _median(lambda: client.get(path))
+    if page.status_code != 200:
+        raise RuntimeError(f"{path}: found status {page.status_code}, expected 200")
+    drawn = [_median(partial(build_figure, name, job, {})) for name in figures]
+    figure_s, figure_cpu_s, _ = drawn[0] if drawn else (0.0, 0.0, b"")
+    return {
+        "page_s": page_s,
+        "page_bytes": len(page.content),
+        "figure_s": figure_s,
+        "cpu_s": page_cpu_s + figure_cpu_s,
+        "json_bytes": sum(len(body) for _, _, body in drawn),
+    }
+
+
+def _median(action: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Median time with nothing cached, by the clock and of this process alone, and the last answer."""
+    from django.core.cache import cache
+
+    took, cpu, answer = [], [], None
+    for _ in range(ROUNDS):
+        cache.clear()
+        began, began_cpu = time.perf_counter(), time.process_time()
+        answer = action()
+        took.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - began_cpu)
+    return statistics.median(took), statistics.median(cpu), answer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""The jobs of a bench, whose workers all live in this process: from their submission to the count of their rows."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from math import ceil
+from secrets import token_hex
+from typing import Any, Final
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from benchmarks.live.load_agent import LoadAgent, Pace
+from controlplane.core.events import StopRequested
+from controlplane.core.states import JOB_OVER
+from controlplane.fleet.services import token_create, token_redeem
+from controlplane.jobs.models import Decision, Job
+from controlplane.jobs.services import job_submit
+from controlplane.protocol.spec import parse_spec
+from controlplane.runtime import log, names
+from controlplane.runtime.redis import shared
+from controlplane.telemetry.models import Report
+
+MOST_SLOTS: Final = 50
+"""Of one machine: an agent is told all that it runs with each change of it."""
+
+STARTED_S: Final = 300.0
+COPIED_S: Final = 300.0
+LOOK_S: Final = 0.1
+
+DEFAULT: Final = {"name": "lb-bsp-cpu"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What was sent, and what the database had of it afterwards."""
+
+    reports_sent: int
+    report_rows: int
+    decision_rows: int
+    copied_after_s: float
+    """How long after the end of the jobs the last row was there."""
+
+    @property
+    def losses(self) -> list[str]:
+        """A sentence, where some are missing or doubled."""
+        if self.report_rows == self.reports_sent:
+            return []
+        return [f"{self.reports_sent} reports were sent, {self.report_rows} rows were written"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Crowd:
+    """Jobs that run, and the machines that run them."""
+
+    jobs: list[int]
+    machines: list[LoadAgent]
+    running: list["asyncio.Task[None]"]
+    counted: Counted | None = field(default=None)
+    """Once it is over."""
+
+    async def until(self, what: str, holds: Any, *, seconds: float) -> None:
+        """Wait until the synchronous ``holds`` does.
+
+        Raises:
+            RuntimeError: if it does not in time, or a machine ended by an error.
+        """
+        deadline = time.perf_counter() + seconds
+        while not await sync_to_async(holds)():
+            for machine in self.running:
+                if machine.done():
+                    machine.result()
+            if time.perf_counter() > deadline:
+                raise RuntimeError(f"{what} took longer than {seconds:.0f} s")
+            await asyncio.sleep(LOOK_S)
+
+    def all_run(self) -> bool:
+        """Whether every job runs.
+
+        Raises:
+            RuntimeError: if one is over.
+        """
+        states = list(Job.objects.filter(pk__in=self.jobs).values_list("state", "reason"))
+        if over := [(state, reason) for state, reason in states if state in JOB_OVER]:
+            state, reason = over[0]
+            raise RuntimeError(f"{len(over)} of {len(states)} jobs are {state} ({reason}), expected all of them to run")
+        return all(state == "running" for state, _ in states)
+
+    def adopted(self) -> bool:
+        """Whether every job's predictor was trained and is acted upon."""
+        adopted = Decision.objects.filter(job_id__in=self.jobs, kind="adopt-predictor")
+        return adopted.values("job_id").distinct().count() == len(self.jobs)
+
+
+@asynccontextmanager
+async def crowd(
+    base: str, pace: Pace, *, jobs: int, workers: int, batching: Mapping[str, Any] = DEFAULT
+) -> AsyncIterator[Crowd]:
+    """``jobs`` jobs with ``workers`` workers each, all running; at the end they are stopped and their rows counted."""
+    machines = await sync_to_async(_machines)(base, pace, jobs=jobs, workers=workers)
+    running = [asyncio.create_task(machine.run()) for machine in machines]
+    try:
+        ids = [await sync_to_async(submit)(workers, {"batching": dict(batching)}) for _ in range(jobs)]
+        known = Crowd(jobs=ids, machines=machines, running=running)
+        await known.until(f"the start of {jobs} jobs", known.all_run, seconds=STARTED_S)
+        yield known
+        known.counted = await _end(known)
+    finally:
+        for machine in running:
+            machine.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def _machines(base: str, pace: Pace, *, jobs: int, workers: int) -> list[LoadAgent]:
+    count = ceil(jobs * workers / MOST_SLOTS)
+    slots, servers = ceil(jobs * workers / count), ceil(jobs / count)
+    made = []
+    for number in range(count):
+        credential = join(f"bench-{number}-{token_hex(4)}")  # each crowd has machines of its own
+        made.append(LoadAgent(base, credential, slots=slots, server_slots=servers, pace=pace))
+    return made
+
+
+def join(name: str) -> str:
+    """The credential of a machine that joins."""
+    token, _ = token_create(labels={})
+    return token_redeem(token=token, name=name).credential
+
+
+def submit(workers: int, synchronization: Mapping[str, Any], *, servers: int = 1) -> int:
+    """A job that goes on until it is stopped; its number."""
+    user, _ = User.objects.get_or_create(username="bench")
+    document = {
+        "name": f"bench-{workers}",
+        "workload": "softmax-regression",
+        "workers": workers,
+        "servers": servers,
+        "batch_size": 64,
+        "synchronization": dict(synchronization),
+        "stop": {"iterations": 10_000_000},
+    }
+    job = job_submit(document=document, user=user).job
+    log.start_log(job.pk, parse_spec(job.spec))
+    return job.pk
+
+
+async def _end(known: Crowd) -> Counted:
+    """Stop the jobs, and count once ingest has copied their whole logs and forgot them."""
+    for job in known.jobs:
+        await sync_to_async(log.append_event)(job, StopRequested(actor="bench"))
+    stopped = time.perf_counter()
+    await asyncio.gather(*known.running)
+    await known.until("copying the logs", lambda: _forgotten(known.jobs), seconds=COPIED_S)
+    copied_after_s = time.perf_counter() - stopped
+    return Counted(
+        reports_sent=sum(sum(machine.reports_sent.values()) for machine in known.machines),
+        report_rows=await Report.objects.filter(job_id__in=known.jobs).acount(),
+        decision_rows=await Decision.objects.filter(job_id__in=known.jobs).acount(),
+        copied_after_s=copied_after_s,
+    )
+
+
+def _forgotten(jobs: list[int]) -> bool:
+    live = shared().smembers(names.LIVE_JOBS)
+    return not any(str(job).encode() in live for job in jobs)

@@ -1,0 +1,110 @@
+"""CPU and memory of the control plane's processes while something is measured."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from statistics import linear_regression
+from typing import Final
+
+import psutil
+
+from benchmarks.live.timing import Timing
+
+WORKERS: Final = "(workers)"
+SAMPLE_S: Final = 1.0
+SETTLED: Final = 0.25
+"""Part of the time that does not count for the slope of memory: caches fill first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What one process took."""
+
+    name: str
+    cpu: float
+    """Of one core, on average."""
+    memory_mb: float
+    """At the end."""
+    growth_mb_per_minute: float
+    """Slope of a line through the last three quarters of the samples; 0.0 where there are fewer than three."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Meter:
+    """Samples processes by name."""
+
+    processes: Mapping[str, psutil.Process]
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+    samples: list[tuple[float, dict[str, float]]] = field(default_factory=list)
+    """When, in seconds, and the memory of each, in MB."""
+
+    def sample(self) -> None:
+        """Look once."""
+        memory = {name: process.memory_info().rss / 2**20 for name, process in self.processes.items()}
+        self.samples.append((time.monotonic() - self.began, memory))
+
+    def usages(self) -> list[Usage]:
+        """Since the beginning."""
+        self.sample()
+        took_s = self.samples[-1][0]
+        return [
+            Usage(
+                name=name,
+                cpu=(cpu_s(process) - self.cpu_s[name]) / took_s,
+                memory_mb=self.samples[-1][1][name],
+                growth_mb_per_minute=growth([(at, memory[name]) for at, memory in self.samples]),
+            )
+            for name, process in self.processes.items()
+        ]
+
+
+async def cpu_while(timing: Timing, pids: Mapping[str, int]) -> dict[str, float]:
+    """Seconds of CPU that each of these processes, and this one, takes while ``timing`` measures."""
+    processes = processes_of(pids)
+    await timing.started.wait()
+    await asyncio.sleep(max(0.0, timing.begin - time.perf_counter()))
+    before = {name: cpu_s(process) for name, process in processes.items()}
+    await asyncio.sleep(max(0.0, timing.begin + timing.seconds - time.perf_counter()))
+    return {name: cpu_s(process) - before[name] for name, process in processes.items()}
+
+
+@asynccontextmanager
+async def metered(pids: Mapping[str, int]) -> AsyncIterator[Meter]:
+    """Sample these processes and this one, which plays the workers, while the block lasts."""
+    meter = Meter(processes=processes_of(pids))
+    meter.cpu_s = {name: cpu_s(process) for name, process in meter.processes.items()}
+    sampling = asyncio.create_task(_sample(meter))
+    try:
+        yield meter
+    finally:
+        sampling.cancel()
+
+
+def processes_of(pids: Mapping[str, int]) -> dict[str, psutil.Process]:
+    """These and this one."""
+    return {name: psutil.Process(pid) for name, pid in {**pids, WORKERS: os.getpid()}.items()}
+
+
+def growth(samples: list[tuple[float, float]]) -> float:
+    """MB per minute, of (seconds, MB)."""
+    settled = samples[int(len(samples) * SETTLED) :]
+    if len(settled) < 3:
+        return 0.0
+    times, sizes = zip(*settled, strict=True)
+    return linear_regression(times, sizes).slope * 60
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Seconds of CPU that it has taken so far, in both modes."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+async def _sample(meter: Meter) -> None:
+    while True:
+        meter.sample()
+        await asyncio.sleep(SAMPLE_S)

@@ -1,0 +1,1 @@
+"""Attacks a control plane as an anonymous client or the owner of one machine could."""

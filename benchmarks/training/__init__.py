@@ -1,0 +1,1 @@
+"""Reproduces the papers' systems with real training processes."""
