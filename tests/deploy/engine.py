@@ -1,4 +1,4 @@
-"""As much of a container engine as docker-compose.yml needs, made of local processes.
+"""As much of a container engine as docker-compose.yml and deploy/kubernetes need, made of local processes.
 
 What differs inside containers is translated, and nothing else: host names become this machine, ports become private
 ones, and the paths of images and volumes become folders. ``depends_on`` is obeyed, and a service is well when its own
@@ -28,10 +28,11 @@ HEALTH_S = 90.0
 
 @dataclass(slots=True)
 class Engine:
-    """Runs the file's services below ``folder``; they end with the supervisor."""
+    """Runs services, those of docker-compose.yml or others in its terms, below ``folder`` until the supervisor ends."""
 
     folder: Path
     supervisor: Supervisor
+    services: dict[str, dict[str, Any]] = field(default_factory=services)
     ports: dict[int, int] = field(default_factory=lambda: {port: free_port() for port in PORTS})
 
     @property
@@ -45,12 +46,12 @@ class Engine:
         for stage in ("controlplane", "agent"):
             unpack(stage, self.folder / "images" / stage)
         self.execute("web", "python", "manage.py", "collectstatic", "--no-input", "--verbosity", "0")
-        for name in start_order():
-            for needed, how in services()[name].get("depends_on", {}).items():
+        for name in start_order(self.services):
+            for needed, how in self.services[name].get("depends_on", {}).items():
                 if how["condition"] == "service_healthy":
                     self.await_health(needed)
-            self._run(name)
-        for name, service in services().items():
+            self.run(name)
+        for name, service in self.services.items():
             if "healthcheck" in service:
                 self.await_health(name)
 
@@ -74,7 +75,7 @@ class Engine:
 
     def is_well(self, name: str) -> bool:
         """Run the service's health check once."""
-        kind, *command = services()[name]["healthcheck"]["test"]
+        kind, *command = self.services[name]["healthcheck"]["test"]
         words = self._words(name, ["sh", "-c", *command] if kind == "CMD-SHELL" else command)
         done = subprocess.run(
             words, env=self.environment(name), cwd=self._home(name), capture_output=True, timeout=60, check=False
@@ -83,7 +84,7 @@ class Engine:
 
     def environment(self, name: str) -> dict[str, str]:
         """What image, env files and compose file set, in this order."""
-        service = services()[name]
+        service = self.services[name]
         found = environment_of(service["build"]["target"]) if "build" in service else {}
         for file in service.get("env_file", []):
             found |= parse_env((self.folder / "env" / Path(file).name).read_text())
@@ -92,9 +93,9 @@ class Engine:
         path = os.pathsep.join([str(postgres_folder()), os.environ["PATH"]])
         return {**bare_environment(), "PATH": path, **local}
 
-    def _run(self, name: str) -> None:
+    def run(self, name: str) -> None:
         """Start a service, or run it to its end if it has no health to wait for."""
-        service = services()[name]
+        service = self.services[name]
         for volume in service.get("volumes", []):
             self._volume(volume).mkdir(parents=True, exist_ok=True)
         if "healthcheck" not in service:
@@ -114,7 +115,7 @@ class Engine:
         """What the image's own entry point does first, and where it says that the data are."""
         binaries, variables = postgres_folder(), self.environment("postgres")
         assert binaries is not None
-        data = self._volume(services()["postgres"]["volumes"][0]) / "cluster"
+        data = self._volume(self.services["postgres"]["volumes"][0]) / "cluster"
         initialise(
             binaries,
             data,
@@ -129,7 +130,7 @@ class Engine:
         return [sys.executable if words[0] == "python" else words[0], *words[1:]]
 
     def _translated(self, name: str, text: str) -> str:
-        service = services()[name]
+        service = self.services[name]
         if text in {"0.0.0.0", service.get("hostname")}:
             return "127.0.0.1"
         text = re.sub(rf"(?<=[@/])({'|'.join(HOSTS)})(?=:)", "127.0.0.1", text)
@@ -143,5 +144,5 @@ class Engine:
 
     def _home(self, name: str) -> Path:
         """Where the service's image has its files."""
-        service = services()[name]
+        service = self.services[name]
         return self.folder / "images" / service["build"]["target"] if "build" in service else self.folder

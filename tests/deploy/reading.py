@@ -29,9 +29,9 @@ def services() -> dict[str, dict[str, Any]]:
     return found
 
 
-def start_order() -> list[str]:
-    """Services so that each comes after those that it waits for."""
-    graph = {name: set(service.get("depends_on", {})) for name, service in services().items()}
+def start_order(of: Mapping[str, dict[str, Any]] | None = None) -> list[str]:
+    """Services, docker-compose.yml's unless others are given, so that each comes after those that it waits for."""
+    graph = {name: set(service.get("depends_on", {})) for name, service in (of or services()).items()}
     return list(TopologicalSorter(graph).static_order())
 
 
