@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from controlplane.runtime.bench.postgres import INSTALL as INSTALL_POSTGRES
-from controlplane.runtime.bench.postgres import postgres_folder
 
+from benchmarks.database.postgres import INSTALL as INSTALL_POSTGRES
+from benchmarks.database.postgres import postgres_folder
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.supervisor import Supervisor
 from tests.deploy import kubernetes
