@@ -22,7 +22,7 @@ from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
 from controlplane.runtime.lives import own_identity
 from controlplane.runtime.redis import shared
-from controlplane.runtime.room import room
+from controlplane.runtime.redis_memory import redis_memory
 from controlplane.runtime.troubles import history
 from controlplane.runtime.unwell import unwell
 
@@ -91,7 +91,7 @@ class ControlPlaneCollector(Collector):
 def _history() -> Iterator[Metric]:
     """How far the database is behind Redis, and how full that is; nothing where there is no Redis to ask."""
     try:
-        found, memory = history(shared()), room(shared())
+        found, memory = history(shared()), redis_memory(shared())
     except (redis.exceptions.RedisError, RuntimeError):
         return
     yield GaugeMetricFamily("paceline_redis_used_bytes", "Memory that Redis uses.", value=memory.used)
@@ -138,7 +138,7 @@ def _redis_state() -> tuple[str, list[str]]:
     """That Redis is gone or another database's, or that its streams cannot be copied; and what is to be looked at."""
     try:
         own_identity(shared())
-        copying, warnings = history(shared()), [room(shared()).sentence, unwell(shared())]
+        copying, warnings = history(shared()), [redis_memory(shared()).sentence, unwell(shared())]
     except (redis.exceptions.RedisError, RuntimeError) as error:
         return f"redis: {error}", []
     except DatabaseError:  # told already

@@ -12,7 +12,7 @@ from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Decision, Flag, Job
 from controlplane.jobs.selectors import submitted_jobs
 from controlplane.runtime.redis import shared
-from controlplane.runtime.room import room
+from controlplane.runtime.redis_memory import redis_memory
 from controlplane.runtime.troubles import history
 from controlplane.runtime.unwell import unwell
 from frontend.queries.fleet import MachineCard
@@ -85,7 +85,7 @@ def history_notice() -> str:
     """What is wrong with the copying of streams to the database, or with the room that Redis has, if anything."""
     try:
         return " ".join(
-            said for said in (history(shared()).sentence, room(shared()).sentence, unwell(shared())) if said
+            said for said in (history(shared()).sentence, redis_memory(shared()).sentence, unwell(shared())) if said
         )
     except (RedisError, RuntimeError) as error:
         return f"Redis is out of reach, so nothing on this page moves: {error}"

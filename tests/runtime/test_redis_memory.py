@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client as Browser
 
 from controlplane.runtime.redis import Client
-from controlplane.runtime.room import Room, room
+from controlplane.runtime.redis_memory import RedisMemory, redis_memory
 
 GB = 10**9
 
@@ -23,7 +23,7 @@ def limited(client: Client) -> Iterator[Client]:
 
 
 def told(used: int, limit: int, *, is_set: bool = True, policy: str = "noeviction") -> str:
-    return Room(used=used, limit=limit, is_set=is_set, policy=policy).sentence
+    return RedisMemory(used=used, limit=limit, is_set=is_set, policy=policy).sentence
 
 
 def test_nothing_is_said_while_there_is_room() -> None:
@@ -33,7 +33,7 @@ def test_nothing_is_said_while_there_is_room() -> None:
 def test_a_redis_that_is_nearly_full_is_told_with_its_limit_and_the_cure() -> None:
     assert told(8 * GB, 10 * GB) == (
         "Redis uses 8,000 of the 10,000 MB that it may use (maxmemory). When it is full it takes nothing more, "
-        "and every job stands still: raise maxmemory, end jobs, or see that history keeps up."
+        "and every job stops: raise maxmemory, end jobs, or see that history keeps up."
     )
     assert told(8 * GB, 10 * GB, is_set=False).startswith("Redis uses 8,000 of the 10,000 MB that its machine has.")
 
@@ -47,7 +47,7 @@ def test_a_redis_that_would_throw_logs_away_is_told_at_once() -> None:
 
 @pytest.mark.django_db
 def test_who_watches_is_told_before_it_is_full(limited: Client) -> None:
-    assert room(limited).is_set
+    assert redis_memory(limited).is_set
     browser = Browser()
     reply = browser.get("/readyz")
     assert reply.status_code == 200

@@ -1,0 +1,61 @@
+"""Memory use of Redis: warns the operator before Redis is full.
+
+The streams of one job are bounded (``names.FULL_LOG``); the sum over jobs, Celery's queues and other keys are not. A
+full Redis refuses every write or, with an eviction policy, drops keys, and parts of job logs are lost.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from controlplane.runtime.redis import FAKE_LIFE, Client, told_life
+
+WARN_SHARE: Final = 0.75
+"""The operator is warned from this share of the limit on."""
+
+KEEPS_ALL: Final = "noeviction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisMemory:
+    """Memory that Redis reports, in bytes."""
+
+    used: int
+    limit: int
+    """``maxmemory``, or else the memory of its machine; 0 if unknown."""
+    is_set: bool
+    """Whether ``limit`` is ``maxmemory``."""
+    policy: str
+    """``maxmemory-policy``: what Redis does at its limit."""
+
+    @property
+    def sentence(self) -> str:
+        """A warning for the operator; empty while healthy."""
+        if self.is_set and self.policy != KEEPS_ALL:
+            return (
+                f"Redis throws keys away when it is full (maxmemory-policy is {self.policy}), and with them parts of "
+                f"jobs' logs: set it to {KEEPS_ALL}."
+            )
+        if not self.limit or self.used < WARN_SHARE * self.limit:
+            return ""
+        of = "it may use (maxmemory)" if self.is_set else "its machine has"
+        more = "raise maxmemory" if self.is_set else "give it a larger machine"
+        return (
+            f"Redis uses {_mb(self.used)} of the {_mb(self.limit)} MB that {of}. When it is full it takes nothing "
+            f"more, and every job stops: {more}, end jobs, or see that history keeps up."
+        )
+
+
+def redis_memory(client: Client) -> RedisMemory:
+    """Its memory now. fakeredis has no limit and reports nothing."""
+    info = client.info("memory") if told_life() != FAKE_LIFE else {}
+    limit = int(info.get("maxmemory", 0))
+    return RedisMemory(
+        used=int(info.get("used_memory", 0)),
+        limit=limit or int(info.get("total_system_memory", 0)),
+        is_set=limit > 0,
+        policy=str(info.get("maxmemory_policy", KEEPS_ALL)),
+    )
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.0f}"
