@@ -20,8 +20,8 @@ from controlplane.fleet.models import Agent, Reservation
 from controlplane.fleet.selectors import JsonLength
 from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
-from controlplane.runtime.lives import own_identity
 from controlplane.runtime.redis import shared
+from controlplane.runtime.redis_identity import own_identity
 from controlplane.runtime.redis_memory import redis_memory
 from controlplane.runtime.troubles import history
 from controlplane.runtime.unwell import unwell

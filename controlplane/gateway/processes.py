@@ -69,8 +69,8 @@ class ProcessSocket(Generic[Said]):
             return stranger
         hub = await get_hub()
         await hub.caller.open()
-        over, life = await hub.client.hmget(names.engine(self.peer.job), ["over", "life"])
-        if over == b"0" and life == hub.caller.life.encode():
+        over, run_id = await hub.client.hmget(names.engine(self.peer.job), ["over", "run_id"])
+        if over == b"0" and run_id == hub.caller.run_id.encode():
             return None
         gone = over == b"1" or (over is None and await is_over(self.peer.job))
         return Refusal(closing.JOB_OVER if gone else closing.TRY_AGAIN)

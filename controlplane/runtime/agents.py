@@ -5,7 +5,7 @@ import msgspec
 from controlplane.protocol.messages import ProcessName
 from controlplane.protocol.orders import AgentOrders, ProcessOrder
 from controlplane.runtime import names
-from controlplane.runtime.redis import AsyncClient, Client, told_life
+from controlplane.runtime.redis import AsyncClient, Client, redis_run_id
 from controlplane.runtime.scripts import AGENT_ORDERS, FORGET
 
 _decoder: msgspec.msgpack.Decoder[ProcessOrder] = msgspec.msgpack.Decoder(ProcessOrder)
@@ -27,7 +27,7 @@ async def current_orders(client: AsyncClient, agent: int, *, durable: int) -> Ag
     None while Redis may have forgotten some of it: what runs must not be ended because of that.
     """
     keys = [names.RECOVERED, names.agent_sequence(agent), names.agent_processes(agent)]
-    found = await AGENT_ORDERS.arun(client, keys, told_life())
+    found = await AGENT_ORDERS.arun(client, keys, redis_run_id())
     if not found:
         return None
     return AgentOrders(sequence=found[0], processes=_orders(found[1:]), durable=durable)

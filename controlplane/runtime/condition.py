@@ -18,9 +18,9 @@ from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.runtime import names, presence
 from controlplane.runtime.apart import apart
-from controlplane.runtime.lives import own_identity
 from controlplane.runtime.queue import DECISIONS
 from controlplane.runtime.redis import Client, shared
+from controlplane.runtime.redis_identity import own_identity
 from controlplane.runtime.troubles import history
 from controlplane.runtime.unwell import unwell
 from controlplane.telemetry.history import Span, read_columns

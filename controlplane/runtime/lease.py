@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from controlplane.runtime import alive, names
 from controlplane.runtime.executor import Effects
-from controlplane.runtime.redis import Client, told_life
+from controlplane.runtime.redis import Client, redis_run_id
 from controlplane.runtime.scripts import BURY, COMMIT, IDLE, RECOVER, RENEW, REST, TAKE, TICK
 from controlplane.runtime.streams import keys_of
 
@@ -87,7 +87,7 @@ class Lease:
         """
         keys = [names.state(job), names.token(job), names.engine(job)]
         mine = f"{alive.me()}:{token_hex(8)}"
-        reply = TAKE.run(client, keys, names.HELD_MS, mine, told_life())
+        reply = TAKE.run(client, keys, names.HELD_MS, mine, redis_run_id())
         if not reply:
             return None
         token, cursor, now_ms, incarnation, whole, value = reply
@@ -153,7 +153,7 @@ class Lease:
         Raises:
             LeaseLost: if the token is stale; nothing was done.
         """
-        head = (self._value, names.HELD_MS, told_life(), self.job, beginning.incarnation, beginning.cursor)
+        head = (self._value, names.HELD_MS, redis_run_id(), self.job, beginning.incarnation, beginning.cursor)
         stored = (beginning.stored_events, beginning.stored_commands)
         begun = (beginning.snapshot, beginning.event, beginning.sequence, version)
         missing = [

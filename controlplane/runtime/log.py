@@ -59,7 +59,7 @@ def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None, sa
     """
     keys = [names.events(job), names.state(job), names.engine(job), names.LIVE_JOBS]
     payload = encode_event(JobSubmitted(spec=spec, salt=token_bytes(SALT_BYTES) if salt is None else salt))
-    arguments = (names.QUEUED_MS, payload, job, redis.told_life())
+    arguments = (names.QUEUED_MS, payload, job, redis.redis_run_id())
     started = bool(START.run(client or redis.shared(), keys, *arguments))
     if started:
         queue.enqueue(job)
@@ -81,7 +81,7 @@ def append_event(job: int, event: Event, *, client: redis.Client | None = None) 
 async def aappend_event(caller: Caller, job: int, event: Event) -> None:
     """As ``append_event``, without blocking the loop, and only to a log that is whole, as ``begin_append``."""
     await caller.open()
-    reply = await APPEND.acall(caller, _append_keys(job), names.QUEUED_MS, caller.life, encode_event(event))
+    reply = await APPEND.acall(caller, _append_keys(job), names.QUEUED_MS, caller.run_id, encode_event(event))
     if flipped(job, reply):
         await aenqueue(job)
 
@@ -94,7 +94,7 @@ def begin_append(
     A log that Redis may have lost the end of takes none before it is recovered. What processes say may follow from
     orders that were lost: the engine would refuse it as more than it allowed, and take no resend for news.
     """
-    fixed = (names.QUEUED_MS, caller.life)
+    fixed = (names.QUEUED_MS, caller.run_id)
     return APPEND.begin(caller, _append_keys(job), *fixed, *payloads, with_source=with_source)
 
 

@@ -17,8 +17,8 @@ from redis.retry import Retry
 
 MAX_BLOCK_MS: Final = 2_000
 SOCKET_TIMEOUT_S: Final = MAX_BLOCK_MS / 1000 + 3.0
-FAKE_LIFE: Final = "fakeredis"
-"""It has one life: it ends with the control plane that started it."""
+FAKE_RUN_ID: Final = "fakeredis"
+"""fakeredis has no run id: it ends with the control plane that started it."""
 
 ASYNC_CONNECTIONS: Final = 16
 
@@ -109,20 +109,20 @@ def pack(*parts: Part) -> bytes:
     return packed
 
 
-def told_life() -> str:
-    """What to tell scripts of this Redis' present life: nothing, since it knows its run id; fakeredis knows none.
+def redis_run_id() -> str:
+    """The run id to pass to scripts: empty, since a real Redis knows its own; fakeredis has none.
 
     A Redis that comes back under another run id may have lost the end of what it held.
     """
-    return _told_life(redis_url())
+    return _redis_run_id(redis_url())
 
 
 @cache
-def _told_life(url: str) -> str:
+def _redis_run_id(url: str) -> str:
     try:
-        return "" if "run_id" in _pool(url).info("server") else FAKE_LIFE
+        return "" if "run_id" in _pool(url).info("server") else FAKE_RUN_ID
     except redis.ResponseError:
-        return FAKE_LIFE
+        return FAKE_RUN_ID
 
 
 def block_ms(seconds: float) -> int:

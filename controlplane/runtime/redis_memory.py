@@ -7,7 +7,7 @@ full Redis refuses every write or, with an eviction policy, drops keys, and part
 from dataclasses import dataclass
 from typing import Final
 
-from controlplane.runtime.redis import FAKE_LIFE, Client, told_life
+from controlplane.runtime.redis import FAKE_RUN_ID, Client, redis_run_id
 
 WARN_SHARE: Final = 0.75
 """The operator is warned from this share of the limit on."""
@@ -47,7 +47,7 @@ class RedisMemory:
 
 def redis_memory(client: Client) -> RedisMemory:
     """Its memory now. fakeredis has no limit and reports nothing."""
-    info = client.info("memory") if told_life() != FAKE_LIFE else {}
+    info = client.info("memory") if redis_run_id() != FAKE_RUN_ID else {}
     limit = int(info.get("maxmemory", 0))
     return RedisMemory(
         used=int(info.get("used_memory", 0)),

@@ -20,11 +20,11 @@ from controlplane.runtime import (
     coordinator,
     forecasts,
     freshness,
-    lives,
     names,
     pruning,
     queue,
     reaper,
+    redis_identity,
     scaling,
     scheduler,
     ticks,
@@ -127,7 +127,7 @@ def rescue() -> None:
     A job whose engine a process has kept is decided for without the database: it need not wait for that.
     """
     try:
-        lives.settle()
+        redis_identity.settle()
     except DatabaseError:
         _queue_stranded()
         raise
@@ -168,8 +168,8 @@ def prune() -> None:
 def refuse_a_foreign_redis(**_: Any) -> None:
     """Before the first task is taken: those in another control plane's Redis are not ours."""
     try:
-        lives.recognise(shared())
-    except lives.ForeignRedis as error:
+        redis_identity.recognise(shared())
+    except redis_identity.ForeignRedis as error:
         raise SystemExit(str(error)) from None
 
 

@@ -18,7 +18,7 @@ import hiredis
 from redis.connection import SSLConnection, parse_url
 from redis.exceptions import ConnectionError, NoScriptError, RedisError, ResponseError
 
-from controlplane.runtime.redis import SOCKET_TIMEOUT_S, Part, pack, redis_url, told_life
+from controlplane.runtime.redis import SOCKET_TIMEOUT_S, Part, pack, redis_run_id, redis_url
 
 CONNECT_S: Final = 3.0
 
@@ -74,7 +74,7 @@ class Caller:
         self._waiting: deque[tuple[float, asyncio.Future[Reply]]] = deque()
         self._opening = asyncio.Lock()
         self._reopening: asyncio.Future[None] | None = None
-        self.life = ""
+        self.run_id = ""
         """That of the Redis at the other end, as scripts tell it; empty before there is a connection."""
 
     async def call(self, *parts: Part) -> Reply:
@@ -108,7 +108,9 @@ class Caller:
                 try:
                     for greeting in greetings():
                         await self._ask(wire, *greeting)
-                    self.life = await asyncio.to_thread(told_life) or _life_in(await self._ask(wire, "INFO", "server"))
+                    self.run_id = await asyncio.to_thread(redis_run_id) or _run_id_in(
+                        await self._ask(wire, "INFO", "server")
+                    )
                 except BaseException:
                     wire.abort()
                     raise
@@ -183,7 +185,7 @@ def greetings() -> list[tuple[Part, ...]]:
     return said
 
 
-def _life_in(info: Reply) -> str:
+def _run_id_in(info: Reply) -> str:
     """The present life of a Redis that says this of itself."""
     found = re.search(rb"run_id:(\w+)", cast(bytes, info))
     assert found is not None, "Redis says of itself what its run id is"

@@ -18,8 +18,8 @@ from controlplane.gateway.routing import websocket_urlpatterns
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import queue
-from controlplane.runtime.lives import settle
 from controlplane.runtime.redis import Client, connect
+from controlplane.runtime.redis_identity import settle
 from tests.runtime.support import SPEC, submit
 
 CREDENTIAL = "c" * 43

@@ -246,7 +246,7 @@ async def test_a_log_that_may_have_lost_its_end_takes_no_words_before_it_is_reco
     async with knock(gateway, job.pk) as socket:
         await socket.send(encode(HELLO))
         await eventually(lambda: heard(client, job.pk))
-        client.hset(names.engine(job.pk), "life", "an earlier one")
+        client.hset(names.engine(job.pk), "run_id", "an earlier one")
         await socket.send(encode(report(2).message))
         assert await close_code(socket) == closing.TRY_AGAIN
     async with knock(gateway, job.pk) as socket:

@@ -22,13 +22,13 @@ from controlplane.runtime import (
     condition,
     dead_letters,
     ingest,
-    lives,
     loglines,
     names,
     pruning,
     pulse,
     queue,
     reaper,
+    redis_identity,
     scheduler,
     tasks,
 )
@@ -164,9 +164,9 @@ def bury(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
 
 def recover(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
     world.rows(state=JobState.RUNNING)
-    world.patch.setattr(lives, "UNRECOVERED", SimpleNamespace(run=lambda *_: [lives.QUEUED_NOW] * 2))
+    world.patch.setattr(redis_identity, "UNRECOVERED", SimpleNamespace(run=lambda *_: [redis_identity.QUEUED_NOW] * 2))
     world.patch.setattr(queue, "enqueue", of_first(turn))
-    return lambda: lives._recover(world.client)
+    return lambda: redis_identity._recover(world.client)
 
 
 def free_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
@@ -174,8 +174,8 @@ def free_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object
     world.client.delete(names.LIVE_JOBS)
     for slot, job in enumerate(world.both):
         Reservation.objects.create(agent_id=world.agent, role="worker", slot=slot, job_id=job, index=0)
-    world.patch.setattr(lives, "release_slots", of_first(turn))
-    return lambda: lives._free_slots(world.client)
+    world.patch.setattr(redis_identity, "release_slots", of_first(turn))
+    return lambda: redis_identity._free_slots(world.client)
 
 
 def queue_stranded(world: World, turn: Callable[[int], None]) -> Callable[[], object]:

@@ -1,11 +1,11 @@
 -- What an agent is to run now, under a sequence that no earlier orders had; nothing while Redis may have forgotten some.
--- KEYS: marker, sequence, the agent's processes. ARGV: the life of this Redis, or '' for it to say itself.
+-- KEYS: marker, sequence, the agent's processes. ARGV: the run id of this Redis, or '' for it to say itself.
 -- Returns {sequence, value...} in the order of fields, or false.
-local life = ARGV[1]
-if life == '' then
-  life = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+local run_id = ARGV[1]
+if run_id == '' then
+  run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 end
-if redis.call('GET', KEYS[1]) ~= life then
+if redis.call('GET', KEYS[1]) ~= run_id then
   return false
 end
 local held = redis.call('HGETALL', KEYS[3])

@@ -1,8 +1,8 @@
 -- Append events and flip idle to queued, in one step; the caller enqueues if and only if it flipped.
--- KEYS: events, state, engine. ARGV: ms for which queued holds, the life of Redis in which the log must have been begun
+-- KEYS: events, state, engine. ARGV: ms for which queued holds, the run id of the Redis in which the log must have been begun
 -- or recovered ('': any), event...
 -- Returns {flipped, id of the last event, length of the log}; {-1} where there is no such log, {-2} where the job is over.
-local known = redis.call('HMGET', KEYS[3], 'over', 'life')
+local known = redis.call('HMGET', KEYS[3], 'over', 'run_id')
 if known[1] == '1' then
   return {-2}
 end

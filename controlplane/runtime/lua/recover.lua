@@ -1,7 +1,7 @@
 -- Let a job go on under a new incarnation, after a part of its log was lost or its replay led elsewhere.
 -- Nothing that was read before is read again: ids go on behind what the database has, even where a clock went back.
 -- KEYS: state, engine, events, commands, live jobs.
--- ARGV: 1 held value, 2 ms for which held holds, 3 the life of this Redis or '', 4 job, 5 incarnation, 6 cursor,
+-- ARGV: 1 held value, 2 ms for which held holds, 3 the run id of this Redis or '', 4 job, 5 incarnation, 6 cursor,
 --       7 last id of events that the database has, 8 of commands, 9 snapshot at the cursor, 10 event, 11 last number
 --       of a command, 12 engine version,
 --       then per answer that is not stored: commands, sequence, first input id, last, version, digest, incarnation.
@@ -39,14 +39,14 @@ for i = 13, #ARGV, 7 do
   redis.call('XADD', KEYS[4], '*', 'c', ARGV[i], 'sequence', ARGV[i + 1], 'first', ARGV[i + 2], 'last', ARGV[i + 3],
     'version', ARGV[i + 4], 'digest', ARGV[i + 5], 'incarnation', ARGV[i + 6])
 end
-local life = ARGV[3]
-if life == '' then
-  life = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+local run_id = ARGV[3]
+if run_id == '' then
+  run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 end
 local began = redis.call('XADD', KEYS[3], '*', 'e', ARGV[10])
 redis.call('HSET', KEYS[2], 'cursor', ARGV[6], 'deadline', '', 'sequence', ARGV[11], 'over', 0,
   'incarnation', ARGV[5],
-  'life', life, 'began', began, 'snapshot', ARGV[9], 'snapshot_cursor', ARGV[6], 'snapshot_commands', last_of(KEYS[4]),
+  'run_id', run_id, 'began', began, 'snapshot', ARGV[9], 'snapshot_cursor', ARGV[6], 'snapshot_commands', last_of(KEYS[4]),
   'snapshot_version', ARGV[12], 'snapshot_incarnation', ARGV[5], 'snapshot_sequence', ARGV[11])
 redis.call('SADD', KEYS[5], ARGV[4])
 return began

@@ -1,11 +1,11 @@
--- Queue those of these jobs whose log is not of this Redis' present life, or whose new incarnation is not yet answered:
--- with its answer agents have their orders again. Whoever held a job in an earlier life of this Redis has lost its
+-- Queue those of these jobs whose log is not of this Redis' present run, or whose new incarnation is not yet answered:
+-- with its answer agents have their orders again. Whoever held a job in an earlier run of this Redis has lost its
 -- connection with it, and its lease here.
--- KEYS: per job: state, engine. ARGV: ms for which queued holds, the life of this Redis or '' for it to say itself.
+-- KEYS: per job: state, engine. ARGV: ms for which queued holds, the run id of this Redis or '' for it to say itself.
 -- Returns per job: 0 whole, 1 not yet, 2 queued just now.
-local life = ARGV[2]
-if life == '' then
-  life = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+local run_id = ARGV[2]
+if run_id == '' then
+  run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 end
 local function behind(id, other)
   local ms, sequence = string.match(id, '(%d+)-(%d+)')
@@ -15,13 +15,13 @@ local function behind(id, other)
 end
 local found = {}
 for i = 1, #KEYS, 2 do
-  local known = redis.call('HMGET', KEYS[i + 1], 'life', 'began', 'cursor')
-  if known[1] == life and not (known[2] and behind(known[3], known[2])) then
+  local known = redis.call('HMGET', KEYS[i + 1], 'run_id', 'began', 'cursor')
+  if known[1] == run_id and not (known[2] and behind(known[3], known[2])) then
     table.insert(found, 0)
   else
     local state = redis.call('GET', KEYS[i])
     local holders = state and string.match(state, '^held:.*:([^:]+)$')
-    if not state or (holders and holders ~= life) then
+    if not state or (holders and holders ~= run_id) then
       redis.call('SET', KEYS[i], 'queued', 'PX', ARGV[1])
       table.insert(found, 2)
     else

@@ -16,8 +16,8 @@ from controlplane.protocol.spec import spec_document
 from controlplane.runtime import log
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.engines import RealEngines
-from controlplane.runtime.lives import settle
 from controlplane.runtime.redis import Client
+from controlplane.runtime.redis_identity import settle
 from tests.runtime.recovery.support import copy_all
 from tests.runtime.support import SPEC, Driver, submit
 

@@ -11,9 +11,9 @@ from controlplane.runtime import log, names
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.executor import frames_decoder
 from controlplane.runtime.ingest import Ingest
-from controlplane.runtime.lives import settle
 from controlplane.runtime.recorded import recorded_decisions, recorded_log
 from controlplane.runtime.redis import Client
+from controlplane.runtime.redis_identity import settle
 from controlplane.simulator.replay import replay
 from controlplane.telemetry.models import Report
 from tests.runtime.support import Driver, report
@@ -52,7 +52,7 @@ class Tail:
             self._client.restore(key, 0, value)
         if restarted:
             for key in self._client.keys("job:*:engine"):
-                self._client.hset(key, "life", "an earlier one")
+                self._client.hset(key, "run_id", "an earlier one")
             self._client.set(names.RECOVERED, "an earlier one")
         for key in self._client.keys("job:*:state"):
             self._client.delete(key)

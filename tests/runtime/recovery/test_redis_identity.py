@@ -9,13 +9,13 @@ from controlplane.core.events import ControlPlaneResumed
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Job
-from controlplane.runtime import agents, lives, log, names, tasks
+from controlplane.runtime import agents, log, names, redis_identity, tasks
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.faults import armed
 from controlplane.runtime.lease import Lease, LeaseLost
-from controlplane.runtime.lives import ForeignRedis, settle
 from controlplane.runtime.models import KnownRedis
 from controlplane.runtime.redis import Client, connect_async
+from controlplane.runtime.redis_identity import ForeignRedis, settle
 from tests.runtime.recovery.support import (
     Tail,
     copy_all,
@@ -81,14 +81,14 @@ def test_an_empty_redis_is_taken_over_once(client: Client) -> None:
 def test_who_looked_before_another_took_a_redis_over_does_not_do_it_again(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = lives.own_identity
+    look = redis_identity.own_identity
     looks = iter([lambda client: "", look])
-    assert lives.recognise(client)
+    assert redis_identity.recognise(client)
     taken = look(client)
     with monkeypatch.context() as looked_before:
-        looked_before.setattr(lives, "own_identity", lambda client: next(looks)(client))
-        assert not lives.recognise(client)
-    assert (look(client), lives.recognise(client)) == (taken, True)
+        looked_before.setattr(redis_identity, "own_identity", lambda client: next(looks)(client))
+        assert not redis_identity.recognise(client)
+    assert (look(client), redis_identity.recognise(client)) == (taken, True)
 
 
 def test_the_redis_of_another_database_is_refused_and_left_as_it_is(client: Client, job: int) -> None:
@@ -109,7 +109,7 @@ def test_jobs_that_need_no_database_are_queued_while_it_is_away(
     log.append_event(job, ControlPlaneResumed(who="test"), client=client)
     client.delete(names.state(job))  # as when its task was lost
     enqueued.clear()
-    monkeypatch.setattr(lives, "settle", is_away)
+    monkeypatch.setattr(redis_identity, "settle", is_away)
     with pytest.raises(OperationalError):
         tasks.rescue()
     assert enqueued == [job]
@@ -150,7 +150,7 @@ def test_every_agent_looks_again_once_everybody_is_whole(client: Client) -> None
 
 def test_nobody_is_told_before_everybody_is_whole(client: Client, driver: Driver, job: int) -> None:
     lose_everything(client)
-    assert not lives.settle(client)
+    assert not redis_identity.settle(client)
     assert client.get(names.RECOVERED) is None
 
 

@@ -17,7 +17,7 @@ from controlplane.jobs.models import Job
 from controlplane.runtime import names, queue
 from controlplane.runtime.apart import apart
 from controlplane.runtime.models import KnownRedis
-from controlplane.runtime.redis import Client, shared, told_life
+from controlplane.runtime.redis import Client, redis_run_id, shared
 from controlplane.runtime.scripts import READY, UNRECOVERED
 
 QUEUED_NOW: Final = 2
@@ -41,12 +41,12 @@ def settle(client: Client | None = None) -> bool:
     client = client or shared()
     if not recognise(client):
         return False
-    if READY.run(client, [names.RECOVERED], told_life(), "ask"):
+    if READY.run(client, [names.RECOVERED], redis_run_id(), "ask"):
         return True
     if _recover(client):
         return False
     _free_slots(client)
-    READY.run(client, [names.RECOVERED], told_life(), "mark")
+    READY.run(client, [names.RECOVERED], redis_run_id(), "mark")
     for agent in Agent.objects.order_by("pk").values_list("pk", flat=True):
         client.publish(names.agent_moved(agent), "")
     return True
@@ -119,7 +119,7 @@ def _recover(client: Client) -> bool:
     for start in range(0, len(jobs), MOST_AT_ONCE):
         some = jobs[start : start + MOST_AT_ONCE]
         keys = [key for job in some for key in (names.state(job), names.engine(job))]
-        found = UNRECOVERED.run(client, keys, names.QUEUED_MS, told_life())
+        found = UNRECOVERED.run(client, keys, names.QUEUED_MS, redis_run_id())
         for job, state in zip(some, found, strict=True):
             unsettled |= state != 0
             with apart("recovering", job, client):
