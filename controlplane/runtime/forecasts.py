@@ -17,9 +17,9 @@ from redis.exceptions import RedisError
 
 from controlplane.jobs.models import Job
 from controlplane.runtime import names
-from controlplane.runtime.aside import BrokenOff, Failed, run_aside
 from controlplane.runtime.models import Forecast
 from controlplane.runtime.redis import Client, shared
+from controlplane.runtime.subprocesses import BrokenOff, Failed, run_in_subprocess
 
 RECENT_S: Final = 180
 """So many seconds of the log are learned from and played again."""
@@ -81,7 +81,7 @@ def in_a_process(stopping: Event) -> Play:
     def play(job: int) -> dict[str, Any]:
         command = ["whatif", str(job), "--json", "--last", str(RECENT_S), "--seeds", str(SEEDS)]
         try:
-            found: dict[str, Any] = json.loads(run_aside(command, stopping, MOST_S))
+            found: dict[str, Any] = json.loads(run_in_subprocess(command, stopping, MOST_S))
         except (BrokenOff, Failed) as error:
             raise CannotPlay(str(error)) from None
         return found

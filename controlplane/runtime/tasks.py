@@ -31,12 +31,12 @@ from controlplane.runtime import (
     training,
 )
 from controlplane.runtime.apart import apart
-from controlplane.runtime.aside import BrokenOff, run_aside
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.pulse import start_pulse
 from controlplane.runtime.redis import Client, connect, refresh, shared
 from controlplane.runtime.scripts import RENEW, RESCUE, SEIZE
+from controlplane.runtime.subprocesses import BrokenOff, run_in_subprocess
 from controlplane.telemetry.simulations import simulations_rescue
 
 SIMULATE: Final = "controlplane.runtime.tasks.run_simulations"
@@ -92,7 +92,7 @@ def run_simulations() -> None:
     """Simulate what somebody asked for over REST, aside; one at a time for each process that takes tasks."""
     if _simulating.acquire(blocking=False):
         try:
-            run_aside(["simulate", "--queued"], stopping)
+            run_in_subprocess(["simulate", "--queued"], stopping)
         except BrokenOff:
             logger.info("simulations wait until this process has started again")
         finally:

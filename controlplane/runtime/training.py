@@ -22,7 +22,7 @@ from controlplane.core.commands import AnyCommand, TrainPredictor
 from controlplane.core.events import PredictorTrained
 from controlplane.policies.registry import resolve
 from controlplane.runtime import log
-from controlplane.runtime.aside import NICENESS
+from controlplane.runtime.subprocesses import NICENESS
 
 TRAIN: Final = "controlplane.runtime.tasks.train_predictor"
 

@@ -270,7 +270,7 @@ def test_simulations_are_done_aside_and_one_at_a_time(monkeypatch: pytest.Monkey
         tasks.run_simulations()
         return ""
 
-    monkeypatch.setattr("controlplane.runtime.tasks.run_aside", aside)
+    monkeypatch.setattr("controlplane.runtime.tasks.run_in_subprocess", aside)
     tasks.run_simulations()
     tasks.run_simulations()
     assert commands == [["simulate", "--queued"]] * 2

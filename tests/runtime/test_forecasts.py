@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Job
 from controlplane.protocol.messages import IterationReport, ServerHello
-from controlplane.runtime import aside, forecasts, names
+from controlplane.runtime import forecasts, names, subprocesses
 from controlplane.runtime.forecasts import CannotPlay, due, in_a_process, make, want
 from controlplane.runtime.models import Forecast
 from controlplane.runtime.recorded import recent_log
@@ -114,7 +114,7 @@ def test_the_process_that_plays_says_in_one_line_why_it_cannot(monkeypatch: pyte
     """It reads the same database, in which there is no such job."""
     if connection.vendor != "sqlite":
         pytest.skip("the test's own database is a file only in SQLite")
-    monkeypatch.setattr(aside, "NICENESS", 0)  # On a busy machine who yields to all others never gets a turn.
+    monkeypatch.setattr(subprocesses, "NICENESS", 0)  # On a busy machine who yields to all others never gets a turn.
     monkeypatch.setattr(forecasts, "MOST_S", 600.0)
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{connection.settings_dict['NAME']}")

@@ -30,7 +30,7 @@ class Failed(RuntimeError):
     """The process was through, and did not do it: the last line of what it said."""
 
 
-def run_aside(arguments: Sequence[str], stopping: Event, most_s: float = math.inf) -> str:
+def run_in_subprocess(arguments: Sequence[str], stopping: Event, most_s: float = math.inf) -> str:
     """What ``manage.py`` prints with these arguments.
 
     Raises:
