@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Literal, Self
 
-from controlplane.runtime import alive, names
+from controlplane.runtime import liveness, names
 from controlplane.runtime.executor import Effects
 from controlplane.runtime.redis import Client, redis_run_id
 from controlplane.runtime.scripts import BURY, COMMIT, IDLE, RECOVER, RENEW, REST, TAKE, TICK
@@ -86,7 +86,7 @@ class Lease:
         Its value is its own even where Redis forgot which tokens it had given out.
         """
         keys = [names.state(job), names.token(job), names.engine(job)]
-        mine = f"{alive.me()}:{token_hex(8)}"
+        mine = f"{liveness.me()}:{token_hex(8)}"
         reply = TAKE.run(client, keys, names.HELD_MS, mine, redis_run_id())
         if not reply:
             return None

@@ -15,7 +15,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from controlplane.core.events import ControlPlaneResumed
-from controlplane.runtime import alive, log, names, queue
+from controlplane.runtime import liveness, log, names, queue
 from controlplane.runtime.apart import apart
 from controlplane.runtime.redis import Client, shared
 
@@ -61,7 +61,7 @@ def beat_until(stopping: Event, role: str) -> None:
     pulse = Pulse(role)
     while not stopping.wait(BEAT_S):
         try:
-            alive.say(shared())
+            liveness.say(shared())
             if not shared().exists(names.IDENTITY):
                 queue.declare()  # without them nobody would be asked to take the empty Redis over
             if pulse.beat():

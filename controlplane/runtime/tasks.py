@@ -15,11 +15,11 @@ from django.utils import timezone
 
 from controlplane.protocol.orders import Role
 from controlplane.runtime import (
-    alive,
     condition,
     coordinator,
     forecasts,
     freshness,
+    liveness,
     names,
     pruning,
     queue,
@@ -77,7 +77,7 @@ def ingest() -> None:
     """Copy the streams to the database, if nobody else does; goes on until this worker stops."""
     with closing(connect()) as client, _the_only_one(client, names.INGEST_LEASE) as renew:
         if renew is not None:
-            freshness.note_copier(client, alive.where())
+            freshness.note_copier(client, liveness.where())
             run_ingest(client, stopping, renew)
 
 
@@ -192,11 +192,11 @@ def announce_process(sender: Any, **_: Any) -> None:
     if queue.DECISIONS in sender.app.amqp.queues.consume_from:
         _places.release(max(1, sender.pool.num_processes - FREE_THREADS))
         start_pulse(stopping, "coordinator")  # first: it lives on where Redis fails us just now
-        alive.begin(shared())
+        liveness.begin(shared())
         _queue_stranded()
     else:
-        alive.begin(shared(), names.writer)
-        alive.start_saying(stopping)
+        liveness.begin(shared(), names.writer)
+        liveness.start_heartbeat(stopping)
 
 
 def _queue_stranded() -> None:
@@ -217,7 +217,7 @@ def _own_client() -> Client:
 @contextmanager
 def _the_only_one(client: Client, lease: str, held_ms: int = names.HELD_MS) -> Iterator[Callable[[], bool] | None]:
     """Hold a lease that one process at a time may have: gives a function that renews it, or None where it is held."""
-    mine = f"{alive.me()}:{secrets.token_hex(16)}"
+    mine = f"{liveness.me()}:{secrets.token_hex(16)}"
     if not SEIZE.run(client, [lease], mine, held_ms):
         yield None
         return

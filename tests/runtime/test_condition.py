@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import spec_document
-from controlplane.runtime import alive, names, reaper
+from controlplane.runtime import liveness, names, reaper
 from controlplane.runtime.condition import Sample, condition, rates, sample, samples
 from controlplane.runtime.redis import Client
 from controlplane.telemetry.models import Cursor
@@ -30,8 +30,8 @@ def test_an_idle_control_plane_answers_and_nobody_decides(client: Client) -> Non
 
 
 def test_what_parts_leave_behind_is_found(client: Client) -> None:
-    alive.begin(client)
-    alive.end()
+    liveness.begin(client)
+    liveness.end()
     reaper.reap_offline_agents(client)
     client.set(names.INGEST_LEASE, "somebody", px=5_000)
     client.rpush("decisions", "a task")

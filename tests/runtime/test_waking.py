@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from controlplane.config.environment import broker_url
 from controlplane.core.events import StopRequested
-from controlplane.runtime import alive, log, names, queue
+from controlplane.runtime import liveness, log, names, queue
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.lease import Lease
 from controlplane.runtime.redis import Client, connect, redis_url
@@ -24,9 +24,9 @@ from tests.runtime.support import JOB, SPEC, Driver, logged, report, submit
 @pytest.fixture
 def process(client: Client) -> Iterator[str]:
     """The name of this process, which says that it lives."""
-    alive.begin(client)
-    yield names.process(alive.me())
-    alive.end()
+    liveness.begin(client)
+    yield names.process(liveness.me())
+    liveness.end()
 
 
 def rescued(client: Client) -> list[bytes]:
@@ -61,8 +61,8 @@ def test_a_process_that_comes_back_strikes_off_the_dead_of_its_machine(client: C
     here, elsewhere = socket.gethostname(), "another machine"
     for name, place in {"gone": f"{here}:999999999", "mine": f"{here}:{os.getpid()}", "far": f"{elsewhere}:1"}.items():
         client.set(names.process(name), place)
-    alive.begin(client)
-    kept = {names.process(name).encode() for name in ("far", alive.me())}
+    liveness.begin(client)
+    kept = {names.process(name).encode() for name in ("far", liveness.me())}
     assert set(client.keys(names.process("*"))) == kept
 
 
@@ -105,15 +105,15 @@ def test_a_job_that_is_over_takes_no_events(client: Client, driver: Driver) -> N
 
 
 def test_a_lease_whose_process_died_is_free_before_it_expires(client: Client) -> None:
-    alive.begin(client, names.writer)
-    first, second = f"{alive.me()}:1", "somebody:2"
+    liveness.begin(client, names.writer)
+    first, second = f"{liveness.me()}:1", "somebody:2"
     assert SEIZE.run(client, [names.INGEST_LEASE], first, names.HELD_MS)
     assert not SEIZE.run(client, [names.INGEST_LEASE], second, names.HELD_MS)
-    client.delete(names.writer(alive.me()))  # as when it says no more that it lives
+    client.delete(names.writer(liveness.me()))  # as when it says no more that it lives
     assert SEIZE.run(client, [names.INGEST_LEASE], second, names.HELD_MS)
     assert client.get(names.INGEST_LEASE) == second.encode()
     assert 0 < client.pttl(names.INGEST_LEASE) <= names.HELD_MS
-    alive.end()
+    liveness.end()
 
 
 def test_a_lease_of_a_process_that_never_said_that_it_lives_is_waited_for(client: Client) -> None:

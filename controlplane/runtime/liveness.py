@@ -44,7 +44,7 @@ def begin(client: Client, key: Callable[[str], str] = names.process) -> None:
     """
     global _me, _key
     _key = key
-    _strike_off(client)
+    _evict_dead(client)
     name = token_hex(8)
     _say(client, name)
     _me = name
@@ -62,14 +62,14 @@ def say(client: Client) -> None:
         _say(client, _me)
 
 
-def start_saying(stopping: Event) -> Thread:
+def start_heartbeat(stopping: Event) -> Thread:
     """Say it from a thread of its own, until told to stop; whoever has a pulse says it with each beat instead."""
-    thread = Thread(target=_say_until, args=(stopping,), name="alive", daemon=True)
+    thread = Thread(target=_heartbeat_until, args=(stopping,), name="alive", daemon=True)
     thread.start()
     return thread
 
 
-def _say_until(stopping: Event) -> None:
+def _heartbeat_until(stopping: Event) -> None:
     while not stopping.wait(SAY_S):
         try:
             say(shared())
@@ -81,7 +81,7 @@ def _say(client: Client, name: str) -> None:
     client.set(_key(name), where(), px=ALIVE_MS)
 
 
-def _strike_off(client: Client) -> None:
+def _evict_dead(client: Client) -> None:
     for key in client.scan_iter(match=_key("*"), count=1000):
         host, _, pid = (client.execute_command("GET", key) or b"").decode().rpartition(":")
         if host == socket.gethostname() and (int(pid) == os.getpid() or not _lives(int(pid))):
