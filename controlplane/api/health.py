@@ -20,11 +20,11 @@ from controlplane.fleet.models import Agent, Reservation
 from controlplane.fleet.selectors import JsonLength
 from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
+from controlplane.runtime.dead_letters import job_warnings
 from controlplane.runtime.redis import shared
 from controlplane.runtime.redis_identity import own_identity
 from controlplane.runtime.redis_memory import redis_memory
 from controlplane.runtime.troubles import history
-from controlplane.runtime.unwell import unwell
 
 
 @require_safe
@@ -138,7 +138,7 @@ def _redis_state() -> tuple[str, list[str]]:
     """That Redis is gone or another database's, or that its streams cannot be copied; and what is to be looked at."""
     try:
         own_identity(shared())
-        copying, warnings = history(shared()), [redis_memory(shared()).sentence, unwell(shared())]
+        copying, warnings = history(shared()), [redis_memory(shared()).sentence, job_warnings(shared())]
     except (redis.exceptions.RedisError, RuntimeError) as error:
         return f"redis: {error}", []
     except DatabaseError:  # told already

@@ -13,9 +13,9 @@ from controlplane.core.events import Entry
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Answer, apply_answers, apply_progress
 from controlplane.runtime import log, stored_snapshots
-from controlplane.runtime.apart import apart
 from controlplane.runtime.executor import decode_commands
 from controlplane.runtime.faults import reach
+from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.streams import Position
 from controlplane.telemetry.models import Cursor
 from controlplane.telemetry.numbers import advanced, record_numbers, recorded_numbers
@@ -88,7 +88,7 @@ def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
             record_numbers(job, risen)
         state = Job.objects.values_list("state", flat=True).get(pk=job)
         if (snapshot := copied.snapshots.due(after)) is not None:
-            with apart("storing snapshots", job), transaction.atomic():
+            with isolated_step("storing snapshots", job), transaction.atomic():
                 stored_snapshots.store(job, snapshot)
         reach("ingest.written")
     passed(copied, after, incarnation, state, risen)

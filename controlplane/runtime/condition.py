@@ -17,12 +17,12 @@ from redis.exceptions import RedisError
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.runtime import names, presence
-from controlplane.runtime.apart import apart
+from controlplane.runtime.dead_letters import job_warnings
+from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.queue import DECISIONS
 from controlplane.runtime.redis import Client, shared
 from controlplane.runtime.redis_identity import own_identity
 from controlplane.runtime.troubles import history
-from controlplane.runtime.unwell import unwell
 from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.models import Cursor
 
@@ -190,7 +190,7 @@ def _latency() -> dict[str, float]:
     running = Job.objects.filter(state=JobState.RUNNING, iteration__gt=0).order_by("-pk")[:RATED_JOBS]
     waits: list[float] = []
     for job in running:
-        with apart("measuring latency", job.pk):
+        with isolated_step("measuring latency", job.pk):
             recent = Span(first=max(0, job.iteration - RATED_ITERATIONS))
             for block in read_columns(job.pk, ("coordination_s",), recent).values():
                 waits += block["coordination_s"].tolist()
@@ -256,7 +256,7 @@ def _streams(client: Client) -> Streams:
         lag_s=max(0, *lags, 0) / 1000,
         waiting=told.entries,
         added=sum(_added(log) for log in there.values()),
-        sentence=" ".join(said for said in (told.sentence, unwell(client)) if said),
+        sentence=" ".join(said for said in (told.sentence, job_warnings(client)) if said),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 import structlog
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import Count
 from django.utils import timezone
 
@@ -32,6 +32,7 @@ from controlplane.runtime.batches import (
     passed,
     write_batch,
 )
+from controlplane.runtime.job_failures import failed_steps
 from controlplane.runtime.redis import Client
 from controlplane.runtime.streams import Position
 from controlplane.runtime.troubles import is_out_of_reach
@@ -109,6 +110,15 @@ def sentence() -> str:
         f" {'That job was' if len(jobs) == 1 else 'Those jobs were'} failed, all others go on. Submit again once the"
         " cause is found; the entries are kept in the table telemetry_deadletter until their jobs are pruned."
     )
+
+
+def job_warnings(client: Client) -> str:
+    """A warning about jobs whose entries were set aside or that failed in a background loop; empty while healthy."""
+    try:
+        letters = sentence()
+    except DatabaseError:  # the check of the database itself reports this
+        letters = ""
+    return " ".join(said for said in (letters, failed_steps(client)) if said)
 
 
 def _set_aside_commands(job: int, copied: Copied, entry: Entry, error: Exception) -> list[DeadLetter]:

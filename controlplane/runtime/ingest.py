@@ -17,11 +17,11 @@ from django.db import DatabaseError, InterfaceError
 
 from controlplane.core.states import JOB_OVER
 from controlplane.runtime import dead_letters, names, stored_snapshots, ticks
-from controlplane.runtime.apart import apart, forget, note
 from controlplane.runtime.batches import Copied, Read, StaleCursor, copied_so_far, write_batch
 from controlplane.runtime.durable import publish_numbers
 from controlplane.runtime.faults import reach
 from controlplane.runtime.folds import Folds
+from controlplane.runtime.job_failures import forget, isolated_step, note
 from controlplane.runtime.loglines import LineWriter
 from controlplane.runtime.redis import Client, block_ms
 from controlplane.runtime.streams import retire, trim
@@ -80,7 +80,7 @@ class Ingest:
         read = self._read()
         moved = [job for job, streams in read.items() if self._copy(job, *streams)]
         for job, letter in list(self._doomed.items()):
-            with apart("ending jobs", job, self._client):
+            with isolated_step("ending jobs", job, self._client):
                 dead_letters.end_job(self._client, job, letter)
                 del self._doomed[job]
         self._tell()
@@ -102,7 +102,7 @@ class Ingest:
             if not self._rests_now(job):
                 self._meet(job)
         for job, copied in list(self._jobs.items()):
-            with apart("trimming logs", job, self._client):
+            with isolated_step("trimming logs", job, self._client):
                 self._trim(job, copied)
         reach("ingest.trimmed")
 
@@ -212,7 +212,8 @@ class Ingest:
         job = self._folds.next_job()
         if job is None:
             return False
-        with apart("folding", job, self._client):  # copying goes on; the chunks are tried again with the next reports
+        # Copying goes on; the chunks are tried again with the next reports.
+        with isolated_step("folding", job, self._client):
             self._folds.step()
             return True
         return False
@@ -224,7 +225,7 @@ class Ingest:
 
     def _tell(self) -> None:
         for job, copied in self._jobs.items():
-            with apart("telling durable numbers", job, self._client):
+            with isolated_step("telling durable numbers", job, self._client):
                 publish_numbers(self._client, job, copied.unpublished)
                 copied.unpublished = {}
         moved = {job: copied.state for job, copied in self._jobs.items() if copied.moved}

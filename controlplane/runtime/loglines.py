@@ -18,8 +18,8 @@ from controlplane.jobs.projections import time_of
 from controlplane.jobs.rows import insert_rows
 from controlplane.protocol.messages import LogLines
 from controlplane.runtime import names
-from controlplane.runtime.apart import apart
 from controlplane.runtime.faults import reach
+from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.redis import Client
 from controlplane.runtime.scripts import APPEND_LINES, FORGET_LINES
 from controlplane.runtime.troubles import is_out_of_reach
@@ -80,7 +80,7 @@ class LineWriter:
         self._jobs = {job: written for job, written in self._jobs.items() if job in jobs}
         moved = {}
         for job in jobs:
-            with apart("writing lines", job, self.client):
+            with isolated_step("writing lines", job, self.client):
                 if (state := self._try(job)) is not None:
                     moved[job] = state
         return moved

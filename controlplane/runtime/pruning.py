@@ -19,7 +19,7 @@ from knox.models import AuthToken
 from controlplane.core.states import JOB_OVER
 from controlplane.fleet.models import AgentSample, EnrolmentToken
 from controlplane.jobs.models import Job
-from controlplane.runtime.apart import apart
+from controlplane.runtime.job_failures import isolated_step
 from controlplane.telemetry.folding import fold
 from controlplane.telemetry.models import Chunk, DeadLetter, EngineSnapshot, LogLine, RawEvent, Report, Spoken
 
@@ -63,7 +63,7 @@ def prune(limits: Limits, *, dry_run: bool = False, tell: Callable[[str], None] 
     counted = {"jobs": len(jobs), **{name: 0 for name, _ in DETAIL}}
     for job in jobs:
         tell(f"job {job}")
-        with apart("pruning", job):
+        with isolated_step("pruning", job):
             if not dry_run:
                 for _ in fold(job):
                     pass

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from controlplane.core.events import ControlPlaneResumed
 from controlplane.runtime import liveness, log, names, queue
-from controlplane.runtime.apart import apart
+from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.redis import Client, shared
 
 BEAT_S: Final = 0.5
@@ -51,7 +51,7 @@ def announce(who: str, client: Client) -> int:
     """Append ``ControlPlaneResumed`` to every live log; how many there are."""
     jobs = sorted(int(job) for job in client.smembers(names.LIVE_JOBS))
     for job in jobs:
-        with apart("telling of silences", job, client), suppress(log.LogClosed):
+        with isolated_step("telling of silences", job, client), suppress(log.LogClosed):
             log.append_event(job, ControlPlaneResumed(who=who), client=client)
     return len(jobs)
 

@@ -16,7 +16,7 @@ from controlplane.fleet.services import agent_disconnected, agents_heard, agents
 from controlplane.jobs.services import audit
 from controlplane.protocol.messages import ProcessName
 from controlplane.runtime import agents, log, names, queue, ticks
-from controlplane.runtime.apart import apart
+from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.presence import HERE_MS, agents_now, gateway_missing
 from controlplane.runtime.redis import Client, shared
 
@@ -46,7 +46,7 @@ def reap_offline_agents(client: Client | None = None) -> list[int]:
 def bury_processes(client: Client, agent: int) -> None:
     """Say that every process which the agent was to run has died."""
     for name in agents.ordered_processes(client, agent):
-        with apart("burying processes", name.job, client):
+        with isolated_step("burying processes", name.job, client):
             _bury(client, agent, name)
     client.hdel(names.AGENTS, str(agent))
     logger.warning("agent gone", agent=agent)

@@ -15,7 +15,7 @@ from controlplane.fleet.models import Agent, Reservation
 from controlplane.fleet.reservations import release_slots
 from controlplane.jobs.models import Job
 from controlplane.runtime import names, queue
-from controlplane.runtime.apart import apart
+from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.models import KnownRedis
 from controlplane.runtime.redis import Client, redis_run_id, shared
 from controlplane.runtime.scripts import READY, UNRECOVERED
@@ -122,7 +122,7 @@ def _recover(client: Client) -> bool:
         found = UNRECOVERED.run(client, keys, names.QUEUED_MS, redis_run_id())
         for job, state in zip(some, found, strict=True):
             unsettled |= state != 0
-            with apart("recovering", job, client):
+            with isolated_step("recovering", job, client):
                 if state == QUEUED_NOW:
                     queue.enqueue(job)
     return unsettled
@@ -132,6 +132,6 @@ def _free_slots(client: Client) -> None:
     """Slots of jobs that are over, and whose log, which would have given them back, is gone."""
     over = Job.objects.filter(state__in=JOB_OVER, pk__in=Reservation.objects.values("job_id"))
     for job in over.order_by("id").values_list("pk", flat=True):
-        with apart("giving slots back", job, client):
+        with isolated_step("giving slots back", job, client):
             if not client.sismember(names.LIVE_JOBS, str(job)):
                 release_slots(job)

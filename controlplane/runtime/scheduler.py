@@ -15,7 +15,7 @@ from controlplane.jobs.queue import ask_of, queued_jobs
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log, names
-from controlplane.runtime.apart import apart
+from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.redis import shared
 
 logger = structlog.get_logger(__name__)
@@ -26,7 +26,7 @@ def begin_logs() -> list[int]:
     waiting = Job.objects.filter(state=JobState.SUBMITTED, cursors=None).order_by("id")
     begun = []
     for job in waiting:
-        with apart("beginning logs", job.pk):
+        with isolated_step("beginning logs", job.pk):
             if log.start_log(job.pk, parse_spec(job.spec)):
                 begun.append(job.pk)
     return begun
@@ -40,18 +40,18 @@ def schedule_jobs() -> list[int]:
     """
     asks: dict[int, Ask] = {}
     for job in queued_jobs():
-        with apart("planning slots", job.pk):
+        with isolated_step("planning slots", job.pk):
             asks[job.pk] = ask_of(job)
     served = _served(asks)
     started: list[int] = []
     for number in served:
-        with apart("giving slots", number):
+        with isolated_step("giving slots", number):
             if not shared().exists(names.slots_told(number)):
                 started += _give(asks[number], ())
     waiting = [ask for number, ask in asks.items() if number not in served]
     for verdict in plan(waiting, slots_now().offers, time.time()):
         if verdict.standing is Standing.STARTS:
-            with apart("giving slots", verdict.ask.job):
+            with isolated_step("giving slots", verdict.ask.job):
                 started += _give(verdict.ask, verdict.takes)
     return started
 
@@ -61,7 +61,7 @@ def _served(asks: Mapping[int, Ask]) -> list[int]:
     held = slots_now().held_by(asks)
     served = [job for job in held if held[job] >= asks[job].least + asks[job].servers]
     for job in set(held).difference(served):
-        with apart("giving slots back", job):
+        with isolated_step("giving slots back", job):
             release_slots(job)
     return served
 
@@ -83,12 +83,12 @@ def replace_slots() -> list[int]:
     jobs = {process.job_id for process in processes}
     labels: dict[int, Mapping[str, str]] = {}
     for job in Job.objects.filter(pk__in=jobs):
-        with apart("planning slots", job.pk):
+        with isolated_step("planning slots", job.pk):
             labels[job.pk] = ask_of(job).labels
     offers, at_hand = slots_now().offers, slots_at_hand(jobs)
     for process in processes:
         if process.job_id in labels:
-            with apart("replacing slots", process.job_id):
+            with isolated_step("replacing slots", process.job_id):
                 now_told, offers = _replace(process, labels[process.job_id], offers, at_hand)
                 told += now_told
     return told

@@ -30,9 +30,9 @@ from controlplane.runtime import (
     ticks,
     training,
 )
-from controlplane.runtime.apart import apart
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
+from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.pulse import start_pulse
 from controlplane.runtime.redis import Client, connect, refresh, shared
 from controlplane.runtime.scripts import RENEW, RESCUE, SEIZE
@@ -201,7 +201,7 @@ def announce_process(sender: Any, **_: Any) -> None:
 
 def _queue_stranded() -> None:
     for job in RESCUE.run(shared(), [names.LIVE_JOBS, queue.DECISIONS], names.QUEUED_MS, names.FETCHED_MS):
-        with apart("queueing", int(job)):
+        with isolated_step("queueing", int(job)):
             queue.enqueue(int(job))
 
 

@@ -11,10 +11,10 @@ from controlplane.fleet.models import Agent
 from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Decision, Flag, Job
 from controlplane.jobs.selectors import submitted_jobs
+from controlplane.runtime.dead_letters import job_warnings
 from controlplane.runtime.redis import shared
 from controlplane.runtime.redis_memory import redis_memory
 from controlplane.runtime.troubles import history
-from controlplane.runtime.unwell import unwell
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, news, of_kinds
 from frontend.queries.jobs import JobLine, lines, speed
@@ -85,7 +85,9 @@ def history_notice() -> str:
     """What is wrong with the copying of streams to the database, or with the room that Redis has, if anything."""
     try:
         return " ".join(
-            said for said in (history(shared()).sentence, redis_memory(shared()).sentence, unwell(shared())) if said
+            warning
+            for warning in (history(shared()).sentence, redis_memory(shared()).sentence, job_warnings(shared()))
+            if warning
         )
     except (RedisError, RuntimeError) as error:
         return f"Redis is out of reach, so nothing on this page moves: {error}"

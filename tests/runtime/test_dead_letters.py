@@ -19,10 +19,10 @@ from controlplane.jobs.models import Decision, Job, Process
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import batches, dead_letters, log, names
 from controlplane.runtime.coordinator import coordinate
+from controlplane.runtime.dead_letters import job_warnings
 from controlplane.runtime.durable import durable_numbers
 from controlplane.runtime.engines import RealEngines
 from controlplane.runtime.redis import Client
-from controlplane.runtime.unwell import unwell
 from controlplane.telemetry.models import Cursor, DeadLetter, RawEvent, Report
 from tests.runtime.support import SPEC, Driver, logged, report, submit
 from tests.runtime.test_ingest import command, copy_all, new_ingest, ready
@@ -215,7 +215,7 @@ def test_a_job_is_told_to_end_although_ingest_died_before_it_said_so(
 def test_readyz_and_the_system_page_say_how_many_of_which_jobs_and_the_cure(
     client: Client, job: int, bad_iteration: int, user: User
 ) -> None:
-    assert unwell(client) == ""
+    assert job_warnings(client) == ""
     log.append_event(job, report(1, iteration=bad_iteration, position=0), client=client)
     copy_all(client)
     reply = Browser().get("/readyz")

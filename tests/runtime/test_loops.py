@@ -32,9 +32,9 @@ from controlplane.runtime import (
     scheduler,
     tasks,
 )
-from controlplane.runtime.apart import SHOWN_S, apart, failed_turns
+from controlplane.runtime.dead_letters import job_warnings
+from controlplane.runtime.job_failures import SHOWN_S, failed_steps, isolated_step
 from controlplane.runtime.redis import Client
-from controlplane.runtime.unwell import unwell
 from tests.runtime.support import SPEC, submit
 from tests.runtime.test_ingest import new_ingest
 
@@ -296,7 +296,7 @@ def test_one_jobs_failure_is_logged_and_shown_and_the_others_have_their_turns(
     run = inject(world, turn)
     run()
     assert set(world.both) <= set(turns)
-    told = unwell(world.client)
+    told = job_warnings(world.client)
     assert f"job {world.victim} is left out of " in told
     assert words in told
     assert "DataError: a row that nobody can read" in told
@@ -314,28 +314,30 @@ def test_every_loop_over_jobs_is_listed_here() -> None:
         if isinstance(loop, ast.For | ast.AsyncFor)
         and OVER_JOBS & {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
     }
-    assert found - LOOPS.keys() - HARMLESS.keys() == set(), "give each job its turn by `apart`, and list the loop"
+    assert found - LOOPS.keys() - HARMLESS.keys() == set(), (
+        "give each job its turn by `isolated_step`, and list the loop"
+    )
     assert HARMLESS.keys() - found == set(), "no such loop any more"
 
 
 def test_a_turn_that_goes_well_again_is_shown_no_more(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for fails in (True, False):
-        with apart("pruning", 7, client):
+        with isolated_step("pruning", 7, client):
             if fails:
                 raise ValueError("no")
-        assert bool(failed_turns(client)) is fails
+        assert bool(failed_steps(client)) is fails
 
 
 def test_a_turn_that_is_never_taken_again_is_forgotten(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    with apart("pruning", 7, client):
+    with isolated_step("pruning", 7, client):
         raise ValueError("no")
-    monkeypatch.setattr("controlplane.runtime.apart.SHOWN_S", -SHOWN_S)
-    assert failed_turns(client) == ""
+    monkeypatch.setattr("controlplane.runtime.job_failures.SHOWN_S", -SHOWN_S)
+    assert failed_steps(client) == ""
 
 
 def test_a_database_that_is_away_ends_the_loop_as_before(client: Client) -> None:
     from django.db import OperationalError
 
-    with pytest.raises(OperationalError), apart("pruning", 7, client):
+    with pytest.raises(OperationalError), isolated_step("pruning", 7, client):
         raise OperationalError("server closed the connection")
-    assert failed_turns(client) == ""
+    assert failed_steps(client) == ""

@@ -1,4 +1,4 @@
-"""Turns of loops over jobs: what goes wrong in one job's turn is logged and shown, and breaks the loop for nobody."""
+"""Isolates jobs in background loops: a step that fails for one job is logged and shown, and the loop goes on."""
 
 import time
 from collections.abc import Iterator
@@ -15,23 +15,23 @@ from controlplane.runtime.redis import Client, shared
 from controlplane.runtime.troubles import is_out_of_reach
 
 SHOWN_S: Final = 3_600.0
-"""A turn that failed and was never taken again (its job is gone, say) is shown for so long."""
+"""A failure is shown for this long unless a later step of the job succeeds."""
 
 _failed: set[tuple[str, int]] = set()
-"""The turns that failed last in this process: those that come to be well are shown no more."""
+"""Failed steps of this process, cleared when the step succeeds."""
 
 logger = structlog.get_logger(__name__)
 
 
 @contextmanager
-def apart(loop: str, job: int, client: Client | None = None) -> Iterator[None]:
-    """One job's turn in a loop. Only what is no job's fault (no Redis, no database) ends the loop."""
+def isolated_step(loop: str, job: int, client: Client | None = None) -> Iterator[None]:
+    """One step of a loop for one job. Only errors that no job caused (no Redis, no database) end the loop."""
     try:
         yield
     except Exception as error:
-        if _is_everybodys(error):
+        if _is_infrastructure(error):
             raise
-        logger.exception("a job's turn failed, the other jobs' go on", loop=loop, job=job)
+        logger.exception("step failed for one job, continuing with the others", loop=loop, job=job)
         note(client or shared(), loop, job, error)
     else:
         if _failed and (loop, job) in _failed:
@@ -39,20 +39,20 @@ def apart(loop: str, job: int, client: Client | None = None) -> Iterator[None]:
 
 
 def note(client: Client, loop: str, job: int, error: Exception) -> None:
-    """Have it shown that the job's turn failed."""
+    """Show that the step failed for the job."""
     _failed.add((loop, job))
     why = clean_text(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
     client.hset(names.TURNS_FAILED, _field(loop, job), msgspec.json.encode((time.time(), why)))
 
 
 def forget(client: Client, loop: str, job: int) -> None:
-    """Have it shown no more: the job's turn went well."""
+    """Stop showing it: the step succeeded."""
     _failed.discard((loop, job))
     client.hdel(names.TURNS_FAILED, _field(loop, job))
 
 
-def failed_turns(client: Client) -> str:
-    """For the operator: which loops fail for which jobs, why, and the cure; empty while all is well."""
+def failed_steps(client: Client) -> str:
+    """A warning that names loops, jobs, errors and the cure; empty while healthy."""
     found: dict[bytes, bytes] = client.execute_command("HGETALL", names.TURNS_FAILED)
     oldest = time.time() - SHOWN_S
     told = []
@@ -70,7 +70,7 @@ def failed_turns(client: Client) -> str:
     )
 
 
-def _is_everybodys(error: Exception) -> bool:
+def _is_infrastructure(error: Exception) -> bool:
     """Whether Redis or the database is not there, busy or full."""
     if isinstance(error, RedisError):
         return not isinstance(error, ResponseError) or isinstance(error, OutOfMemoryError | ReadOnlyError)
