@@ -21,10 +21,10 @@ from controlplane.fleet.selectors import JsonLength
 from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
 from controlplane.runtime.dead_letters import job_warnings
+from controlplane.runtime.ingest_health import history
 from controlplane.runtime.redis import shared
 from controlplane.runtime.redis_identity import own_identity
 from controlplane.runtime.redis_memory import redis_memory
-from controlplane.runtime.troubles import history
 
 
 @require_safe

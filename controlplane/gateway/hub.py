@@ -28,8 +28,8 @@ from controlplane.jobs.tokens import still_good
 from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import Rejection
 from controlplane.runtime import names, presence
+from controlplane.runtime.downtime import BEAT_S, Pulse, announce
 from controlplane.runtime.presence import Load
-from controlplane.runtime.pulse import BEAT_S, Pulse, announce
 from controlplane.runtime.redis import connect_async, shared
 from controlplane.runtime.wire import Caller
 

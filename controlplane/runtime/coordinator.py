@@ -18,10 +18,10 @@ import structlog
 from controlplane.core.engine import ENGINE_VERSION
 from controlplane.core.events import ControlPlaneResumed, Entry, TimePassed
 from controlplane.runtime import log, names, presence, redis, scaling, training
+from controlplane.runtime.downtime import SILENCE_S
 from controlplane.runtime.engines import READ_COUNT, Engines, Running
 from controlplane.runtime.faults import reach
 from controlplane.runtime.lease import Lease, LeaseLost, Position
-from controlplane.runtime.pulse import SILENCE_S
 from controlplane.runtime.recovery import bring_up
 from controlplane.runtime.redis import Client
 from controlplane.runtime.snapshots import SnapshotPace

@@ -32,10 +32,10 @@ from controlplane.runtime.batches import (
     passed,
     write_batch,
 )
+from controlplane.runtime.ingest_health import is_out_of_reach
 from controlplane.runtime.job_failures import failed_steps
 from controlplane.runtime.redis import Client
 from controlplane.runtime.streams import Position
-from controlplane.runtime.troubles import is_out_of_reach
 from controlplane.telemetry.models import DeadLetter
 from controlplane.telemetry.numbers import advanced, record_numbers
 from controlplane.telemetry.projections import incarnations, kind_of, record_raw

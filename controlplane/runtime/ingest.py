@@ -21,11 +21,11 @@ from controlplane.runtime.batches import Copied, Read, StaleCursor, copied_so_fa
 from controlplane.runtime.durable import publish_numbers
 from controlplane.runtime.faults import reach
 from controlplane.runtime.folds import Folds
+from controlplane.runtime.ingest_health import clear_ingest_error, explained, is_out_of_reach, note_ingest_error
 from controlplane.runtime.job_failures import forget, isolated_step, note
 from controlplane.runtime.loglines import LineWriter
 from controlplane.runtime.redis import Client, block_ms
 from controlplane.runtime.streams import retire, trim
-from controlplane.runtime.troubles import end_trouble, explained, is_out_of_reach, note_trouble
 from controlplane.telemetry.models import DeadLetter
 
 BATCH: Final = 400
@@ -225,7 +225,7 @@ class Ingest:
 
     def _tell(self) -> None:
         for job, copied in self._jobs.items():
-            with isolated_step("telling durable numbers", job, self._client):
+            with isolated_step("publishing durable numbers", job, self._client):
                 publish_numbers(self._client, job, copied.unpublished)
                 copied.unpublished = {}
         moved = {job: copied.state for job, copied in self._jobs.items() if copied.moved}
@@ -249,7 +249,7 @@ def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pau
             _stand_still(client, error)
             stopping.wait(pause_s)
             continue
-        if end_trouble(client):
+        if clear_ingest_error(client):
             logger.warning("history goes on")
             ticks.publish(client, fleet=True)
         if not ingest.behind:
@@ -258,6 +258,6 @@ def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pau
 
 def _stand_still(client: Client, error: Exception) -> None:
     """Say so, once in the logs and on the pages; what was read and not written is read again."""
-    if note_trouble(client, error):
+    if note_ingest_error(client, error):
         logger.error("history stands still", why=explained(error))
         ticks.publish(client, fleet=True)

@@ -11,8 +11,8 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, Respon
 
 from controlplane.protocol.cleaning import clean_text
 from controlplane.runtime import names
+from controlplane.runtime.ingest_health import is_out_of_reach
 from controlplane.runtime.redis import Client, shared
-from controlplane.runtime.troubles import is_out_of_reach
 
 SHOWN_S: Final = 3_600.0
 """A failure is shown for this long unless a later step of the job succeeds."""

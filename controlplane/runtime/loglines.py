@@ -19,10 +19,10 @@ from controlplane.jobs.rows import insert_rows
 from controlplane.protocol.messages import LogLines
 from controlplane.runtime import names
 from controlplane.runtime.faults import reach
+from controlplane.runtime.ingest_health import is_out_of_reach
 from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.redis import Client
 from controlplane.runtime.scripts import APPEND_LINES, FORGET_LINES
-from controlplane.runtime.troubles import is_out_of_reach
 from controlplane.runtime.wire import Caller
 from controlplane.telemetry.models import Cursor, LogLine
 

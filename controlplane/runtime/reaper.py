@@ -46,7 +46,7 @@ def reap_offline_agents(client: Client | None = None) -> list[int]:
 def bury_processes(client: Client, agent: int) -> None:
     """Say that every process which the agent was to run has died."""
     for name in agents.ordered_processes(client, agent):
-        with isolated_step("burying processes", name.job, client):
+        with isolated_step("ending processes of lost agents", name.job, client):
             _bury(client, agent, name)
     client.hdel(names.AGENTS, str(agent))
     logger.warning("agent gone", agent=agent)

@@ -20,7 +20,7 @@ from controlplane.core.states import JOB_OVER
 from controlplane.jobs.models import Job
 from controlplane.protocol.cleaning import clean_text
 from controlplane.protocol.orders import Orders
-from controlplane.runtime import log, stored_snapshots, stranding
+from controlplane.runtime import log, stored_snapshots, unrecoverable_jobs
 from controlplane.runtime.engines import Engines, Running
 from controlplane.runtime.executor import effects_of
 from controlplane.runtime.faults import reach
@@ -68,12 +68,12 @@ def _recovered(client: Client, lease: Lease, engines: Engines, why: str) -> Runn
         lease.release("idle")  # no such job, or one that has yet to begin
         return None
     if state in JOB_OVER:
-        stranding.bury(client, lease)
+        unrecoverable_jobs.bury(client, lease)
         return None
     try:
         return recover(client, lease, engines, stored, why)
     except LogIncomplete as error:
-        stranding.pause(client, lease, f"{why}; it cannot be rebuilt: {error}")
+        unrecoverable_jobs.pause(client, lease, f"{why}; it cannot be rebuilt: {error}")
         return None
 
 

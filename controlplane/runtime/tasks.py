@@ -15,10 +15,10 @@ from django.utils import timezone
 
 from controlplane.protocol.orders import Role
 from controlplane.runtime import (
-    condition,
     coordinator,
     forecasts,
     freshness,
+    health,
     liveness,
     names,
     pruning,
@@ -30,10 +30,10 @@ from controlplane.runtime import (
     ticks,
     training,
 )
+from controlplane.runtime.downtime import start_pulse
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.job_failures import isolated_step
-from controlplane.runtime.pulse import start_pulse
 from controlplane.runtime.redis import Client, connect, refresh, shared
 from controlplane.runtime.scripts import RENEW, RESCUE, SEIZE
 from controlplane.runtime.subprocesses import BrokenOff, run_in_subprocess
@@ -145,7 +145,7 @@ def sample_presence() -> None:
     """Copy the load of agents to rows, remove those that stay away, and sample the control plane's own health."""
     reaper.sample_presence()
     reaper.remove_absent_agents()
-    condition.sample()
+    health.sample()
 
 
 @shared_task(name="controlplane.runtime.tasks.forecast")

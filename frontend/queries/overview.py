@@ -12,9 +12,9 @@ from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Decision, Flag, Job
 from controlplane.jobs.selectors import submitted_jobs
 from controlplane.runtime.dead_letters import job_warnings
+from controlplane.runtime.ingest_health import history
 from controlplane.runtime.redis import shared
 from controlplane.runtime.redis_memory import redis_memory
-from controlplane.runtime.troubles import history
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, news, of_kinds
 from frontend.queries.jobs import JobLine, lines, speed

@@ -10,7 +10,7 @@ from django.core.cache import cache
 
 from controlplane.fleet.models import Agent
 from controlplane.runtime import presence
-from controlplane.runtime.condition import Condition, Sample, condition, rates, samples
+from controlplane.runtime.health import Health, Sample, rates, read_health, samples
 from frontend import formats
 from frontend.queries.wording import counted
 
@@ -74,7 +74,7 @@ class System:
 
 def system() -> System:
     """How everything stands; read once for all who look at the same time."""
-    now: Condition = cache.get_or_set("system-condition", condition, KEPT_S) or condition()
+    now: Health = cache.get_or_set("system-health", read_health, KEPT_S) or read_health()
     past: list[Sample] = samples() if "redis" not in now.faults else []
     return System(
         parts=parts(now, past),
@@ -85,12 +85,12 @@ def system() -> System:
     )
 
 
-def parts(now: Condition, past: Sequence[Sample]) -> tuple[Part, ...]:
+def parts(now: Health, past: Sequence[Sample]) -> tuple[Part, ...]:
     """Every part, from what was found now and over the last hour."""
     return (_web(now, past), _decisions(now, past), _history(now, past), _beat(now), _redis(now, past), _database(now))
 
 
-def _web(now: Condition, past: Sequence[Sample]) -> Part:
+def _web(now: Health, past: Sequence[Sample]) -> Part:
     here = [gateway for gateway in now.gateways if gateway.silent_s * 1000 <= presence.GATEWAY_SILENT_MS]
     away = [gateway for gateway in now.gateways if gateway not in here]
     remedy = ""
@@ -112,7 +112,7 @@ def _web(now: Condition, past: Sequence[Sample]) -> Part:
     )
 
 
-def _decisions(now: Condition, past: Sequence[Sample]) -> Part:
+def _decisions(now: Health, past: Sequence[Sample]) -> Part:
     queued, late = now.queued.get("decisions", 0), (now.decision_p95_s or 0.0) * 1000 > SLOW_MS
     remedy = ""
     if not now.deciders:
@@ -140,7 +140,7 @@ def _decisions(now: Condition, past: Sequence[Sample]) -> Part:
     )
 
 
-def _history(now: Condition, past: Sequence[Sample]) -> Part:
+def _history(now: Health, past: Sequence[Sample]) -> Part:
     streams, latest = now.streams, rates(past)[-1:]
     remedy = streams.sentence
     if not remedy and not now.ingesting and now.streams.jobs:
@@ -169,7 +169,7 @@ def _history(now: Condition, past: Sequence[Sample]) -> Part:
     )
 
 
-def _beat(now: Condition) -> Part:
+def _beat(now: Health) -> Part:
     silent = now.beat_s is None or now.beat_s > BEAT_S
     ago = "never" if now.beat_s is None else f"{formats.duration(now.beat_s)} ago"
     remedy = (
@@ -185,7 +185,7 @@ def _beat(now: Condition) -> Part:
     )
 
 
-def _redis(now: Condition, past: Sequence[Sample]) -> Part:
+def _redis(now: Health, past: Sequence[Sample]) -> Part:
     fault, server = now.faults.get("redis", ""), now.redis
     if server is None:
         cure = (
@@ -214,7 +214,7 @@ def _redis(now: Condition, past: Sequence[Sample]) -> Part:
     )
 
 
-def _database(now: Condition) -> Part:
+def _database(now: Health) -> Part:
     server = now.database
     if server is None:
         fault = now.faults.get("database", "")
@@ -242,18 +242,18 @@ def polyline(values: Sequence[float]) -> str:
     return " ".join(f"{place * step:.1f},{23 - 22 * value / top:.1f}" for place, value in enumerate(values))
 
 
-def _worst(now: Condition, *, down: bool, watch: bool) -> str:
+def _worst(now: Health, *, down: bool, watch: bool) -> str:
     """What is read from Redis is not known without it."""
     if "redis" in now.faults:
         return UNKNOWN
     return DOWN if down else WATCH if watch else WELL
 
 
-def _unknown(now: Condition) -> str:
+def _unknown(now: Health) -> str:
     return "Not known while Redis does not answer." if "redis" in now.faults else ""
 
 
-def _versions(now: Condition) -> Iterator[Fact]:
+def _versions(now: Health) -> Iterator[Fact]:
     yield Fact(name="Python", text=platform.python_version())
     for server in (now.database, now.redis):
         if server is not None:

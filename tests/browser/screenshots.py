@@ -21,7 +21,7 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
-from controlplane.runtime.condition import sample
+from controlplane.runtime.health import sample
 from controlplane.runtime.models import Forecast
 from controlplane.runtime.redis import shared
 from controlplane.telemetry.models import Cursor, Simulation

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from controlplane.fleet.models import Agent
-from controlplane.runtime.condition import Condition, Gateway, Sample, Server, Streams
+from controlplane.runtime.health import Gateway, Health, Sample, Server, Streams
 from frontend.queries.system import Part, parts, polyline
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
@@ -27,7 +27,7 @@ WELL: dict[str, Any] = {
 
 
 def judged(**changes: Any) -> dict[str, Part]:
-    return {part.name: part for part in parts(Condition(**WELL | changes), [])}
+    return {part.name: part for part in parts(Health(**WELL | changes), [])}
 
 
 def test_when_all_is_well_every_part_says_so_and_none_gives_advice() -> None:
@@ -73,7 +73,7 @@ def test_trends_are_of_the_last_hour() -> None:
         Sample(at_ms=k, lag_s=k, waiting=0, added=0, queued=0, redis_bytes=1, pages=k, decision_p95_s=None)
         for k in range(2)
     ]
-    found = {part.name: part.trend for part in parts(Condition(**WELL), past)}
+    found = {part.name: part.trend for part in parts(Health(**WELL), past)}
     assert (found["history"], found["beat"]) == ("0.0,23.0 100.0,1.0", "")
 
 

@@ -7,8 +7,8 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import log, names
 from controlplane.runtime.freshness import LATE_S, behind, copying, note_copier
+from controlplane.runtime.ingest_health import history
 from controlplane.runtime.redis import Client
-from controlplane.runtime.troubles import history
 from tests.runtime.support import SPEC, report, submit
 from tests.runtime.test_ingest import copy_all
 

@@ -19,13 +19,13 @@ from controlplane.jobs.models import Job, Process
 from controlplane.protocol.messages import ProcessName
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import (
-    condition,
     dead_letters,
+    downtime,
+    health,
     ingest,
     loglines,
     names,
     pruning,
-    pulse,
     queue,
     reaper,
     redis_identity,
@@ -45,9 +45,9 @@ OVER_JOBS = {"job", "jobs", "job_id", "copied", "process", "number", "verdict"}
 """What loops over jobs call what they go over."""
 
 HARMLESS = {
-    "condition._streams": "asks Redis of all in one go, and takes errors for answers",
+    "health._streams": "asks Redis of all in one go, and takes errors for answers",
     "freshness.copying": "asks Redis of all in one go",
-    "troubles.history": "asks Redis of all in one go",
+    "ingest_health.history": "asks Redis of all in one go",
     "folds.step": "takes one job's piece: ingest._fold gives it its turn",
     "ingest._read": "lists places to read from",
     "dead_letters._set_aside_commands": "goes over the commands of one job",
@@ -97,8 +97,8 @@ def of_second(turn: Callable[[int], None]) -> Callable[..., Any]:
 
 
 def announce(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
-    world.patch.setattr(pulse.log, "append_event", of_first(turn))
-    return lambda: pulse.announce("web", world.client)
+    world.patch.setattr(downtime.log, "append_event", of_first(turn))
+    return lambda: downtime.announce("web", world.client)
 
 
 def begin_logs(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
@@ -192,8 +192,8 @@ def prune(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
 
 def measure(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
     world.rows(state=JobState.RUNNING, iteration=9)
-    world.patch.setattr(condition, "read_columns", of_first(turn, {}))
-    return condition._latency
+    world.patch.setattr(health, "read_columns", of_first(turn, {}))
+    return health._latency
 
 
 def meet(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
@@ -250,20 +250,20 @@ def write_lines(world: World, turn: Callable[[int], None]) -> Callable[[], objec
 
 
 LOOPS: dict[str, tuple[str, list[Inject]]] = {
-    "pulse.announce": ("telling of silences", [announce]),
+    "downtime.announce": ("announcing downtime", [announce]),
     "scheduler.begin_logs": ("beginning logs", [begin_logs]),
     "scheduler.schedule_jobs": ("slots", [plan_slots, give_again, give_slots]),
     "scheduler._served": ("giving slots back", [give_back]),
     "scheduler.replace_slots": ("slots", [replace_slots, look_up_labels]),
-    "reaper.bury_processes": ("burying processes", [bury]),
-    "lives._recover": ("recovering", [recover]),
-    "lives._free_slots": ("giving slots back", [free_slots]),
+    "reaper.bury_processes": ("ending processes of lost agents", [bury]),
+    "redis_identity._recover": ("recovering", [recover]),
+    "redis_identity._free_slots": ("giving slots back", [free_slots]),
     "tasks._queue_stranded": ("queueing", [queue_stranded]),
     "pruning.prune": ("pruning", [prune]),
-    "condition._latency": ("measuring latency", [measure]),
+    "health._latency": ("measuring latency", [measure]),
     "ingest.step": ("", [copy, end]),
     "ingest._look": ("", [meet, trim]),
-    "ingest._tell": ("telling durable numbers", [tell_numbers]),
+    "ingest._tell": ("publishing durable numbers", [tell_numbers]),
     "ingest._fold": ("folding", [fold]),
     "loglines.step": ("writing lines", [write_lines]),
 }

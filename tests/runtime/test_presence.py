@@ -13,8 +13,8 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import ProcessOrder
 from controlplane.protocol.spec import spec_document
-from controlplane.runtime import log, names, presence, pulse, queue, reaper
-from controlplane.runtime.pulse import Pulse, announce, beat_until
+from controlplane.runtime import downtime, log, names, presence, queue, reaper
+from controlplane.runtime.downtime import Pulse, announce, beat_until
 from controlplane.runtime.queue import enqueue as really_enqueue
 from controlplane.runtime.redis import Client
 from controlplane.runtime.scripts import HEARD
@@ -154,7 +154,7 @@ def test_a_silence_is_told_until_every_log_has_heard_of_it(
             stopping.set()
 
     monkeypatch.setattr(queue, "enqueue", enqueue)
-    monkeypatch.setattr(pulse, "BEAT_S", 0.01)
+    monkeypatch.setattr(downtime, "BEAT_S", 0.01)
     beating = Thread(target=beat_until, args=(stopping, "coordinator"))
     beating.start()
     beating.join(30.0)

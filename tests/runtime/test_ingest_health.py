@@ -16,8 +16,8 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import log, names
 from controlplane.runtime.ingest import run_ingest
+from controlplane.runtime.ingest_health import WORTH_TELLING, explained, history, is_out_of_reach
 from controlplane.runtime.redis import Client
-from controlplane.runtime.troubles import WORTH_TELLING, explained, history, is_out_of_reach
 from controlplane.telemetry.models import Report
 from tests.runtime.support import SPEC, report, submit
 
@@ -130,7 +130,7 @@ def test_a_database_that_takes_nothing_loses_nothing(
 def test_an_operator_is_told_before_anybody_is_slowed_down(
     client: Client, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.runtime.troubles.WORTH_TELLING", 40)
+    monkeypatch.setattr("controlplane.runtime.ingest_health.WORTH_TELLING", 40)
     told = "History falls behind. Nothing is lost: Redis keeps 49 entries of job"
     assert history(client).sentence == f"{told} {job}; from 100,000 on, its processes are slowed down."
     monkeypatch.setattr(names, "LONG_LOG", 45)
@@ -141,7 +141,7 @@ def test_an_operator_is_told_before_anybody_is_slowed_down(
 def test_history_that_only_falls_behind_is_a_warning_of_a_ready_service(
     client: Client, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.runtime.troubles.WORTH_TELLING", 40)
+    monkeypatch.setattr("controlplane.runtime.ingest_health.WORTH_TELLING", 40)
     reply = Browser().get("/readyz")
     assert (reply.status_code, reply.json()["warnings"]) == (200, [history(client).sentence])
 

@@ -51,7 +51,7 @@ def announce(who: str, client: Client) -> int:
     """Append ``ControlPlaneResumed`` to every live log; how many there are."""
     jobs = sorted(int(job) for job in client.smembers(names.LIVE_JOBS))
     for job in jobs:
-        with isolated_step("telling of silences", job, client), suppress(log.LogClosed):
+        with isolated_step("announcing downtime", job, client), suppress(log.LogClosed):
             log.append_event(job, ControlPlaneResumed(who=who), client=client)
     return len(jobs)
 

@@ -18,11 +18,11 @@ from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.runtime import names, presence
 from controlplane.runtime.dead_letters import job_warnings
+from controlplane.runtime.ingest_health import history
 from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.queue import DECISIONS
 from controlplane.runtime.redis import Client, shared
 from controlplane.runtime.redis_identity import own_identity
-from controlplane.runtime.troubles import history
 from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.models import Cursor
 
@@ -78,7 +78,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Health:
     """Everything that was found; None where it could not be asked, for the reason in ``faults``."""
 
     at_ms: int
@@ -102,7 +102,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What is kept of a condition."""
+    """One stored sample of the health."""
 
     at_ms: int
     lag_s: float
@@ -114,19 +114,19 @@ class Sample:
     decision_p95_s: float | None
 
 
-def condition(client: Client | None = None) -> Condition:
+def read_health(client: Client | None = None) -> Health:
     """How everything stands now. A part that does not answer is no error: it is what is told."""
     found: dict[str, Any] = {"at_ms": int(time.time() * 1000)}
     faults: dict[str, str] = {}
     _try(faults, "database", lambda: found.update(database=_database(), **_latency()))
     _try(faults, "redis", lambda: found.update(_redis(client or shared())))
-    return Condition(**found, faults=faults)
+    return Health(**found, faults=faults)
 
 
 def sample(client: Client | None = None) -> Sample:
     """Note how everything stands, for an hour."""
     client = client or shared()
-    now = condition(client)
+    now = read_health(client)
     noted = Sample(
         at_ms=now.at_ms,
         lag_s=now.streams.lag_s,

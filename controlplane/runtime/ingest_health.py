@@ -72,7 +72,7 @@ def explained(error: Exception) -> str:
     return f"the database cannot take anything, {OUT_OF_REACH} ({found}): {BRING_IT_BACK}."
 
 
-def note_trouble(client: Client, error: Exception) -> bool:
+def note_ingest_error(client: Client, error: Exception) -> bool:
     """Say that history stands still; whether that is news. The broken connection is given up."""
     connection.close()
     why = explained(error)
@@ -83,7 +83,7 @@ def note_trouble(client: Client, error: Exception) -> bool:
     return news
 
 
-def end_trouble(client: Client) -> bool:
+def clear_ingest_error(client: Client) -> bool:
     """Say that history goes on; whether it had stood still."""
     return bool(client.delete(names.INGEST_TROUBLE))
 

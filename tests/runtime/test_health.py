@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import liveness, names, reaper
-from controlplane.runtime.condition import Sample, condition, rates, sample, samples
+from controlplane.runtime.health import Sample, rates, read_health, sample, samples
 from controlplane.runtime.redis import Client
 from controlplane.telemetry.models import Cursor
 from tests.runtime.support import SPEC, submit
@@ -21,7 +21,7 @@ def a_sample(at_ms: int, added: int) -> Sample:
 
 
 def test_an_idle_control_plane_answers_and_nobody_decides(client: Client) -> None:
-    found = condition(client)
+    found = read_health(client)
     assert (found.faults, found.deciders, found.beat_s, found.ingesting) == ({}, 0, None, False)
     assert found.redis is not None
     assert found.redis.version.startswith("Redis ")
@@ -35,7 +35,7 @@ def test_what_parts_leave_behind_is_found(client: Client) -> None:
     reaper.reap_offline_agents(client)
     client.set(names.INGEST_LEASE, "somebody", px=5_000)
     client.rpush("decisions", "a task")
-    found = condition(client)
+    found = read_health(client)
     assert (found.deciders, found.ingesting, found.queued) == (1, True, {"decisions": 1, "history": 0})
     assert found.beat_s is not None
     assert found.beat_s < 600
@@ -46,21 +46,21 @@ def test_ingest_lags_by_what_it_has_not_copied(client: Client, enqueued: list[in
     submit(client, job.pk)
     newest = client.xinfo_stream(names.events(job.pk))["last-generated-id"].decode()
     cursor = Cursor.objects.create(job=job, stream="events", position=newest)
-    assert condition(client).streams.lag_s == 0.0
+    assert read_health(client).streams.lag_s == 0.0
     Cursor.objects.filter(pk=cursor.pk).update(position=f"{int(newest.partition('-')[0]) - 7_000}-0")
-    streams = condition(client).streams
+    streams = read_health(client).streams
     assert (streams.lag_s, streams.jobs, streams.added) == (7.0, 1, streams.waiting)
 
 
 def test_a_redis_out_of_reach_is_told_and_the_database_is_read_all_the_same(settings: Any, tmp_path: Any) -> None:
     settings.REDIS_URL = f"unix://{tmp_path}/nobody.sock"
-    found = condition()
+    found = read_health()
     assert (list(found.faults), found.redis, found.database is not None) == (["redis"], None, True)
     assert samples() == []
 
 
 def test_samples_are_kept_in_order_and_not_for_ever(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controlplane.runtime.condition.SAMPLES", 2)
+    monkeypatch.setattr("controlplane.runtime.health.SAMPLES", 2)
     noted = [sample(client) for _ in range(3)]
     assert samples(client) == noted[1:]
 
