@@ -1,4 +1,4 @@
-"""The sockets of agents: ``/ws/agent``. An agent is told, again and again, all that it should be running."""
+"""The sockets of agents, ``/ws/agent``. An agent always receives the complete list of processes it should run."""
 
 import asyncio
 from secrets import token_hex
@@ -12,12 +12,12 @@ from redis.exceptions import RedisError
 from controlplane.core.events import ProcessDied
 from controlplane.fleet.credentials import credential_issue
 from controlplane.fleet.services import agent_connected, agent_disconnected
-from controlplane.gateway import closing
-from controlplane.gateway.ending import end
+from controlplane.gateway import close_codes
+from controlplane.gateway.cancellation import end
+from controlplane.gateway.credential_rotation import settle
 from controlplane.gateway.handshake import authenticated_agent, is_over, offers_our_protocol
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
-from controlplane.gateway.rotations import settle
 from controlplane.gateway.sockets import FIRST_S, Message, Receive, Send, Socket
 from controlplane.jobs.selectors import process_is_of
 from controlplane.protocol.codec import encode, from_agent
@@ -39,25 +39,25 @@ from controlplane.runtime.redis import shared
 logger = structlog.get_logger(__name__)
 
 RESTARTED_STATUS = -1
-"""Stands for the exit status of a process that ended with its agent, unseen."""
+"""Exit status recorded for a process that ended while its agent was down."""
 
 
 async def agent_socket(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """Serve one connection of an agent to its end."""
     socket = await Socket.accept(scope, receive, send)
     if not offers_our_protocol(scope):
-        await socket.say_goodbye(closing.MALFORMED)
+        await socket.say_goodbye(close_codes.MALFORMED)
         return
     admission = await authenticated_agent(scope)
     if admission is None:
-        await socket.say_goodbye(closing.UNAUTHORISED)
+        await socket.say_goodbye(close_codes.UNAUTHORISED)
         return
     agent = admission.agent.pk
     try:
         await AgentSocket(await get_hub(), agent, socket, outstanding=admission.outstanding).serve()
     except (RedisError, OSError, log.LogMissing) as error:
         logger.warning("agent socket failed", agent=agent, why=str(error))
-        await socket.say_goodbye(closing.TRY_AGAIN)
+        await socket.say_goodbye(close_codes.TRY_AGAIN)
 
 
 class AgentSocket:
@@ -72,12 +72,12 @@ class AgentSocket:
         self._moved = asyncio.Event()
         self._ran: set[ProcessName] = set()
         self._outstanding = outstanding
-        """The hash of a credential that was made for the agent, and that it does not have."""
+        """Hash of a credential that was issued to the agent and not confirmed."""
         self._rotates = False
-        """Whether it may be that the agent is to have a new one."""
+        """Whether the agent may be due for a new credential."""
 
     async def serve(self) -> None:
-        """From the first frame to the last."""
+        """Serve the connection from the first frame to the last."""
         channel, client = names.agent_moved(self._agent), self._hub.client
         async with (
             self._hub.channel(self._socket, channel, self._take_news),
@@ -93,9 +93,9 @@ class AgentSocket:
                 await self._leave()
 
     def _take_news(self, data: bytes) -> None:
-        """An empty message says that the agent's processes changed; any other, which connection is now its own."""
+        """An empty message means that the agent's processes changed; any other names its current connection."""
         if data and data.decode() != self._connection:
-            self._socket.close(closing.REPLACED)
+            self._socket.close(close_codes.REPLACED)
         self._moved.set()
 
     def _take_rotation(self, _: bytes) -> None:
@@ -116,7 +116,7 @@ class AgentSocket:
                     self._socket.put(encode(orders), "orders")
 
     async def _rotate(self) -> None:
-        """Tell the agent a new credential, if it is to have one: the secret is here, on its way, and nowhere else."""
+        """Send the agent a new credential if one is due. The secret exists only here and in the frame."""
         try:
             secret = await database_sync_to_async(credential_issue)(self._agent, self._outstanding)
         except DatabaseError as error:
@@ -130,7 +130,7 @@ class AgentSocket:
         if said is None:
             return
         if isinstance(said, AgentHeartbeat):
-            self._hub.signs.note(names.AGENTS, str(self._agent), said)
+            self._hub.heartbeats.note(names.AGENTS, str(self._agent), said)
         elif isinstance(said, LogLines):
             await self._take_lines(said)
         elif isinstance(said, AgentHello):
@@ -144,7 +144,7 @@ class AgentSocket:
             self._moved.set()
 
     async def _greet(self, hello: AgentHello) -> None:
-        self._hub.signs.note(names.AGENTS, str(self._agent), hello)
+        self._hub.heartbeats.note(names.AGENTS, str(self._agent), hello)
         await database_sync_to_async(agent_connected)(self._agent, hello)
         for name in await agents.vanished(self._hub.client, self._agent, hello.running):
             await self._bury(name, RESTARTED_STATUS, "its agent restarted without it")
@@ -154,21 +154,21 @@ class AgentSocket:
         await asyncio.to_thread(_fleet_moved)
 
     async def _take_lines(self, said: LogLines) -> None:
-        """Keep what a process wrote; lines of others' processes are let go."""
+        """Store log lines of the agent's own processes; lines of others are dropped."""
         if await self._is_its_own(said.process):
             await append_lines(self._hub.caller, said)
 
     async def _is_its_own(self, process: ProcessName) -> bool:
-        """Whether this machine runs or ran that life of the process; what an agent says of others changes nothing.
+        """Whether this machine runs or ran that process instance; reports about other processes are ignored.
 
-        History may be behind, so that what the agent is ordered to run, or has started, is looked at first.
+        The database may be behind, so the agent's orders and started processes are checked first.
         """
         if process in self._ran:
             return True
         known = await agents.is_known(self._hub.client, self._agent, process)
         if not known and not await database_sync_to_async(process_is_of)(self._agent, process):
             logger.warning(
-                "an agent speaks of a process that is not its own",
+                "an agent reported a process of another agent",
                 agent=self._agent,
                 job=process.job,
                 role=process.role,

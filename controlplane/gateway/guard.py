@@ -1,10 +1,9 @@
-"""How many connections the web process holds at a time, for how long without a request, and who goes first.
+"""Limits on the connections of the web process: their number, their deadlines, and which one is closed first.
 
-uvicorn ends a connection that idles after an answer, and counts connections if asked to; it has no deadline for a
-request that does not come, no limit of a head's size, and holds whoever it refuses. A server that has taken as many
-connections as it has descriptors answers nobody. So each connection has a deadline for what it owes, looked at once a
-second; and where there are too many that have asked for nothing yet, the oldest of them makes room: an honest client
-sends its request in the same moment.
+uvicorn closes a connection that is idle after a response and can limit their number. It has no deadline for a request
+that does not arrive, no limit for the size of request headers, and keeps refused connections open. A server that has
+run out of descriptors answers nobody. So each connection has a deadline for its current phase, checked once per second.
+When too many connections have sent no request, the oldest is closed: a regular client sends its request at once.
 """
 
 import asyncio
@@ -20,28 +19,28 @@ RESERVED_DESCRIPTORS: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a stranger may have of the web process."""
+    """Limits for clients of the web process."""
 
     head_s: float = 10.0
-    """For the whole head of a request, from the connection's begin or the head's first byte."""
+    """For the complete request headers, from the start of the connection or the first byte of the headers."""
     handshake_s: float = 10.0
-    """For a websocket's, until it is taken or refused."""
+    """For a websocket handshake, until it is accepted or refused."""
     body_s: float = 20.0
-    """For a request's body; what arrives buys more time, at ``bytes_per_s``."""
+    """For a request body; received bytes extend it, at ``bytes_per_s``."""
     bytes_per_s: float = 16 * 1024
     stalled_s: float = 60.0
-    """For a reader to take what fills the buffers, or the rest of a connection that is being closed."""
+    """For a client to drain full send buffers, also while the connection is being closed."""
     idle_s: float = 10.0
-    """Between two requests; uvicorn's own limit is shorter, but what is no request puts it off."""
+    """Between two requests; uvicorn's own limit is shorter, but bytes that are no request reset it."""
     head_bytes: int = 64 * 1024
     silent: int = 256
-    """Connections that have not sent a request's head; of more, the oldest makes room."""
+    """Connections that have not sent request headers; above this the oldest is closed."""
     bodies: int = 128
-    """Connections whose request's body is under way; of more, the slowest makes room."""
+    """Connections that are sending a request body; above this the slowest is closed."""
     requests: int = 256
-    """Requests that are being answered: each has a thread."""
+    """Requests in progress: each has a thread."""
     connections: int | None = None
-    """In all; None: as many as there are descriptors, less ``RESERVED_DESCRIPTORS``."""
+    """In total; None: the number of descriptors less ``RESERVED_DESCRIPTORS``."""
     sweep_s: float = 1.0
 
 
@@ -49,34 +48,34 @@ class Guarded(Protocol):
     """A connection as the guard sees it."""
 
     def overdue(self, now: float, limits: Limits) -> bool:
-        """Whether it owes something for too long."""
+        """Whether it has passed the deadline of its current phase."""
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close it at once."""
 
 
 class Uploading(Guarded, Protocol):
-    """One that is to send a body."""
+    """A connection that is sending a request body."""
 
     def rate(self, now: float) -> float:
-        """Bytes a second since it began with that."""
+        """Bytes per second since the start of the body."""
 
 
 class Guard:
-    """Of one server."""
+    """The connections of one server."""
 
     def __init__(self, limits: Limits, loop: asyncio.AbstractEventLoop) -> None:
         self.limits, self.loop = limits, loop
         self.most = limits.connections or max(64, _raised_descriptors() - RESERVED_DESCRIPTORS)
         self.open: set[Guarded] = set()
         self.silent: dict[Guarded, None] = {}
-        """Those without a request, the oldest first."""
+        """Connections without a request, oldest first."""
         self.bodies: dict[Uploading, None] = {}
         self.answering: set[Guarded] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
     def enter(self, connection: Guarded) -> bool:
-        """Count a new connection; False: there is no room for it."""
+        """Count a new connection; False if the limit is reached."""
         self.open.add(connection)
         if self._sweep is None:
             self._sweep = self.loop.call_later(self.limits.sweep_s, self._look)
@@ -87,19 +86,19 @@ class Guard:
         return True
 
     def leave(self, connection: Guarded) -> None:
-        """It is gone."""
+        """The connection has ended."""
         self.open.discard(connection)
         self._settle(connection)
 
     def awaits_head(self, connection: Guarded) -> None:
-        """It is to send a request's head."""
+        """The connection is expected to send request headers."""
         self._settle(connection)
         self.silent[connection] = None
         while len(self.silent) > self.limits.silent:
             self._abort_one(self.silent)
 
     def awaits_body(self, connection: Uploading) -> None:
-        """It is to send a request's body."""
+        """The connection is expected to send a request body."""
         self._settle(connection)
         if len(self.bodies) >= self.limits.bodies:
             slowest = min(self.bodies, key=partial(_rate, now=self.loop.time()))
@@ -108,17 +107,17 @@ class Guard:
         self.bodies[connection] = None
 
     def answers(self, connection: Guarded) -> None:
-        """Its request is whole, and being answered."""
+        """Its request is complete and in progress."""
         self._settle(connection)
         self.answering.add(connection)
 
     def idles(self, connection: Guarded) -> None:
-        """It has its answer."""
+        """Its response was sent."""
         self._settle(connection)
 
     @property
     def is_full(self) -> bool:
-        """Whether another request has to come back later."""
+        """Whether new requests are refused for now."""
         return len(self.answering) >= self.limits.requests
 
     def _settle(self, connection: Any) -> None:
@@ -146,11 +145,11 @@ def _rate(connection: Uploading, now: float) -> float:
 
 
 def _raised_descriptors() -> int:
-    """How many descriptors the process may have, once it has asked for all that it is allowed."""
+    """The descriptor limit, after raising the soft limit as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = hard if hard != resource.RLIM_INFINITY else max(soft, 1_048_576)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    except (ValueError, OSError):  # the kernel's own limit is lower: what there is has to do
+    except (ValueError, OSError):  # the kernel's limit is lower
         return soft
     return most

@@ -46,13 +46,13 @@ class Http(HttpToolsProtocol):
         self._guard = _guard_of(self.server_state, self.limits, self.loop)
         self._stage: Stage = "idle"
         self._since = self.loop.time()
-        """When the stage began."""
+        """When the current phase started."""
         self._received = 0
         """In it."""
         self._stalled_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Somebody is here, and has said nothing."""
+        """A client connected."""
         super().connection_made(transport)
         if self._guard.enter(self):
             self._enter("head")
@@ -61,12 +61,12 @@ class Http(HttpToolsProtocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever it was is gone."""
+        """The client disconnected."""
         self._guard.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Some of a request; what is none, such as an empty line, is the begin of one too."""
+        """Part of a request; other bytes, such as an empty line, count as the start of one."""
         if self._stage == "idle":
             self._enter("head")
         self._received += len(data)
@@ -76,7 +76,7 @@ class Http(HttpToolsProtocol):
             self.transport.close()
 
     def on_headers_complete(self) -> None:
-        """The head is whole: the request begins, unless there are too many."""
+        """The headers are complete: the request starts, unless there are too many."""
         usual = self.app
         if self._guard.is_full:
             self.app = _busy
@@ -87,23 +87,23 @@ class Http(HttpToolsProtocol):
         self._enter("body")
 
     def on_message_complete(self) -> None:
-        """The body is whole."""
+        """The body is complete."""
         super().on_message_complete()
         self._enter("idle" if self.cycle is not None and self.cycle.response_complete else "answer")
 
     def on_response_complete(self) -> None:
-        """The answer is sent; a body that still arrives goes on being waited for."""
+        """The response is sent; the rest of a body is still awaited."""
         super().on_response_complete()
         if self._stage == "answer":
             self._enter("idle")
 
     def handle_websocket_upgrade(self) -> None:
-        """From here on it is a websocket."""
+        """The connection is upgraded to a websocket."""
         self._guard.leave(self)
         super().handle_websocket_upgrade()
 
     def overdue(self, now: float, limits: Limits) -> bool:
-        """Whether the client owes something for too long."""
+        """Whether the client has passed the deadline of this phase."""
         waited = now - self._since
         if self._is_stalled(now, limits):
             return True
@@ -121,11 +121,11 @@ class Http(HttpToolsProtocol):
                 return False
 
     def rate(self, now: float) -> float:
-        """Bytes a second, in this stage."""
+        """Bytes per second in this phase."""
         return self._received / max(now - self._since, 1e-3)
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         self._guard.leave(self)
         self.transport.abort()
 
@@ -142,7 +142,7 @@ class Http(HttpToolsProtocol):
                 self._guard.idles(self)
 
     def _is_stalled(self, now: float, limits: Limits) -> bool:
-        """Whether what was written stays where it is."""
+        """Whether written bytes are not being sent."""
         if not (self.flow.write_paused or self.transport.is_closing()):
             self._stalled_since = None
         elif self._stalled_since is None:
@@ -161,17 +161,17 @@ class WebSocket(WebSocketsSansIOProtocol):
         self._closing_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Its head has come; it was counted before, as HTTP."""
+        """Its headers were received; it was already counted as HTTP."""
         super().connection_made(transport)
         self._guard.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever it was is gone."""
+        """The client disconnected."""
         self._guard.leave(self)
         super().connection_lost(exc)
 
     def overdue(self, now: float, limits: Limits) -> bool:
-        """Whether its handshake, or its end, takes too long."""
+        """Whether its handshake or its close takes too long."""
         if not self.handshake_complete:
             return now - self._since > limits.handshake_s
         if not self.transport.is_closing():
@@ -180,7 +180,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         return now - self._closing_since > limits.stalled_s
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         self._guard.leave(self)
         self.transport.abort()
 

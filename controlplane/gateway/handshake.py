@@ -1,11 +1,11 @@
-"""Who knocks: the credential in the handshake's header, and what it opens."""
+"""Authenticates websocket handshakes by the credential in their headers."""
 
 from channels.db import database_sync_to_async
 
 from controlplane.core.states import JOB_OVER
 from controlplane.fleet.credentials import Admission
-from controlplane.gateway.rooms import Peer
-from controlplane.gateway.rotations import admit
+from controlplane.gateway.connections import Peer
+from controlplane.gateway.credential_rotation import admit
 from controlplane.gateway.sockets import Scope
 from controlplane.jobs.models import Job
 from controlplane.jobs.tokens import Verdict, verdict_on
@@ -14,7 +14,7 @@ from controlplane.protocol.keys import matches, process_key
 
 
 def offers_our_protocol(scope: Scope) -> bool:
-    """Whether the client speaks ours, in our version."""
+    """Whether the client offers our subprotocol, in our version."""
     return SUBPROTOCOL in scope["subprotocols"]
 
 
@@ -31,7 +31,7 @@ def bearer(scope: Scope) -> str:
 
 
 async def authenticated_peer(scope: Scope, peer: Peer) -> bool:
-    """Whether whoever knocks holds the key of this very life of this very process."""
+    """Whether the client has the key of exactly this process instance."""
     try:
         given = bytes.fromhex(bearer(scope))
     except ValueError:
@@ -50,13 +50,13 @@ async def rank_verdict(scope: Scope, peer: Peer) -> Verdict:
 
 @database_sync_to_async
 def is_over(job: int) -> bool:
-    """Whether nothing will happen to the job any more, as far as the database knows."""
+    """Whether the job has ended, according to the database."""
     state = Job.objects.filter(pk=job).values_list("state", flat=True).first()
     return state is None or state in JOB_OVER
 
 
 async def authenticated_agent(scope: Scope) -> Admission | None:
-    """The agent whose credential it is."""
+    """The agent with this credential."""
     credential = bearer(scope)
     admission: Admission | None = await database_sync_to_async(admit)(credential) if credential else None
     return admission

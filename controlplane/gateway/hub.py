@@ -1,4 +1,4 @@
-"""What the sockets of one gateway process share: connections to Redis, rooms of jobs, and a few background loops."""
+"""Shared state of the sockets of one gateway process: Redis connections, job connections, background loops."""
 
 import asyncio
 import gc
@@ -16,14 +16,14 @@ from channels.db import database_sync_to_async
 from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
-from controlplane.gateway import closing
-from controlplane.gateway.audience import Audience
-from controlplane.gateway.ending import end
-from controlplane.gateway.rooms import Room
-from controlplane.gateway.signs import Signs
+from controlplane.gateway import close_codes
+from controlplane.gateway.broadcaster import Broadcaster
+from controlplane.gateway.cancellation import end
+from controlplane.gateway.connections import JobConnections
+from controlplane.gateway.heartbeats import Heartbeats
+from controlplane.gateway.page_sessions import RECHECK_S, admitted
 from controlplane.gateway.sockets import Socket
 from controlplane.gateway.subscriptions import Subscriptions
-from controlplane.gateway.visitors import RECHECK_S, admitted
 from controlplane.jobs.tokens import still_good
 from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import Rejection
@@ -38,7 +38,7 @@ WATCH_S: Final = 0.5
 TOKEN_ENDED: Final = "the token has ended: it was revoked, or another took its place; start the script with the new one"
 
 DURABLE_S: Final = 0.5
-"""How often senders are told what they need not keep."""
+"""How often senders receive their durable numbers."""
 
 logger = structlog.get_logger(__name__)
 
@@ -49,60 +49,60 @@ class Hub:
     def __init__(self) -> None:
         self.client = connect_async()
         self.caller = Caller()
-        """For what is hot: appends."""
-        self.signs = Signs()
-        self.audience = Audience()
+        """For the hot path: appends."""
+        self.heartbeats = Heartbeats()
+        self.broadcaster = Broadcaster()
         self.ranks: dict[Socket, str] = {}
-        """Sockets of attached ranks, each with the hash of the token that it came with."""
-        self._rooms: dict[int, Room] = {}
+        """Sockets of attached ranks, each with the hash of its token."""
+        self._job_connections: dict[int, JobConnections] = {}
         self._loose: set[Socket] = set()
         self._pulse = Pulse("gateway")
         self._subscriptions = Subscriptions(self.close_all)
         self._loops: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Listen, and begin the background loops."""
+        """Subscribe and start the background loops."""
         _freeze()
         await self.caller.open()
         await self._subscriptions.open()
         self._loops = [
             asyncio.create_task(self._subscriptions.run()),
-            asyncio.create_task(_repeat(FLUSH_S, lambda: self.signs.flush(self.client))),
+            asyncio.create_task(_repeat(FLUSH_S, lambda: self.heartbeats.flush(self.client))),
             asyncio.create_task(_repeat(BEAT_S, self._beat)),
             asyncio.create_task(_repeat(WATCH_S, self._watch)),
-            asyncio.create_task(_repeat(DURABLE_S, self._tell_durable)),
-            asyncio.create_task(self.audience.run()),
+            asyncio.create_task(_repeat(DURABLE_S, self._send_durable)),
+            asyncio.create_task(self.broadcaster.run()),
             asyncio.create_task(_repeat(RECHECK_S, self._recheck)),
         ]
-        await self._subscriptions.add(names.PAGES, self.audience.take)
+        await self._subscriptions.add(names.PAGES, self.broadcaster.take)
 
     async def aclose(self) -> None:
-        """End the loops and give the connections back."""
+        """End the loops and close the connections."""
         await end(*self._loops)
         self._subscriptions.close()
         self.caller.close()
         await self.client.aclose()
 
     @asynccontextmanager
-    async def room(self, job: int) -> AsyncIterator[Room]:
-        """The job's room, subscribed to; it is closed when the last one leaves it."""
-        room = self._rooms.setdefault(job, Room(self.caller, job))
-        room.guests += 1
+    async def job_connections(self, job: int) -> AsyncIterator[JobConnections]:
+        """The job's connections, with its channels subscribed to until the last user leaves."""
+        connections = self._job_connections.setdefault(job, JobConnections(self.caller, job))
+        connections.users += 1
         try:
-            await self._subscriptions.add(names.frames(job), room.deliver)
-            await self._subscriptions.add(names.durable_moved(job), room.note_durable)
-            yield room
+            await self._subscriptions.add(names.frames(job), connections.deliver)
+            await self._subscriptions.add(names.durable_moved(job), connections.note_durable)
+            yield connections
         finally:
-            room.guests -= 1
-            if not room.guests and self._rooms.get(job) is room:
-                del self._rooms[job]
+            connections.users -= 1
+            if not connections.users and self._job_connections.get(job) is connections:
+                del self._job_connections[job]
                 with suppress(RedisError):
-                    await self._subscriptions.drop(names.frames(job), room.deliver)
-                    await self._subscriptions.drop(names.durable_moved(job), room.note_durable)
+                    await self._subscriptions.drop(names.frames(job), connections.deliver)
+                    await self._subscriptions.drop(names.durable_moved(job), connections.note_durable)
 
     @asynccontextmanager
     async def channel(self, socket: Socket, channel: str, take: Callable[[bytes], None]) -> AsyncIterator[None]:
-        """For one socket alone: every message of ``channel``."""
+        """Call ``take`` with every message of ``channel``, for one socket."""
         self._loose.add(socket)
         try:
             await self._subscriptions.add(channel, take)
@@ -113,51 +113,54 @@ class Hub:
                 await self._subscriptions.drop(channel, take)
 
     def close_all(self) -> None:
-        """Messages may have been lost: have every machine come back and be told anew."""
+        """Published messages may have been lost: make every machine reconnect and receive its orders again."""
         for socket in self._machines():
-            socket.close(closing.TRY_AGAIN)
+            socket.close(close_codes.TRY_AGAIN)
 
     async def _beat(self) -> None:
-        """Say that deadlines count afresh before anybody can take this gateway for one that was here all the time."""
+        """Announce that deadlines start again, before this gateway counts as continuously present."""
         await self.client.ping()
         if self._pulse.beat():
             jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.who, shared())
             self._pulse.told()
             logger.info("control plane resumed", who=self._pulse.who, jobs=jobs)
         await presence.heard(self.client, names.GATEWAYS, [presence.Heard(name=gethostname(), age_ms=0, load=Load())])
-        sockets = f"{len(self.audience.sockets)} {len(self._machines())}"
+        sockets = f"{len(self.broadcaster.sockets)} {len(self._machines())}"
         await self.client.hset(names.GATEWAY_SOCKETS, gethostname(), sockets)
 
     async def _watch(self) -> None:
         now = time.monotonic()
         self.caller.abort_if_stuck(now)
-        for socket in [*self._machines(), *self.audience.sockets]:
+        for socket in [*self._machines(), *self.broadcaster.sockets]:
             socket.close_if_slow(now)
 
     async def _recheck(self) -> None:
-        """Have only those listen on who may look at pages still, and ranks whose tokens have not ended."""
-        if sessions := set(self.audience.sockets.values()):
-            self.audience.keep(sessions, await database_sync_to_async(admitted)(sessions))
+        """Close the sockets of users who may no longer view pages, and of ranks whose token was revoked."""
+        if sessions := set(self.broadcaster.sockets.values()):
+            self.broadcaster.keep(sessions, await database_sync_to_async(admitted)(sessions))
         if digests := set(self.ranks.values()):
             good = await database_sync_to_async(still_good)(digests)
             for socket, digest in self.ranks.items():
                 if digest in digests and digest not in good:
                     socket.put(encode(Rejection(code="unauthorised", detail=TOKEN_ENDED)))
-                    socket.close(closing.UNAUTHORISED)
+                    socket.close(close_codes.UNAUTHORISED)
 
-    async def _tell_durable(self) -> None:
-        for room in self._rooms.values():
-            room.tell_durable()
+    async def _send_durable(self) -> None:
+        for connections in self._job_connections.values():
+            connections.send_durable()
 
     def _machines(self) -> list[Socket]:
-        return [*self._loose, *(socket for room in self._rooms.values() for socket in room.sockets)]
+        return [
+            *self._loose,
+            *(socket for connections in self._job_connections.values() for socket in connections.sockets),
+        ]
 
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Hub]] = WeakKeyDictionary()
 
 
 async def get_hub() -> Hub:
-    """The hub of this event loop, started with the first socket."""
+    """The hub of this event loop, started by the first socket."""
     loop = asyncio.get_running_loop()
     starting = _hubs.get(loop)
     if starting is None:
@@ -176,7 +179,7 @@ async def get_hub() -> Hub:
 
 
 async def close_hub() -> None:
-    """End this loop's hub, if it has one."""
+    """Close the hub of this event loop, if any."""
     starting = _hubs.pop(asyncio.get_running_loop(), None)
     if starting is not None:
         await (await starting).aclose()
@@ -184,7 +187,7 @@ async def close_hub() -> None:
 
 @cache
 def _freeze() -> None:
-    """What start-up has made stays: the garbage collector's looking through it again would hold up every socket."""
+    """Exclude start-up objects from garbage collection, whose full passes would delay every socket."""
     gc.freeze()
 
 

@@ -1,8 +1,8 @@
-"""What a machine's frames are held to: binary, within the size limit, messages of this socket."""
+"""Decodes the frames of a machine: binary, within the size limit, of this socket's message types."""
 
 from typing import Any, Final, Generic, TypeVar
 
-from controlplane.gateway import closing
+from controlplane.gateway import close_codes
 from controlplane.gateway.sockets import Message, Socket
 from controlplane.protocol.codec import BadFrame, Codec, encode
 from controlplane.protocol.orders import Rejection
@@ -10,18 +10,18 @@ from controlplane.protocol.orders import Rejection
 Said = TypeVar("Said")
 
 BAD_IN_A_ROW: Final = 3
-"""A sender of so many malformed frames does not speak our protocol."""
+"""A sender of this many malformed frames in a row is disconnected."""
 
 
 class Inbox(Generic[Said]):
-    """Decodes one socket's frames; what cannot be accepted is answered, and changes nothing."""
+    """Decodes the frames of one socket; an invalid frame is answered with a rejection."""
 
     def __init__(self, socket: Socket, codec: Codec[Said]) -> None:
         self._socket, self._codec = socket, codec
         self._bad = 0
 
     def open(self, message: Message) -> Said | None:
-        """What was said, or None."""
+        """The message, or None if it was rejected."""
         frame: Any = message.get("bytes")
         try:
             if frame is None:
@@ -37,6 +37,6 @@ class Inbox(Generic[Said]):
         self._socket.put(encode(Rejection(code=bad.code, detail=str(bad))))
         self._bad += 1
         if bad.code == "oversized":
-            self._socket.close(closing.OVERSIZED)
+            self._socket.close(close_codes.OVERSIZED)
         elif self._bad >= BAD_IN_A_ROW:
-            self._socket.close(closing.MALFORMED)
+            self._socket.close(close_codes.MALFORMED)

@@ -1,4 +1,4 @@
-"""The sockets of workers and servers: what they say is appended to the job's log, and nothing else happens here."""
+"""The sockets of workers and servers: their messages are appended to the job's log, and nothing else happens here."""
 
 import time
 from secrets import token_hex
@@ -8,13 +8,13 @@ import structlog
 from redis.exceptions import RedisError
 
 from controlplane.core.events import ConnectionLost, Event, ServerHeard, WorkerHeard
-from controlplane.gateway import closing
-from controlplane.gateway.closing import Refusal
+from controlplane.gateway import close_codes
+from controlplane.gateway.backpressure import Backpressure
+from controlplane.gateway.close_codes import Refusal
+from controlplane.gateway.connections import JobConnections, Peer
 from controlplane.gateway.handshake import authenticated_peer, header, is_over, offers_our_protocol
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
-from controlplane.gateway.pace import Pace
-from controlplane.gateway.rooms import Peer, Room
 from controlplane.gateway.sockets import FIRST_S, Message, Receive, Send, Socket
 from controlplane.protocol.codec import Codec, encode, from_server, from_worker
 from controlplane.protocol.messages import Heartbeat, ServerMessage, WorkerMessage
@@ -45,41 +45,41 @@ class ProcessSocket(Generic[Said]):
     def __init__(self, scope: dict[str, Any]) -> None:
         route = scope["url_route"]["kwargs"]
         instance = header(scope, "x-paceline-instance")
-        self._pace = Pace()
+        self._backpressure = Backpressure()
         self.peer = Peer(job=route["job"], role=self.role, index=route["index"], instance=instance)
 
     async def serve(self, scope: dict[str, Any], socket: Socket) -> None:
-        """Serve this connection to its end."""
+        """Serve this connection until it ends."""
         try:
             refusal = await self._refusal(scope)
             if refusal is not None:
-                await socket.say_goodbye(refusal.code, refusal.words)
+                await socket.say_goodbye(refusal.code, refusal.message)
                 return
             hub = await get_hub()
-            async with hub.room(self.peer.job) as room:
-                await self._stay(hub, room, socket)
+            async with hub.job_connections(self.peer.job) as connections:
+                await self._stay(hub, connections, socket)
         except (RedisError, OSError) as error:
             logger.warning("process socket failed", job=self.peer.job, process=self.peer.name, why=str(error))
-            await socket.say_goodbye(closing.TRY_AGAIN)
+            await socket.say_goodbye(close_codes.TRY_AGAIN)
 
     async def _refusal(self, scope: dict[str, Any]) -> Refusal | None:
         if not offers_our_protocol(scope):
-            return Refusal(closing.MALFORMED)
-        if (stranger := await self._stranger(scope)) is not None:
-            return stranger
+            return Refusal(close_codes.MALFORMED)
+        if (refusal := await self._authentication_failure(scope)) is not None:
+            return refusal
         hub = await get_hub()
         await hub.caller.open()
         over, run_id = await hub.client.hmget(names.engine(self.peer.job), ["over", "run_id"])
         if over == b"0" and run_id == hub.caller.run_id.encode():
             return None
         gone = over == b"1" or (over is None and await is_over(self.peer.job))
-        return Refusal(closing.JOB_OVER if gone else closing.TRY_AGAIN)
+        return Refusal(close_codes.JOB_OVER if gone else close_codes.TRY_AGAIN)
 
-    async def _stranger(self, scope: dict[str, Any]) -> Refusal | None:
-        """Why whoever knocks is not let in; None: it is who it says."""
-        return None if await authenticated_peer(scope, self.peer) else Refusal(closing.UNAUTHORISED)
+    async def _authentication_failure(self, scope: dict[str, Any]) -> Refusal | None:
+        """Why the client is refused; None if it is authenticated."""
+        return None if await authenticated_peer(scope, self.peer) else Refusal(close_codes.UNAUTHORISED)
 
-    async def _stay(self, hub: Hub, room: Room, socket: Socket) -> None:
+    async def _stay(self, hub: Hub, connections: JobConnections, socket: Socket) -> None:
         peer, connection = self.peer, token_hex(8)
         open_connections = names.connections(peer.job)
         inbox: Inbox[Said] = Inbox(socket, self.codec)
@@ -89,35 +89,36 @@ class ProcessSocket(Generic[Said]):
             said = inbox.open(message)
             if said is None:
                 return
-            hub.signs.note(heard_from, name, said)
-            if not isinstance(said, Heartbeat) and self._admits(said, room.appender.length, socket):
-                room.appender.append(self.event(said))
-                await room.appender.room()
+            hub.heartbeats.note(heard_from, name, said)
+            if not isinstance(said, Heartbeat) and self._admits(said, connections.appender.length, socket):
+                connections.appender.append(self.event(said))
+                await connections.appender.wait_for_capacity()
 
-        room.enter(peer, socket)  # first: whoever is known to be connected is reached
+        connections.enter(peer, socket)  # first, so that a process known to be connected receives its frames
         try:
             await presence.connected(hub.client, open_connections, peer.name, connection)
             if number := await durable_number(hub.client, peer.job, peer.instance):
                 socket.put(encode(Durable(number=number)), "durable")
             await socket.run(take, first_s=FIRST_S)
         finally:
-            is_mine = room.leave(peer, socket)
+            is_mine = connections.leave(peer, socket)
             if is_mine and await presence.disconnected(hub.client, open_connections, peer.name, connection):
-                room.appender.append(ConnectionLost(role=peer.role, index=peer.index, instance=peer.instance))
-            await room.appender.flushed()
+                connections.appender.append(ConnectionLost(role=peer.role, index=peer.index, instance=peer.instance))
+            await connections.appender.flushed()
 
     def _admits(self, said: Any, length: int, socket: Socket) -> bool:
-        """Whether to append the message; its sender is told if not."""
+        """Whether to append the message; its sender gets a rejection if not."""
         now_s = time.monotonic()
-        if self._pace.admits(said.number, length=length, now_s=now_s):
+        if self._backpressure.admits(said.number, length=length, now_s=now_s):
             return True
-        if self._pace.tells(now_s):
-            detail = f"{length} entries of the job's log wait for the database: say it again in a second"
-            socket.put(encode(Rejection(code="slow-down", detail=detail, number=self._pace.refused)), "slow-down")
+        if self._backpressure.sends_rejection(now_s):
+            detail = f"{length} entries of the job's log are not in the database yet: resend in a second"
+            rejection = Rejection(code="slow-down", detail=detail, number=self._backpressure.refused)
+            socket.put(encode(rejection), "slow-down")
         return False
 
     def event(self, said: Any) -> Event:
-        """What was seen."""
+        """The log event for a message."""
         raise NotImplementedError
 
 
@@ -128,7 +129,7 @@ class WorkerSocket(ProcessSocket[WorkerMessage]):
     codec = from_worker
 
     def event(self, said: Any) -> Event:
-        """A worker said something."""
+        """A message of a worker."""
         return WorkerHeard(rank=self.peer.index, instance=self.peer.instance, message=said)
 
 
@@ -139,5 +140,5 @@ class ServerSocket(ProcessSocket[ServerMessage]):
     codec = from_server
 
     def event(self, said: Any) -> Event:
-        """A server said something."""
+        """A message of a server."""
         return ServerHeard(index=self.peer.index, instance=self.peer.instance, message=said)

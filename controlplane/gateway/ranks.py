@@ -1,14 +1,14 @@
-"""The sockets of attached ranks: processes of somebody else's launcher, which prove themselves by their job's token."""
+"""The sockets of attached ranks: processes started by another launcher, authenticated by their job's token."""
 
 from typing import Any, Final
 
 from controlplane.core.events import Event, WorkerHeard
-from controlplane.gateway import closing
-from controlplane.gateway.closing import Refusal
+from controlplane.gateway import close_codes
+from controlplane.gateway.close_codes import Refusal
+from controlplane.gateway.connections import JobConnections
 from controlplane.gateway.handshake import bearer, rank_verdict
 from controlplane.gateway.hub import Hub
 from controlplane.gateway.processes import ProcessSocket
-from controlplane.gateway.rooms import Room
 from controlplane.gateway.sockets import Socket
 from controlplane.protocol.codec import encode, from_rank
 from controlplane.protocol.keys import secret_digest
@@ -21,7 +21,7 @@ MAX_INSTANCE: Final = 100
 
 
 class RankSocket(ProcessSocket[RankMessage]):
-    """``/ws/rank/{job}/{rank}``. One whose token ends while it is connected is asked to leave."""
+    """``/ws/rank/{job}/{rank}``. A rank whose token is revoked is disconnected."""
 
     role = "worker"
     codec = from_rank
@@ -30,31 +30,31 @@ class RankSocket(ProcessSocket[RankMessage]):
         super().__init__(scope)
         self._digest = secret_digest(bearer(scope))
 
-    async def _stranger(self, scope: dict[str, Any]) -> Refusal | None:
+    async def _authentication_failure(self, scope: dict[str, Any]) -> Refusal | None:
         peer = self.peer
         if not (1 <= len(peer.instance) <= MAX_INSTANCE and is_plain(peer.instance)):
             return refusal(
-                f"X-Paceline-Instance: expected 1 to {MAX_INSTANCE} characters that name this life of a rank"
+                f"X-Paceline-Instance: expected 1 to {MAX_INSTANCE} characters that name this instance of the rank"
             )
         if peer.index >= MAX_WORKERS:
             return refusal(f"rank {peer.index}: expected one below {MAX_WORKERS}")
         verdict = await rank_verdict(scope, peer)
         if not verdict.good:
             return refusal(verdict.sentence)
-        return Refusal(closing.JOB_OVER) if verdict.job_over else None
+        return Refusal(close_codes.JOB_OVER) if verdict.job_over else None
 
-    async def _stay(self, hub: Hub, room: Room, socket: Socket) -> None:
+    async def _stay(self, hub: Hub, connections: JobConnections, socket: Socket) -> None:
         hub.ranks[socket] = self._digest
         try:
-            await super()._stay(hub, room, socket)
+            await super()._stay(hub, connections, socket)
         finally:
             del hub.ranks[socket]
 
     def event(self, said: Any) -> Event:
-        """A rank said something; to the log it is a worker."""
+        """A message of a rank, logged as a worker's."""
         return WorkerHeard(rank=self.peer.index, instance=self.peer.instance, message=said)
 
 
 def refusal(sentence: str) -> Refusal:
-    """How a rank is turned away whose token opens nothing, or no longer does."""
-    return Refusal(closing.UNAUTHORISED, encode(Rejection(code="unauthorised", detail=sentence)))
+    """The refusal of a rank whose token is not valid."""
+    return Refusal(close_codes.UNAUTHORISED, encode(Rejection(code="unauthorised", detail=sentence)))

@@ -1,4 +1,4 @@
-"""Which websocket address is served by whom."""
+"""Websocket URL patterns."""
 
 from typing import Any, cast
 

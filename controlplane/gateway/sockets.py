@@ -1,7 +1,7 @@
-"""One accepted websocket: frames in, frames out, and how it ends.
+"""One accepted websocket: receiving, sending and closing.
 
-What goes out waits in named slots, where newer frames replace older ones that were not sent yet: orders are whole, so
-a slow reader misses nothing that still holds, and memory stays bounded.
+Outgoing frames are queued in named slots, where a newer frame replaces an older one that was not sent yet. Orders are
+complete, so a slow reader misses nothing that is still valid, and memory stays bounded.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from controlplane.gateway import closing
-from controlplane.gateway.ending import end
-from controlplane.gateway.tempo import MACHINE_PER_S, Tempo
+from controlplane.gateway import close_codes
+from controlplane.gateway.cancellation import end
+from controlplane.gateway.rate_limiter import MACHINE_PER_S, RateLimiter
 from controlplane.protocol import SUBPROTOCOL
 
 Scope = Mapping[str, Any]
@@ -22,23 +22,23 @@ Send = Callable[[Message], Awaitable[None]]
 Take = Callable[[Message], Awaitable[None]]
 
 SLOW_S: Final = 5.0
-"""A frame that could not be sent for so long: the reader is too slow."""
+"""A client that does not take a frame for this long is too slow."""
 
 FIRST_S: Final = 10.0
-"""How long a machine's process may be connected without a word."""
+"""How long a machine's process may be connected without sending a message."""
 
 CLOSE_S: Final = 10.0
-"""How long a reader has to take the news that it was closed."""
+"""How long a client has to take the close frame."""
 
 MOST_PENDING: Final = 1_000
 
 
 class Socket:
-    """The sending side is a task of its own, so that nobody else waits for a slow reader."""
+    """A websocket whose sending side is a separate task, so that a slow client delays nobody else."""
 
     def __init__(self, receive: Receive, send: Send, *, per_s: float = MACHINE_PER_S) -> None:
         self._receive, self._send = receive, send
-        self._tempo = Tempo(per_s)
+        self._rate_limiter = RateLimiter(per_s)
         self._pending: dict[str | int, bytes | str] = {}
         self._unnamed = 0
         self._wake = asyncio.Event()
@@ -49,14 +49,14 @@ class Socket:
 
     @classmethod
     async def accept(cls, scope: Scope, receive: Receive, send: Send, *, per_s: float = MACHINE_PER_S) -> "Socket":
-        """Take up a connection that was asked for: only so can it be refused with a code of ours."""
+        """Accept the handshake: a close code can only be sent on an accepted connection."""
         await receive()
         offered = SUBPROTOCOL in scope["subprotocols"]
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
         return cls(receive, send, per_s=per_s)
 
     def put(self, data: bytes | str, slot: str = "") -> None:
-        """Send ``data`` soon, instead of whatever waits in the same named slot."""
+        """Queue ``data``, in place of what is queued in the same named slot."""
         if slot:
             self._pending[slot] = data
         else:
@@ -65,17 +65,17 @@ class Socket:
         self._wake.set()
 
     def close(self, code: int) -> None:
-        """End it soon, after what was put before."""
+        """Close it after the frames that are already queued."""
         if self._code is None:
             self._code = code
             self._wake.set()
 
     def close_if_slow(self, now: float) -> bool:
-        """End it at once if its reader does not keep up; whether that is so."""
+        """Close it at once if the client is too slow; returns whether it was."""
         since = self._sending_since
         if (since is None or now - since < SLOW_S) and len(self._pending) < MOST_PENDING:
             return False
-        self._code = self._code or closing.SLOW
+        self._code = self._code or close_codes.SLOW
         if self._writer is not None:
             self._writer.cancel()
         return True
@@ -95,14 +95,14 @@ class Socket:
             if isinstance(result, Exception):
                 raise result
 
-    async def say_goodbye(self, code: int, words: bytes = b"") -> None:
-        """Send the close frame, once, and ``words`` before it; a peer that does not read keeps nobody for long."""
+    async def say_goodbye(self, code: int, message: bytes = b"") -> None:
+        """Send ``message``, if any, and the close frame, once; with a deadline for clients that do not read."""
         if self._is_closed:
             return
         self._is_closed = True
         with suppress(OSError, TimeoutError):
-            if words:
-                await asyncio.wait_for(self._send(_message(words)), CLOSE_S)
+            if message:
+                await asyncio.wait_for(self._send(_message(message)), CLOSE_S)
             await asyncio.wait_for(self._send({"type": "websocket.close", "code": code}), CLOSE_S)
 
     async def _read(self, take: Take, first_s: float | None) -> None:
@@ -110,22 +110,22 @@ class Socket:
             try:
                 message = await asyncio.wait_for(self._receive(), first_s)
             except TimeoutError:
-                self.close(closing.SLOW)
+                self.close(close_codes.SLOW)
                 break
             first_s = None
             if message["type"] == "websocket.disconnect":
                 return
             await take(message)
-            if self._tempo.lap_is_over():
-                await self._rest()
+            if self._rate_limiter.is_due():
+                await self._pause()
         await asyncio.Event().wait()  # the writer ends the connection, once it has sent what was put before
 
-    async def _rest(self) -> None:
-        """Hold back whoever speaks too fast: only its own connection waits."""
-        if rest_s := self._tempo.rest_s(time.monotonic()):
-            await asyncio.sleep(rest_s)
-        if self._tempo.floods:
-            self.close(closing.FLOOD)
+    async def _pause(self) -> None:
+        """Throttle a client that sends too fast; only its own connection waits."""
+        if pause_s := self._rate_limiter.pause_s(time.monotonic()):
+            await asyncio.sleep(pause_s)
+        if self._rate_limiter.floods:
+            self.close(close_codes.FLOOD)
 
     async def _write(self) -> None:
         while self._code is None or self._pending:

@@ -1,4 +1,4 @@
-"""One Redis subscription connection per gateway process: a channel is subscribed to once, however many listen to it."""
+"""One Redis subscription connection per gateway process: each channel is subscribed to once, for all its listeners."""
 
 import asyncio
 import time
@@ -21,17 +21,17 @@ logger = structlog.get_logger(__name__)
 
 
 class Subscriptions:
-    """Hands each message to whoever takes its channel. ``on_silence`` is called when some may have been lost."""
+    """Passes each message to the subscribers of its channel. ``on_loss`` is called when messages may have been lost."""
 
-    def __init__(self, on_silence: Callable[[], None]) -> None:
-        self._on_silence = on_silence
+    def __init__(self, on_loss: Callable[[], None]) -> None:
+        self._on_loss = on_loss
         self._takers: dict[bytes, set[Take]] = {}
         self._confirmed: dict[bytes, asyncio.Future[None]] = {}
         self._wire: Wire | None = None
         self._lost = asyncio.Event()
 
     async def add(self, channel: str, take: Take) -> None:
-        """Have ``take`` called with every message published from now on; adding it twice changes nothing.
+        """Call ``take`` with every message published from now on; adding it twice changes nothing.
 
         Raises:
             RedisError: if it cannot be subscribed to.
@@ -47,7 +47,7 @@ class Subscriptions:
             raise ConnectionError(f"{channel}: cannot be subscribed to ({error})") from error
 
     async def drop(self, channel: str, take: Take) -> None:
-        """Have ``take`` called no longer; the last one to go ends the subscription."""
+        """Stop calling ``take``; the last subscriber to leave ends the subscription."""
         key = channel.encode()
         takers = self._takers.get(key, set())
         takers.discard(take)
@@ -67,7 +67,7 @@ class Subscriptions:
             wire.send(*greeting)
 
     async def run(self) -> None:
-        """Stay connected, for ever; after a loss, subscribe again to everything that somebody listens to."""
+        """Stay connected; after a loss, reconnect and subscribe to all channels again."""
         while True:
             try:
                 if self._wire is None:
@@ -81,12 +81,12 @@ class Subscriptions:
                 await asyncio.sleep(RECONNECT_S)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._wire is not None:
             self._wire.abort()
 
     async def _until_lost(self, seconds: float) -> None:
-        """Wait for the connection's end, asking now and then whether the other side still lives."""
+        """Wait for the end of the connection, with a ping every few seconds."""
         try:
             await asyncio.wait_for(self._lost.wait(), seconds)
         except TimeoutError:
@@ -116,8 +116,8 @@ class Subscriptions:
     def _lose(self) -> None:
         self._wire = None
         self._lost.set()
-        self._on_silence()
-        confirmed, self._confirmed = self._confirmed, {}  # nothing is: whoever comes now must not wait in vain
+        self._on_loss()
+        confirmed, self._confirmed = self._confirmed, {}  # subscriptions are void: new callers must not wait for them
         for waiting in confirmed.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionError("the connection to Redis was lost"))

@@ -163,7 +163,7 @@ async def test_the_end_of_another_machines_process_is_refused_and_its_job_goes_o
             assert (await orders(socket)).processes == []
     assert logged(client, job.pk) == before
     assert client.hvals(names.agent_processes(other)) == [b"w0.0.1\0" + encode(order)]
-    told = [record.msg for record in caplog.records if "not its own" in str(record.msg)]
+    told = [record.msg for record in caplog.records if "of another agent" in str(record.msg)]
     assert [(each["agent"], each["job"]) for each in told] == [(agent, job.pk)] * 3
 
 

@@ -14,9 +14,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from controlplane.core.events import WorkerHeard
-from controlplane.gateway import closing, tempo
+from controlplane.gateway import close_codes, rate_limiter
 from controlplane.gateway import sockets as gateway_sockets
-from controlplane.gateway.tempo import Tempo
+from controlplane.gateway.rate_limiter import RateLimiter
 from controlplane.jobs.models import Job
 from controlplane.protocol.codec import BadFrame, encode, from_agent, from_server, from_worker
 from controlplane.protocol.messages import AgentHello, ProcessEnded, ProcessName, ServerHello, SlotOffer
@@ -87,8 +87,8 @@ async def test_nonsense_on_one_socket_is_closed_by_rule_and_nobody_else_notices(
         await bystander.send(encode(HELLO))
         await eventually(lambda: [e for e in heard(client, job.pk) if isinstance(e, WorkerHeard) and e.rank == 1])
         assert bystander.close_code is None
-    assert codes <= {closing.MALFORMED, closing.OVERSIZED, closing.TRY_AGAIN}, codes
-    assert closing.MALFORMED in codes
+    assert codes <= {close_codes.MALFORMED, close_codes.OVERSIZED, close_codes.TRY_AGAIN}, codes
+    assert close_codes.MALFORMED in codes
 
 
 def _knock_at(gateway: str, job: int, session: str, path: str) -> Any:
@@ -114,31 +114,31 @@ async def _send_until_closed(socket: ClientConnection, frames: list[bytes | str]
 
 
 def test_who_speaks_too_fast_rests_until_its_tempo_is_kept() -> None:
-    pace, now_s = Tempo(100.0), 50.0
+    limiter, now_s = RateLimiter(100.0), 50.0
     for lap in range(5):
         for _ in range(4):
-            assert not pace.lap_is_over()
-        assert pace.lap_is_over()
-        rest_s = pace.rest_s(now_s)
-        assert rest_s == (0.0 if lap == 0 else pytest.approx(0.05))
-        now_s += rest_s
-    assert pace.rest_s(now_s + 0.05) == 0.0
+            assert not limiter.is_due()
+        assert limiter.is_due()
+        pause_s = limiter.pause_s(now_s)
+        assert pause_s == (0.0 if lap == 0 else pytest.approx(0.05))
+        now_s += pause_s
+    assert limiter.pause_s(now_s + 0.05) == 0.0
 
 
 def test_who_does_not_slow_down_is_a_flood_and_who_pauses_is_none() -> None:
-    pace, now_s = Tempo(100.0), 0.0
-    pace.rest_s(now_s)
-    while not pace.floods:
-        now_s += pace.rest_s(now_s)
-    assert now_s == pytest.approx(tempo.FLOOD_S, abs=0.1)
-    assert pace.rest_s(now_s + 1.0) == 0.0
-    assert not pace.floods
+    limiter, now_s = RateLimiter(100.0), 0.0
+    limiter.pause_s(now_s)
+    while not limiter.floods:
+        now_s += limiter.pause_s(now_s)
+    assert now_s == pytest.approx(rate_limiter.FLOOD_S, abs=0.1)
+    assert limiter.pause_s(now_s + 1.0) == 0.0
+    assert not limiter.floods
 
 
 async def test_a_flood_is_held_back_and_then_closed_while_others_are_served(
     gateway: str, client: Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempo, "FLOOD_S", 0.3)
+    monkeypatch.setattr(rate_limiter, "FLOOD_S", 0.3)
     monkeypatch.setattr(gateway_sockets, "MACHINE_PER_S", 200.0)
     old = encode(HELLO)  # the same number again and again: the engine takes none of it
     async with knock(gateway, job.pk) as flooding, knock(gateway, job.pk, index=1, instance="w1.0.1") as bystander:
@@ -150,11 +150,13 @@ async def test_a_flood_is_held_back_and_then_closed_while_others_are_served(
         with pytest.raises(ConnectionClosed):
             async with asyncio.timeout(30):
                 await flood()
-        assert flooding.close_code == closing.FLOOD
+        assert flooding.close_code == close_codes.FLOOD
         await bystander.send(encode(HELLO))
         await eventually(lambda: [e for e in heard(client, job.pk) if isinstance(e, WorkerHeard) and e.rank == 1])
 
 
 def test_close_codes_stand_in_the_manual() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
-    assert [row for code, meaning in closing.MEANING.items() if (row := f"| {code} | {meaning} |") not in manual] == []
+    assert [
+        row for code, meaning in close_codes.MEANING.items() if (row := f"| {code} | {meaning} |") not in manual
+    ] == []

@@ -9,7 +9,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from controlplane.core.events import ConnectionLost, Entry, JobSubmitted, ServerHeard, WorkerHeard
-from controlplane.gateway import closing
+from controlplane.gateway import close_codes
 from controlplane.jobs.models import Job
 from controlplane.protocol.codec import MAX_FRAME_BYTES, encode, to_server, to_worker
 from controlplane.protocol.keys import process_key
@@ -198,9 +198,9 @@ async def test_a_second_connection_replaces_the_first_and_nobody_is_lost(
 async def test_heartbeats_are_signs_of_life_and_nothing_else(gateway: str, client: Client, job: Job) -> None:
     async with knock(gateway, job.pk) as socket:
         await socket.send(encode(Heartbeat(cpu=0.5, memory=0.25)))
-        signs = await eventually(lambda: presence.processes_now(job.pk, client))
+        heartbeats = await eventually(lambda: presence.processes_now(job.pk, client))
     seconds, _ = client.time()
-    sign = signs["worker:0:w0.0.1"]
+    sign = heartbeats["worker:0:w0.0.1"]
     assert abs(sign.at_ms - seconds * 1000) < 5_000
     assert (sign.load.cpu, sign.load.memory) == (0.5, 0.25)
     assert not any(isinstance(event, WorkerHeard) for event in heard(client, job.pk))
@@ -248,8 +248,8 @@ async def test_a_log_that_may_have_lost_its_end_takes_no_words_before_it_is_reco
         await eventually(lambda: heard(client, job.pk))
         client.hset(names.engine(job.pk), "run_id", "an earlier one")
         await socket.send(encode(report(2).message))
-        assert await close_code(socket) == closing.TRY_AGAIN
+        assert await close_code(socket) == close_codes.TRY_AGAIN
     async with knock(gateway, job.pk) as socket:
-        assert await close_code(socket) == closing.TRY_AGAIN
+        assert await close_code(socket) == close_codes.TRY_AGAIN
     said = [event for event in heard(client, job.pk) if isinstance(event, WorkerHeard)]
     assert said == [WorkerHeard(rank=0, instance="w0.0.1", message=HELLO)]

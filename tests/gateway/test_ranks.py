@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from websockets.asyncio.client import ClientConnection, connect
 
 from controlplane.core.events import ConnectionLost, WorkerHeard
-from controlplane.gateway import closing, tempo
+from controlplane.gateway import close_codes, rate_limiter
 from controlplane.jobs.models import Job
 from controlplane.jobs.tokens import token_issue, tokens_revoke
 from controlplane.protocol.codec import encode, to_rank
@@ -107,7 +107,7 @@ async def test_a_token_that_opens_nothing_is_refused_with_a_sentence(
         job = (await sync_to_async(attached_job)(client)).pk
     async with knock(gateway, job, shown) as socket:
         answer = await told(socket)
-        assert await close_code(socket) == closing.UNAUTHORISED
+        assert await close_code(socket) == close_codes.UNAUTHORISED
     assert isinstance(answer, Rejection)
     assert answer.code == "unauthorised"
     assert sentence in answer.detail
@@ -119,7 +119,7 @@ async def test_a_native_jobs_sockets_do_not_open_with_a_token(
 ) -> None:
     async with knock(gateway, job.pk, token) as socket:
         assert isinstance(await told(socket), Rejection)
-        assert await close_code(socket) == closing.UNAUTHORISED
+        assert await close_code(socket) == close_codes.UNAUTHORISED
 
 
 @pytest.mark.parametrize("ends", ["revoked", "replaced"])
@@ -132,7 +132,7 @@ async def test_a_rank_whose_token_ends_is_asked_to_leave_and_told_why(
         end = tokens_revoke if ends == "revoked" else token_issue
         await sync_to_async(end)(job=mine, actor="ann")
         answer = await told(socket)
-        assert await close_code(socket) == closing.UNAUTHORISED
+        assert await close_code(socket) == close_codes.UNAUTHORISED
     assert isinstance(answer, Rejection)
     assert "start the script with the new one" in answer.detail
 
@@ -155,7 +155,7 @@ async def test_a_rank_that_cannot_be_and_a_life_without_a_name_are_refused(
 ) -> None:
     async with knock(gateway, mine.pk, token, rank=rank, instance=instance) as socket:
         answer = await told(socket)
-        assert await close_code(socket) == closing.UNAUTHORISED
+        assert await close_code(socket) == close_codes.UNAUTHORISED
     assert isinstance(answer, Rejection)
     assert "expected" in answer.detail
 
@@ -163,12 +163,12 @@ async def test_a_rank_that_cannot_be_and_a_life_without_a_name_are_refused(
 async def test_a_job_that_is_over_says_so(gateway: str, client: Client, mine: Job, token: str) -> None:
     client.hset(names.engine(mine.pk), "over", 1)
     async with knock(gateway, mine.pk, token) as socket:
-        assert await close_code(socket) == closing.JOB_OVER
+        assert await close_code(socket) == close_codes.JOB_OVER
 
 
 async def test_another_protocol_is_refused(gateway: str, mine: Job, token: str) -> None:
     async with knock(gateway, mine.pk, token, protocol="paceline.v9") as socket:
-        assert await close_code(socket) == closing.MALFORMED
+        assert await close_code(socket) == close_codes.MALFORMED
 
 
 async def test_a_rank_speaks_no_workers_words(gateway: str, client: Client, mine: Job, token: str) -> None:
@@ -190,7 +190,7 @@ async def test_a_rank_that_comes_again_is_told_what_it_need_not_repeat(
 async def test_a_flood_of_reports_ends_the_one_connection_and_no_other(
     gateway: str, client: Client, mine: Job, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempo, "FLOOD_S", 0.2)
+    monkeypatch.setattr(rate_limiter, "FLOOD_S", 0.2)
     async with knock(gateway, mine.pk, token, rank=1, instance="r1-2e") as calm:
         async with knock(gateway, mine.pk, token) as loud:
             await calm.send(encode(HELLO))

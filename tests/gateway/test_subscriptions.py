@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from redis.exceptions import ConnectionError
 
-from controlplane.gateway.ending import end
+from controlplane.gateway.cancellation import end
 from controlplane.gateway.subscriptions import Subscriptions
 from controlplane.runtime.redis import Client
 

@@ -1,9 +1,9 @@
-"""The sockets of one job in this process: what they say goes into one log, and each gets its own frames."""
+"""The connections of one job in this process: their messages go into the job's log, each receives its own frames."""
 
 from dataclasses import dataclass
 
-from controlplane.gateway import closing
-from controlplane.gateway.appending import Appender
+from controlplane.gateway import close_codes
+from controlplane.gateway.appender import Appender
 from controlplane.gateway.sockets import Socket
 from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import Durable, Role
@@ -14,7 +14,7 @@ from controlplane.runtime.wire import Caller
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """One life of one process of a job, as its credential has it."""
+    """One process instance of a job, as its credential names it."""
 
     job: int
     role: Role
@@ -23,21 +23,21 @@ class Peer:
 
     @property
     def name(self) -> str:
-        """As presence and ``TimePassed.seen`` call it."""
+        """Its name in presence and ``TimePassed.seen``."""
         return f"{self.role}:{self.index}:{self.instance}"
 
 
-class Room:
-    """One job's sockets. A second connection of the same process replaces the first."""
+class JobConnections:
+    """The sockets of one job. A second connection of the same process replaces the first."""
 
     def __init__(self, caller: Caller, job: int) -> None:
         self.job = job
-        self.guests = 0
-        """Connections that use it, some of which may not have entered yet."""
+        self.users = 0
+        """Connections that use this object, including those that have not called ``enter`` yet."""
         self.appender = Appender(caller, job, self._append_failed)
         self._sockets: dict[tuple[str, int, str], Socket] = {}
         self._durable: dict[str, int] = {}
-        """Numbers that have risen since senders were last told, by instance."""
+        """Durable numbers that rose since senders were last informed, by instance."""
 
     @property
     def sockets(self) -> list[Socket]:
@@ -45,10 +45,10 @@ class Room:
         return list(self._sockets.values())
 
     def enter(self, peer: Peer, socket: Socket) -> None:
-        """From now on the process is reached through ``socket``."""
+        """Send the process's frames through ``socket`` from now on."""
         before = self._sockets.get((peer.role, peer.index, peer.instance))
         if before is not None:
-            before.close(closing.REPLACED)
+            before.close(close_codes.REPLACED)
         self._sockets[peer.role, peer.index, peer.instance] = socket
 
     def leave(self, peer: Peer, socket: Socket) -> bool:
@@ -60,18 +60,18 @@ class Room:
         return True
 
     def deliver(self, data: bytes) -> None:
-        """Give each socket its own of the frames that a commit published."""
+        """Distribute the frames of a commit to their sockets."""
         for frame in frames_decoder.decode(data):
             socket = self._sockets.get((frame.role, frame.index, frame.instance))
             if socket is not None:
                 socket.put(frame.data, frame.slot)
 
     def note_durable(self, data: bytes) -> None:
-        """Numbers have risen; whoever they are about is told soon."""
+        """Remember risen numbers for the next ``send_durable``."""
         self._durable |= numbers_decoder.decode(data)
 
-    def tell_durable(self) -> None:
-        """Tell each sender how far it may forget what it said."""
+    def send_durable(self) -> None:
+        """Tell each sender up to which message it need not resend."""
         risen, self._durable = self._durable, {}
         if risen:
             for (_, _, instance), socket in self._sockets.items():
@@ -84,5 +84,5 @@ class Room:
             socket.close(code)
 
     def _append_failed(self, over: bool) -> None:
-        """Senders keep what is not durable: they come back and say it again."""
-        self.close_all(closing.JOB_OVER if over else closing.TRY_AGAIN)
+        """Senders keep messages until they are durable: they reconnect and resend them."""
+        self.close_all(close_codes.JOB_OVER if over else close_codes.TRY_AGAIN)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from controlplane.gateway.ending import end
+from controlplane.gateway.cancellation import end
 
 
 async def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:

@@ -1,6 +1,6 @@
-"""Who may hear what pages are told: sessions of people who are signed in, active, and have a role.
+"""Which sessions may receive ticks: those of signed-in, active users with a role.
 
-Asked when a page connects and every ``RECHECK_S`` after: a socket outlives neither a sign-out nor a role.
+Checked when a page connects and every ``RECHECK_S`` after that, so that a sign-out or a lost role closes the socket.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ RECHECK_S: Final = 2.0
 
 
 def admitted(sessions: Collection[str]) -> set[str]:
-    """Those of the sessions, by key, that may listen now."""
+    """The keys of those sessions that may receive ticks now."""
     if not sessions:
         return set()
     rows = Session.objects.filter(session_key__in=sessions, expire_date__gt=timezone.now())
@@ -29,7 +29,7 @@ def admitted(sessions: Collection[str]) -> set[str]:
 
 
 def _holds(said: dict[str, str], proofs: dict[int, str]) -> bool:
-    """Whether the session is of one of these, and was not ended by another password."""
+    """Whether the session belongs to one of these users and was not invalidated by a new password."""
     proof = proofs.get(int(said.get(SESSION_KEY, 0)))
     return bool(
         proof and said.get(BACKEND_SESSION_KEY) and constant_time_compare(said.get(HASH_SESSION_KEY, ""), proof)

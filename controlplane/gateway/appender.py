@@ -1,4 +1,4 @@
-"""Appends what a job's sockets say to its log: one script call for all that came while the last one was under way."""
+"""Appends the messages of a job's sockets to its log: one script call for all that arrived during the previous one."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,16 +14,16 @@ from controlplane.runtime.wire import Caller
 
 MOST_AT_ONCE: Final = 256
 MOST_WAITING: Final = 2_000
-"""Events of one job that may wait; its senders are read no further until there is room."""
+"""Events of one job that may be queued; above this its sockets are not read."""
 
 logger = structlog.get_logger(__name__)
 
 
 class Appender:
-    """Keeps the order in which it was given events. Nothing is repeated: senders keep what is not durable.
+    """Appends in the order of ``append`` calls. Nothing is retried: senders keep messages until they are durable.
 
-    ``on_failure`` is told that events were not, or perhaps not, appended (True: the job is over, False: Redis failed
-    or forgot). It works by callbacks: a task per event would cost as much as all the rest of it.
+    ``on_failure`` is called when events were not, or possibly not, appended (True: the job is over, False: Redis failed
+    or lost the log). Callbacks instead of tasks: one task per event would double the cost.
     """
 
     def __init__(self, caller: Caller, job: int, on_failure: Callable[[bool], None]) -> None:
@@ -32,26 +32,26 @@ class Appender:
         self._sent: list[bytes] = []
         self._call: asyncio.Future[Any] | None = None
         self._background: set[asyncio.Future[Any]] = set()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._capacity = asyncio.Event()
+        self._capacity.set()
         self.length = 0
         """Entries of the job's log, as of the last append."""
 
     def append(self, event: Event) -> None:
-        """Append soon."""
+        """Queue the event for the next call."""
         reach("gateway.heard")
         self._waiting.append(log.encode_event(event))
         if len(self._waiting) > MOST_WAITING:
-            self._room.clear()
+            self._capacity.clear()
         if self._call is None:
             self._send_next()
 
-    async def room(self) -> None:
-        """Wait until it makes sense to give it more."""
-        await self._room.wait()
+    async def wait_for_capacity(self) -> None:
+        """Wait until the queue accepts more events."""
+        await self._capacity.wait()
 
     async def flushed(self) -> None:
-        """Wait until everything that it was given is appended or has failed."""
+        """Wait until every queued event is appended or has failed."""
         while self._call is not None:
             await asyncio.wait([self._call])
             await asyncio.sleep(0)  # its callback may send what came meanwhile
@@ -85,7 +85,7 @@ class Appender:
             return
         self.length = reply[2]
         reach("gateway.appended")
-        self._room.set()
+        self._capacity.set()
         if flipped:
             self._enqueue()
         if self._waiting:
@@ -98,5 +98,5 @@ class Appender:
 
     def _fail(self, *, over: bool) -> None:
         self._waiting.clear()
-        self._room.set()
+        self._capacity.set()
         self._on_failure(over)

@@ -1,4 +1,4 @@
-"""Signs of life on their way to Redis: the newest of each, sent together a few times a second."""
+"""Batches heartbeats for Redis: the newest of each process, flushed a few times per second."""
 
 import time
 from collections import defaultdict
@@ -9,33 +9,33 @@ from controlplane.runtime.presence import Heard, Load
 from controlplane.runtime.redis import AsyncClient
 
 
-class Signs:
-    """Collects them; a report is a sign as good as a heartbeat."""
+class Heartbeats:
+    """Collects heartbeats; any other message of a process counts as one."""
 
     def __init__(self) -> None:
         self._heard: defaultdict[str, dict[str, tuple[float, object]]] = defaultdict(dict)
 
     def note(self, hash_name: str, name: str, said: object) -> None:
-        """``name`` said something now."""
+        """``name`` sent a message now."""
         self._heard[hash_name][name] = (time.monotonic(), said)
 
     async def flush(self, client: AsyncClient) -> None:
-        """Send what was collected."""
+        """Write the collected heartbeats."""
         heard, self._heard = self._heard, defaultdict(dict)
         now = time.monotonic()
-        for hash_name, signs in heard.items():
+        for hash_name, heartbeats in heard.items():
             await presence.heard(
                 client,
                 hash_name,
                 [
                     Heard(name=name, age_ms=int((now - at) * 1000), load=load_of(said))
-                    for name, (at, said) in signs.items()
+                    for name, (at, said) in heartbeats.items()
                 ],
             )
 
 
 def load_of(said: object) -> Load:
-    """What a message says of the machine."""
+    """The load that a message reports, if any."""
     match said:
         case Heartbeat(cpu=cpu, memory=memory) | IterationReport(cpu=cpu, memory=memory):
             return Load(cpu=cpu, memory=memory)

@@ -1,4 +1,4 @@
-"""What the sockets of agents write about credentials, each with its line in the audit. No secret is ever in one."""
+"""Writes of agent sockets about credentials, each with an audit entry. An audit entry never contains a secret."""
 
 from django.db import transaction
 
@@ -17,7 +17,7 @@ from controlplane.runtime.redis import shared
 
 
 def admit(credential: str) -> Admission | None:
-    """The agent that proves itself with it. One that comes with its new credential has kept that."""
+    """The agent with this credential. Connecting with the new credential completes its rotation."""
     if not is_outstanding(credential):
         return agent_admitted(credential)
     with transaction.atomic():
@@ -28,7 +28,7 @@ def admit(credential: str) -> Admission | None:
 
 
 def settle(agent: int, said: CredentialKept) -> None:
-    """The agent has kept its new credential, or could not."""
+    """Record whether the agent stored its new credential."""
     with transaction.atomic():
         if said.failure:
             if credential_not_kept(agent, said.digest, said.failure):

@@ -1,4 +1,4 @@
-"""The pages that are open: all get the same numbered ticks, at most two a second."""
+"""Sends numbered ticks to all open pages, at most two per second."""
 
 import asyncio
 import time
@@ -7,23 +7,23 @@ from typing import Final
 
 import msgspec
 
-from controlplane.gateway import closing
+from controlplane.gateway import close_codes
 from controlplane.gateway.sockets import Socket
 from controlplane.protocol.pages import Tick
 
-PAUSE_S: Final = 0.5
-"""Between two ticks."""
+INTERVAL_S: Final = 0.5
+"""Shortest interval between two ticks."""
 
 _decoder = msgspec.json.Decoder(Tick)
 _encoder = msgspec.json.Encoder()
 
 
-class Audience:
-    """Merges what Redis says between two ticks, and numbers ticks anew, so that a gap means that one was lost."""
+class Broadcaster:
+    """Merges the changes between two ticks and renumbers them, so that a gap in the numbers means a lost tick."""
 
     def __init__(self) -> None:
         self.sockets: dict[Socket, str] = {}
-        """With the key of its session."""
+        """The session key of each."""
         self._jobs: dict[int, str] = {}
         self._states: dict[int, str] = {}
         self._fleet = False
@@ -31,7 +31,7 @@ class Audience:
         self._moved = asyncio.Event()
 
     def take(self, data: bytes) -> None:
-        """Something moved."""
+        """A change was published in Redis."""
         tick = _decoder.decode(data)
         self._jobs |= tick.jobs
         self._states |= tick.jobs
@@ -39,7 +39,7 @@ class Audience:
         self._moved.set()
 
     def enter(self, socket: Socket, session: str) -> None:
-        """A page opened: it learns where the numbers stand."""
+        """A page opened: send it the current sequence number."""
         self.sockets[socket] = session
         socket.put(self._tick({}, fleet=False))
 
@@ -47,18 +47,18 @@ class Audience:
         """A page closed."""
         self.sockets.pop(socket, None)
 
-    def keep(self, asked: Collection[str], admitted: Collection[str]) -> None:
-        """Of the sessions asked about only these may listen on."""
+    def keep(self, checked: Collection[str], admitted: Collection[str]) -> None:
+        """Close the sockets of checked sessions that are not admitted."""
         for socket, session in self.sockets.items():
-            if session in asked and session not in admitted:
-                socket.close(closing.UNAUTHORISED)
+            if session in checked and session not in admitted:
+                socket.close(close_codes.UNAUTHORISED)
 
     def refresh(self, socket: Socket) -> None:
-        """A page missed something: name everything that moved since this process began."""
+        """A page missed ticks: send it the current state of every job seen by this process."""
         socket.put(self._tick(self._states, fleet=True))
 
     async def run(self) -> None:
-        """Send a tick when something moved, then pause."""
+        """Send a tick after a change, then pause."""
         while True:
             await self._moved.wait()
             self._moved.clear()
@@ -68,7 +68,7 @@ class Audience:
             text = self._tick(jobs, fleet=fleet)
             for socket in list(self.sockets):
                 socket.put(text)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(INTERVAL_S)
 
     def _tick(self, jobs: dict[int, str], *, fleet: bool) -> str:
         tick = Tick(seq=self._sequence, at_ms=int(time.time() * 1000), jobs=jobs, fleet=fleet)
