@@ -15,8 +15,9 @@ COPY manage.py ./
 COPY controlplane controlplane
 COPY frontend frontend
 COPY benchmarks benchmarks
+COPY paceline paceline
 ENV PACELINE_DATA_DIR=/data PACELINE_STATIC_ROOT=/app/static LOG_FORMAT=json
-RUN python -m compileall -q controlplane frontend benchmarks \
+RUN python -m compileall -q controlplane frontend benchmarks paceline \
  && PACELINE_DATA_DIR=/tmp/build python manage.py collectstatic --no-input --verbosity 0 && rm -rf /tmp/build
 USER paceline
 EXPOSE 8000

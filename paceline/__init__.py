@@ -5,15 +5,29 @@ here loads torch before the script has.
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from controlplane.protocol import RELEASE
 
 __version__ = RELEASE
 
-_HOMES: dict[str, str] = {}
+if TYPE_CHECKING:
+    from paceline.client.awaited import AsyncClient
+    from paceline.client.retries import Patience
+    from paceline.client.sync import Client
+    from paceline.errors import PacelineError, Refused, Unreachable
+
+_HOMES = {
+    "AsyncClient": "paceline.client.awaited",
+    "Client": "paceline.client.sync",
+    "PacelineError": "paceline.errors",
+    "Patience": "paceline.client.retries",
+    "Refused": "paceline.errors",
+    "Unreachable": "paceline.errors",
+}
 """The module of each name that is exported."""
 
-__all__ = ["__version__"]
+__all__ = ["AsyncClient", "Client", "PacelineError", "Patience", "Refused", "Unreachable", "__version__"]
 
 
 def __getattr__(name: str) -> object:

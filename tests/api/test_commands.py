@@ -12,13 +12,15 @@ import yaml
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from knox.models import AuthToken
+from msgspec.structs import replace
 
-from controlplane.api.management.commands.submit import _numbers as numbers_of
 from controlplane.api.problems import HOW_TO_BE_LET_IN
 from controlplane.fleet.models import EnrolmentToken
 from controlplane.fleet.services import EnrolmentRefused, token_redeem
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.protocol.spec import parse_spec
+from paceline.client.types import Job as JobOfClient
+from paceline.client.wording import in_one_line
 from tests.support.rows import SPEC
 
 Submit = Callable[..., str]
@@ -40,7 +42,7 @@ def submit(live_server: Any, redis_url: str, tmp_path: Path) -> Submit:
 def steps(monkeypatch: pytest.MonkeyPatch, *moves: dict[str, Any]) -> None:
     """Between two looks at the job, the next of ``moves`` happens to it."""
     left = list(moves)
-    monkeypatch.setattr("controlplane.api.client.time.sleep", lambda _: Job.objects.update(**left.pop(0)))
+    monkeypatch.setattr("paceline.client.sync.time.sleep", lambda _: Job.objects.update(**left.pop(0)))
 
 
 def failure(run: Callable[[], object]) -> tuple[int, str]:
@@ -99,8 +101,9 @@ def test_watching_says_how_it_ended(submit: Submit, monkeypatch: pytest.MonkeyPa
 
 
 def test_watching_counts_coordination_as_lost() -> None:
-    job = {"waiting": None, "awaited": "", "iteration": 7, "loss": None, "accuracy": None}
-    assert numbers_of(job | {"waiting_share": 0.03, "coordination_share": 0.108}) == "iteration 7, 14% lost"
+    job = JobOfClient(id=1, name="a", state="running", is_over=False, iteration=7)
+    lost = replace(job, waiting_share=0.03, coordination_share=0.108)
+    assert in_one_line(lost) == "iteration 7, 14% lost"
 
 
 def test_a_job_that_failed_is_exit_code_1(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """``manage.py up``: starts everything or says why not, and leaves nothing behind."""
 
-import json
 import os
 import signal
 import socket
@@ -10,11 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controlplane.api.client import Client
 from controlplane.runtime.embedded.ground import free_port
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.joining import let_in, start_agent
 from controlplane.runtime.embedded.supervisor import Supervisor
+from paceline import Client
 from tests.support.commands import run, running
 from tests.support.waiting import eventually
 
@@ -59,18 +58,18 @@ def test_a_job_goes_on_when_the_celery_worker_is_killed_and_sigterm_ends_all(tmp
         client = stack.enter_context(Client(url, access.token))
         supervisor = stack.enter_context(Supervisor(Interruption()))
         folder, log = tmp_path / "agent", tmp_path / "agent.log"
-        token = client.invite()["token"]
+        token = client.invite().token
         supervisor.add(
             start_agent(url, token, name="machines", folder=folder, speeds=[400.0] * 2, server_slots=1, log=log)
         )
-        job = client.submit(json.dumps(SPEC), idempotency_key="once")["id"]
-        eventually(lambda: client.job(job)["iteration"] >= 10, what="iteration 10", seconds=60, every=0.1)
+        job = client.submit(SPEC).id
+        eventually(lambda: client.job(job).iteration >= 10, what="iteration 10", seconds=60, every=0.1)
         (worker,) = (process for process in command.family() if "decisions@%h" in process.cmdline())
         worker.kill()
         command.await_word("decisions was ended by SIGKILL; it is started again now.")
-        eventually(lambda: client.job(job)["is_over"], what="the job's end", seconds=90, every=0.2)
+        eventually(lambda: client.job(job).is_over, what="the job's end", seconds=90, every=0.2)
         done = client.job(job)
-        assert (done["state"], done["iteration"], done["samples"]) == ("succeeded", 100, 100 * 2 * 16)
+        assert (done.state, done.iteration, done.samples) == ("succeeded", 100, 100 * 2 * 16)
         assert command.interrupt(signal.SIGTERM) == 0
         assert command.said().endswith("Stopped. Nothing is left running.\n")
 

@@ -10,6 +10,7 @@ from rich.table import Column, Table
 
 from controlplane.api.demo.record import Record
 from controlplane.api.demo.verdict import Bar, Summary
+from paceline.client.types import Job
 
 LINE_EVERY_S = 5.0
 """How often a run says where it is, where there is no terminal."""
@@ -64,11 +65,10 @@ class Display:
             self.announce(f"{self._label:8} {iteration}/{self._total}  {numbers}")
 
 
-def numbers(job: dict[str, object], record: Record) -> str:
+def numbers(job: Job, record: Record) -> str:
     """What there is to say about a run, in one line."""
     if not record.iterations:
-        waiting = job["waiting"]
-        return str(waiting["sentence"] if isinstance(waiting, dict) else job["awaited"] or job["state"])
+        return job.waiting.sentence if job.waiting else job.awaited or job.state
     parts = [f"loss {record.recent('loss'):.3f}"]
     if record.accuracy:
         parts.append(f"accuracy {record.final_accuracy():.3f}")

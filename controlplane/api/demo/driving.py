@@ -1,11 +1,5 @@
 """Drives the two runs over REST and records what they say of themselves."""
 
-import uuid
-from typing import Any
-
-import msgspec
-
-from controlplane.api.client import Client
 from controlplane.api.demo.display import Display, numbers
 from controlplane.api.demo.record import METRICS, Record
 from controlplane.api.demo.scenarios import Run, Scenario
@@ -13,12 +7,13 @@ from controlplane.api.demo.verdict import has_common_iterations
 from controlplane.core.states import JobState
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.supervisor import Supervisor
+from paceline import Client
+from paceline.client.records import MOST_POINTS
 
 LOOK_S = 0.4
 OVERLAP = 3
 """Iterations asked for again at each look: workers report them at different times."""
 
-ALL_POINTS = 10_000
 SETTLE_S = 20.0
 """How long history may take to catch up with a job that is over."""
 
@@ -32,20 +27,19 @@ def drive(
         CannotStart: if it does not succeed, or a service ends.
         Interrupted: if the end is asked for.
     """
-    document = msgspec.json.encode(scenario.spec(run, iterations=iterations)).decode()
-    job = client.submit(document, idempotency_key=uuid.uuid4().hex)
+    job = client.submit(scenario.spec(run, iterations=iterations))
     record = Record()
     display.begin(run.label, iterations)
-    while not job["is_over"]:
+    while not job.is_over:
         supervisor.check()
         supervisor.interruption.pause(LOOK_S)
-        job = client.job(job["id"])
-        _measure(client, job["id"], record, since=max(0, len(record.iterations) - OVERLAP))
-        display.show(job["iteration"], numbers(job, record))
-    if job["state"] != JobState.SUCCEEDED:
-        raise CannotStart(f"The job {job['name']!r} ended {job['state']}: {job['reason'] or 'no reason was given'}.")
+        job = client.job(job.id)
+        _measure(client, job.id, record, since=max(0, len(record.iterations) - OVERLAP))
+        display.show(job.iteration, numbers(job, record))
+    if job.state != JobState.SUCCEEDED:
+        raise CannotStart(f"The job {job.name!r} ended {job.state}: {job.reason or 'no reason was given'}.")
     supervisor.wait_until(
-        lambda: _is_complete(client, job["id"], record, run, iterations, len(scenario.speeds)),
+        lambda: _is_complete(client, job.id, record, run, iterations, len(scenario.speeds)),
         what=f"The history of {run.label}",
         seconds=SETTLE_S,
     )
@@ -54,7 +48,7 @@ def drive(
 
 
 def _measure(client: Client, job: int, record: Record, *, since: int) -> None:
-    record.absorb(client.metrics(job, METRICS, since=since, points=ALL_POINTS))
+    record.absorb(client.metrics(job, METRICS, since=since, points=MOST_POINTS).series)
 
 
 def _is_complete(client: Client, job: int, record: Record, run: Run, iterations: int, workers: int) -> bool:
@@ -68,10 +62,4 @@ def _is_complete(client: Client, job: int, record: Record, run: Run, iterations:
 
 def agent_is_online(client: Client, name: str) -> bool:
     """Whether the machine of that name is here."""
-    return any(agent["name"] == name and agent["state"] == "online" for agent in client.agents())
-
-
-def problem_sentence(problem: dict[str, Any]) -> str:
-    """What the API objected to."""
-    errors = [f"{error['field'] or 'spec'}: expected {error['expected']}" for error in problem.get("errors", [])]
-    return "; ".join(errors) or str(problem.get("detail", "refused without a reason"))
+    return any(agent.name == name and agent.state == "online" for agent in client.agents())

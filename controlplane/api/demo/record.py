@@ -1,12 +1,12 @@
 """What was measured of one run, as REST told it, and the figures that follow from it. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
 from controlplane.telemetry.metrics import LOST
+from paceline.client.columns import Series
 
 SETTLED_FROM = 30
 """Iterations before this one are LB-BSP finding its shares."""
@@ -14,7 +14,7 @@ SETTLED_FROM = 30
 LAST = 20
 METRICS = ("iteration_s", "waiting_s", "coordination_s", "samples", "loss", "accuracy")
 
-Series = dict[int, dict[int, float]]
+ByIteration = dict[int, dict[int, float]]
 """Per iteration, what each worker reported."""
 
 
@@ -22,18 +22,18 @@ Series = dict[int, dict[int, float]]
 class Record:
     """One run's measurements by metric, iteration and rank; grows while the run goes on."""
 
-    series: dict[str, Series] = field(default_factory=lambda: {metric: defaultdict(dict) for metric in METRICS})
+    series: dict[str, ByIteration] = field(default_factory=lambda: {metric: defaultdict(dict) for metric in METRICS})
     accuracy: dict[int, float] = field(default_factory=dict)
     """By the number of updates after which it was measured."""
 
-    def absorb(self, reply: Mapping[str, Any]) -> None:
-        """Add an answer of ``/jobs/{id}/metrics``; what is known already is written again."""
-        for row in reply["series"]:
-            for iteration, value in zip(row["iterations"], row["values"], strict=True):
-                if row["metric"] == "accuracy":
+    def absorb(self, rows: Iterable[Series]) -> None:
+        """Add series of the job; what is known already is written again."""
+        for row in rows:
+            for iteration, value in zip(row.iterations, row.values, strict=True):
+                if row.metric == "accuracy":
                     self.accuracy[iteration] = value
-                else:
-                    self.series[row["metric"]][iteration][row["worker"]] = value
+                elif row.worker is not None:
+                    self.series[row.metric][iteration][row.worker] = value
 
     @property
     def iterations(self) -> list[int]:
@@ -98,6 +98,6 @@ class Record:
         return self.lost_share(last[0]) if last else None
 
 
-def _mean(series: Series, iterations: Iterable[int]) -> float:
+def _mean(series: ByIteration, iterations: Iterable[int]) -> float:
     values = [value for k in iterations for value in series[k].values()]
     return fmean(values) if values else float("nan")

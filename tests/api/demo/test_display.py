@@ -3,11 +3,14 @@
 import io
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from controlplane.api.demo.display import Display, closing_table, numbers, verdict_line
 from controlplane.api.demo.record import Record
 from controlplane.api.demo.verdict import Bar, Summary
+from paceline.client.columns import Series
+from paceline.client.types import Job, Waiting
 
 
 @pytest.fixture
@@ -30,18 +33,20 @@ def test_a_run_says_where_it_ended_and_says_it_once(console: Console) -> None:
 
 
 def test_a_run_that_waits_says_for_what() -> None:
-    job = {"waiting": {"sentence": "2 of 4 worker slots are free"}, "awaited": "4 worker slots", "state": "submitted"}
+    waiting = Waiting(sentence="2 of 4 worker slots are free", standing="waits")
+    job = Job(id=1, name="a", state="submitted", is_over=False, waiting=waiting, awaited="4 worker slots")
     assert numbers(job, Record()) == "2 of 4 worker slots are free"
-    assert numbers({**job, "waiting": None}, Record()) == "4 worker slots"
+    assert numbers(replace(job, waiting=None), Record()) == "4 worker slots"
 
 
 def test_a_running_job_is_one_line_of_recent_figures() -> None:
     record = Record()
     values = {"iteration_s": 0.25, "waiting_s": 0.1, "coordination_s": 0.025, "loss": 0.5, "samples": 64.0}
     for metric, value in values.items():
-        record.absorb({"series": [{"metric": metric, "worker": 0, "iterations": [0], "values": [value]}]})
-    record.absorb({"series": [{"metric": "accuracy", "worker": None, "iterations": [0], "values": [0.125]}]})
-    assert numbers({}, record) == "loss 0.500  accuracy 0.125  250 ms/iteration  50% lost"
+        record.absorb([Series(metric=metric, worker=0, iterations=[0], values=[value])])
+    record.absorb([Series(metric="accuracy", worker=None, iterations=[0], values=[0.125])])
+    job = Job(id=1, name="a", state="running", is_over=False)
+    assert numbers(job, record) == "loss 0.500  accuracy 0.125  250 ms/iteration  50% lost"
 
 
 def test_the_closing_table_sets_both_runs_side_by_side(console: Console) -> None:

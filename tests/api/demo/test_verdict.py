@@ -15,6 +15,7 @@ from controlplane.api.demo.verdict import (
 )
 from controlplane.jobs.validation import validated_spec
 from controlplane.policies.registry import catalogue
+from paceline.client.columns import Series
 
 DIGITS = SCENARIOS["digits"]
 PROPORTIONAL = (93, 93, 47, 23)
@@ -25,14 +26,14 @@ def record(iteration_s: float, *, shares: tuple[int, ...] = PROPORTIONAL, accura
     made = Record()
     iterations = list(range(60))
     for metric, value in (("iteration_s", iteration_s), ("waiting_s", iteration_s / 2), ("loss", 0.5)):
-        made.absorb({"series": [series(metric, rank, iterations, [value] * 60) for rank in range(4)]})
-    made.absorb({"series": [series("samples", rank, iterations, [shares[rank]] * 60) for rank in range(4)]})
-    made.absorb({"series": [series("accuracy", None, [0, 20, 40, 60], [0.1, 0.8, 0.93, accuracy])]})
+        made.absorb([series(metric, rank, iterations, [value] * 60) for rank in range(4)])
+    made.absorb([series("samples", rank, iterations, [shares[rank]] * 60) for rank in range(4)])
+    made.absorb([series("accuracy", None, [0, 20, 40, 60], [0.1, 0.8, 0.93, accuracy])])
     return made
 
 
-def series(metric: str, rank: int | None, iterations: list[int], values: list[float]) -> dict[str, object]:
-    return {"metric": metric, "worker": rank, "iterations": iterations, "values": values}
+def series(metric: str, rank: int | None, iterations: list[int], values: list[float]) -> Series:
+    return Series(metric=metric, worker=rank, iterations=iterations, values=values)
 
 
 def test_a_run_is_summarised_by_its_own_measurements() -> None:
@@ -43,13 +44,13 @@ def test_a_run_is_summarised_by_its_own_measurements() -> None:
 
 def test_a_target_that_was_not_reached_has_no_time() -> None:
     made = Record()
-    made.absorb({"series": [series("accuracy", None, [0, 20], [0.1, 0.8])]})
+    made.absorb([series("accuracy", None, [0, 20], [0.1, 0.8])])
     assert made.seconds_to(0.9) is None
 
 
 def test_what_is_reported_again_counts_once() -> None:
     made = record(0.25)
-    made.absorb({"series": [series("iteration_s", 0, [59], [0.25])]})
+    made.absorb([series("iteration_s", 0, [59], [0.25])])
     assert made.mean_iteration_s() == 0.25
     assert len(made.iterations) == 60
 
@@ -114,10 +115,10 @@ def test_every_policy_can_be_shown_beside_plain_bsp(question: str, name: str) ->
 
 def test_where_workers_go_on_by_themselves_time_is_the_scorers() -> None:
     made = Record()
-    made.absorb({"series": [series("iteration_s", 0, [0, 1, 2], [0.1, 0.2, 0.3])]})
-    made.absorb({"series": [series("iteration_s", 1, [0, 1], [9.0, 9.0])]})
-    made.absorb({"series": [series("samples", 0, [0, 1, 2], [8.0] * 3), series("samples", 1, [0, 1], [8.0] * 2)]})
-    made.absorb({"series": [series("accuracy", None, [0, 2, 3], [0.1, 0.93, 0.95])]})
+    made.absorb([series("iteration_s", 0, [0, 1, 2], [0.1, 0.2, 0.3])])
+    made.absorb([series("iteration_s", 1, [0, 1], [9.0, 9.0])])
+    made.absorb([series("samples", 0, [0, 1, 2], [8.0] * 3), series("samples", 1, [0, 1], [8.0] * 2)])
+    made.absorb([series("accuracy", None, [0, 2, 3], [0.1, 0.93, 0.95])])
     run = summarise_by_clock("asp", made, DIGITS)
     assert run.seconds_to_target == pytest.approx(0.3)
     assert (run.seconds, run.samples, run.updates) == (pytest.approx(0.6), 40, 5)

@@ -12,9 +12,8 @@ import msgspec
 from django.core.management.base import BaseCommand
 from rich.console import Console
 
-from controlplane.api.client import Client, Refused, Unreachable
 from controlplane.api.demo.display import Display, chosen_table, closing_table, verdict_line
-from controlplane.api.demo.driving import agent_is_online, drive, problem_sentence
+from controlplane.api.demo.driving import agent_is_online, drive
 from controlplane.api.demo.record import Record
 from controlplane.api.demo.scenarios import BASELINE, CHALLENGER, PLAIN, SCENARIOS, Run, Scenario, chosen_run
 from controlplane.api.demo.verdict import (
@@ -34,6 +33,7 @@ from controlplane.runtime.embedded.ground import check_exposure, free_port
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.joining import Access, let_in, start_agent
 from controlplane.runtime.embedded.supervisor import Supervisor
+from paceline import Client, Refused, Unreachable
 
 MACHINES = "demo-machines"
 JOIN_S = 60.0
@@ -89,7 +89,7 @@ class Command(BaseCommand):
         except CannotStart as error:
             sys.exit(str(error))
         except Refused as refusal:
-            sys.exit(f"The control plane refused the demo's request: {problem_sentence(refusal.problem)}")
+            sys.exit(f"The control plane refused the demo's request: {refusal.cure}")
         except Unreachable as error:
             sys.exit(str(error))
         except Interrupted:
@@ -159,7 +159,7 @@ class Demo:
         start = partial(
             start_agent,
             plane.url,
-            client.invite(MACHINES)["token"],
+            client.invite(MACHINES).token,
             name=MACHINES,
             folder=plane.folder / "agent",
             speeds=self.scenario.speeds,

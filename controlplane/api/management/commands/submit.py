@@ -3,23 +3,27 @@
 import json
 import os
 import sys
-import uuid
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
 
+import msgspec
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from controlplane.api.client import Client, Refused, Unreachable, local_token
+from controlplane.api.client import local_token
 from controlplane.api.yaml import NoYaml, YamlRefused, load_yaml
 from controlplane.core.states import JobState
 from controlplane.protocol.text import printable
+from paceline import Client, Patience, Refused, Unreachable
+from paceline.client.types import Job
+from paceline.client.wording import in_one_line
 
+PATIENCE = Patience(tries=3)
 NOT_SUCCEEDED, NOT_ACCEPTED, NOT_REACHED, INTERRUPTED = 1, 2, 3, 130
 
 
@@ -45,39 +49,39 @@ class Command(BaseCommand):
     def handle(self, *args: Any, spec: str, watch: bool, url: str, **options: Any) -> None:
         document = _with_priority(_read(spec), options["priority"])
         try:
-            with _token(options["token_file"]) as token, Client(url, token) as client:
-                job = client.submit(document, idempotency_key=uuid.uuid4().hex)
+            with _token(options["token_file"]) as token, Client(url, token, patience=PATIENCE) as client:
+                job = client.submit(document)
                 self._say_accepted(job, url, as_json=options["json"] and not watch, silent=options["json"])
                 if watch:
                     job = self._follow(client, job, as_json=options["json"])
         except Refused as refusal:
-            raise CommandError(_refusal(refusal), returncode=NOT_ACCEPTED) from None
+            raise CommandError("\n".join(refusal.lines()), returncode=NOT_ACCEPTED) from None
         except Unreachable as error:
             cure = "start one with: python manage.py up, or name another with --url"
             raise CommandError(f"{error}; {cure}", returncode=NOT_REACHED) from None
         except KeyboardInterrupt:
             raise CommandError("no longer watching; the job goes on", returncode=INTERRUPTED) from None
-        if watch and job["state"] != JobState.SUCCEEDED:
+        if watch and job.state != JobState.SUCCEEDED:
             sys.exit(NOT_SUCCEEDED)
 
-    def _say_accepted(self, job: dict[str, Any], url: str, *, as_json: bool, silent: bool) -> None:
+    def _say_accepted(self, job: Job, url: str, *, as_json: bool, silent: bool) -> None:
         if as_json:
-            self.stdout.write(json.dumps(job))
+            self.stdout.write(json.dumps(msgspec.to_builtins(job)))
         elif not silent:
-            self.stdout.write(f"job {job['id']} ({printable(job['name'])}) is submitted: {url}/jobs/{job['id']}/")
+            self.stdout.write(f"job {job.id} ({printable(job.name)}) is submitted: {url}/jobs/{job.id}/")
 
-    def _follow(self, client: Client, job: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
+    def _follow(self, client: Client, job: Job, *, as_json: bool) -> Job:
         console = Console(file=cast(IO[str], self.stdout))
         progress = nullcontext(None) if as_json else _progress(console)
         with progress as bar:
-            task = bar.add_task("", total=job["spec"]["stop"]["iterations"], numbers="") if bar else None
-            for job in client.watch(job["id"]):  # noqa: B020 - the last one is what is returned
+            task = bar.add_task("", total=job.spec.get("stop", {}).get("iterations"), numbers="") if bar else None
+            for job in client.watch(job.id):  # noqa: B020 - the last one is what is returned
                 if bar is None or task is None:
-                    self.stdout.write(json.dumps(job))
+                    self.stdout.write(json.dumps(msgspec.to_builtins(job)))
                 else:
-                    bar.update(task, completed=job["iteration"], description=job["state"], numbers=_numbers(job))
+                    bar.update(task, completed=job.iteration, description=job.state, numbers=in_one_line(job))
         if not as_json:
-            self.stdout.write(f"job {job['id']} {job['state']}: {printable(job['reason']) or _numbers(job)}")
+            self.stdout.write(f"job {job.id} {job.state}: {printable(job.reason) or in_one_line(job)}")
         return job
 
 
@@ -112,25 +116,6 @@ def _token(file: Path | None) -> Iterator[str]:
         yield token
 
 
-def _refusal(refusal: Refused) -> str:
-    errors = refusal.problem.get("errors", [])
-    lines = [f"{error['field'] or 'spec'}: found {error['found']!r}, expected {error['expected']}" for error in errors]
-    return "\n".join(lines) or str(refusal)
-
-
 def _progress(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[numbers]}"), TimeElapsedColumn())
     return Progress(*columns, console=console)
-
-
-def _numbers(job: dict[str, Any]) -> str:
-    """What there is to say about the job, in one line."""
-    if job["waiting"]:
-        return str(job["waiting"]["sentence"])
-    if job["awaited"] and not job["iteration"]:
-        return str(job["awaited"])
-    numbers = [f"iteration {job['iteration']}"]
-    numbers += [f"loss {job['loss']:.3f}"] if job["loss"] is not None else []
-    numbers += [f"accuracy {job['accuracy']:.3f}"] if job["accuracy"] is not None else []
-    lost = job["waiting_share"] + job["coordination_share"]
-    return ", ".join([*numbers, f"{lost:.0%} lost"])

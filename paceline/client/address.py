@@ -1,0 +1,53 @@
+"""Which control plane, and with which token: as given, else from the environment."""
+
+import os
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from paceline.errors import PacelineError
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a control plane is, and what opens it."""
+
+    url: str
+    token: str
+
+    @property
+    def base(self) -> str:
+        """Of all requests."""
+        return f"{self.url}/api/v1/"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of all requests."""
+        return {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+
+    def page(self, job: int) -> str:
+        """Where browsers find a job."""
+        return f"{self.url}/jobs/{job}/"
+
+
+def address(url: str | None, token: str | None, variables: Mapping[str, str] = os.environ) -> Address:
+    """The address that is given; of what is not, ``PACELINE_URL`` and ``PACELINE_API_TOKEN``.
+
+    Raises:
+        PacelineError: if there is no token, or either cannot be one.
+    """
+    where = (url or variables.get("PACELINE_URL") or DEFAULT_URL).strip().rstrip("/")
+    parts = urlsplit(where)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise PacelineError(f"url: found {where!r}, expected an address such as https://paceline.example.org")
+    secret = (token if token is not None else variables.get("PACELINE_API_TOKEN", "")).strip()
+    if not secret:
+        raise PacelineError(
+            f"no API token for {where}: give one, or name it in PACELINE_API_TOKEN; "
+            "where the control plane runs, `paceline access NAME` (or python manage.py access NAME) prints one"
+        )
+    if not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise PacelineError("the API token holds other characters than letters, digits and signs: copy it again")
+    return Address(where, secret)

@@ -1,0 +1,87 @@
+"""Requests made and answers read: the smallest operations, of which all others consist."""
+
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from paceline.client.steps import Operation, Reply, Send, Step
+from paceline.client.types import Page
+from paceline.errors import Unreachable
+
+T = TypeVar("T")
+
+PAGE_SIZE = 500
+"""The most that the API gives at a time."""
+
+Value = str | int | float | bool | None
+Query = Mapping[str, Value | Iterable[Value]]
+
+Raw = Generator[Step, Reply | None, Reply]
+
+
+def ask(
+    method: str,
+    path: str,
+    *,
+    query: Query | None = None,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+) -> Raw:
+    """Send this; the reply. A ``body`` goes as JSON, bytes as they are."""
+    known = dict(headers or {})
+    content = body if isinstance(body, bytes) else None
+    if body is not None and content is None:
+        content = msgspec.json.encode(body)
+        known.setdefault("Content-Type", "application/json")
+    reply = yield Send(method, path, _pairs(query or {}), known, content)
+    assert reply is not None
+    return reply
+
+
+def get(kind: type[T], path: str, /, **query: Value | Iterable[Value]) -> Operation[T]:
+    """What is there, as that type."""
+    return read((yield from ask("GET", path, query=query)), kind)
+
+
+def post(kind: type[T], path: str, body: object = None) -> Operation[T]:
+    """What comes of it, as that type."""
+    return read((yield from ask("POST", path, body=body)), kind)
+
+
+def pages(kind: type[T], path: str, limit: int | None, /, **query: Value | Iterable[Value]) -> Operation[list[T]]:
+    """All entries of a list, or the first ``limit`` of them, read page by page."""
+    found: list[T] = []
+    number = 1
+    size = PAGE_SIZE if limit is None else max(1, min(limit, PAGE_SIZE))
+    while limit is None or len(found) < limit:
+        page = yield from get(Page[kind], path, **query, page=number, page_size=size)  # type: ignore[valid-type]
+        found += page.results
+        if page.next is None:
+            break
+        number += 1
+    return found if limit is None else found[:limit]
+
+
+def read(reply: Reply, kind: type[T]) -> T:
+    """The answer as that type.
+
+    Raises:
+        Unreachable: if it is none: no control plane, or one of another release.
+    """
+    try:
+        return msgspec.json.decode(reply.content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Unreachable(f"what answers there is no control plane that this release understands: {error}") from None
+
+
+def _pairs(query: Query) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for name, given in query.items():
+        values: Iterable[Any] = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        pairs += [(name, _text(value)) for value in values if value is not None]
+    return pairs
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

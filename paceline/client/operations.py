@@ -1,0 +1,172 @@
+"""What can be asked of a control plane about jobs: submitted, watched, steered, ended."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from paceline.client.asking import ask, get, pages, post, read
+from paceline.client.steps import Operation, Sleep
+from paceline.client.types import Asked, Check, Flat, Job, JobToken, Policy, Process
+from paceline.errors import PacelineError, Refused
+
+LOOK_S = 0.5
+"""How often one looks at what takes a while."""
+SEEN_ANEW = 5
+"""How often a change of policy is asked for again where somebody else changed it meanwhile."""
+
+Spec = str | Mapping[str, Any]
+"""A job as YAML or JSON, or as a mapping."""
+
+
+def submit(spec: Spec, *, idempotency_key: str | None = None) -> Operation[Job]:
+    """Submit a job. The key makes it one job, however often it is sent; one is made where none is given."""
+    headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+    if isinstance(spec, str):
+        headers["Content-Type"] = "application/yaml"
+        return read((yield from ask("POST", "jobs", body=spec.encode(), headers=headers)), Job)
+    return read((yield from ask("POST", "jobs", body=dict(spec), headers=headers)), Job)
+
+
+def check(spec: Spec) -> Operation[Check]:
+    """A spec with all its defaults, and what it would wait for now; nothing is submitted."""
+    if isinstance(spec, str):
+        headers = {"Content-Type": "application/yaml"}
+        return read((yield from ask("POST", "jobs/check", body=spec.encode(), headers=headers)), Check)
+    return (yield from post(Check, "jobs/check", dict(spec)))
+
+
+def job(number: int) -> Operation[Job]:
+    """The job as it is now."""
+    return get(Job, f"jobs/{number}")
+
+
+def jobs(*, state: str | Sequence[str] = (), name: str | None = None, limit: int | None = None) -> Operation[list[Job]]:
+    """Jobs, the latest first: those in these states, with this in their names, and no more than ``limit``."""
+    return pages(Job, "jobs", limit, state=[state] if isinstance(state, str) else state, name=name)
+
+
+def moved(number: int, last: Job | None = None, *, every: float = LOOK_S) -> Operation[Job]:
+    """The job as soon as it is not as it was in ``last``."""
+    now = yield from job(number)
+    while now == last:
+        yield Sleep(every)
+        now = yield from job(number)
+    return now
+
+
+def wait(number: int, *, seconds: float | None = None, every: float = LOOK_S) -> Operation[Job]:
+    """The job once it is over.
+
+    Raises:
+        TimeoutError: if it is not within so many seconds.
+    """
+    slept = 0.0
+    while not (now := (yield from job(number))).is_over:
+        if seconds is not None and slept >= seconds:
+            raise TimeoutError(f"job {number}: found {now.state} after {seconds:g} s, expected it to be over by then")
+        yield Sleep(every)
+        slept += every
+    return now
+
+
+def stop(number: int) -> Operation[Job]:
+    """Ask for its end; one that has no slots yet is cancelled."""
+    return post(Job, f"jobs/{number}/actions/stop")
+
+
+def pause(number: int) -> Operation[Job]:
+    """Ask that every worker stands at its next boundary."""
+    return post(Job, f"jobs/{number}/actions/pause")
+
+
+def resume(number: int) -> Operation[Job]:
+    """Ask that a paused job goes on."""
+    return post(Job, f"jobs/{number}/actions/resume")
+
+
+def finish(number: int, *, exit_code: int, reason: str = "") -> Operation[Job]:
+    """End an attached job as its launcher ended: 0 is success."""
+    return post(Job, f"jobs/{number}/actions/finish", {"exit_code": exit_code, "reason": reason})
+
+
+def prioritise(number: int, priority: int) -> Operation[Job]:
+    """Give a job that waits for its slots another place in the queue: the highest starts first."""
+    return read((yield from ask("PATCH", f"jobs/{number}", body={"priority": priority})), Job)
+
+
+def promote(number: int, predictor: str) -> Operation[Job]:
+    """Decide shares with another of the predictors that run side by side."""
+    return post(Job, f"jobs/{number}/actions/promote", {"predictor": predictor})
+
+
+def policy(number: int) -> Operation[Policy]:
+    """The four choices of a job, and whether a change is pending."""
+    reply = yield from ask("GET", f"jobs/{number}/policy")
+    return msgspec.structs.replace(read(reply, Policy), etag=reply.headers.get("etag", ""))
+
+
+def change_policy(
+    number: int,
+    *,
+    batching: str | Flat | None = None,
+    barrier: str | Flat | None = None,
+    placement: str | Flat | None = None,
+    data: str | Flat | None = None,
+    etag: str | None = None,
+) -> Operation[Policy]:
+    """Ask for other policies while the job runs, by name or with parameters.
+
+    With an ``etag``, only if nobody has changed them since it was read; without, it is read now.
+    """
+    given = {"batching": batching, "barrier": barrier, "placement": placement, "data": data}
+    wanted = {question: choice for question, choice in given.items() if choice is not None}
+    if not wanted:
+        raise PacelineError(f"change_policy: found nothing to change, expected one or more of {', '.join(given)}")
+    tries = 1 if etag is not None else SEEN_ANEW
+    while True:
+        seen = etag if etag is not None else (yield from policy(number)).etag
+        tries -= 1
+        try:
+            reply = yield from ask("PATCH", f"jobs/{number}/policy", body=wanted, headers={"If-Match": seen})
+        except Refused as refusal:
+            if refusal.status != 412 or not tries:
+                raise
+        else:
+            return msgspec.structs.replace(read(reply, Policy), etag=reply.headers.get("etag", ""))
+
+
+def processes(number: int) -> Operation[list[Process]]:
+    """Every life of every worker and server of a job."""
+    return pages(Process, f"jobs/{number}/processes", None)
+
+
+def exclude_worker(number: int, rank: int) -> Operation[Asked]:
+    """No more shares for it, until it is included."""
+    return post(Asked, f"jobs/{number}/workers/{rank}/actions/exclude")
+
+
+def include_worker(number: int, rank: int) -> Operation[Asked]:
+    """Have it take part again."""
+    return post(Asked, f"jobs/{number}/workers/{rank}/actions/include")
+
+
+def drain_worker(number: int, rank: int) -> Operation[Asked]:
+    """Have it finish its iteration and leave."""
+    return post(Asked, f"jobs/{number}/workers/{rank}/actions/drain")
+
+
+def requests(number: int) -> Operation[list[Asked]]:
+    """What people lately asked of a job's engine, and what came of it; the latest first."""
+    return get(list[Asked], f"jobs/{number}/requests")
+
+
+def new_job_token(number: int, *, grace_s: float = 0.0) -> Operation[JobToken]:
+    """Another token for the ranks of an attached job; older ones end after so many seconds."""
+    return post(JobToken, f"jobs/{number}/token", {"grace_s": grace_s})
+
+
+def revoke_job_tokens(number: int) -> Operation[None]:
+    """End every token of an attached job."""
+    yield from ask("DELETE", f"jobs/{number}/token")

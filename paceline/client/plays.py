@@ -1,0 +1,110 @@
+"""What can be asked of the simulator, of machines, and of one's own account."""
+
+from collections.abc import Mapping, Sequence
+
+from paceline.client.asking import ask, get, pages, post
+from paceline.client.operations import LOOK_S
+from paceline.client.steps import Operation, Sleep
+from paceline.client.types import Agent, ApiToken, Invitation, Me, Scenario, Simulation
+
+RECORDED = "recorded"
+"""What a recorded job's own policies are called in a simulation of it."""
+
+
+def scenarios() -> Operation[list[Scenario]]:
+    """Every scenario that can be simulated, with its policies."""
+    return get(list[Scenario], "scenarios")
+
+
+def simulate(
+    scenario: str,
+    *,
+    policies: Sequence[str] = (),
+    seed: int = 0,
+    workers: int | None = None,
+    bandwidth: float | None = None,
+    global_batch: int | None = None,
+) -> Operation[Simulation]:
+    """Begin a simulation: ``wait_simulation`` has its outcomes. Policies go together where + joins them."""
+    varied = {"workers": workers, "bandwidth": bandwidth, "global_batch": global_batch}
+    asked = {"scenario": scenario, "policies": list(policies), "seed": seed}
+    asked |= {name: value for name, value in varied.items() if value is not None}
+    return post(Simulation, "simulations", asked)
+
+
+def what_if(
+    number: int,
+    *,
+    policies: Sequence[str] = (),
+    seed: int = 0,
+    workers: int | None = None,
+    bandwidth: float | None = None,
+    seconds: float | None = None,
+) -> Operation[Simulation]:
+    """What a job that is over would have done otherwise, on machines as they were recorded in it.
+
+    The outcome called ``recorded`` has its own policies, and tells how far the prediction is off.
+    """
+    kept = [RECORDED, *(name for name in policies if name != RECORDED)] if policies else []
+    begun = yield from simulate(f"job-{number}", policies=kept, seed=seed, workers=workers, bandwidth=bandwidth)
+    return (yield from wait_simulation(begun.id, seconds=seconds))
+
+
+def simulation(number: int) -> Operation[Simulation]:
+    """How far a simulation is, and what came out."""
+    return get(Simulation, f"simulations/{number}")
+
+
+def simulations(*, limit: int | None = None) -> Operation[list[Simulation]]:
+    """All simulations, the latest first."""
+    return pages(Simulation, "simulations", limit)
+
+
+def wait_simulation(number: int, *, seconds: float | None = None, every: float = LOOK_S) -> Operation[Simulation]:
+    """The simulation once it is over.
+
+    Raises:
+        TimeoutError: if it is not within so many seconds.
+    """
+    slept = 0.0
+    while not (now := (yield from simulation(number))).is_over:
+        if seconds is not None and slept >= seconds:
+            raise TimeoutError(f"simulation {number}: found {now.state} after {seconds:g} s, expected it to be over")
+        yield Sleep(every)
+        slept += every
+    return now
+
+
+def cancel_simulation(number: int) -> Operation[Simulation]:
+    """Have it end; what came of it stays."""
+    return post(Simulation, f"simulations/{number}/actions/cancel")
+
+
+def agents(*, limit: int | None = None) -> Operation[list[Agent]]:
+    """Machines."""
+    return pages(Agent, "agents", limit)
+
+
+def invite(name: str = "", *, labels: Mapping[str, str] | None = None) -> Operation[Invitation]:
+    """A single-use token with which one machine can join: that of this name, or any that is new."""
+    return post(Invitation, "agents/enrolment-tokens", {"name": name, "labels": dict(labels or {})})
+
+
+def me() -> Operation[Me]:
+    """Who asks, and what they may."""
+    return get(Me, "me")
+
+
+def tokens() -> Operation[list[ApiToken]]:
+    """One's own API tokens, without their secrets."""
+    return pages(ApiToken, "tokens", None)
+
+
+def new_token(*, lifetime_s: int = 30 * 86_400) -> Operation[ApiToken]:
+    """Make a token that can do what one can do; its secret is in this answer alone."""
+    return post(ApiToken, "tokens", {"lifetime_s": lifetime_s})
+
+
+def revoke_token(key: str) -> Operation[None]:
+    """End one of one's own tokens, by its ``id``."""
+    yield from ask("DELETE", f"tokens/{key}")

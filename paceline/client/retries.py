@@ -1,0 +1,97 @@
+"""What is asked again: where no answer came, or one that says to come again, and only what may be said twice."""
+
+import random
+from collections.abc import Generator
+from typing import TypeVar
+
+import msgspec
+
+from paceline.client.steps import Lost, Operation, Reply, Send, Sleep, Step
+from paceline.errors import PacelineError, Problem, Refused, Unreachable
+
+T = TypeVar("T")
+
+LATER = frozenset({429, 503})
+"""Not done: come again."""
+UNSURE = frozenset({502, 504})
+"""A proxy's: it may have been done."""
+
+PROBLEM = msgspec.json.Decoder(Problem)
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a request is sent in all, and the pauses between: doubled each time, with chance taken off."""
+
+    tries: int = 5
+    first_s: float = 0.25
+    most_s: float = 8.0
+
+    def pause_s(self, failures: int, told: str = "") -> float:
+        """Seconds before the next try; what the server asks for (``Retry-After``) is the least."""
+        own: float = min(self.first_s * 2 ** (failures - 1), self.most_s) * random.uniform(0.5, 1.0)
+        return max(own, min(float(told), self.most_s)) if told.isdecimal() else own
+
+
+def patient(operation: Operation[T], patience: Patience, url: str) -> Operation[T]:
+    """The operation, whose requests are sent again where that may help; refusals and losses become our errors."""
+    try:
+        step = next(operation)
+        while True:
+            if not isinstance(step, Send):
+                yield step
+                step = operation.send(None)
+                continue
+            try:
+                reply = yield from _exchange(step, patience, url)
+            except PacelineError as error:
+                step = operation.throw(error)
+            else:
+                step = operation.send(reply)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def _exchange(request: Send, patience: Patience, url: str) -> Generator[Step, Reply | None, Reply]:
+    failures = 0
+    while True:
+        told = ""
+        try:
+            reply = yield request
+            assert reply is not None
+        except Lost as lost:
+            failures += 1
+            if failures >= patience.tries or (lost.was_sent and not request.may_repeat):
+                raise Unreachable(_unanswered(url, request, lost)) from None
+        else:
+            again = reply.status in LATER or (reply.status in UNSURE and request.may_repeat)
+            failures += 1
+            if not again or failures >= patience.tries:
+                return _accepted(reply, url)
+            told = reply.headers.get("retry-after", "")
+        yield Sleep(patience.pause_s(failures, told))
+
+
+def _unanswered(url: str, request: Send, lost: Lost) -> str:
+    unsure = lost.was_sent and not request.may_repeat
+    doubt = "; whether it was done is not known: look before you ask again" if unsure else ""
+    return f"{url}: does not answer ({lost}){doubt}"
+
+
+def _accepted(reply: Reply, url: str) -> Reply:
+    """The reply, unless it refuses, or is of no control plane.
+
+    Raises:
+        Refused: with the problem that the API names.
+        Unreachable: if what answers is something else.
+    """
+    kind = reply.headers.get("content-type", "").partition(";")[0].strip()
+    if reply.status < 300 and (kind.startswith(("application/", "text/")) or reply.status == 204):
+        return reply
+    if kind == "application/problem+json":
+        try:
+            problem = PROBLEM.decode(reply.content)
+        except msgspec.MsgspecError:
+            problem = Problem(status=reply.status, detail=f"refused with status {reply.status}")
+        raise Refused(problem)
+    raise Unreachable(f"{url}: what answers there is no control plane (status {reply.status})")

@@ -1,0 +1,278 @@
+"""What the API answers, typed.
+
+A field that a newer control plane adds is passed over; one that an older one lacks has a default.
+"""
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+Policies = dict[str, str]
+Flat = dict[str, Any]
+"""One of the four choices with its parameters, as it is written in a spec."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What all answers have in common."""
+
+
+class Page(Answer, Generic[T], frozen=True, kw_only=True):
+    """A stretch of a list."""
+
+    count: int
+    next: str | None = None
+    results: list[T]
+
+
+class Waiting(Answer, frozen=True, kw_only=True):
+    """Why a job does not start."""
+
+    sentence: str
+    standing: str
+    """``starts``, ``waits``, or ``never``: there are too few slots even if all were free."""
+    ahead: int = 0
+
+
+class Job(Answer, frozen=True, kw_only=True):
+    """A job: where it is in its life, how far, and what it lost by waiting."""
+
+    id: int
+    name: str
+    state: str
+    """``submitted``, ``scheduled``, ``starting``, ``running``, ``paused``, ``finishing``, ``succeeded``, ``failed`` or
+    ``cancelled``."""
+    is_over: bool
+    state_since: datetime | None = None
+    reason: str = ""
+    awaited: str = ""
+    waiting: Waiting | None = None
+    launch: str = "native"
+    priority: int = 0
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    submitted_by: str | None = None
+    workload: str = ""
+    dataset: str = ""
+    workers: int = 0
+    servers: int = 0
+    batch_size: int = 0
+    policies: Policies = {}
+    incarnation: int = 0
+    generation: int = 0
+    iteration: int = 0
+    samples: int = 0
+    loss: float | None = None
+    accuracy: float | None = None
+    waiting_share: float = 0.0
+    coordination_share: float = 0.0
+    busy_s: float = 0.0
+    waiting_s: float = 0.0
+    coordination_s: float = 0.0
+    spec: dict[str, Any] = {}
+    """Whole where one job is asked for, empty in lists."""
+    environment: dict[str, str] = {}
+    model_bytes: int = 0
+    token: str | None = None
+    """Of an attached job, at its submission alone: with it ranks take part."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it came to its end."""
+        return self.state == "succeeded"
+
+    @property
+    def lost_share(self) -> float:
+        """Waiting and coordination, as a share of all workers' time."""
+        return self.waiting_share + self.coordination_share
+
+
+class Check(Answer, frozen=True, kw_only=True):
+    """What a spec would lead to."""
+
+    spec: dict[str, Any]
+    finding: str
+
+
+class Policy(Answer, frozen=True, kw_only=True):
+    """What a job runs with now."""
+
+    batching: Flat
+    barrier: Flat
+    placement: Flat
+    data: Flat
+    changes: int = 0
+    pending: dict[str, Any] = {}
+    etag: str = ""
+    """What tells this state from others: of ``If-Match``."""
+
+
+class Process(Answer, frozen=True, kw_only=True):
+    """One life of a worker, rank or server."""
+
+    id: int
+    role: str
+    index: int
+    state: str
+    job: int = 0
+    instance: str = ""
+    agent: str | None = None
+    reason: str = ""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    share: int | None = None
+    iteration: int | None = None
+    environment: dict[str, str] = {}
+
+
+class Decision(Answer, frozen=True, kw_only=True):
+    """A command that the engine gave, and why."""
+
+    id: int
+    kind: str
+    at: datetime
+    reason: str = ""
+    cause: str = ""
+    iteration: int | None = None
+    incarnation: int = 0
+    sequence: int = 0
+    payload: dict[str, Any] = {}
+
+
+class Flag(Answer, frozen=True, kw_only=True):
+    """A finding about a worker, a server or the job."""
+
+    key: str
+    kind: str
+    sentence: str
+    subject: str = ""
+    rank: int | None = None
+    persistence: str = ""
+    opened_at: datetime | None = None
+    closed_at: datetime | None = None
+    closing_reason: str = ""
+    evidence: Any = None
+
+
+class Asked(Answer, frozen=True, kw_only=True):
+    """Something that somebody asked of a job's engine, and what came of it."""
+
+    id: int
+    action: str
+    stage: str
+    about: str = ""
+    actor: str = ""
+    reason: str = ""
+
+
+class JobToken(Answer, frozen=True, kw_only=True):
+    """With which ranks take part in one attached job."""
+
+    job: int
+    token: str
+    grace_s: float = 0.0
+
+
+class Outcome(Answer, frozen=True, kw_only=True):
+    """One simulated run."""
+
+    scenario: str
+    policy: str
+    seed: int
+    state: str
+    why: str = ""
+    seconds: float = 0.0
+    iterations: int = 0
+    updates: int = 0
+    samples: int = 0
+    iteration_s: float = 0.0
+    waiting: float = 0.0
+    coordination: float = 0.0
+    shares: list[int] = []
+    time_to_target_s: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+
+
+class SimulatedJob(Answer, frozen=True, kw_only=True):
+    """The job that has a simulated policy's series."""
+
+    policy: str
+    job: int
+
+
+class Simulation(Answer, frozen=True, kw_only=True):
+    """A scenario under several policies, in virtual time."""
+
+    id: int
+    scenario: str
+    state: str
+    """``queued``, ``running``, ``succeeded``, ``failed`` or ``cancelled``."""
+    policies: list[str]
+    seed: int = 0
+    variation: dict[str, Any] = {}
+    reason: str = ""
+    done: int = 0
+    total: int = 0
+    outcomes: list[Outcome] = []
+    paper: list[dict[str, Any]] = []
+    runs: list[SimulatedJob] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.state not in {"queued", "running"}
+
+
+class Scenario(Answer, frozen=True, kw_only=True):
+    """What can be simulated."""
+
+    name: str
+    title: str = ""
+    story: str = ""
+    workers: int = 0
+    servers: int = 0
+    policies: list[str] = []
+    baseline: str = ""
+
+
+class Agent(Answer, frozen=True, kw_only=True):
+    """A machine."""
+
+    id: int
+    name: str
+    state: str
+    host: str = ""
+    labels: dict[str, str] = {}
+    slots: list[Any] = []
+    server_slots: int = 0
+    cpu_count: int | None = None
+    memory_bytes: int | None = None
+    seen_at: datetime | None = None
+
+
+class Invitation(Answer, frozen=True, kw_only=True):
+    """With which one machine can join, once."""
+
+    token: str
+    command: str
+    expires_at: datetime
+
+
+class ApiToken(Answer, frozen=True, kw_only=True):
+    """One of one's own tokens; ``token`` itself is there only in the answer that makes it."""
+
+    id: str
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    token: str | None = None
+
+
+class Me(Answer, frozen=True, kw_only=True):
+    """Who asks."""
+
+    username: str
+    role: str | None = None

@@ -1,0 +1,83 @@
+"""What goes wrong with a control plane, in sentences."""
+
+from typing import Any
+
+import msgspec
+
+
+class PacelineError(Exception):
+    """Anything that a control plane, or the way to it, has against a request."""
+
+
+class Unreachable(PacelineError):
+    """Nobody answers at that address, or what answers is no control plane."""
+
+
+class NeedsLibrary(PacelineError):
+    """What was asked for takes a library that is not installed here."""
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One field at fault: where, what was found, what is expected."""
+
+    field: str = ""
+    found: Any = None
+    expected: str = ""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API says where it refuses (RFC 9457, problem+json)."""
+
+    type: str = "about:blank"
+    title: str = ""
+    status: int = 0
+    detail: str = ""
+    trace_id: str = ""
+    """Under which the control plane's log has the request."""
+    errors: list[Fault] = []
+
+
+class Refused(PacelineError):
+    """The control plane said no. Its words are the message; ``problem`` is its whole document."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(problem.detail or problem.title or "refused without a reason")
+
+    @property
+    def status(self) -> int:
+        """The status of HTTP: 400 a document, 401 and 403 a token, 404 nothing there, 409 not in this state."""
+        return self.problem.status
+
+    @property
+    def subject(self) -> str:
+        """The first field at fault; without one, what kind of refusal it is."""
+        return self._fault.field or self.problem.title
+
+    @property
+    def found(self) -> Any:
+        """What stood in that field; None where no field is at fault."""
+        return self._fault.found
+
+    @property
+    def expected(self) -> str:
+        """What may stand there; empty where no field is at fault."""
+        return self._fault.expected
+
+    @property
+    def cure(self) -> str:
+        """What to do about it: what is expected of the fields at fault, else the API's sentence, which says it."""
+        return "; ".join(f"{_named(fault)}: {fault.expected}" for fault in self.problem.errors) or str(self)
+
+    def lines(self) -> list[str]:
+        """One sentence per field at fault; the API's sentence where none is."""
+        faults = self.problem.errors
+        return [f"{_named(fault)}: found {fault.found!r}, expected {fault.expected}" for fault in faults] or [str(self)]
+
+    @property
+    def _fault(self) -> Fault:
+        return self.problem.errors[0] if self.problem.errors else Fault()
+
+
+def _named(fault: Fault) -> str:
+    return fault.field or "spec"
