@@ -7,8 +7,7 @@ iterations that have left the window, and hardly while a flag is open, so that a
 excuse.
 
 All figures are logarithms, NaN where there is no evidence. An iteration costs what is new in it: rows of the window are
-only moved. ``few`` and ``many`` measure one, with the same result: array operations take longer than plain floats until
-there are ``FEW`` of them.
+only moved.
 """
 
 from array import array
@@ -16,16 +15,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
 
 import msgspec
 
-from controlplane.policies.stragglers import few, many
+from controlplane.policies.stragglers import measuring
 from controlplane.policies.stragglers.measuring import Past, Row, Worth
 from controlplane.protocol.base import Value
-
-FEW: Final = 64
-"""Up to so many, plain floats are faster."""
 
 _FIGURE = Struct("f")
 
@@ -70,8 +65,7 @@ def extend(panel: Panel, row: Row, worth: Worth, window: int) -> tuple[Panel, li
         counted=panel.counted,
         flagged=[place(panel, rank) for rank in panel.open],
     )
-    measure = few.measure if len(panel.ranks) <= FEW else many.measure
-    new = measure(past, row, worth)
+    new = measuring.measure(past, row, worth)
     missed = {panel.ranks[column]: panel.missed.get(panel.ranks[column], 0) + 1 for column in new.unmeasured}
     gone = [rank for rank, count in missed.items() if count >= window]
     extended = Panel(
@@ -94,8 +88,7 @@ def extend(panel: Panel, row: Row, worth: Worth, window: int) -> tuple[Panel, li
 
 def raised(panel: Panel, bar: float) -> Iterable[int]:
     """The columns that were at least ``bar`` above either measure in the latest iteration."""
-    find = few.raised if len(panel.ranks) <= FEW else many.raised
-    return find(panel.others[-1], panel.own[-1], bar)
+    return measuring.raised(panel.others[-1], panel.own[-1], bar)
 
 
 def place(panel: Panel, rank: int) -> int:
