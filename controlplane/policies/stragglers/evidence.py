@@ -22,12 +22,12 @@ import msgspec
 
 from controlplane.core.choices import Finding, Observation, Transfer
 from controlplane.policies.parameters import EvidenceParameters
-from controlplane.policies.stragglers import guard, panel, telling, verdict
+from controlplane.policies.stragglers import guard, panel, explanations, verdict
 from controlplane.policies.stragglers.causes import Readings, read
 from controlplane.policies.stragglers.guard import GuardState
 from controlplane.policies.stragglers.measuring import Row, Worth
 from controlplane.policies.stragglers.panel import Column, Panel
-from controlplane.policies.stragglers.telling import Situation, Subject
+from controlplane.policies.stragglers.explanations import Situation, Subject
 from controlplane.policies.stragglers.verdict import Standing
 from controlplane.protocol.base import Value
 
@@ -113,12 +113,12 @@ class Evidence:
         """What can be said now about one of them, and the sentence: also that there is not enough evidence."""
         of = state.servers if subject == "server" else state.compute if kind == "compute" else state.communication
         if rank not in of.ranks:
-            return Standing.UNCLEAR, telling.unclear(subject, rank, 0, self.parameters.window)
+            return Standing.UNCLEAR, explanations.unclear(subject, rank, 0, self.parameters.window)
         column = panel.column_of(of, panel.place(of, rank))
         stands = verdict.standing(column, self.parameters)
         if rank not in of.open and stands is Standing.UNCLEAR:
-            return stands, telling.unclear(subject, rank, verdict.measured(column), self.parameters.window)
-        says = telling.stands(subject, rank, kind, verdict.figures(column, self.parameters))
+            return stands, explanations.unclear(subject, rank, verdict.measured(column), self.parameters.window)
+        says = explanations.stands(subject, rank, kind, verdict.figures(column, self.parameters))
         return Standing(of.open.get(rank, stands)), says
 
     def _units(self, samples: list[int]) -> list[float]:
@@ -138,7 +138,7 @@ class Evidence:
         for rank in gone:
             if rank in flags:
                 del flags[rank]
-                findings.append(telling.forgotten(subject, rank, kind, self.parameters.window))
+                findings.append(explanations.forgotten(subject, rank, kind, self.parameters.window))
         columns = set(panel.raised(after, verdict.lowest_bar(self.parameters))) if after.ranks else set()
         columns.update(panel.place(after, rank) for rank in flags)
         for column in sorted(columns):
@@ -163,13 +163,13 @@ class Evidence:
         if is_open and not slow and (not is_measured or verdict.has_recovered(column, self.parameters)):
             del flags[rank]
             shown = verdict.figures(column, self.parameters, stands) if is_measured else None
-            return [telling.closing(subject, rank, kind, shown)]
+            return [explanations.closing(subject, rank, kind, shown)]
         if not is_measured or not slow or is_open == stands or is_open == Standing.LASTING:
             return []
         flags[rank] = str(stands)
         shown = verdict.figures(column, self.parameters, stands)
-        opened = telling.opening(subject, rank, kind, stands, shown, situation)
-        return [telling.lasts(subject, rank, kind), opened] if is_open else [opened]
+        opened = explanations.opening(subject, rank, kind, stands, shown, situation)
+        return [explanations.lasts(subject, rank, kind), opened] if is_open else [opened]
 
 
 def _comparable(observations: Sequence[Observation]) -> list[Observation]:
