@@ -90,7 +90,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # Tests use a file, since in-memory databases do not lock as files do; one per run, so that runs may overlap.
     DATABASES["default"]["TEST"] = {"NAME": str(Path(tempfile.gettempdir(), f"paceline-test-{os.getpid()}.sqlite3"))}
 
-# Redis, Celery, Channels ---------------------------------------------------------------------------------------------
+# Redis, Celery -------------------------------------------------------------------------------------------------------
 
 CELERY_BROKER_URL = broker_url(REDIS_URL) or "memory://"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
@@ -128,12 +128,6 @@ CELERY_BEAT_SCHEDULE = {
     "go on with simulations": _every(10.0, "rescue_simulations"),
     "take away what is old": _every(3600.0, "prune"),
 }
-
-CHANNEL_LAYERS: dict[str, dict[str, Any]] = (
-    {"default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}}
-    if REDIS_URL
-    else {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
-)
 
 # People, cookies, transport ------------------------------------------------------------------------------------------
 

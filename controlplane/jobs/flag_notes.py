@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controlplane.jobs.models import Flag, FlagNote
-from controlplane.policies.stragglers.telling import is_quiet
+from controlplane.policies.stragglers.explanations import is_quiet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

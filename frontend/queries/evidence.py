@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controlplane.jobs.models import Decision, Flag, Job
-from controlplane.policies.stragglers.telling import is_quiet
+from controlplane.policies.stragglers.explanations import is_quiet
 from frontend import formats
 
 MOST: Final = 8

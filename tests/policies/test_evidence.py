@@ -290,9 +290,9 @@ def test_figures_are_those_of_array_operations(rows: list[list[float]], flagged:
             "usual": usual,
             "counted": counted,
         }
-        for name, figures in expected.items():
+        for name, wanted in expected.items():
             found = np.frombuffer(getattr(news[-1], name), np.float32)
-            np.testing.assert_allclose(found, figures, rtol=1e-5, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
         assert list(news[-1].unmeasured) == np.flatnonzero(np.isnan(costs)).tolist()
         latest = np.fmax(*(np.frombuffer(getattr(news[-1], name), np.float32) for name in ("others", "own")))
         assert list(raised(news[-1].others, news[-1].own, 0.3)) == np.flatnonzero(latest >= 0.3).tolist()

@@ -22,12 +22,12 @@ import msgspec
 
 from controlplane.core.choices import Finding, Observation, Transfer
 from controlplane.policies.parameters import EvidenceParameters
-from controlplane.policies.stragglers import guard, panel, explanations, verdict
+from controlplane.policies.stragglers import explanations, guard, panel, verdict
 from controlplane.policies.stragglers.causes import Readings, read
+from controlplane.policies.stragglers.explanations import Situation, Subject
 from controlplane.policies.stragglers.guard import GuardState
 from controlplane.policies.stragglers.measuring import Row, Worth
 from controlplane.policies.stragglers.panel import Column, Panel
-from controlplane.policies.stragglers.explanations import Situation, Subject
 from controlplane.policies.stragglers.verdict import Standing
 from controlplane.protocol.base import Value
 
