@@ -27,6 +27,7 @@ from frontend.queries import (
     effects,
     heat,
     machine,
+    measured,
     placement,
     simulations,
     staleness,
@@ -56,9 +57,14 @@ READERS: dict[str, Callable[[Job, View], Any]] = {
     "others": whatif.others,
     "predictions": effects.predictions,
     "predictors": whatif.predictors,
+    "measured": measured.measured,
 }
 
-MACHINE_READERS: dict[str, Callable[[Agent], Any]] = {"speeds": machine.speeds, "load": machine.load}
+MACHINE_READERS: dict[str, Callable[[Agent], Any]] = {
+    "speeds": machine.speeds,
+    "load": machine.load,
+    "samples": measured.samples,
+}
 
 
 class UnknownFigure(LookupError):

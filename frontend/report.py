@@ -12,12 +12,13 @@ from django.utils.safestring import mark_safe
 
 from controlplane.jobs.models import Job
 from frontend.build import build_figure
-from frontend.figures import FIGURES
+from frontend.figures import FIGURES, FigureKind
 from frontend.figures.lanes import verdict
 from frontend.queries import job as queries
 from frontend.queries.environment import environments
 from frontend.queries.jobs import one_job
 from frontend.queries.lanes import lanes
+from frontend.queries.measured import charts_of
 
 STYLES = ("tokens", "base", "parts", "job", "report")
 DECISIONS = 200
@@ -45,7 +46,7 @@ def render_report(job: Job) -> str:
         "environments": environments(job),
         "control_plane": job.environment,
         "spec": json.dumps(job.spec, indent=2),
-        "figures": [(name, kind.title, _figure(name, job)) for name, kind in FIGURES.items() if name not in LIVE],
+        "figures": [(name, kind.title, _figure(name, job)) for name, kind in _figures_of(job).items()],
         "styles": mark_safe("\n".join(_asset(f"paceline/css/{name}.css") for name in STYLES)),
         "sprite": mark_safe(_SYMBOL.sub('<symbol id="icon-', _asset(SPRITE))),
         "plotly": mark_safe(_asset("vendor/plotly.min.js").replace("</script", "<\\/script")),
@@ -53,6 +54,14 @@ def render_report(job: Job) -> str:
     }
     page = render_to_string("report.html", context)
     return _AGO.sub(r"<time \1>\2</time>", page.replace(f'href="{static(SPRITE)}#', 'href="#icon-'))
+
+
+def _figures_of(job: Job) -> dict[str, FigureKind]:
+    """Those that say something of the whole job; of measurements, those that it has."""
+    charts = charts_of(job)
+    return {
+        name: kind for name, kind in FIGURES.items() if name not in LIVE and (kind.rows != "measured" or name in charts)
+    }
 
 
 def _figure(name: str, job: Job) -> str:

@@ -19,6 +19,7 @@ from frontend.queries import waiting as lost
 from frontend.queries.environment import environments
 from frontend.queries.episodes import episodes
 from frontend.queries.lanes import lanes, steady_verdict
+from frontend.queries.measured import charts_of
 from frontend.queries.moments import of_job
 from frontend.queries.placement import updates_per_s
 from frontend.queries.stepping import stepping
@@ -44,6 +45,9 @@ class Tab:
     """or before all of them."""
     figures_of_many: tuple[str, ...] = ()
     """In their place for a job of more than ``MANY`` workers, if there are any."""
+
+    charts_of: Callable[[Job], tuple[str, ...]] = lambda job: ()
+    """Default charts of measurements behind them: those that the job has something for."""
 
     def figures_for(self, workers: int) -> tuple[str, ...]:
         """Those that can be read with so many workers."""
@@ -193,7 +197,10 @@ TABS: dict[str, Tab] = {
         figures_of_many=("heat-map", "convergence"),
     ),
     "workers": Tab(
-        title="Workers", context=_nothing, figures=("batch-size", "iteration-time", "worker-speed", "staleness")
+        title="Workers",
+        context=_nothing,
+        figures=("batch-size", "iteration-time", "worker-speed", "staleness"),
+        charts_of=charts_of,
     ),
     "heatmap": Tab(title="Heat map", context=_map, parts=("machines",), figures=("heat-map",), figures_first=True),
     "timeline": Tab(title="Timeline", context=_nothing, figures=("timeline",)),

@@ -16,6 +16,7 @@ from controlplane.protocol import RELEASE
 from controlplane.protocol.base import Value
 from controlplane.protocol.codec import AgentReply, to_agent
 from controlplane.protocol.keys import secret_digest
+from controlplane.protocol.measurements import OF_MACHINES, fitting
 from controlplane.protocol.messages import (
     AgentHeartbeat,
     AgentHello,
@@ -33,7 +34,8 @@ from workers.backoff import Backoff
 from workers.control.outbox import Outbox
 from workers.control.socket import MALFORMED, NEVER_TAKEN, ControlSocket, Ears, Ending, Route
 from workers.environment import environment
-from workers.resources import Machine, network_bytes
+from workers.rates import Rates
+from workers.resources import Machine
 from workers.setup import Setup
 from workers.spawner.client import Kit, Lost, Spawner
 from workers.spawner.messages import Ended, Started, Warm, Wrote
@@ -102,7 +104,7 @@ class Agent:
     ) -> None:
         self._offer, self._state, self._announce, self._grace_s = offer, state, announce, grace_s
         self._credential = credential
-        self._machine = Machine()
+        self._machine, self._rates = Machine(), Rates()
         self._inbox: SimpleQueue[Happening] = SimpleQueue()
         self._table = ProcessTable(state.read_begun())
         setup = structs.replace(offer.setup, threads=self._threads_each())
@@ -285,8 +287,9 @@ class Agent:
 
     def _heartbeat(self) -> AgentHeartbeat:
         self._state.mark_alive()
-        load, (sent, received) = self._machine.load(), network_bytes()
-        return AgentHeartbeat(cpu=load.cpu, memory=load.memory, bytes_sent=sent, bytes_received=received)
+        load = self._machine.load()
+        measured = {"cpu": load.cpu, "memory": load.memory, **self._rates.numbers()}
+        return AgentHeartbeat(**fitting(OF_MACHINES, measured))
 
     def _threads_each(self) -> int:
         """An even split of the machine, so that its workers do not fight for it."""

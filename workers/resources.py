@@ -134,15 +134,6 @@ class Machine:
         return used_share if limit is None or used is None or limit > total else used / limit
 
 
-def network_bytes() -> tuple[int, int]:
-    """Bytes (sent, received) over all interfaces since they came up; zeros where that is not to be had."""
-    try:
-        counters = psutil.net_io_counters()  # type: ignore[no-untyped-call]
-    except (OSError, RuntimeError):
-        return 0, 0
-    return (counters.bytes_sent, counters.bytes_recv) if counters else (0, 0)
-
-
 def _busy_share() -> float:
     """CPU use of the whole machine since this was last asked."""
     return float(psutil.cpu_percent(None)) / 100.0  # type: ignore[no-untyped-call]

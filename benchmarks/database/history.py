@@ -106,8 +106,8 @@ def _rows(job: int, workers: int, first: int, last: int) -> Iterator[tuple[Any, 
         for rank in range(workers):
             compute_s = 0.1 + (rank * 31 + iteration * 17) % 101 / 1000
             yield (
-                *(job, rank, f"w{rank}.0.1", 1, iteration, BEGAN, 64, iteration * 64, 2.3 / (1 + iteration)),
-                *(compute_s, 0.004, 0.003, 0.02, 0.001, 0.5, 0.25, False),
+                *(job, rank, f"w{rank}.0.1", 1, iteration, BEGAN, iteration * 64, False),
+                *(64, 2.3 / (1 + iteration), 0.0, compute_s, 0.004, 0.003, 0.02, 0.001, 0.5, 0.25, "{}"),
             )
 
 
@@ -117,7 +117,7 @@ def _raw(job: int) -> dict[int, list[tuple[int, float]]]:
     found: dict[int, list[tuple[int, float]]] = {}
     rows = Report.objects.filter(job_id=job).order_by("rank", "iteration", "generation", "id")
     for rank, iteration, *parts in rows.values_list("rank", "iteration", *columns).iterator(10_000):
-        found.setdefault(rank, []).append((iteration, sum(parts)))
+        found.setdefault(rank, []).append((iteration, sum(part or 0.0 for part in parts)))
     return found
 
 

@@ -144,7 +144,7 @@ def _observation(worker: Worker, report: IterationReport) -> Observation:
         rank=worker.index,
         iteration=report.iteration,
         samples=report.samples,
-        compute_s=report.compute_s,
+        compute_s=report.processing_s,
         communication_s=report.push_s + report.pull_s,
         waiting_s=report.waiting_s,
         cpu=report.cpu,

@@ -90,6 +90,8 @@ class AgentSample(models.Model):
     at = models.DateTimeField()
     cpu = models.FloatField()
     memory = models.FloatField()
+    others = models.JSONField(default=dict)
+    """Measurements that have no column of their own, by name, as far as the machine has them."""
 
     class Meta:
         indexes = [models.Index(fields=["agent", "at"])]

@@ -9,6 +9,7 @@ from django.db.models import Count, Func, IntegerField, Max, QuerySet
 
 from controlplane.core.queueing import Offer
 from controlplane.fleet.models import Agent, Reservation
+from controlplane.fleet.samples import with_newest
 from controlplane.protocol.keys import secret_digest
 from controlplane.protocol.orders import Role
 
@@ -68,8 +69,8 @@ def digest(secret: str) -> str:
 
 
 def agents() -> QuerySet[Agent]:
-    """Every agent that has joined, in order of joining."""
-    return Agent.objects.order_by("id").prefetch_related("reservations")
+    """Every agent that has joined, in order of joining, with what was sampled of it last."""
+    return with_newest(Agent.objects.order_by("id").prefetch_related("reservations"))
 
 
 def agent_by_credential(credential: str) -> Agent | None:

@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 
+from controlplane.protocol.measurements import OF_MACHINES, known_of
 from controlplane.protocol.messages import AgentHeartbeat, Heartbeat, IterationReport
 from controlplane.runtime import presence
 from controlplane.runtime.presence import Heard, Load
@@ -37,8 +38,8 @@ class Heartbeats:
 def load_of(said: object) -> Load:
     """The load that a message reports, if any."""
     match said:
-        case Heartbeat(cpu=cpu, memory=memory) | IterationReport(cpu=cpu, memory=memory):
-            return Load(cpu=cpu, memory=memory)
-        case AgentHeartbeat(cpu=cpu, memory=memory, bytes_sent=sent, bytes_received=received):
-            return Load(cpu=cpu, memory=memory, bytes_sent=sent, bytes_received=received)
-    return Load()
+        case AgentHeartbeat():
+            return known_of(said, (each.name for each in OF_MACHINES))
+        case Heartbeat() | IterationReport():
+            return {"cpu": said.cpu, "memory": said.memory}
+    return {}

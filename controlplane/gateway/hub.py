@@ -29,7 +29,6 @@ from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import Rejection
 from controlplane.runtime import names, presence
 from controlplane.runtime.downtime import BEAT_S, Pulse, announce
-from controlplane.runtime.presence import Load
 from controlplane.runtime.redis import connect_async, shared
 from controlplane.runtime.wire import Caller
 
@@ -124,7 +123,7 @@ class Hub:
             jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.who, shared())
             self._pulse.told()
             logger.info("control plane resumed", who=self._pulse.who, jobs=jobs)
-        await presence.heard(self.client, names.GATEWAYS, [presence.Heard(name=gethostname(), age_ms=0, load=Load())])
+        await presence.heard(self.client, names.GATEWAYS, [presence.Heard(name=gethostname(), age_ms=0)])
         sockets = f"{len(self.broadcaster.sockets)} {len(self._machines())}"
         await self.client.hset(names.GATEWAY_SOCKETS, gethostname(), sockets)
 

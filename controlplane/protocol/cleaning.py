@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec.inspect import DictType, ListType, StrType, StructType, Type, UnionType, VarTupleType, type_info
+from msgspec.inspect import DictType, ListType, Metadata, StrType, StructType, Type, UnionType, VarTupleType, type_info
 
 from controlplane.protocol.base import MAX_TEXT
 from controlplane.protocol.text import PLAIN, without_acting
@@ -73,6 +73,8 @@ def _clean_of(kind: Type) -> Clean | None:
             if of_key is of_value is _as_is:
                 return None
             return lambda values: {of_key(key): of_value(value) for key, value in values.items()}
+        case Metadata(type=inner):
+            return _clean_of(inner)
         case UnionType(types=types):
             return _clean_of_any([clean for each in types if (clean := _clean_of(each))])
     return None

@@ -27,6 +27,7 @@ from controlplane.protocol.base import (
     Word,
 )
 from controlplane.protocol.checkpoints import FoundCheckpoint, SavedBlock
+from controlplane.protocol.measurements import MachineNumbers, WorkerNumbers
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import MAX_WORKERS, Emulation
 from controlplane.protocol.text import NO_NUL, PLAIN
@@ -119,30 +120,14 @@ class BlockExchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False
     exchanges: Positive
 
 
-class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
-    """What one worker measured over one iteration.
-
-    ``compute_s + push_s + pull_s + waiting_s + coordination_s`` is the iteration's length: from the
-    acknowledgement of the previous iteration's last push to that of this one's. ``pull_s`` excludes the time for
-    which a server held the reply; that is waiting.
-    """
+class IterationReport(WorkerNumbers, frozen=True, kw_only=True, tag="report", gc=False):
+    """What one worker measured over one iteration, and what of the iteration it was measured."""
 
     number: Positive
     generation: Count32
     iteration: Count32
-    samples: Count32
     position: Count
     """Where in the job's permutations the samples began."""
-    loss: Finite
-    """Mean over the samples; 0 where it is ``spoilt``."""
-    compute_s: Seconds
-    push_s: Seconds
-    pull_s: Seconds
-    waiting_s: Seconds
-    coordination_s: Seconds
-    cpu: Fraction = 0.0
-    memory: Fraction = 0.0
-    """CPU and memory use of the machine when the report is sent."""
     spoilt: Word = ""
     """The loss where it, or its gradient, is no finite number (``nan``, ``inf``): the update was left out, and
     ``samples`` is 0."""
@@ -158,16 +143,6 @@ class IterationReport(Value, frozen=True, kw_only=True, tag="report", gc=False):
     """Part of ``waiting_s``: for blocks on their way from one server to another."""
     logged: Annotated[dict[Word, Finite], Meta(max_length=MAX_LOGGED)] = {}
     """What an attached script logs beside its loss, by name."""
-
-    @property
-    def iteration_s(self) -> float:
-        """The whole iteration."""
-        return self.compute_s + self.push_s + self.pull_s + self.waiting_s + self.coordination_s
-
-    @property
-    def busy_s(self) -> float:
-        """Compute and unoverlapped communication: the batch processing time t of LB-BSP, section 4."""
-        return self.compute_s + self.push_s + self.pull_s
 
 
 class Evaluation(Value, frozen=True, kw_only=True, tag="evaluation"):
@@ -448,13 +423,8 @@ class LogLines(Value, frozen=True, kw_only=True, tag="log-lines"):
     dropped: Count = 0
 
 
-class AgentHeartbeat(Value, frozen=True, kw_only=True, tag="agent-heartbeat"):
+class AgentHeartbeat(MachineNumbers, frozen=True, kw_only=True, tag="agent-heartbeat"):
     """The machine's load, each second; not numbered, not kept."""
-
-    cpu: Fraction
-    memory: Fraction
-    bytes_sent: Count = 0
-    bytes_received: Count = 0
 
 
 class Refresh(Value, frozen=True, kw_only=True, tag="refresh"):

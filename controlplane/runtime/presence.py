@@ -1,8 +1,10 @@
 """Signs of life and load, in Redis only: who spoke when, by Redis' own clock. Sampled to rows every 10 s."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from controlplane.runtime import names
 from controlplane.runtime.redis import AsyncClient, Client, shared
@@ -16,14 +18,8 @@ GATEWAY_BACK_MS: Final = 15_000
 """How long a gateway that is gone is waited for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What a sign of life says of the machine."""
-
-    cpu: float = 0.0
-    memory: float = 0.0
-    bytes_sent: int = 0
-    bytes_received: int = 0
+Load = Mapping[str, float]
+"""Measurements of a machine that came with a sign of life, by name; empty: it said nothing of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +36,7 @@ class Heard:
 
     name: str
     age_ms: int
-    load: Load
+    load: Load = field(default_factory=dict)
 
 
 def agents_now(client: Client | None = None) -> dict[int, Sign]:
@@ -110,10 +106,11 @@ async def disconnected(client: AsyncClient, hash_name: str, name: str, connectio
 
 
 def _text(load: Load) -> str:
-    return f"{load.cpu:.4f} {load.memory:.4f} {load.bytes_sent} {load.bytes_received}"
+    return msgspec.json.encode(load).decode()
 
 
 def _sign(value: bytes) -> Sign:
-    at_ms, cpu, memory, sent, received = value.split()
-    load = Load(cpu=float(cpu), memory=float(memory), bytes_sent=int(sent), bytes_received=int(received))
+    """Of a sign that an earlier release noted, whose load was not JSON, only the time is read: it is long past."""
+    at_ms, _, text = value.partition(b" ")
+    load = msgspec.json.decode(text, type=dict[str, float]) if text.startswith(b"{") else {}
     return Sign(at_ms=int(at_ms), load=load)

@@ -12,6 +12,7 @@ import structlog
 
 from controlplane.core.events import ProcessDied
 from controlplane.fleet.models import Agent, AgentSample
+from controlplane.fleet.samples import sample_of
 from controlplane.fleet.services import agent_disconnected, agents_heard, agents_remove_absent
 from controlplane.jobs.services import audit
 from controlplane.protocol.messages import ProcessName
@@ -83,15 +84,15 @@ def sample_presence(client: Client | None = None) -> int:
     here = {agent: sign for agent, sign in agents_now(client).items() if now_ms - sign.at_ms < HERE_MS}
     known = set(Agent.objects.filter(pk__in=here).values_list("pk", flat=True))
     samples = [
-        AgentSample(agent_id=agent, at=_when(sign.at_ms), cpu=sign.load.cpu, memory=sign.load.memory)
+        sample_of(agent, _when(sign.at_ms), sign.load)
         for agent, sign in sorted(here.items())
-        if agent in known
+        if agent in known and sign.load
     ]
     AgentSample.objects.bulk_create(samples)
     Agent.objects.filter(pk__in=known).update(seen_at=_when(now_ms))
-    if samples:
+    if known:
         ticks.publish(client, fleet=True)
-    return len(samples)
+    return len(known)
 
 
 def _missing_since(client: Client, now_ms: int) -> dict[int, int]:

@@ -309,9 +309,9 @@ class _Reader:
         self.samples[rank].append(
             Sample(
                 iteration=report.iteration,
-                at_s=max(0.0, at_s - report.push_s - report.compute_s),
+                at_s=max(0.0, at_s - report.push_s - report.processing_s),
                 samples=report.samples,
-                compute_s=report.compute_s,
+                compute_s=report.processing_s,
                 communication_s=report.push_s + report.pull_s,
                 total_s=report.iteration_s,
                 cpu=report.cpu,

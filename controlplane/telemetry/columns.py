@@ -12,6 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from controlplane.protocol.measurements import OF_WORKERS
+
 STRETCH: Final = 1_000
 """Iterations of one block."""
 
@@ -21,14 +23,17 @@ WIDTHS: Final = (10, 100, 1_000)
 ITEM_BYTES: Final = 8
 """Of every value, so that any iteration is found in stored bytes without reading what stands before it."""
 
-INTEGERS: Final = ("generation", "at_ms", "samples")
-MEASURES: Final = ("loss", "compute_s", "push_s", "pull_s", "waiting_s", "coordination_s", "cpu", "memory")
+COUNTS: Final = tuple(each.name for each in OF_WORKERS if each.is_integer and not each.is_optional)
+INTEGERS: Final = ("generation", "at_ms", *COUNTS)
+MEASURES: Final = tuple(each.name for each in OF_WORKERS if each.name not in COUNTS)
+"""As floats, so that an unknown one is not a number."""
+
 COLUMNS: Final = (*INTEGERS, *MEASURES)
 
 SCORED: Final = ("scored_samples", "scored_loss")
 """The samples whose loss is known, and loss times samples: together they weigh losses over workers."""
 
-ROLLED: Final = ("at_ms", "samples", *MEASURES, *SCORED)
+ROLLED: Final = ("at_ms", *COUNTS, *MEASURES, *SCORED)
 """Columns of a rollup."""
 
 STATISTICS: Final = ("count", "sum", "min", "max")
@@ -87,10 +92,27 @@ def lay_over(block: Block, rows: Rows) -> None:
 
 
 def encoded(block: Mapping[str, Column]) -> dict[str, bytes]:
-    """Each column as it is stored: little-endian, up to the last iteration that was reported."""
+    """Each column as it is stored: little-endian, up to the last iteration that was reported; nothing of unknowns."""
     reported = np.flatnonzero(block["generation"] != ABSENT)
     length = int(reported[-1]) + 1 if len(reported) else 0
-    return {name: values[:length].astype(_stored(name)).tobytes() for name, values in block.items()}
+    return {
+        name: values[:length].astype(_stored(name)).tobytes() if is_known(name, values) else b""
+        for name, values in block.items()
+    }
+
+
+def is_known(name: str, values: Column) -> bool:
+    """Whether any value of a column is."""
+    return name in INTEGERS or not bool(np.isnan(values).all())
+
+
+def summed(columns: Sequence[Column]) -> Column:
+    """Parts added up: one that is not known is part of another, or nothing; not a number where none is known."""
+    if len(columns) == 1:
+        return columns[0]
+    parts = np.stack(columns).astype(np.float64)
+    whole: Column = np.where(np.isnan(parts).all(axis=0), np.nan, np.nansum(parts, axis=0))
+    return whole
 
 
 def decoded(name: str, data: bytes, *, length: int = STRETCH) -> Column:
@@ -118,11 +140,12 @@ def sources(names: Iterable[str]) -> set[str]:
 
 
 def encoded_rollup(statistics: NDArray[np.float64], names: Sequence[str] = ROLLED) -> bytes:
-    """As it is stored: its names, then windows first, and only up to the last one that has anything."""
+    """As it is stored: names of what is known, then windows first, and only up to the last one that has anything."""
     filled = np.flatnonzero(statistics[names.index("at_ms"), 0])
     length = int(filled[-1]) + 1 if len(filled) else 0
-    values = np.ascontiguousarray(statistics[:, :, :length].transpose(2, 0, 1), dtype="<f8").tobytes()
-    return rollup_header(names) + values
+    kept = [place for place, name in enumerate(names) if name == "at_ms" or statistics[place, 0].any()]
+    values = np.ascontiguousarray(statistics[kept, :, :length].transpose(2, 0, 1), dtype="<f8").tobytes()
+    return rollup_header([names[place] for place in kept]) + values
 
 
 def rollup_header(names: Sequence[str]) -> bytes:
@@ -152,6 +175,11 @@ def decoded_rollup(data: bytes) -> NDArray[np.float64]:
         if name in names:
             table[place] = found[names.index(name)]
     return table
+
+
+def rollup_names(data: bytes) -> tuple[str, ...]:
+    """The columns of a stored rollup: those of which anything was known."""
+    return _named(data)[0] if data else ()
 
 
 def _named(data: bytes) -> tuple[tuple[str, ...], bytes]:

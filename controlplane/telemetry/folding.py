@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.db import connection, models, transaction
 
 from controlplane.jobs.rows import update_rows
-from controlplane.telemetry.columns import COLUMNS, WIDTHS, Rows, encoded, encoded_rollup, lay_over, rolled
+from controlplane.telemetry.columns import COLUMNS, WIDTHS, Rows, encoded, encoded_rollup, is_known, lay_over, rolled
 from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
 from controlplane.telemetry.stored import Place, folded_until, rows_of, stored_blocks
 
@@ -65,9 +65,15 @@ def _hold(job_id: int, mark: int) -> None:
 def lay_over_stored(job_id: int, parts: Mapping[Place, Rows]) -> None:
     """Fold reports into the chunks and rollups of their places; doing it again changes nothing."""
     blocks = stored_blocks(job_id, parts)
+    before = {(place, name) for place, block in blocks.items() for name in block if is_known(name, block[name])}
     for place, rows in parts.items():
         lay_over(blocks[place], rows)
-    chunks = [(job_id, name, *place, data) for place, block in blocks.items() for name, data in encoded(block).items()]
+    chunks = [
+        (job_id, name, *place, data)
+        for place, block in blocks.items()
+        for name, data in encoded(block).items()
+        if data or (place, name) in before
+    ]
     _upsert(Chunk, ("job_id", "column", "rank", "number"), ("data",), chunks)
     rollups = [
         (job_id, *place, *(encoded_rollup(rolled(block, width)) for width in reversed(WIDTHS)))

@@ -14,6 +14,7 @@ from django.db.models import BinaryField, Max, QuerySet
 from django.db.models.functions import Substr
 from numpy.typing import NDArray
 
+from controlplane.protocol.measurements import OF_WORKERS
 from controlplane.telemetry.columns import (
     ABSENT,
     COLUMNS,
@@ -31,11 +32,15 @@ from controlplane.telemetry.columns import (
     lay_over,
     rolled,
     sources,
+    summed,
 )
+from controlplane.telemetry.metrics import ITERATION
 from controlplane.telemetry.models import Chunk, Report, Rollup
 from controlplane.telemetry.stored import Place, folded_until, rows_of, stored_blocks
 
 FOREVER: Final = 2**62
+PARTS: Final = frozenset(each.name for each in OF_WORKERS if each.is_optional and each.name in ITERATION)
+"""Of iterations, that older releases did not measure by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +72,8 @@ class Windows:
         return values
 
     def mean(self, *names: str) -> Column:
-        """Mean over the reports of the sum of these columns; not a number where a window has none."""
-        values: Column = np.sum([quotient(self.of(name, "sum"), self.of(name, "count")) for name in names], axis=0)
-        return values
+        """Mean over the reports of the sum of these columns (``summed``); not a number where a window has none."""
+        return summed([quotient(self.of(name, "sum"), self.of(name, "count")) for name in names])
 
 
 def quotient(whole: Column, base: Column) -> Column:
@@ -79,9 +83,19 @@ def quotient(whole: Column, base: Column) -> Column:
 
 
 def read_columns(job_id: int, columns: Collection[str], span: Span | None = None) -> dict[int, Block]:
+    """As ``read_measured``, for whoever adds up parts of iterations: of a part not measured by itself, 0 s."""
+    found = read_measured(job_id, columns, span)
+    for block in found.values():
+        for name in PARTS.intersection(block):
+            block[name] = np.nan_to_num(block[name])
+    return found
+
+
+def read_measured(job_id: int, columns: Collection[str], span: Span | None = None) -> dict[int, Block]:
     """By rank: these columns and ``iteration`` of every iteration that was reported, in order.
 
-    Of a job whose detail was pruned: means over every 10 iterations, each at the first of them.
+    Not a number where something was not measured. Of a job whose detail was pruned: means over every 10 iterations,
+    each at the first of them.
     """
     span, wanted = span or Span(), tuple(dict.fromkeys(["generation", *columns]))
     by_rank: dict[int, list[Block]] = defaultdict(list)
@@ -114,7 +128,7 @@ def read_windows(
     if width == 1:
         return {
             rank: Windows(first=block["iteration"], names=names, table=rolled(block, 1, names))
-            for rank, block in read_columns(job_id, sources(names), Span(ranks=ranks)).items()
+            for rank, block in read_measured(job_id, sources(names), Span(ranks=ranks)).items()
         }
     by_rank: dict[int, list[Windows]] = defaultdict(list)
     for (rank, number), table in sorted(_rollups(job_id, width, ranks).items()):

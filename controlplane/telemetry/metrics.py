@@ -1,10 +1,13 @@
-"""What can be plotted of a worker's reports: names, units, and how each comes from the columns of ``Report``."""
+"""What can be plotted of a worker's reports: every measurement, and what is computed of several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from controlplane.protocol.measurements import OF_WORKERS
+from controlplane.telemetry.columns import summed
 
 Column = NDArray[np.float64]
 
@@ -25,33 +28,28 @@ class Metric:
 
     def values(self, columns: Sequence[Column]) -> Column:
         """The metric, from ``all_columns`` in their order; not a number where it has no value."""
-        whole = np.sum(columns[: len(self.columns)], axis=0)
+        whole = summed(columns[: len(self.columns)])
         if not self.per:
             return np.asarray(whole, dtype=np.float64)
-        base = np.sum(columns[len(self.columns) :], axis=0)
+        base = summed(columns[len(self.columns) :])
         return np.asarray(np.divide(whole, base, out=np.full_like(base, np.nan), where=base > 0), dtype=np.float64)
 
 
-BUSY = ("compute_s", "push_s", "pull_s")
+PROCESSING = ("data_s", "compute_s")
+"""Loading samples, and computing on them."""
+BUSY = (*PROCESSING, "push_s", "pull_s")
 LOST = ("waiting_s", "coordination_s")
 """Waiting for other workers, and for the control plane."""
 ITERATION = (*BUSY, *LOST)
+"""Parts of an iteration, in their order. Of one that was not measured by itself a sum has nothing (``summed``)."""
 
 METRICS: dict[str, Metric] = {
-    "samples": Metric(unit="samples", title="share: samples of the iteration", columns=("samples",)),
-    "loss": Metric(unit="", title="mean training loss over the samples", columns=("loss",)),
+    **{each.name: Metric(unit=each.unit, title=each.title, columns=(each.name,)) for each in OF_WORKERS},
     "iteration_s": Metric(unit="s", title="the whole iteration", columns=ITERATION),
-    "busy_s": Metric(unit="s", title="computation and communication", columns=BUSY),
-    "compute_s": Metric(unit="s", title="computation", columns=("compute_s",)),
+    "busy_s": Metric(unit="s", title="data loading, computation and communication", columns=BUSY),
     "communication_s": Metric(unit="s", title="push and pull", columns=("push_s", "pull_s")),
-    "push_s": Metric(unit="s", title="push", columns=("push_s",)),
-    "pull_s": Metric(unit="s", title="pull, less the time it was held", columns=("pull_s",)),
-    "waiting_s": Metric(unit="s", title="waiting for others", columns=("waiting_s",)),
-    "coordination_s": Metric(unit="s", title="waiting for the control plane", columns=("coordination_s",)),
     "speed": Metric(unit="samples/s", title="samples by busy time", columns=("samples",), per=BUSY),
     "throughput": Metric(unit="samples/s", title="samples by iteration time", columns=("samples",), per=ITERATION),
-    "cpu": Metric(unit="", title="CPU use of the machine, 0 to 1", columns=("cpu",)),
-    "memory": Metric(unit="", title="memory use of the machine, 0 to 1", columns=("memory",)),
 }
 
 EVALUATION_METRICS: dict[str, Metric] = {

@@ -90,6 +90,8 @@ class Report(models.Model):
     position = models.BigIntegerField()
     loss = models.FloatField(null=True)
     """Null where the worker reported a value that is not finite."""
+    data_s = models.FloatField(null=True)
+    """Null where it was not measured by itself."""
     compute_s = models.FloatField()
     push_s = models.FloatField()
     pull_s = models.FloatField()
@@ -98,6 +100,8 @@ class Report(models.Model):
     cpu = models.FloatField()
     memory = models.FloatField()
     overran = models.BooleanField()
+    others = models.JSONField(default=dict)
+    """Measurements that have no column of their own, by name, as far as the worker has them."""
 
     class Meta:
         constraints = [
@@ -117,7 +121,7 @@ class Chunk(models.Model):
     """One column of a worker's reports over 1,000 iterations, as a typed array (``columns``)."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="chunks", db_index=False)
-    column = models.CharField(max_length=16)
+    column = models.CharField(max_length=40)
     rank = models.PositiveIntegerField()
     number = models.PositiveIntegerField()
     """Of the stretch: its first iteration by 1,000."""

@@ -10,19 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from controlplane.core.events import Entry, Event, IncarnationBegan, ServerHeard, WorkerHeard
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Progress, time_of
 from controlplane.jobs.rows import insert_new_rows, insert_rows
 from controlplane.protocol import messages
+from controlplane.protocol.measurements import known_of, values_of
 from controlplane.telemetry.models import Evaluation, RawEvent, Report
+from controlplane.telemetry.stored import OTHERS, OWN_COLUMNS
 
 EVENT_FIELDS: Final = ("job", "incarnation", "stream_id", "kind", "payload")
 REPORT_KEY: Final = ("instance", "generation", "iteration")
-REPORT_FIELDS: Final = (
-    *("job", "rank", *REPORT_KEY, "at", "samples", "position", "loss"),
-    *("compute_s", "push_s", "pull_s", "waiting_s", "coordination_s", "cpu", "memory", "overran"),
-)
+REPORT_FIELDS: Final = ("job", "rank", *REPORT_KEY, "at", "position", "overran", *OWN_COLUMNS, "others")
 EVALUATION_FIELDS: Final = ("job", "iteration", "at", "elapsed_s", "loss", "accuracy", "samples")
 
 
@@ -70,11 +71,12 @@ def incarnations(before: int, logged: Iterable[Logged]) -> Iterator[int]:
 
 def report_row(job_id: int, stream_id: str, event: WorkerHeard, report: messages.IterationReport) -> Sequence[Any]:
     """The values of REPORT_FIELDS."""
+    others = known_of(report, OTHERS)
     return (
         *(job_id, event.rank, event.instance, report.generation, report.iteration),
-        *(time_of(stream_id), report.samples, report.position, finite(report.loss)),
-        *(report.compute_s, report.push_s, report.pull_s, report.waiting_s, report.coordination_s),
-        *(report.cpu, report.memory, report.overran),
+        *(time_of(stream_id), report.position, report.overran),
+        *map(finite, values_of(report, OWN_COLUMNS)),
+        msgspec.json.encode(others).decode() if others else "{}",
     )
 
 
@@ -136,5 +138,5 @@ def record_evaluations(job_id: int, said: Sequence[Said], progress: Progress) ->
 
 
 def finite(value: float) -> float | None:
-    """As the database has it: null where it is no finite number."""
+    """As the database has it: null where it is not known, or no finite number."""
     return value if math.isfinite(value) else None

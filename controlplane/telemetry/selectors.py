@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tsdownsample import MinMaxLTTBDownsampler
 
 from controlplane.telemetry.columns import Block, Column
-from controlplane.telemetry.history import Span, read_columns
+from controlplane.telemetry.history import Span, read_measured
 from controlplane.telemetry.metrics import EVALUATION_METRICS, METRICS, Metric
 from controlplane.telemetry.models import Evaluation, LogLine, RawEvent
 
@@ -42,7 +42,7 @@ def series(
     """
     names = list(metrics)
     columns = {column for name in names if name in METRICS for column in METRICS[name].all_columns}
-    workers = read_columns(job_id, columns, Span(ranks=list(ranks), first=since)) if columns else {}
+    workers = read_measured(job_id, columns, Span(ranks=list(ranks), first=since)) if columns else {}
     found: list[Series] = []
     for name in names:
         if name in METRICS:

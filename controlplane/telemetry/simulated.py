@@ -19,9 +19,10 @@ from controlplane.core.events import Entry, WorkerHeard
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Answer, Progress, apply_answers, apply_progress, end_lost_job
+from controlplane.protocol.measurements import values_of
 from controlplane.protocol.messages import Evaluation, IterationReport, WorkerHello
 from controlplane.protocol.spec import JobSpec, spec_document
-from controlplane.telemetry.columns import INTEGERS, MEASURES, Rows
+from controlplane.telemetry.columns import COUNTS, INTEGERS, MEASURES, Rows
 from controlplane.telemetry.folding import BLOCKS, lay_over_stored
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.projections import Said, add_report, record_evaluations
@@ -83,10 +84,8 @@ class Series:
                 self._exchanges[event.rank, each.server] = (each.push_s, each.pull_s)
         report = replace(report, exchanges=[], loss=report.loss if self._has_losses else math.nan)
         add_report(self._progress, event, report)
-        measures = (getattr(report, name) for name in MEASURES)
-        self._reports.extend(
-            (event.rank, report.iteration, report.generation, self._last_ms, report.samples, *measures)
-        )
+        measured = values_of(report, (*COUNTS, *MEASURES))
+        self._reports.extend((event.rank, report.iteration, report.generation, self._last_ms, *measured))
 
     def _rows(self, later_ms: int) -> Rows:
         table = np.frombuffer(self._reports, np.float64).reshape(-1, len(COLUMNS)).T

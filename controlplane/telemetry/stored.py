@@ -7,8 +7,17 @@ import numpy as np
 from django.db.models import F, QuerySet, TextField
 from django.db.models.functions import Cast
 
-from controlplane.telemetry.columns import COLUMNS, INTEGERS, Block, Column, Rows, decoded, empty_block
-from controlplane.telemetry.models import Chunk, Folded, Report
+from controlplane.protocol.measurements import OF_WORKERS
+from controlplane.telemetry.columns import COLUMNS, INTEGERS, Block, Column, Rows, decoded, empty_block, rollup_names
+from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
+
+_FIELDS = {field.name for field in Report._meta.get_fields()}
+OWN_COLUMNS = tuple(each.name for each in OF_WORKERS if each.name in _FIELDS)
+"""Measurements that reports keep in columns of the database of their own; ``others`` has the rest."""
+OTHERS = tuple(each.name for each in OF_WORKERS if each.name not in _FIELDS)
+
+LOOKED_AT = 64
+"""Of the newest reports and rollups, to find out which measurements a job has."""
 
 Place = tuple[int, int]
 """Rank, and number of the stretch."""
@@ -22,16 +31,31 @@ def folded_until(job_id: int) -> int:
 def rows_of(reports: "QuerySet[Report]", columns: Collection[str], *, most: int | None = None) -> tuple[Rows, int]:
     """The reports (the first ``most``) as they were written, and the highest id among them (0 where there are none)."""
     wanted = list(dict.fromkeys(["generation", *columns]))
-    fields = [Cast("at", TextField()) if name == "at_ms" else F(name) for name in wanted]
+    own = [name for name in wanted if name not in OTHERS]
+    fields = [Cast("at", TextField()) if name == "at_ms" else F(name) for name in own]
+    fields += [F("others")] if len(own) < len(wanted) else []
     found = reports.order_by("id").values_list("id", "rank", "iteration", *fields)[:most]
     table = list(zip(*found, strict=True))
     ids, rank, iteration, *values = table or [()] * (3 + len(fields))
     rows = Rows(
         rank=np.array(rank, np.int64),
         iteration=np.array(iteration, np.int64),
-        columns={name: _column(name, found) for name, found in zip(wanted, values, strict=True)},
+        columns={name: _column(name, found) for name, found in zip(own, values, strict=False)}
+        | {name: _column(name, [row.get(name) for row in values[-1]]) for name in wanted if name in OTHERS},
     )
     return rows, max(ids, default=0)
+
+
+def known_measurements(job_id: int) -> set[str]:
+    """Which of the workers' measurements a job has values of; none while nothing was reported."""
+    names = [each.name for each in OF_WORKERS]
+    known = {name for name in names if Chunk.objects.filter(job_id=job_id, column=name).exists()}
+    tail = Report.objects.filter(job_id=job_id, id__gt=folded_until(job_id)).order_by("-id")
+    for others, *own in tail.values_list("others", *OWN_COLUMNS)[:LOOKED_AT]:
+        known.update(others, (name for name, value in zip(OWN_COLUMNS, own, strict=True) if value is not None))
+    for data in Rollup.objects.filter(job_id=job_id).order_by("-id").values_list("by_1000", flat=True)[:LOOKED_AT]:
+        known.update(rollup_names(bytes(data)))
+    return known.intersection(names)
 
 
 def stored_blocks(job_id: int, places: Collection[Place]) -> dict[Place, Block]:

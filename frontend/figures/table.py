@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from controlplane.protocol.measurements import OF_MACHINES, OF_WORKERS
 from frontend.figures.comparison import compared_learning, compared_lengths
 from frontend.figures.convergence import SCALES as LOSS_SCALES
 from frontend.figures.convergence import convergence
 from frontend.figures.heat import METRICS, SCALES, heat_map
 from frontend.figures.machine import machine_load, speed_by_batch
+from frontend.figures.measured import groups, machine_measurement, worker_measurement
 from frontend.figures.pace import SPEEDS, staleness, worker_speeds
 from frontend.figures.placement import COLOURS, MOMENTS, block_map, server_exchanges
 from frontend.figures.predictions import predictions
@@ -78,7 +81,7 @@ class FigureKind:
     @property
     def measured(self) -> bool:
         """Whether it is drawn from the workers' reports, which can also be had as they are."""
-        return self.rows in {"traces", "convergence", "heat", "window"}
+        return self.rows in {"traces", "convergence", "heat", "window", "measured"}
 
     @property
     def switches(self) -> tuple[Option, ...]:
@@ -154,6 +157,16 @@ FIGURES: dict[str, FigureKind] = {
         title="How far predictors are off", rows="predictors", x=("iteration",), draw=predictor_errors
     ),
     "timeline": FigureKind(title="Iteration by iteration", rows="window", x=("time",), draw=timeline, windowed=True),
+    **{
+        name: FigureKind(
+            title=each.chart,
+            rows="measured",
+            x=("iteration", "time", "samples"),
+            draw=partial(worker_measurement, each),
+            marked=True,
+        )
+        for name, (each, *_) in groups(OF_WORKERS).items()
+    },
 }
 
 COMPARISONS: dict[str, FigureKind] = {
@@ -173,6 +186,10 @@ COMPARISONS: dict[str, FigureKind] = {
 MACHINES: dict[str, FigureKind] = {
     "speed-by-batch": FigureKind(title="Speed by batch size", rows="speeds", x=("batch",), draw=speed_by_batch),
     "load": FigureKind(title="Load", rows="load", x=("time",), draw=machine_load),
+    **{
+        name: FigureKind(title=group[0].chart, rows="samples", x=("time",), draw=partial(machine_measurement, group))
+        for name, group in groups(OF_MACHINES).items()
+    },
 }
 """Figures of one machine."""
 

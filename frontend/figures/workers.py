@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from frontend.figures.measured_rows import MeasuredWorker
 from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
 from frontend.figures.rows import Lead, Traces, View, WorkerTrace
 from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout
@@ -235,7 +236,7 @@ def _strip_name(label: str, y: float, theme: Theme) -> dict[str, Any]:
     }
 
 
-def x_of(trace: WorkerTrace | Lead, batch: int, view: View) -> Numbers:
+def x_of(trace: WorkerTrace | MeasuredWorker | Lead, batch: int, view: View) -> Numbers:
     """Where its entries stand: samples are those of whole iterations before them."""
     if view.x == "samples":
         return trace.iteration * batch

@@ -19,7 +19,7 @@ from controlplane.telemetry.history import (
     read_windows,
     width_for,
 )
-from controlplane.telemetry.metrics import BUSY
+from controlplane.telemetry.metrics import BUSY, ITERATION, PROCESSING
 from controlplane.telemetry.models import Evaluation
 from frontend.figures.rows import Convergence, Traces, View, WorkerTrace
 
@@ -31,7 +31,7 @@ MAX_SUMMED = 100_000
 
 MAX_SCORES = 20_000
 
-TRACED = ("at_ms", "samples", *BUSY, "waiting_s", "coordination_s")
+TRACED = ("at_ms", "samples", *ITERATION)
 LEARNED = ("at_ms", "samples", "scored_samples", "scored_loss")
 
 MAX_WORKERS = 16
@@ -179,7 +179,7 @@ def _worker(job: Job, rank: int, windows: Windows) -> WorkerTrace:
         samples=windows.mean("samples"),
         lowest=windows.of("samples", "min").astype(np.int64),
         highest=windows.of("samples", "max").astype(np.int64),
-        compute_s=windows.mean("compute_s"),
+        compute_s=windows.mean(*PROCESSING),
         communication_s=windows.mean("push_s", "pull_s"),
         waiting_s=windows.mean("waiting_s"),
         coordination_s=windows.mean("coordination_s"),

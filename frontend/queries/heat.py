@@ -58,7 +58,7 @@ def _peak(names: tuple[str, ...], windows: Windows) -> NDArray[np.float64]:
     Of a single iteration it is the sum itself. Of several it keeps a spike of any column, which a mean would hide.
     """
     above = [windows.of(name, "max") - windows.mean(name) for name in names]
-    peak: NDArray[np.float64] = windows.mean(*names) + np.max(above, axis=0)
+    peak: NDArray[np.float64] = windows.mean(*names) + np.fmax.reduce(above, axis=0)
     return peak
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Process
+from controlplane.telemetry.metrics import BUSY, ITERATION
 from controlplane.telemetry.models import Report
 
 SECONDS: Final = 60
@@ -83,23 +84,20 @@ def busy_lines(agents: Sequence[Agent], now: datetime) -> dict[int, BusyMinute]:
 def _look(first: int) -> Minute:
     kept: Minute | None = cache.get(KEY)
     minute = kept or Minute(first=first, last_row=0, workers={})
-    fields = ("pk", "job_id", "instance", "at", *_BUSY, "waiting_s", "coordination_s")
+    fields = ("pk", "job_id", "instance", "at", *ITERATION)
     rows = list(Report.objects.filter(pk__gt=minute.last_row).order_by("-pk").values_list(*fields)[:MOST])
     minute = added(minute, _told(rows), first, rows[0][0] if rows else minute.last_row)
     cache.set(KEY, minute, SECONDS)
     return minute
 
 
-_BUSY = ("compute_s", "push_s", "pull_s")
-
-
 def _told(rows: Sequence[tuple[Any, ...]]) -> Told:
-    times = np.array([row[4:] for row in rows], np.float64).reshape(-1, len(_BUSY) + 2)
+    times = np.nan_to_num(np.array([row[4:] for row in rows], np.float64).reshape(-1, len(ITERATION)))
     return Told(
         workers=[row[1:3] for row in rows],
         ended=np.array([row[3].timestamp() for row in rows], np.float64),
         whole_s=times.sum(axis=1),
-        busy_s=times[:, : len(_BUSY)].sum(axis=1),
+        busy_s=times[:, : len(BUSY)].sum(axis=1),
     )
 
 

@@ -10,6 +10,7 @@ from controlplane.jobs.selectors import job_synchronization
 from controlplane.protocol.spec import parse_spec
 from controlplane.telemetry.columns import Block
 from controlplane.telemetry.history import Span, read_columns
+from controlplane.telemetry.metrics import BUSY
 from frontend.figures.rows import Lead, Leads, View
 from frontend.queries.chaining import NEEDED, chained
 from frontend.queries.figures import elapsed, ranks_of
@@ -94,7 +95,7 @@ def ahead_of(everybody: Mapping[int, Block], barrier: str) -> dict[int, NDArray[
     done, since_ms = _done_by_all(list(everybody.values()))
     found = {}
     for rank, block in everybody.items():
-        began_ms = block["at_ms"] - (block["compute_s"] + block["push_s"] + block["pull_s"]) * 1000
+        began_ms = block["at_ms"] - np.sum([block[name] for name in BUSY], axis=0) * 1000
         slowest = done[np.searchsorted(since_ms, began_ms, side="right") - 1]
         found[rank] = np.maximum(0, block["iteration"] - slowest)
     return found

@@ -57,12 +57,12 @@ def _stays(job: Job, rank: int, block: Block, chain: Chain) -> Iterator[Stay]:
     started_s = (job.started_at or job.created_at).timestamp()
     names = ("iteration", "samples", *ITERATION)
     for row in zip(chain.ended_ms.tolist(), *(block[name].tolist() for name in names), strict=True):
-        ended_ms, iteration, samples, compute_s, push_s, pull_s, waiting_s, coordination_s = row
+        ended_ms, iteration, samples, data_s, compute_s, push_s, pull_s, waiting_s, coordination_s = row
         yield Stay(
             rank=rank,
             iteration=iteration,
             ended_s=ended_ms / 1000 - started_s,
-            compute_s=compute_s,
+            compute_s=data_s + compute_s,
             push_s=push_s,
             pull_s=pull_s,
             waiting_s=waiting_s,

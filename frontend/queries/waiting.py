@@ -224,7 +224,7 @@ def _waited(rank: int, windows: Windows, ahead: NDArray[np.int64] | None) -> Wai
     return Waited(
         rank=rank,
         label=f"w{rank}",
-        compute_s=sums["compute_s"],
+        compute_s=sums["data_s"] + sums["compute_s"],
         communication_s=sums["push_s"] + sums["pull_s"],
         waiting_s=sums["waiting_s"],
         coordination_s=sums["coordination_s"],

@@ -60,7 +60,8 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
     name = tab_of(request.GET)
     tab = TABS[name]
     context = tab.context(job, request.GET)
-    shown = tab.figures_for(parse_spec(job.spec).workers)
+    usual = tab.figures_for(parse_spec(job.spec).workers)
+    shown = (*usual, *tab.charts_of(job))
     drawn = context["lanes"] if "lanes" in context else of_job("lanes", job, lanes)
     page: dict[str, Any] = {
         "job": job_list.one_job(job, timezone.now()),
@@ -71,7 +72,7 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
         "requests": asked.open_lines(job, timezone.now()),
         "questions": presets.questions(),
         "figures": {figure: FIGURES[figure] for figure in shown},
-        "figures_grid": name if shown == tab.figures else "heatmap",
+        "figures_grid": name if usual == tab.figures else "heatmap",
         "charts_share_a_view": any(FIGURES[figure].marked for figure in shown),
     }
     if not job.is_over:

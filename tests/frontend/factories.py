@@ -9,12 +9,15 @@ from django.contrib.auth.models import User
 from controlplane.core.events import ControlPlaneResumed, WorkerHeard
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
+from controlplane.fleet.samples import sample_of
 from controlplane.jobs.models import Decision, Flag, Job, Process
+from controlplane.protocol.measurements import OF_MACHINES
 from controlplane.protocol.messages import Exchanged, IterationReport
 from controlplane.protocol.spec import parse_spec, spec_document
 from controlplane.runtime import log
 from controlplane.runtime.models import Forecast
 from controlplane.telemetry.models import Cursor, Evaluation, LogLine, RawEvent, Report, Simulation
+from controlplane.telemetry.stored import OTHERS
 
 START = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
@@ -86,11 +89,17 @@ def make_agents(count: int = 4, slots: int = 1, *, first: int = 0) -> list[Agent
     ]
     Agent.objects.bulk_create(agents)
     AgentSample.objects.bulk_create(
-        AgentSample(agent=agent, at=START + timedelta(seconds=10 * k), cpu=0.2 + 0.2 * index + 0.02 * k, memory=0.4)
+        sample_of(agent.pk, START + timedelta(seconds=10 * k), _sampled(index, k))
         for index, agent in enumerate(agents)
         for k in range(6)
     )
     return agents
+
+
+def _sampled(index: int, k: int) -> dict[str, float]:
+    """Each number of a machine."""
+    rates = {each.name: (1 + place) * 1e6 * (1 + k % 3) for place, each in enumerate(OF_MACHINES)}
+    return rates | {"cpu": 0.2 + 0.2 * index + 0.02 * k, "memory": 0.4}
 
 
 def make_processes(job: Job, agents: list[Agent], shares: tuple[int, ...] = BALANCED) -> None:
@@ -162,7 +171,21 @@ def _report(job: Job, rank: int, iteration: int, pace: Pace, at: datetime) -> Re
         cpu=0.5,
         memory=0.3,
         overran=False,
+        data_s=0.0,
+        others=measured_by(rank, iteration),
     )
+
+
+def measured_by(rank: int, iteration: int) -> dict[str, float]:
+    """Each number that has no column of its own, of a worker on a GPU: typical ones, and half of what may be."""
+    wave = (iteration * (rank + 1)) % 10
+    typical = {
+        "gpu_utilization": 0.99 - 0.02 * wave,
+        "gpu_memory": (30 + 4 * rank + 0.1 * wave) * 1e9,
+        "gpu_temperature": 55.0 + 4 * rank + 0.5 * wave,
+        "gpu_power": 400.0 - 30 * rank + 6 * wave,
+    }
+    return {name: typical.get(name, 0.5) for name in OTHERS}
 
 
 def make_scores(job: Job, *, every: int, until: int, seconds: float = 0.1) -> None:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from controlplane.protocol.measurements import OF_MACHINES, OF_WORKERS
+from frontend.figures.measured_rows import Measured, MeasuredWorker, Samples
 from frontend.figures.rows import (
     Convergence,
     Heat,
@@ -288,6 +290,33 @@ def speeds() -> Speeds:
     rate = np.array([230.0, 245.0])
     one = SpeedSeries(label="job 7 w3", batch=np.array([23, 64]), samples_per_second=rate, low=rate - 5, high=rate + 3)
     return Speeds(series=(one,), reports=60)
+
+
+def measured() -> Measured:
+    """Two workers that have every measurement, of which the second began later."""
+    names = [each.name for each in OF_WORKERS if each.chart]
+    workers = tuple(
+        MeasuredWorker(
+            rank=rank,
+            label=f"w{rank}",
+            iteration=np.arange(3),
+            elapsed_s=np.array([0.1, 0.2, 0.3]),
+            values=dict.fromkeys(names, np.array([0.2 if rank == 0 else np.nan, 0.5 + 0.1 * rank, 0.4])),
+        )
+        for rank in range(2)
+    )
+    return Measured(workers=workers, roster=2, width=1, batch=256, reports=6)
+
+
+def unmeasured() -> Measured:
+    """Nothing was reported."""
+    return Measured(workers=(), roster=2, width=1, batch=256, reports=0)
+
+
+def samples() -> Samples:
+    """Half a minute of a machine."""
+    values = dict.fromkeys((each.name for each in OF_MACHINES), np.array([0.25, np.nan, 0.75]))
+    return Samples(at_ms=1_772_443_800_000 + np.arange(3) * 10_000, values=values)
 
 
 def load() -> Load:

@@ -28,6 +28,7 @@ from tests.frontend.rows import (
     nothing_learned,
     nothing_predicted,
     two_workers,
+    unmeasured,
     unplaced,
     worker,
 )
@@ -43,6 +44,7 @@ EMPTY = {
     "others": no_ways,
     "predictions": nothing_predicted,
     "predictors": not_predicting,
+    "measured": unmeasured,
 }
 
 

@@ -16,6 +16,7 @@ def blocks(draw: st.DrawFn) -> Block:
     return {
         "iteration": np.array(iterations, np.int64),
         "at_ms": np.cumsum(lengths).astype(np.float64),
+        "data_s": np.zeros(len(lengths)),
         "compute_s": np.array([draw(st.integers(0, length)) / 1000 for length in lengths]),
         "push_s": np.zeros(len(iterations)),
         "pull_s": np.zeros(len(iterations)),

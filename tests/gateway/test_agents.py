@@ -206,9 +206,9 @@ async def test_what_an_agent_lost_by_restarting_has_died(gateway: str, client: C
 async def test_the_load_of_a_machine_is_in_redis(gateway: str, client: Client, agent: int) -> None:
     async with knock(gateway) as socket:
         await socket.send(hello())
-        await socket.send(encode(AgentHeartbeat(cpu=0.5, memory=0.25, bytes_sent=10, bytes_received=20)))
+        await socket.send(encode(AgentHeartbeat(cpu=0.5, memory=0.25, network_out=10.0)))
         found = await eventually(lambda: presence.agents_now(client))
-    load = presence.Load(cpu=0.5, memory=0.25, bytes_sent=10, bytes_received=20)
+    load = {"cpu": 0.5, "memory": 0.25, "network_out": 10.0}
     assert {number: sign.load for number, sign in found.items()} == {agent: load}
 
 

@@ -15,6 +15,7 @@ from msgspec.inspect import (
     FloatType,
     IntType,
     ListType,
+    Metadata,
     StrType,
     StructType,
     TupleType,
@@ -55,6 +56,8 @@ FREE = {"Workload.options", "Workload.data", "Choice.parameters", "Group.options
 def leaves(kind: Type, place: str, seen: set[type]) -> Iterator[tuple[str, Type]]:
     """Every field below, by its struct and name, with its innermost types."""
     match kind:
+        case Metadata(type=inner):
+            yield from leaves(inner, place, seen)
         case StructType(cls=cls) if cls not in seen:
             seen.add(cls)
             for field in kind.fields:
@@ -112,6 +115,8 @@ BAD = {FloatType: bad_floats, IntType: bad_integers, StrType: bad_texts}
 def places(kind: Type, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Type]]:
     """The way to every leaf in a document of that kind in which each list and mapping has one entry."""
     match kind:
+        case Metadata(type=inner):
+            yield from places(inner, path)
         case StructType():
             for number, field in enumerate(kind.fields):
                 yield from places(field.type, (*path, number if kind.array_like else field.encode_name))
@@ -131,6 +136,8 @@ def places(kind: Type, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 def good(kind: Type) -> Any:
     """A value that is accepted there."""
     match kind:
+        case Metadata(type=inner):
+            return good(inner)
         case StructType():
             values = {field.encode_name: good(field.type) for field in kind.fields}
             if kind.cls is messages.SlotOffer:
@@ -208,10 +215,11 @@ def test_a_position_beyond_64_bits_is_refused():
 def test_numbers_of_a_message_fit_the_columns_that_keep_them(message, table):
     columns = {field.name: field for field in table._meta.get_fields()}
     for field in msgspec.inspect.type_info(message).fields:
+        kind = field.type.type if isinstance(field.type, Metadata) else field.type
         if isinstance(column := columns.get(field.name), models.PositiveIntegerField):
-            assert field.type.le <= MAX_INT32, f"{message.__name__}.{field.name} is kept in 32 bits"
+            assert kind.le <= MAX_INT32, f"{message.__name__}.{field.name} is kept in 32 bits"
         elif isinstance(column, models.BigIntegerField):
-            assert field.type.le < 2**63
+            assert kind.le < 2**63
 
 
 texts_of_any_kind = st.text(st.characters(codec=None, categories=None), max_size=50).flatmap(

@@ -36,7 +36,7 @@ def new_agent(name: str = "m1", *, slots: int = 2, servers: int = 1) -> int:
 
 
 def heard(client: Client, agent: int, *, ago_ms: int) -> None:
-    HEARD.run(client, [names.AGENTS], str(agent), ago_ms, "0.5 0.25 1 2")
+    HEARD.run(client, [names.AGENTS], str(agent), ago_ms, '{"cpu":0.5,"memory":0.25,"disk_read":4096.0}')
 
 
 def order_process(client: Client, agent: int, job: int) -> None:
@@ -53,7 +53,7 @@ def test_a_sign_of_life_has_the_time_of_redis(client: Client) -> None:
     seconds, microseconds = client.time()
     sign = presence.agents_now(client)[3]
     assert 500 <= seconds * 1000 + microseconds // 1000 - sign.at_ms < 2_000
-    assert sign.load == presence.Load(cpu=0.5, memory=0.25, bytes_sent=1, bytes_received=2)
+    assert sign.load == {"cpu": 0.5, "memory": 0.25, "disk_read": 4096.0}
 
 
 def test_machines_count_afresh_while_no_gateway_could_hear_them(client: Client, enqueued: list[int]) -> None:
@@ -107,7 +107,16 @@ def test_machines_that_are_here_are_sampled(client: Client) -> None:
     heard(client, here, ago_ms=100)
     heard(client, gone, ago_ms=60_000)
     assert reaper.sample_presence(client) == 1
-    assert list(AgentSample.objects.values_list("agent", "cpu", "memory")) == [(here, 0.5, 0.25)]
+    fields = ("agent", "cpu", "memory", "others")
+    assert list(AgentSample.objects.values_list(*fields)) == [(here, 0.5, 0.25, {"disk_read": 4096.0})]
+
+
+@pytest.mark.parametrize("load", ["{}", "0.5 0.25 1 2"], ids=["only hello", "an earlier release"])
+def test_a_machine_that_said_nothing_of_its_load_is_here_and_has_no_sample(client: Client, load: str) -> None:
+    HEARD.run(client, [names.AGENTS], str(new_agent()), 100, load)
+    assert reaper.sample_presence(client) == 1
+    assert not AgentSample.objects.exists()
+    assert Agent.objects.get().seen_at is not None
 
 
 def test_pages_are_told_of_samples_though_no_job_runs(client: Client) -> None:

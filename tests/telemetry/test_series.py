@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.jobs.models import Job
+from controlplane.protocol.measurements import OF_WORKERS
 from controlplane.telemetry.metrics import METRICS
 from controlplane.telemetry.models import Evaluation, Report
 from controlplane.telemetry.selectors import Series, series, thin
+from controlplane.telemetry.stored import OTHERS
 from tests.support.rows import submitted_job
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -69,7 +71,8 @@ def test_metrics_follow_the_one_definition_of_time(job: Job, metric: str, value:
 
 
 def test_every_metric_can_be_read(job: Job) -> None:
-    report(job, 0, 0).save()
+    others = {each.name: each.least for each in OF_WORKERS if each.name in OTHERS}
+    report(job, 0, 0, data_s=0.0, others=others).save()
     assert [found.metric for found in series(job_id=job.pk, metrics=METRICS)] == list(METRICS)
 
 

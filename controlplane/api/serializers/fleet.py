@@ -10,7 +10,9 @@ from rest_framework import serializers
 from controlplane.api.serializers.fields import LabelsField, NameField
 from controlplane.fleet.credentials import rotation
 from controlplane.fleet.models import Agent, EnrolmentToken
+from controlplane.fleet.samples import OWN_COLUMNS
 from controlplane.fleet.services import MOST_USES
+from controlplane.protocol.measurements import OF_MACHINES
 
 DAY_S = 86_400
 
@@ -27,6 +29,8 @@ class AgentRow(serializers.ModelSerializer[Agent]):
     slots = serializers.ListField(child=serializers.JSONField(), read_only=True)
     reserved = serializers.SerializerMethodField()
     rotation = serializers.SerializerMethodField()
+    sampled_at = serializers.DateTimeField(read_only=True, allow_null=True)
+    measurements = serializers.SerializerMethodField()
 
     class Meta:
         model = Agent
@@ -34,6 +38,7 @@ class AgentRow(serializers.ModelSerializer[Agent]):
             *("id", "name", "state", "version", "host", "labels", "unverified_labels"),
             *("slots", "server_slots", "reserved"),
             *("cpu_count", "memory_bytes", "joined_at", "seen_at", "rotation"),
+            *("sampled_at", "measurements"),
         )
         read_only_fields = fields
 
@@ -54,6 +59,25 @@ class AgentRow(serializers.ModelSerializer[Agent]):
         """Which of its slots are held, and by whom."""
         rows = sorted(agent.reservations.all(), key=lambda row: (row.role, row.slot))
         return [{"role": row.role, "slot": row.slot, "job": row.job_id, "index": row.index} for row in rows]
+
+    @extend_schema_field(
+        inline_serializer(
+            "MachineMeasurements",
+            {
+                each.name: serializers.FloatField(
+                    required=not each.is_optional, help_text=each.title + (f", in {each.unit}" if each.unit else "")
+                )
+                for each in OF_MACHINES
+            },
+            allow_null=True,
+        )
+    )
+    def get_measurements(self, agent: Any) -> dict[str, float] | None:
+        """What was sampled of it last, at ``sampled_at``; a number that it does not measure is left out."""
+        if agent.sampled_at is None:
+            return None
+        own: dict[str, float] = {name: getattr(agent, f"sampled_{name}") for name in OWN_COLUMNS}
+        return {**own, **agent.sampled_others}
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_rotation(self, agent: Agent) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 from controlplane.api.serializers.history import MeasurementsQuery
 from controlplane.jobs.models import Job
 from controlplane.jobs.streaming import streamed_lines
-from controlplane.telemetry.measurements import HEADING, measurements
+from controlplane.telemetry.export import HEADING, measurements
 
 
 class MeasurementsView(APIView):

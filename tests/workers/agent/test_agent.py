@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from controlplane.protocol.keys import secret_digest
+from controlplane.protocol.measurements import OF_MACHINES, known_of
 from controlplane.protocol.messages import (
     AgentHello,
     CredentialKept,
@@ -25,6 +26,7 @@ from tests.workers.agent.peer import ControlPeer, Session
 from tests.workers.agent.test_spawner import gone
 from tests.workers.agent.values import agent_orders, behaving, process_order
 from workers.environment import environment
+from workers.rates import machine_counts
 from workers.table import name_of
 
 pytestmark = pytest.mark.integration
@@ -104,7 +106,8 @@ def test_an_agent_says_what_it_offers(machine: Machine) -> None:
         running=[],
         rotates=True,
     )
-    assert all(beat.bytes_received > 0 for beat in session.await_beats(2))
+    told = {"cpu", "memory", *machine_counts()}
+    assert all(known_of(beat, (each.name for each in OF_MACHINES)).keys() == told for beat in session.await_beats(2))
 
 
 def test_what_is_ordered_is_started_and_told(machine: Machine) -> None:

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from controlplane.telemetry.columns import MEASURES, STRETCH
-from controlplane.telemetry.history import Span, newest_iteration, read_columns
+from controlplane.telemetry.columns import COUNTS, MEASURES, STRETCH
+from controlplane.telemetry.history import Span, newest_iteration, read_measured
 
-HEADING: Final = ("iteration", "worker", "generation", "at_ms", "samples", *MEASURES)
+HEADING: Final = ("iteration", "worker", "generation", "at_ms", *COUNTS, *MEASURES)
 """Times in seconds; ``at_ms`` is when the report came, in milliseconds since 1970."""
 
 
@@ -24,7 +24,7 @@ def measurements(job_id: int, ranks: Sequence[int] = ()) -> Iterator[tuple[Any, 
 
 
 def _stretch(job_id: int, span: Span) -> list[tuple[Any, ...]]:
-    found = read_columns(job_id, HEADING[2:], span)
+    found = read_measured(job_id, HEADING[2:], span)
     if not found:
         return []
     rank = np.repeat(list(found), [len(block["iteration"]) for block in found.values()])

@@ -1,0 +1,27 @@
+"""Samples of machines: every declared measurement, in a column of its own or beside the others."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from django.db.models import OuterRef, QuerySet, Subquery
+
+from controlplane.fleet.models import Agent, AgentSample
+from controlplane.protocol.measurements import OF_MACHINES
+
+OWN_COLUMNS: Final = ("cpu", "memory")
+OTHERS: Final = tuple(each.name for each in OF_MACHINES if each.name not in OWN_COLUMNS)
+
+
+def sample_of(agent: int, at: datetime, measured: Mapping[str, float]) -> AgentSample:
+    """A row of what the machine said; not saved."""
+    own = {name: measured[name] for name in OWN_COLUMNS}
+    others = {name: measured[name] for name in OTHERS if name in measured}
+    return AgentSample(agent_id=agent, at=at, others=others, **own)
+
+
+def with_newest(agents: QuerySet[Agent]) -> QuerySet[Agent]:
+    """The agents, each with what was sampled of it last: ``sampled_at``, ``sampled_cpu`` and so on; None: nothing."""
+    samples = AgentSample.objects.filter(agent=OuterRef("pk")).order_by("-at")
+    fields = ("at", *OWN_COLUMNS, "others")
+    return agents.annotate(**{f"sampled_{name}": Subquery(samples.values(name)[:1]) for name in fields})

@@ -1,0 +1,178 @@
+"""What is measured. Each number is declared once, at the field of the message that carries it.
+
+``Annotated[Seconds, number("data loading", "s", chart="Data loading")]`` is all that a new number of a worker or of a
+machine needs beside the place where it is measured: its wire field and range, its columns and rollups, its series in
+REST, its column in the export and its chart follow from the declaration. A field that is ``UNSET`` by default may be
+absent: an older release did not measure it, or there is nothing to measure on that machine. Absent is not zero.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.inspect import FloatType, IntType, Metadata, StructType, type_info
+
+from controlplane.protocol.base import Count32, Finite, Fraction, Seconds, Value
+
+MAX_BYTES: Final = 2.0**60
+Bytes = Annotated[float, Meta(ge=0.0, le=MAX_BYTES)]
+"""An amount of memory, or of data; with ``B/s`` as unit: a rate."""
+
+Celsius = Annotated[float, Meta(ge=-100.0, le=1_000.0)]
+Watts = Annotated[float, Meta(ge=0.0, le=1e6)]
+
+Fold = Literal["mean", "max"]
+"""What a chart shows of several iterations or samples that it merges. Rollups keep count, sum, minimum and maximum."""
+
+DECLARED: Final = "measurement"
+
+
+def number(title: str, unit: str = "", *, chart: str = "", fold: Fold = "mean") -> Meta:
+    """Declare the field to be a measurement.
+
+    Args:
+        title: what it is, as the API and charts name it.
+        unit: ``s``, ``B``, ``B/s``, ``W``, ``°C``, ``samples``; none: a count or a share.
+        chart: the title of its default chart; measurements of a machine may share one. Empty: it has none of its own.
+        fold: what a chart shows of several iterations at once.
+    """
+    return Meta(extra={DECLARED: {"title": title, "unit": unit, "chart": chart, "fold": fold}})
+
+
+class WorkerNumbers(Value, frozen=True, kw_only=True):
+    """What one worker measured over one iteration.
+
+    ``data_s + compute_s + push_s + pull_s + waiting_s + coordination_s`` is the iteration's length: from the
+    acknowledgement of the previous iteration's last push to that of this one's. ``pull_s`` excludes the time for
+    which a server held the reply; that is waiting.
+    """
+
+    samples: Annotated[Count32, number("share: samples of the iteration", "samples")]
+    loss: Annotated[Finite, number("mean training loss over the samples")]
+    """Mean over the samples; 0 where it is ``spoilt``."""
+    data_s: Annotated[Seconds, number("waiting for the next batch", "s", chart="Data loading")] | UnsetType = UNSET
+    """Absent: not measured by itself, and part of ``compute_s``."""
+    compute_s: Annotated[Seconds, number("computation", "s")]
+    push_s: Annotated[Seconds, number("push", "s")]
+    pull_s: Annotated[Seconds, number("pull, less the time it was held", "s")]
+    waiting_s: Annotated[Seconds, number("waiting for others", "s")]
+    coordination_s: Annotated[Seconds, number("waiting for the control plane", "s")]
+    cpu: Annotated[Fraction, number("CPU use of the machine, 0 to 1")] = 0.0
+    memory: Annotated[Fraction, number("memory use of the machine, 0 to 1")] = 0.0
+    """CPU and memory use when the report is sent: of the machine, or of the GPU that the worker computes on."""
+    gpu_utilization: Annotated[Fraction, number("GPU utilization, 0 to 1", chart="GPU utilization")] | UnsetType = UNSET
+    gpu_memory: Annotated[Bytes, number("GPU memory in use", "B", chart="GPU memory", fold="max")] | UnsetType = UNSET
+    """By all processes, when the report is sent."""
+    gpu_temperature: (
+        Annotated[Celsius, number("GPU temperature", "°C", chart="GPU temperature", fold="max")] | UnsetType
+    ) = UNSET
+    gpu_power: Annotated[Watts, number("GPU power draw", "W", chart="GPU power")] | UnsetType = UNSET
+
+    @property
+    def processing_s(self) -> float:
+        """What its samples took: to load them, and to compute on them."""
+        return self.compute_s if self.data_s is UNSET else self.data_s + self.compute_s
+
+    @property
+    def busy_s(self) -> float:
+        """Processing and unoverlapped communication: the batch processing time t of LB-BSP, section 4."""
+        return self.processing_s + self.push_s + self.pull_s
+
+    @property
+    def iteration_s(self) -> float:
+        """The whole iteration."""
+        return self.processing_s + self.push_s + self.pull_s + self.waiting_s + self.coordination_s
+
+
+class MachineNumbers(Value, frozen=True, kw_only=True):
+    """What an agent measured of its machine since its last heartbeat."""
+
+    cpu: Annotated[Fraction, number("CPU use, 0 to 1")]
+    memory: Annotated[Fraction, number("memory use, 0 to 1")]
+    disk_read: Annotated[Bytes, number("read", "B/s", chart="Disk")] | UnsetType = UNSET
+    disk_write: Annotated[Bytes, number("written", "B/s", chart="Disk")] | UnsetType = UNSET
+    network_in: Annotated[Bytes, number("received", "B/s", chart="Network")] | UnsetType = UNSET
+    network_out: Annotated[Bytes, number("sent", "B/s", chart="Network")] | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One declared number."""
+
+    name: str
+    title: str
+    unit: str
+    chart: str
+    """The title of its default chart; empty: none."""
+    fold: Fold
+    is_optional: bool
+    """Whether a message may come without it."""
+    is_integer: bool
+    least: float
+    most: float
+
+    @property
+    def figure(self) -> str:
+        """Its default chart's name in URLs."""
+        return self.chart.lower().replace(" ", "-")
+
+    def takes(self, value: float) -> bool:
+        """Whether the value is within the declared range."""
+        return self.least <= value <= self.most
+
+
+def declared(kind: type[msgspec.Struct]) -> tuple[Measurement, ...]:
+    """The measurements among a message's fields, in their order."""
+    info = type_info(kind)
+    assert isinstance(info, StructType)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    return tuple(
+        _measurement(field.name, field.type, is_optional=defaults[field.name] is UNSET)
+        for field in info.fields
+        if isinstance(field.type, Metadata) and DECLARED in (field.type.extra or {})
+    )
+
+
+def _measurement(name: str, kind: Metadata, *, is_optional: bool) -> Measurement:
+    bounds = kind.type
+    if not isinstance(bounds, FloatType | IntType) or bounds.ge is None or bounds.le is None:
+        raise TypeError(f"measurement {name}: found {bounds}, expected a number with bounds, such as Fraction")
+    return Measurement(
+        name=name,
+        is_optional=is_optional,
+        is_integer=isinstance(bounds, IntType),
+        least=float(bounds.ge),
+        most=float(bounds.le),
+        **(kind.extra or {})[DECLARED],
+    )
+
+
+OF_WORKERS: Final = declared(WorkerNumbers)
+"""Per worker and iteration."""
+
+OF_MACHINES: Final = declared(MachineNumbers)
+"""Per machine and sample."""
+
+
+def values_of(message: msgspec.Struct, names: Iterable[str]) -> list[float]:
+    """These measurements of a message; not a number where it came without one."""
+    found = (getattr(message, name) for name in names)
+    return [math.nan if value is UNSET else value for value in found]
+
+
+def known_of(message: msgspec.Struct, names: Iterable[str]) -> dict[str, float]:
+    """Those of these measurements that the message has."""
+    return {name: value for name in names if (value := getattr(message, name)) is not UNSET}
+
+
+def fitting(measurements: Iterable[Measurement], found: Mapping[str, float | None]) -> dict[str, Any]:
+    """What of ``found`` can be put into a message: a driver's odd answer is left out, never a reason to be refused."""
+    kept: dict[str, Any] = {}
+    for each in measurements:
+        value = found.get(each.name)
+        if value is not None and each.takes(value):
+            kept[each.name] = int(value) if each.is_integer else float(value)
+    return kept

@@ -1,0 +1,139 @@
+"""The default charts of declared measurements: a line per worker over iterations; of a machine, one per number."""
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from controlplane.protocol.measurements import Measurement
+from frontend.figures.measured_rows import Measured, MeasuredWorker, Samples
+from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
+from frontend.figures.rows import View
+from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+from frontend.figures.workers import X_TITLES, of_all, x_of
+
+
+def worker_measurement(measurement: Measurement, measured: Measured, view: View) -> dict[str, Any]:
+    """A line for each worker that measures it."""
+    found = [(worker, worker.values[measurement.name]) for worker in measured.workers]
+    lines = [(worker, values) for worker, values in found if np.isfinite(values).any()]
+    if not lines:
+        return empty(measurement.figure, f"Lines appear once a worker reports this: {measurement.title}.")
+    theme, limit = THEMES[view.theme], budget(len(lines))
+    points = [
+        _known(x_of(worker, measured.batch, view), smoothed(values, view.smooth), limit) for worker, values in lines
+    ]
+    which = of_all(len(lines), measured.roster, view)
+    return {
+        "data": [
+            _line(worker.label, x, y, theme, worker.rank, measurement) | {"mode": "lines"}
+            for (worker, _), (x, y) in zip(lines, points, strict=True)
+        ],
+        "layout": layout(
+            theme,
+            name=measurement.figure,
+            caption=f"{_sentence(measurement.title)} of each worker{which}; {_last(lines, measurement)}.",
+            sampling=_merged(measurement, measured, sum(len(x) for x, _ in points)),
+            xaxis=axis(theme, X_TITLES[view.x]),
+            yaxis=_value_axis([measurement], theme),
+        ),
+    }
+
+
+def machine_measurement(group: Sequence[Measurement], samples: Samples, view: View) -> dict[str, Any]:
+    """A line for each number of one chart."""
+    known = [each for each in group if np.isfinite(samples.values[each.name]).any()]
+    name = group[0].figure
+    if not known:
+        titles = ", ".join(each.title for each in group)
+        return empty(name, f"Lines appear with the first sample in which this machine reports this: {titles}.")
+    theme, limit = THEMES[view.theme], budget(len(known))
+    points = [_known(samples.at_ms, samples.values[each.name], limit) for each in known]
+    return {
+        "data": [
+            _line(_sentence(each.title), x, y, theme, place, each) | {"x": [_moment(at) for at in x.tolist()]}
+            for place, (each, (x, y)) in enumerate(zip(known, points, strict=True))
+        ],
+        "layout": layout(
+            theme,
+            name=name,
+            caption=f"{group[0].chart} of the machine, sampled every 10 s.",
+            sampling=sampling_note(len(known) * len(samples.at_ms), sum(len(x) for x, _ in points)),
+            xaxis=axis(theme, "Time (UTC)", type="date"),
+            yaxis=_value_axis(known, theme),
+        ),
+    }
+
+
+def groups(measurements: Sequence[Measurement]) -> dict[str, tuple[Measurement, ...]]:
+    """Measurements with a default chart, by the chart's name; those that share a chart together."""
+    found: dict[str, tuple[Measurement, ...]] = {}
+    for each in measurements:
+        if each.chart:
+            found[each.figure] = (*found.get(each.figure, ()), each)
+    return found
+
+
+def _line(label: str, x: Numbers, y: Numbers, theme: Theme, place: int, measurement: Measurement) -> dict[str, Any]:
+    shown = "%{y:.1%}" if _is_share(measurement) else f"%{{y:.3~s}}{measurement.unit}"
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": label,
+        "x": numbers(x),
+        "y": numbers(y),
+        "line": {"width": 2, "color": theme.category(place), "dash": theme.dash(place)},
+        "hovertemplate": shown,
+    }
+
+
+def _value_axis(measurements: Sequence[Measurement], theme: Theme) -> dict[str, Any]:
+    """The axis of numbers in one unit; shares have a whole."""
+    if all(_is_share(each) for each in measurements):
+        return axis(theme, measurements[0].chart, tickformat=".0%", range=[0, 1.02])
+    return axis(
+        theme, measurements[0].chart, rangemode="tozero", tickformat="~s", ticksuffix=measurements[0].unit, nticks=6
+    )
+
+
+def _known(x: Numbers, y: Numbers, limit: int) -> tuple[Numbers, Numbers]:
+    exists = np.isfinite(y)
+    return extremes(x[exists], y[exists], limit)
+
+
+def _last(lines: Sequence[tuple[MeasuredWorker, Numbers]], measurement: Measurement) -> str:
+    """The highest of the workers' last values, which is what one looks for in most of these charts."""
+    last = [(float(values[np.isfinite(values)][-1]), worker.label) for worker, values in lines]
+    value, label = max(last, key=itemgetter(0))
+    return f"last it was at most {quantity(value, measurement)}, of {label}"
+
+
+def quantity(value: float, measurement: Measurement) -> str:
+    """The value with its unit, for people."""
+    if _is_share(measurement):
+        return f"{value:.0%}"
+    for power, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= power:
+            return f"{value / power:.3g} {prefix}{measurement.unit}".rstrip()
+    if measurement.unit == "s" and value < 1:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:.3g} {measurement.unit}".rstrip()
+
+
+def _merged(measurement: Measurement, measured: Measured, drawn: int) -> str:
+    if measured.width > 1 and measurement.fold == "max":
+        return f"highest of every {measured.width} iterations, from {measured.reports:,} reports"
+    return sampling_note(measured.reports, drawn, means=measured.width)
+
+
+def _is_share(measurement: Measurement) -> bool:
+    return not measurement.unit and measurement.most == 1.0
+
+
+def _sentence(title: str) -> str:
+    return title[0].upper() + title[1:]
+
+
+def _moment(at_ms: float) -> str:
+    return str(np.datetime64(int(at_ms), "ms")).replace("T", " ")

@@ -1,0 +1,38 @@
+"""What default charts of measurements are drawn from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from frontend.figures.rows import Floats, Integers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredWorker:
+    """Measurements of one worker; an entry stands for ``Measured.width`` iterations."""
+
+    rank: int
+    label: str
+    iteration: Integers
+    elapsed_s: Floats
+    values: Mapping[str, Floats]
+    """By measurement; not a number where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What the default charts of workers' measurements are drawn from."""
+
+    workers: tuple[MeasuredWorker, ...]
+    roster: int
+    width: int
+    reports: int
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """What was sampled of a machine, oldest first."""
+
+    at_ms: Integers
+    values: Mapping[str, Floats]
+    """By measurement; not a number where it is not known."""

@@ -1,0 +1,79 @@
+"""Reads what the default charts of measurements are drawn from, and which of a job's measurements are known."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.fleet.models import Agent, AgentSample
+from controlplane.fleet.samples import OWN_COLUMNS
+from controlplane.jobs.models import Job
+from controlplane.protocol.measurements import OF_MACHINES, OF_WORKERS
+from controlplane.protocol.spec import parse_spec
+from controlplane.telemetry.history import Windows, read_windows
+from controlplane.telemetry.stored import known_measurements
+from frontend.figures.measured import groups
+from frontend.figures.measured_rows import Measured, MeasuredWorker, Samples
+from frontend.figures.rows import View
+from frontend.queries.figures import MAX_WINDOWS, elapsed, ranks_of, width_of
+
+CHARTED: Final = tuple(each for each in OF_WORKERS if each.chart)
+
+SAMPLES: Final = 8_640
+"""One day of a machine, a sample every 10 s."""
+
+
+def measured(job: Job, view: View) -> Measured:
+    """The measurements of workers that have a chart, iterations merged until they fit."""
+    ranks = ranks_of(job, view)
+    width = width_of(job, len(ranks), MAX_WINDOWS)
+    windows = read_windows(job.pk, width, ranks, ("at_ms", *(each.name for each in CHARTED)))
+    spec = parse_spec(job.spec)
+    return Measured(
+        workers=tuple(_worker(job, rank, windows[rank]) for rank in ranks if rank in windows),
+        roster=spec.workers,
+        width=width,
+        batch=spec.global_batch,
+        reports=sum(int(each.of("at_ms", "count").sum()) for each in windows.values()),
+    )
+
+
+def charts_of(job: Job) -> tuple[str, ...]:
+    """The default charts that a job has something for; all of them while nothing was reported."""
+    charts = groups(OF_WORKERS)
+    known = known_measurements(job.pk)
+    return tuple(name for name, group in charts.items() if not known or any(each.name in known for each in group))
+
+
+def samples(agent: Agent) -> Samples:
+    """The last day of a machine."""
+    rows = AgentSample.objects.filter(agent=agent).order_by("-at").values_list("at", *OWN_COLUMNS, "others")[:SAMPLES]
+    found = list(rows)[::-1]
+    told: Sequence[dict[str, float]] = [dict(zip(OWN_COLUMNS, own, strict=True)) | others for _, *own, others in found]
+    return Samples(
+        at_ms=np.array([_ms(at) for at, *_ in found], np.int64),
+        values={each.name: _column([row.get(each.name) for row in told]) for each in OF_MACHINES},
+    )
+
+
+def _worker(job: Job, rank: int, windows: Windows) -> MeasuredWorker:
+    return MeasuredWorker(
+        rank=rank,
+        label=f"w{rank}",
+        iteration=windows.first,
+        elapsed_s=elapsed(job, windows.of("at_ms", "max")),
+        values={
+            each.name: windows.mean(each.name) if each.fold == "mean" else windows.of(each.name, "max")
+            for each in CHARTED
+        },
+    )
+
+
+def _column(values: list[Any]) -> NDArray[np.float64]:
+    return np.array(values, np.float64)  # None becomes not a number
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

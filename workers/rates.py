@@ -1,0 +1,57 @@
+"""How much a machine reads, writes, sends and receives per second: differences of its own counters."""
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+Counts = dict[str, int]
+
+
+class Rates:
+    """Rates since they were last asked for.
+
+    Args:
+        read: the counters by measurement, rising; one that the machine does not have is left out.
+    """
+
+    def __init__(self, read: Callable[[], Counts] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._read, self._clock = read or machine_counts, clock
+        self._at_s, self._counts = clock(), self._read()
+
+    def numbers(self) -> dict[str, float]:
+        """Per second; nothing of a counter that is new, or that began anew (an interface went down)."""
+        before_s, before = self._at_s, self._counts
+        self._at_s, self._counts = self._clock(), self._read()
+        took_s = self._at_s - before_s
+        if took_s <= 0.0:
+            return {}
+        risen = {name: count - before[name] for name, count in self._counts.items() if name in before}
+        return {name: bytes_ / took_s for name, bytes_ in risen.items() if bytes_ >= 0}
+
+
+def machine_counts() -> Counts:
+    """Bytes of all disks, and of all network interfaces but loopback, where the system tells."""
+    return _disk() | _network()
+
+
+def _disk() -> Counts:
+    try:
+        counters = psutil.disk_io_counters()  # type: ignore[no-untyped-call]
+    except (OSError, RuntimeError, NotImplementedError):
+        return {}
+    return {"disk_read": counters.read_bytes, "disk_write": counters.write_bytes} if counters else {}
+
+
+def _network() -> Counts:
+    try:
+        found = psutil.net_io_counters(pernic=True)  # type: ignore[no-untyped-call]
+    except (OSError, RuntimeError):
+        return {}
+    there = [counters for name, counters in found.items() if not name.startswith("lo")]
+    if not there:
+        return {}
+    return {
+        "network_in": sum(counters.bytes_recv for counters in there),
+        "network_out": sum(counters.bytes_sent for counters in there),
+    }
