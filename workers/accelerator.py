@@ -1,9 +1,19 @@
-"""How busy the device is that a worker computes on: its memory and use, in place of the machine's."""
+"""The device that a worker computes on: its load in place of the machine's, and what its driver tells of it."""
 
 import importlib
-from typing import Any, Protocol
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import structlog
 
 from workers.resources import Load
+
+EVERY_S: Final = 1.0
+"""NVML is asked once in so long at most: some drivers take milliseconds to answer."""
+
+Numbers = dict[str, float]
+log = structlog.get_logger("accelerator")
 
 
 class Gauge(Protocol):
@@ -11,6 +21,9 @@ class Gauge(Protocol):
 
     def load(self, machine: Load) -> Load:
         """The load to be reported, given that of the machine."""
+
+    def numbers(self) -> Numbers:
+        """Measurements of the device by name, as far as it has them."""
 
 
 class Processor:
@@ -20,25 +33,87 @@ class Processor:
         """That of the machine."""
         return machine
 
+    def numbers(self) -> Numbers:
+        """None: the machine's are its agent's."""
+        return {}
+
+
+class Nvml:
+    """One GPU as NVML has it; what a GPU or its driver does not support is left out.
+
+    Args:
+        library: the module ``pynvml``, initialised.
+        handle: of the GPU.
+    """
+
+    def __init__(self, library: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._library, self._handle, self._clock = library, handle, clock
+        self._at_s: float | None = None
+        self._kept: Numbers = {}
+
+    def numbers(self) -> Numbers:
+        """Utilization (0 to 1), temperature (degrees Celsius) and power (watts), at most ``EVERY_S`` old."""
+        now = self._clock()
+        if self._at_s is None or now - self._at_s >= EVERY_S:
+            self._at_s, self._kept = now, self._read()
+        return self._kept
+
+    def _read(self) -> Numbers:
+        nvml, gpu = self._library, self._handle
+        asked: dict[str, Callable[[], float]] = {
+            "gpu_utilization": lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100.0,
+            "gpu_temperature": lambda: float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
+            "gpu_power": lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000.0,
+        }
+        found = {}
+        for name, ask in asked.items():
+            try:
+                found[name] = ask()
+            except nvml.NVMLError:  # not supported by this GPU, or the driver is being replaced
+                continue
+        return found
+
 
 class Cuda:
-    """A GPU: memory as its driver tells torch, use by NVML where the package ``pynvml`` is installed."""
+    """A GPU: its memory as torch tells it, the rest as NVML does, where there is NVML."""
 
-    def __init__(self, device: str, memory: Any = None, utilisation: Any = None) -> None:
+    def __init__(self, device: str, memory: Callable[[str], tuple[int, int]] | None = None, nvml: Any = None) -> None:
         self._device = device
         self._memory = memory or _memory_of
-        self._utilisation = utilisation or _nvml(device)
+        self._nvml = nvml_of(device) if nvml is None else nvml
 
     def load(self, machine: Load) -> Load:
         """The GPU's memory in use by anybody; its use, or where nobody can tell, the machine's."""
         free, total = self._memory(self._device)
-        use = self._utilisation()
-        return Load(cpu=machine.cpu if use is None else use, memory=min(1.0, max(0.0, 1.0 - free / total)))
+        use = self._told().get("gpu_utilization", machine.cpu)
+        return Load(cpu=use, memory=min(1.0, max(0.0, 1.0 - free / total)))
+
+    def numbers(self) -> Numbers:
+        """Memory in use, and what NVML has."""
+        free, total = self._memory(self._device)
+        return {"gpu_memory": float(total - free), **self._told()}
+
+    def _told(self) -> Numbers:
+        return self._nvml.numbers() if self._nvml is not None else {}
 
 
 def gauge_of(device: str) -> Gauge:
     """The one for a device of torch."""
     return Cuda(device) if device.startswith("cuda") else Processor()
+
+
+def nvml_of(device: str, library: Any = None, uuid: Callable[[str], str] | None = None) -> Nvml | None:
+    """NVML's view of a device of torch; None where there is no NVML (the package, the driver, or the GPU in it).
+
+    GPUs are found by their UUID: torch counts only those that ``CUDA_VISIBLE_DEVICES`` leaves, NVML counts all.
+    """
+    try:
+        nvml = library or importlib.import_module("pynvml")
+        nvml.nvmlInit()
+        return Nvml(nvml, nvml.nvmlDeviceGetHandleByUUID((uuid or _uuid_of)(device)))
+    except Exception as error:  # whatever a driver does, it is no reason not to train
+        log.info(f"no temperature, power or utilization of {device}: NVML: {error}")
+        return None
 
 
 def _memory_of(device: str) -> tuple[int, int]:
@@ -48,11 +123,7 @@ def _memory_of(device: str) -> tuple[int, int]:
     return free, total
 
 
-def _nvml(device: str) -> Any:
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByIndex(int(device.partition(":")[2] or 0))
-    except Exception:  # not installed, or no driver: nothing here may stop a worker
-        return lambda: None
-    return lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0
+def _uuid_of(device: str) -> str:
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"

@@ -2,8 +2,8 @@
 
 An iteration runs from the acknowledgement of the previous one's last push to that of its own. Waiting is the time
 from that acknowledgement to the orders that let this worker go on, and whatever a server held a reply back;
-coordination is the time from the engine's decision to its arrival; the rest of a transfer is push or pull, and
-everything else inside the step is compute.
+coordination is the time from the engine's decision to its arrival; the rest of a transfer is push or pull. Inside the
+step, waiting for the next batch is data, and everything else is compute.
 """
 
 import time
@@ -12,8 +12,9 @@ from enum import Enum
 
 
 class Part(Enum):
-    """What time can be charged to; values are the fields of ``IterationReport``."""
+    """What time can be charged to; values are the measurements of ``WorkerNumbers``."""
 
+    DATA = "data_s"
     COMPUTE = "compute_s"
     PUSH = "push_s"
     PULL = "pull_s"
@@ -44,6 +45,14 @@ class IterationClock:
         Until then this worker waited for others; from then on for the decision to arrive.
         """
         self.lap(Part.COORDINATION, held_s=self._begin + held_s - self._mark)
+
+    def lap_computing(self, loading_s: float) -> None:
+        """Charge the time since the last lap to compute, except the part of it that was spent waiting for batches."""
+        before = self._spent[Part.COMPUTE]
+        self.lap(Part.COMPUTE)
+        loading_s = min(max(loading_s, 0.0), self._spent[Part.COMPUTE] - before)
+        self._spent[Part.COMPUTE] -= loading_s
+        self._spent[Part.DATA] += loading_s
 
     def finish(self) -> dict[str, float]:
         """The parts of the iteration that ended with the last lap, by the report's fields; the next begins there."""

@@ -16,7 +16,7 @@ from controlplane.protocol.spec import JobSpec
 from controlplane.protocol.training import Optimizer
 from workers.workloads.memory import ceiling_of
 from workers.workloads.rules import STEPS
-from workers.workloads.shape import Prefetching, Replica, Samples, Score, Update, Vector, Workload
+from workers.workloads.shape import Prefetching, Replica, Samples, Score, Update, Vector, Workload, loading_s_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +83,11 @@ class Client:
         steps = self._spec.federated.local_steps if self._spec.federated else 1
         ceiling = ceiling_of(self._replica)
         return None if ceiling is None else ceiling * steps
+
+    @property
+    def loading_s(self) -> float | None:
+        """How long its local steps have waited for samples, if that is known."""
+        return loading_s_of(self._replica)
 
     def evaluate(self) -> Score:
         """Score ``parameters`` on the held-out split."""

@@ -19,7 +19,7 @@ from controlplane.protocol.worker import Phase, Step, WorkerMachine
 from workers.accelerator import Gauge, gauge_of
 from workers.emulation import Pace
 from workers.link import WorkerLink
-from workers.resources import Machine
+from workers.readings import Readings
 from workers.trainer.aggregating import AggregatingExchange
 from workers.trainer.clock import IterationClock, Part
 from workers.trainer.computing import Computing, Skipped, without_spoilt
@@ -39,7 +39,7 @@ from workers.transport.handshake import Peer
 from workers.workloads.catalogue import load_workload
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.memory import ceiling_of
-from workers.workloads.shape import Telling, Update, Vector, Workload, named_arrays
+from workers.workloads.shape import Telling, Update, Vector, Workload, loading_s_of, named_arrays
 from workers.workloads.trained import admit_factories, check_groups
 
 SaveModel = Callable[[Mapping[str, Vector]], None]
@@ -99,7 +99,7 @@ class Trainer:
         gauge: Gauge,
         keeper: Keeper | None = None,
     ) -> None:
-        self.gauge, self._keeper = gauge, keeper
+        self._keeper = keeper
         self._found, self._skipped = keeper.found if keeper is not None else ([], [])
         self.spec, self.link, self.servers, self.save_model = order.spec, link, servers, save_model
         self.workload = workload
@@ -115,7 +115,7 @@ class Trainer:
             self._gives_early = True
             self.replica.tell_progress(servers.offer)
             self.computing.announce_to(servers.begin)
-        self.machine = Machine()
+        self.readings = Readings(gauge, self.pace)
         self._attempt = 0
         """That of ``worker`` when what is under way began."""
         self._peer = Peer(order.index, order.instance)
@@ -226,10 +226,11 @@ class Trainer:
         work = work_of(task, self.sampler)
         self._last = None
         self._prefetch(k, work)
+        loaded_s = loading_s_of(self.replica) or 0.0
         with self._still if self.spec.federated else nullcontext():
             update, overran = self.computing.run(k, work)
         update, spoilt = without_spoilt(update, self.computing.gradient, is_given_away=self._gives_early)
-        self.clock.lap(Part.COMPUTE)
+        self.clock.lap_computing((loading_s_of(self.replica) or 0.0) - loaded_s)
         self._last = (k, update.samples)
         self._done = Done(update=update, position=work.position, overran=overran, spoilt=spoilt)
         self._pending, self._is_late = self.servers.blocks, False
@@ -301,7 +302,9 @@ class Trainer:
         parts, exchanges = self.clock.finish(), self.servers.ledger.take()
         blocks = self.servers.ledger.take_blocks()
         moving_s = min(self.servers.ledger.take_moving_s(), parts[Part.WAITING.value])
-        load = self.pace.load(self.gauge.load(self.machine.load()))
+        readings = self.readings.take()
+        if loading_s_of(self.replica) is None:
+            del parts[Part.DATA.value]
         ceiling = ceiling_of(self.replica)
         self.link.say(
             lambda number: IterationReport(
@@ -312,8 +315,6 @@ class Trainer:
                 position=done.position,
                 loss=update.loss,
                 spoilt=done.spoilt,
-                cpu=load.cpu,
-                memory=load.memory,
                 overran=done.overran,
                 ceiling=ceiling,
                 exchanges=exchanges,
@@ -321,6 +322,7 @@ class Trainer:
                 moving_s=moving_s,
                 logged={},
                 **parts,
+                **readings,
             )
         )
 

@@ -30,6 +30,7 @@ from workers.workloads.shape import (
     Update,
     Vector,
     Workload,
+    loading_s_of,
     scorer_of,
 )
 
@@ -222,6 +223,11 @@ class ForeignReplica:
     def ceiling(self) -> int | None:
         """The largest number of samples that its memory was found to hold, if it says so."""
         return ceiling_of(self._replica)
+
+    @property
+    def loading_s(self) -> float | None:
+        """How long its updates have waited for samples, if it says so."""
+        return loading_s_of(self._replica)
 
     def update(self, samples: Samples) -> Update:
         """The user's own, looked at."""

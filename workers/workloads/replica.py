@@ -106,6 +106,11 @@ class NetworkReplica(NetworkScorer):
         """The largest number of samples that memory was found to hold at once; None: it never ran short."""
         return self._pieces.limit
 
+    @property
+    def loading_s(self) -> float:
+        """How long its updates have waited for samples."""
+        return self._loader.waited_s
+
     def update(self, samples: Samples) -> Update:
         """Sum of the gradients of the loss over ``samples``; in pieces where memory does not hold them at once.
 

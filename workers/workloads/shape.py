@@ -104,6 +104,12 @@ class Prefetching(Protocol):
         """Begin to take the samples of the coming updates, batch by batch; updates of others stay as right."""
 
 
+def loading_s_of(replica: object) -> float | None:
+    """How long a replica has waited for samples in all its updates, as ``loading_s``; None where it does not say."""
+    loading_s: float | None = getattr(replica, "loading_s", None)
+    return loading_s
+
+
 class Rule(Protocol):
     """What a complete sum does to one block of the values, at whoever holds it.
 

@@ -24,6 +24,8 @@ def test_the_parts_sum_to_the_iteration_whatever_happened(steps: list[tuple[Part
         time.now += took
         if decision:
             clock.lap_decision(held)
+        elif part is Part.COMPUTE:
+            clock.lap_computing(held)
         else:
             clock.lap(part, held_s=held)
     parts = clock.finish()
@@ -37,12 +39,23 @@ def test_what_a_server_held_back_is_waiting() -> None:
     time.now += 5.0
     clock.lap(Part.PULL, held_s=3.5)
     assert clock.finish() == {
+        "data_s": 0.0,
         "compute_s": 0.0,
         "push_s": 0.0,
         "pull_s": 1.5,
         "waiting_s": 3.5,
         "coordination_s": 0.0,
     }
+
+
+@pytest.mark.parametrize(("loading_s", "data_s"), [(0.0, 0.0), (3.0, 3.0), (7.0, 5.0), (-1.0, 0.0)])
+def test_waiting_for_batches_is_data_and_the_rest_of_a_step_is_compute(loading_s: float, data_s: float) -> None:
+    time = Time()
+    clock = IterationClock(time)
+    time.now += 5.0
+    clock.lap_computing(loading_s)
+    parts = clock.finish()
+    assert (parts["data_s"], parts["compute_s"]) == (data_s, 5.0 - data_s)
 
 
 def test_coordination_is_the_time_from_the_decision_to_its_arrival() -> None:

@@ -43,6 +43,8 @@ class Loader:
         self._examples, self._device = examples, device
         self._worth_s = WORTH_S if worth_s is None else worth_s
         self._sample_s = 0.0
+        self.waited_s = 0.0
+        """How long ``take`` took, in all: what whoever asks waits for."""
         self._ahead: deque[tuple[Samples, Future[Batch]]] = deque()
         self._thread: ThreadPoolExecutor | None = None
         self._stream: torch.cuda.Stream | None = None
@@ -63,10 +65,14 @@ class Loader:
 
     def take(self, samples: Samples) -> tuple[Inputs, torch.Tensor]:
         """Inputs and targets of ``samples``: those taken ahead where there are such, else taken now."""
-        found = _found(self._ahead, samples)
-        if found is None or found.cancel() or found.exception() is not None:
-            return self._timed(samples, self._device)
-        return self._received(found.result())
+        began = time.monotonic()
+        try:
+            found = _found(self._ahead, samples)
+            if found is None or found.cancel() or found.exception() is not None:
+                return self._timed(samples, self._device)
+            return self._received(found.result())
+        finally:
+            self.waited_s += time.monotonic() - began
 
     def _begin(self, samples: Samples) -> Future[Batch]:
         if self._thread is None:
