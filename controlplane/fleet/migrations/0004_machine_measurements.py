@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0002_bound_labels_and_names'),
+        ('fleet', '0003_reusable_tokens'),
     ]
 
     operations = [
