@@ -12,22 +12,40 @@ from controlplane.protocol import RELEASE
 __version__ = RELEASE
 
 if TYPE_CHECKING:
+    from paceline.attaching import attach
     from paceline.client.awaited import AsyncClient
     from paceline.client.retries import Patience
     from paceline.client.sync import Client
-    from paceline.errors import PacelineError, Refused, Unreachable
+    from paceline.errors import CannotAttach, PacelineError, Refused, Stopped, Unreachable
+    from paceline.pacer import Pacer
 
 _HOMES = {
     "AsyncClient": "paceline.client.awaited",
+    "CannotAttach": "paceline.errors",
     "Client": "paceline.client.sync",
+    "Pacer": "paceline.pacer",
     "PacelineError": "paceline.errors",
     "Patience": "paceline.client.retries",
     "Refused": "paceline.errors",
+    "Stopped": "paceline.errors",
     "Unreachable": "paceline.errors",
+    "attach": "paceline.attaching",
 }
 """The module of each name that is exported."""
 
-__all__ = ["AsyncClient", "Client", "PacelineError", "Patience", "Refused", "Unreachable", "__version__"]
+__all__ = [
+    "AsyncClient",
+    "CannotAttach",
+    "Client",
+    "PacelineError",
+    "Pacer",
+    "Patience",
+    "Refused",
+    "Stopped",
+    "Unreachable",
+    "__version__",
+    "attach",
+]
 
 
 def __getattr__(name: str) -> object:

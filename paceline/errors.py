@@ -1,4 +1,4 @@
-"""What goes wrong with a control plane, in sentences."""
+"""What goes wrong with a control plane or in a script that attaches to one, in sentences."""
 
 from typing import Any
 
@@ -15,6 +15,14 @@ class Unreachable(PacelineError):
 
 class NeedsLibrary(PacelineError):
     """What was asked for takes a library that is not installed here."""
+
+
+class CannotAttach(PacelineError, ValueError):
+    """Something in a script that cannot be governed, and what to do instead; raised before training begins."""
+
+
+class Stopped(Exception):
+    """The job was stopped: raised by ``step`` at the end of an iteration, at the same one on each rank."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,10 +1,10 @@
 """How the ranks of an attached job agree on shares, a pause and the end, without waiting for the control plane. Pure.
 
 Each iteration adds up one small vector over all ranks (``words``), beside the gradients. Every rank fills in a row of
-its own: what it took, how long that took, how new its orders are, and the last iteration that its loader may draw
-before it has read the sum. The rank with the newest orders fills in those, too. So whoever reads the sum (``read``)
-knows the same as all others: new shares hold from the iteration behind every rank's promise, and a pause or the end at
-the boundary that all have reached. One rank that hears the control plane is enough, and none is waited for.
+its own: what it takes, how long its last sum took, how new its orders are, and the last iteration that its loader may
+draw before it has read the sum. The rank with the newest orders fills in those, too. So whoever reads the sum
+(``read``) knows the same as all others: new shares hold from the iteration behind every rank's promise, and a pause or
+the end at the boundary that all have reached. One rank that hears the control plane is enough; none is waited for.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from controlplane.protocol.orders import Orders
 
 
 class Row(NamedTuple):
-    """What one rank adds. Durations are those of the iteration before."""
+    """What one rank adds."""
 
     samples: int = 0
     """That it takes in this iteration."""
@@ -27,12 +27,10 @@ class Row(NamedTuple):
     """The most samples that its device's memory holds; 0: not known."""
     gives_up: int = 0
     """1: this rank could not go on with uneven shares; they stay as they are."""
-    ready_s: float = 0.0
-    """From the begin of the iteration to its last gradient."""
-    sending_s: float = 0.0
-    """What it took by itself to hand its gradients to the sum."""
+    timed: int = -1
+    """The iteration that ``sum_s`` is about; -1: none is timed yet."""
     sum_s: float = 0.0
-    """From then to the end of the sum."""
+    """From its last gradient handed over to the end of the sum: the shortest is the transfer, the rest was waiting."""
     incarnation: int = -1
     generation: int = -1
     sequence: int = -1
@@ -44,7 +42,6 @@ class Row(NamedTuple):
         return self.incarnation, self.generation, self.sequence
 
 
-FLOATS: Final = {"ready_s", "sending_s", "sum_s"}
 FIELDS: Final = len(Row._fields)
 NO_STOP: Final = -1
 HEAD: Final = 4
@@ -191,4 +188,4 @@ class Agreement:
 
 def _row(values: Sequence[float]) -> Row:
     named = zip(Row._fields, values, strict=True)
-    return Row(**{name: value if name in FLOATS else int(value) for name, value in named})  # type: ignore[arg-type]
+    return Row(**{name: value if name == "sum_s" else int(value) for name, value in named})  # type: ignore[arg-type]

@@ -1,0 +1,76 @@
+"""Small sums over the ranks, beside the gradients: on the CPU, in the script's process group or one of our own."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline.errors import CannotAttach
+
+
+class Round:
+    """A sum under way."""
+
+    __slots__ = ("_total", "_work")
+
+    def __init__(self, total: torch.Tensor, work: Any) -> None:
+        self._total, self._work = total, work
+
+    def result(self) -> list[float]:
+        """The sum, once every rank has added its part."""
+        if self._work is not None:
+            self._work.wait()
+        values: list[float] = self._total.tolist()
+        return values
+
+
+class Channel:
+    """Every rank makes the same calls in the same order."""
+
+    def __init__(self, group: Any = None) -> None:
+        self._group = group
+
+    def begin(self, words: Sequence[float]) -> Round:
+        """Add ``words``, and go on at once."""
+        total = torch.tensor(words, dtype=torch.float64)
+        return Round(total, dist.all_reduce(total, group=self._group, async_op=True))
+
+    def total(self, words: Sequence[float]) -> list[float]:
+        """Add ``words``, and wait for the sum."""
+        return self.begin(words).result()
+
+
+class Alone:
+    """The channel of a single rank."""
+
+    def begin(self, words: Sequence[float]) -> Round:
+        """The sum is there at once."""
+        return Round(torch.tensor(words, dtype=torch.float64), None)
+
+    def total(self, words: Sequence[float]) -> list[float]:
+        """What is given."""
+        return list(words)
+
+
+def open_channel(world: int) -> Channel | Alone | None:
+    """The channel of this rank; None where there are several, and torch.distributed is not initialised. Collective.
+
+    Raises:
+        CannotAttach: if torch.distributed speaks of another number of ranks.
+    """
+    if world == 1:
+        return Alone()
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    if dist.get_world_size() != world:
+        raise CannotAttach(
+            f"the launcher speaks of {world} ranks, torch.distributed of {dist.get_world_size()}: call"
+            " paceline.attach() behind init_process_group(), or give it rank and world"
+        )
+    return Channel() if _sums_on_cpu() else Channel(dist.new_group(backend="gloo"))
+
+
+def _sums_on_cpu() -> bool:
+    config = str(dist.get_backend_config())
+    return "cpu:gloo" in config or config == "gloo"

@@ -1,0 +1,88 @@
+"""What a script gives to ``pacer.loader``: a data set, or a DataLoader whose ways are kept."""
+
+from typing import Any, Final
+
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from paceline.errors import CannotAttach
+
+KEPT: Final = (
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+    "persistent_workers",
+    "in_order",
+)
+"""What is taken over from a DataLoader."""
+
+OURS: Final = ("sampler", "batch_sampler")
+"""What ``DataLoader`` takes and the shares decide."""
+
+
+def check_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of DataLoader that a loader of ours can have.
+
+    Raises:
+        CannotAttach: if one of them is decided by the shares.
+    """
+    for name in OURS:
+        if options.get(name) is not None:
+            raise CannotAttach(f"loader(): {name} is decided by the shares; leave it out")
+    return {name: value for name, value in options.items() if name not in OURS}
+
+
+def check_number(name: str, value: Any) -> int:
+    """A whole number that counts samples or batches.
+
+    Raises:
+        CannotAttach: if it is none.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise CannotAttach(f"loader(): {name} is {value!r}; give a whole number, 1 or more")
+    return value
+
+
+def taken_over(given: DataLoader[Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The data set of a DataLoader, what of the plan it decides, and its options.
+
+    Raises:
+        CannotAttach: if its batches are made by a sampler of its own.
+    """
+    options = {name: getattr(given, name) for name in KEPT if hasattr(given, name)}
+    dataset: Any = given.dataset
+    if isinstance(dataset, IterableDataset):
+        if given.batch_size is None:
+            raise CannotAttach("loader(): the DataLoader yields single samples; give the data set, and batch_size")
+        return dataset, {"batch_size": given.batch_size, "drop_last": given.drop_last}, options
+    if given.batch_size is None or type(given.batch_sampler) is not BatchSampler:
+        raise CannotAttach(
+            f"loader(): the DataLoader has a batch sampler of its own ({type(given.batch_sampler).__name__}), and"
+            " shares decide about batches; give the data set, and batch_size"
+        )
+    plan = {"batch_size": given.batch_size, "drop_last": given.drop_last, "shuffle": _shuffles(given.sampler)}
+    return dataset, plan, options
+
+
+def _shuffles(sampler: Any) -> bool:
+    if type(sampler) is DistributedSampler:
+        return bool(sampler.shuffle)
+    if type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None:
+        return True
+    if type(sampler) is SequentialSampler:
+        return False
+    raise CannotAttach(
+        f"loader(): the DataLoader draws by {type(sampler).__name__}, and each sample is drawn once a pass here; give"
+        " the data set, and batch_size"
+    )

@@ -1,0 +1,304 @@
+"""A rank's socket to the control plane: one thread with an event loop, opened again after every loss.
+
+What is said waits in an outbox until it is durable. In an outage it is kept, ``MOST_KEPT`` messages at most; what
+comes then gets no number and is counted. Whatever goes wrong here is said in the log, and training goes on.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from controlplane.protocol import SUBPROTOCOL
+from controlplane.protocol.cleaning import cleaned
+from controlplane.protocol.codec import MAX_FRAME_BYTES, BadFrame, encode, to_rank
+from controlplane.protocol.messages import Heartbeat
+from controlplane.protocol.orders import Durable, Orders, Rejection
+from controlplane.protocol.outbox import Outbox
+from paceline.address import Address
+
+MOST_KEPT: Final = 20_000
+"""At two iterations a second, close to three hours without a control plane."""
+
+HEARTBEAT_S: Final = 1.0
+PING_S, PING_TIMEOUT_S = 5.0, 15.0
+FIRST_DELAY_S, MOST_DELAY_S = 0.25, 5.0
+CLOSE_S: Final = 1.0
+FINAL: Final = {
+    4401: "its token is not accepted (any more)",
+    4409: "another process has taken this rank's place",
+    4410: "the job is over",
+}
+"""Close codes after which there is nothing to come back for."""
+
+ENDING: Final = {"stale": 4409, "unauthorised": 4401}
+"""Rejections that are about this whole life, not about one message."""
+
+Build = Callable[[int], Any]
+log = logging.getLogger("paceline")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Looks addresses up itself: the usual loop keeps a second thread for that."""
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        """What the resolver says; nothing else of this loop has anything to do before."""
+        return socket.getaddrinfo(host, port, **options)
+
+
+class SocketLink:
+    """Keeps saying and hearing until it is closed or sent away. Thread-safe.
+
+    Args:
+        name: of the rank, for the log.
+    """
+
+    def __init__(self, address: Address, token: str, name: str, *, most_kept: int = MOST_KEPT) -> None:
+        self._address, self._name, self._most_kept = address, name, most_kept
+        self._headers = {"Authorization": f"Bearer {token}", "X-Paceline-Instance": secrets.token_hex(16)}
+        self._lock = threading.Lock()
+        self._heard = threading.Condition(self._lock)
+        self._outbox: Outbox[Any] = Outbox()
+        self._dropped = 0
+        self._orders: Orders | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.Event | None = None
+        self._is_waking = False
+        self._closing = False
+        self._gone = ""
+        """Why it will not come back."""
+        self._failures = 0
+        self._refused_at: int | None = None
+        self._said: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="paceline", daemon=True)
+
+    # -- for the script's thread
+
+    def say(self, build: Build) -> None:
+        """Send ``build(number)`` when that is possible; the first of all opens the connection."""
+        with self._lock:
+            if self._gone:
+                return
+            if self._outbox.unacknowledged >= self._most_kept:
+                self._dropped += 1
+                return
+            is_first = not self._outbox.last
+            self._outbox.say(build)
+        if is_first:
+            self._thread.start()
+        self._rouse()
+
+    def newest(self) -> Orders | None:
+        """The newest orders, if any came."""
+        return self._orders
+
+    def await_orders(self, wait_s: float) -> Orders | None:
+        """The first orders; None where none come in time, or there was no connection to be had."""
+        with self._heard:
+            self._heard.wait_for(lambda: self._orders is not None or bool(self._gone) or self._failures > 0, wait_s)
+            return self._orders
+
+    def close(self, wait_s: float) -> None:
+        """Say what is left to say, for so long at most, and disconnect."""
+        if not self._thread.is_alive():
+            return
+        deadline_s = time.monotonic() + wait_s
+        with self._heard:
+            self._heard.wait_for(
+                lambda: not self._outbox.unacknowledged or bool(self._gone) or self._failures > 0, wait_s
+            )
+            left = self._outbox.unacknowledged + self._dropped
+        if left and not self._gone:
+            log.warning("paceline: %s: the control plane has not confirmed %d messages at the end", self._name, left)
+        self._closing = True
+        self._rouse()
+        self._thread.join(max(CLOSE_S, deadline_s - time.monotonic()))
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many messages are kept."""
+        return self._outbox.unacknowledged
+
+    def _rouse(self) -> None:
+        loop, wake = self._loop, self._wake
+        if loop is None or wake is None or self._is_waking:
+            return
+        self._is_waking = True
+        with contextlib.suppress(RuntimeError):  # it has just ended
+            loop.call_soon_threadsafe(wake.set)
+
+    # -- on the thread
+
+    def _run(self) -> None:
+        loop = _Loop()
+        try:
+            loop.run_until_complete(self._live())
+        except Exception as error:
+            log.warning("paceline: %s goes on without the control plane: its connection failed: %r", self._name, error)
+            self._end(f"{error!r}")
+        finally:
+            self._loop = None
+            loop.close()
+
+    async def _live(self) -> None:
+        from websockets.exceptions import WebSocketException
+
+        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        while not (self._closing or self._gone):
+            try:
+                await self._connect()
+            except (OSError, WebSocketException, TimeoutError) as error:
+                if not self._is_final(error):
+                    await self._pause(error)
+
+    async def _connect(self) -> None:
+        """One connection, from its opening to its end."""
+        from websockets.asyncio.client import connect
+        from websockets.typing import Subprotocol
+
+        connecting = connect(
+            self._address.url,
+            additional_headers=self._headers,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            compression=None,
+            max_size=64 * MAX_FRAME_BYTES,
+            ping_interval=PING_S,
+            ping_timeout=PING_TIMEOUT_S,
+            open_timeout=10.0,
+            close_timeout=CLOSE_S,
+            proxy=None if self._address.is_loopback else True,
+        )
+        connection = await connecting
+        try:
+            with self._lock:
+                self._outbox.reopen()
+            writing = asyncio.ensure_future(self._write(connection))
+            try:
+                async for frame in connection:
+                    self._read(frame if isinstance(frame, bytes) else frame.encode())
+                    if self._gone:
+                        return
+            finally:
+                writing.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await writing
+            code = connection.close_code or 0
+            if code in FINAL:
+                self._end(connection.close_reason or FINAL[code])
+            elif not self._closing:
+                raise OSError(f"it was closed ({code} {connection.close_reason or ''})".strip())
+        finally:
+            await connection.close()
+
+    async def _write(self, connection: Any) -> None:
+        """Messages in the order of their numbers, and a sign of life each second."""
+        assert self._wake is not None
+        beat_s = time.monotonic() + HEARTBEAT_S
+        while True:
+            while (message := self._take()) is not None:
+                await connection.send(encode(cleaned(message)))
+            if self._closing:
+                await connection.close()
+                return
+            now_s = time.monotonic()
+            if now_s >= beat_s:
+                beat_s = now_s + HEARTBEAT_S
+                await connection.send(encode(Heartbeat()))
+                self._say_again()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, beat_s - time.monotonic()))
+            self._is_waking = False
+            self._wake.clear()
+
+    def _take(self) -> Any:
+        with self._lock:
+            return self._outbox.take()
+
+    def _say_again(self) -> None:
+        """What the other side had no room for a second ago; and what was lost for want of room here."""
+        with self._lock:
+            if self._refused_at is not None:
+                self._outbox.resend(self._refused_at)
+                self._refused_at = None
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            log.warning("paceline: %s: %d reports of a long outage were not kept", self._name, dropped)
+
+    def _read(self, frame: bytes) -> None:
+        try:
+            reply = to_rank.decode(frame)
+        except BadFrame as error:
+            self._tell_once(f"the control plane sent what this release does not understand: {error}")
+            return
+        with self._heard:
+            self._failures = 0
+            match reply:
+                case Durable():
+                    self._outbox.acknowledge(reply.number)
+                case Orders() if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
+                    self._orders = reply
+                    self._outbox.heard_from(reply.incarnation)
+            self._heard.notify_all()
+        if isinstance(reply, Rejection):
+            self._rejected(reply)
+
+    def _rejected(self, rejection: Rejection) -> None:
+        if rejection.code == "slow-down":
+            self._refused_at = rejection.number or 0
+        elif rejection.code == "out-of-order":
+            with self._lock:
+                self._outbox.resend(rejection.number or 0)
+        elif rejection.code in ENDING:
+            self._end(rejection.detail or FINAL[ENDING[rejection.code]])
+        elif rejection.code in ("malformed", "oversized"):
+            self._end(f"the control plane cannot take what this release says: {rejection.detail}")
+        else:
+            self._tell_once(rejection.detail)
+
+    def _tell_once(self, sentence: str) -> None:
+        if sentence and sentence not in self._said:
+            self._said.add(sentence)
+            log.warning("paceline: %s: %s", self._name, sentence)
+
+    def _is_final(self, error: Exception) -> bool:
+        """Whether a handshake was turned down because of who we are."""
+        from websockets.exceptions import InvalidStatus
+
+        if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403, 404):
+            self._end(f"{FINAL[4401]} (HTTP {error.response.status_code})")
+            return True
+        return False
+
+    def _end(self, reason: str) -> None:
+        with self._heard:
+            if not self._gone and not self._closing:
+                log.warning("paceline: %s goes on without the control plane: %s", self._name, reason)
+            self._gone = reason or "gone"
+            self._heard.notify_all()
+
+    async def _pause(self, error: Exception) -> None:
+        assert self._wake is not None
+        with self._heard:
+            self._failures += 1
+            attempts = self._failures
+            self._heard.notify_all()
+        if attempts == 1 and not self._closing:
+            log.warning(
+                "paceline: %s has no connection to %s (%s): training goes on with the shares it has, reports are kept",
+                self._name,
+                self._address.url,
+                error or type(error).__name__,
+            )
+        delay_s = random.uniform(FIRST_DELAY_S, min(MOST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(attempts, 20)))
+        until_s = time.monotonic() + delay_s
+        while not self._closing and (left_s := until_s - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), left_s)
+            self._is_waking = False
+            self._wake.clear()

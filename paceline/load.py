@@ -1,0 +1,47 @@
+"""How busy this machine is, read at most once a second from where Linux says it; zeros elsewhere."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+EVERY_S: Final = 1.0
+
+
+class Load:
+    """CPU use since it was last read, and memory in use: the device's where the script computes on one."""
+
+    def __init__(self, files: Path = Path("/proc")) -> None:
+        self._files = files
+        self._read_s = float("-inf")
+        self._ticks = (0, 0)
+        self._last = (0.0, 0.0)
+
+    def now(self) -> tuple[float, float]:
+        """CPU and memory, each as a share of what there is."""
+        now_s = time.monotonic()
+        if now_s - self._read_s >= EVERY_S:
+            self._read_s = now_s
+            self._last = self._cpu(), self._memory()
+        return self._last
+
+    def _cpu(self) -> float:
+        try:
+            ticks = [int(word) for word in (self._files / "stat").read_text().split(maxsplit=9)[1:9]]
+        except (OSError, ValueError):
+            return 0.0
+        before, self._ticks = self._ticks, (sum(ticks), ticks[3] + ticks[4])
+        total, idle = (now - then for now, then in zip(self._ticks, before, strict=True))
+        return min(1.0, max(0.0, 1.0 - idle / total)) if total > 0 else 0.0
+
+    def _memory(self) -> float:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+            free, total = torch.cuda.mem_get_info()
+            return float(1.0 - free / total)
+        try:
+            lines = (self._files / "meminfo").read_text().splitlines()
+            sizes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+            return min(1.0, max(0.0, 1.0 - sizes["MemAvailable"] / sizes["MemTotal"]))
+        except (OSError, ValueError, KeyError, ZeroDivisionError, IndexError):
+            return 0.0

@@ -1,0 +1,164 @@
+"""The loader of one rank: DataLoader with batches that follow the agreed shares, however far it draws ahead.
+
+An iteration is ``accumulate`` micro-batches, and ends with ``pacer.step``. Each rank yields the same number of batches.
+A rank without a sample in a batch (the last of a pass may have fewer samples than there are) yields samples of others,
+which weigh nothing.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import structs
+from torch.utils.data import DataLoader, Sampler
+
+from controlplane.protocol.agreement import Timeline
+from controlplane.protocol.dividing import Pass, Span, divide, parts, spans
+from paceline.samples import Order
+
+if TYPE_CHECKING:
+    from paceline.pacer import Pacer
+
+GHOST: Final = 2
+"""Samples of a batch that weighs nothing: batch norm takes no single one."""
+
+
+class Draw(NamedTuple):
+    """One batch that a loader has drawn."""
+
+    iteration: int
+    micro: int
+    """Which of the iteration's micro-batches it is."""
+    size: int
+    """Its samples; 0: it weighs nothing."""
+    position: int
+    """Where in the job's permutations the rank's samples of the iteration begin."""
+    sizes: list[int]
+    """Samples of the whole iteration, by rank."""
+    begin: int
+    """Where in the pass the iteration begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a loader's passes are made."""
+
+    batch_size: int
+    """Samples of one batch at one rank, where shares are even."""
+    seed: int = 0
+    accumulate: int = 1
+    multiple: int = 1
+    shuffle: bool = True
+    drop_last: bool = False
+
+    @property
+    def share(self) -> int:
+        """Samples of one iteration at one rank, where shares are even."""
+        return self.batch_size * self.accumulate
+
+
+class Batches(Sampler[list[int]]):
+    """The batch sampler: which samples each batch of a pass has. ``draws`` are those that were not handed out yet."""
+
+    def __init__(self, plan: Plan, samples: int, *, rank: int, world: int) -> None:
+        self.plan, self.samples = plan, samples
+        self._rank, self._accumulate, self._multiple = rank, plan.accumulate, plan.multiple * plan.accumulate
+        self._order = Order(seed=plan.seed, samples=samples, shuffle=plan.shuffle)
+        self._count = 0
+        self.draws: deque[Draw] = deque()
+        batch = plan.share * world
+        self._pass = Pass(number=0, first=0, samples=samples, batch=batch, drop_last=plan.drop_last)
+        self._timeline = Timeline([plan.share] * world)
+
+    def begin(self, each: Pass, seed: int, multiple: int, timeline: Timeline) -> None:
+        """Draw that pass next, of as many samples as all ranks have."""
+        if (each.samples, seed) != (self._order.samples, self._order.seed):
+            self._order = Order(seed=seed, samples=each.samples, shuffle=self.plan.shuffle)
+        self._pass, self._timeline, self._multiple, self._count = each, timeline, multiple, 0
+        self.draws.clear()
+
+    @property
+    def promised(self) -> int:
+        """The last iteration that is drawn before the one under way has ended."""
+        each, ahead = self._pass, self._count + self._accumulate - 1
+        return max(each.first, min(each.first + each.iterations - 1, each.first + (ahead - 1) // self._accumulate))
+
+    @property
+    def left(self) -> int:
+        """Batches of the pass that is to be drawn."""
+        return self._pass.iterations * self._accumulate
+
+    def __len__(self) -> int:
+        """Batches of a whole pass."""
+        return structs.replace(self._pass, begin=0).iterations * self._accumulate
+
+    def __iter__(self) -> Iterator[list[int]]:
+        each = self._pass
+        for iteration in range(each.first, each.first + each.iterations):
+            span = each.span(iteration)
+            sizes = divide(self._timeline.shares(iteration), span.size, self._multiple)
+            own = spans(span, sizes)[self._rank]
+            for micro, part in enumerate(parts(own, self._accumulate)):
+                self._count += 1
+                position = each.number * each.samples + own.start
+                self.draws.append(Draw(iteration, micro, part.size, position, sizes, span.start))
+                ghost = Span(max(0, min(span.start, each.samples - GHOST)), min(GHOST, each.samples))
+                yield self._order.indices(each.number, part if part.size else ghost)
+
+
+class Loader(DataLoader[Any]):
+    """The batches of a rank in every pass; made by ``pacer.loader``, and a DataLoader in all other respects."""
+
+    def __init__(self, pacer: "Pacer", dataset: Any, plan: Plan, options: dict[str, Any]) -> None:
+        self.pacer, self.plan = pacer, plan
+        self.batches = Batches(plan, len(dataset), rank=pacer.rank, world=pacer.world)
+        super().__init__(dataset, batch_sampler=self.batches, **options)
+
+    def __len__(self) -> int:
+        """Batches of a whole pass, the same at each rank."""
+        return len(self.batches)
+
+    @property
+    def samples(self) -> int:
+        """Of the data set."""
+        return self.batches.samples
+
+    @property
+    def epoch(self) -> int:
+        """The pass that is under way, or begins next."""
+        return self.pacer.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Not needed: each pass is another permutation by itself."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the job stands behind the last ``step``; the same at each rank."""
+        return self.pacer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; before the first batch, at each rank."""
+        self.pacer.load_state_dict(state)
+
+    @property
+    def promised(self) -> int:
+        """The last iteration that is drawn before the one under way has ended."""
+        return self.batches.promised
+
+    def coming(self) -> int:
+        """Samples for the next iteration, as far as only this rank knows them."""
+        return 0
+
+    def __iter__(self) -> Any:
+        pacer, batches = self.pacer, self.batches
+        batches.begin(pacer.begin_pass(self), pacer.seed, pacer.multiple, pacer.timeline)
+        return self._pass(batches, super().__iter__())
+
+    def _pass(self, batches: Batches, given: Iterator[Any]) -> Iterator[Any]:
+        pacer = self.pacer
+        for _ in range(batches.left):
+            pacer.awaiting_batch()
+            batch = next(given)
+            pacer.has_batch(batches.draws.popleft())
+            yield batch
+        pacer.end_pass()

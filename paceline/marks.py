@@ -1,0 +1,144 @@
+"""When what was done in an iteration of the script: marks on the CPU's clock or, for a GPU, in its stream.
+
+An interval belongs to the part that ends it. On a GPU marks are events that are read once they have happened: nothing
+is waited for.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Part(Enum):
+    """What the time up to a mark was for."""
+
+    OTHER = "other"
+    """Outside of the iteration's work: evaluation, checkpoints, what the script does between two iterations."""
+    DATA = "data"
+    """Waiting for the next batch."""
+    COMPUTE = "compute"
+    """Up to a gradient that is ready for the sum; and behind the sum: the optimizer, up to ``step``."""
+    SENDING = "sending"
+    """What this rank took by itself to hand its gradients over."""
+    SUM = "sum"
+    """From the last gradient handed over to the end of the sum."""
+
+
+Stamp = Any
+"""A float of ``perf_counter``, or a CUDA event."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """One iteration as far as this rank knows: what it took, and how long each part was."""
+
+    iteration: int
+    samples: int
+    position: int
+    marks: list[tuple[Part, Stamp]] = field(default_factory=list)
+    blocked_s: float = 0.0
+    """Part of what counts as compute by the marks that was spent in collectives."""
+    losses: list[Callable[[], float]] = field(default_factory=list)
+    logged: dict[str, Callable[[], float]] = field(default_factory=dict)
+
+    def add(self, part: Part, stamp: Stamp) -> None:
+        """The time since the mark before was for ``part``."""
+        self.marks.append((part, stamp))
+
+
+class CpuClock:
+    """Marks by ``perf_counter``."""
+
+    def stamp(self) -> Stamp:
+        """Now."""
+        return time.perf_counter()
+
+    def happened(self, stamp: Stamp) -> bool:
+        """Whether its time is known."""
+        return True
+
+    def seconds(self, begin: Stamp, end: Stamp) -> float:
+        """From one to the other."""
+        return float(end - begin)
+
+    def number(self, value: Any) -> Callable[[], float]:
+        """A tensor's value, to be asked for when the marks behind it have happened."""
+        if not hasattr(value, "detach"):
+            return lambda: float(value)
+        number = float(value.detach())
+        return lambda: number
+
+
+class CudaClock:
+    """Marks by events in the current stream of the device; losses are copied beside them."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch = torch
+        self._free: deque[Any] = deque()
+
+    def stamp(self) -> Stamp:
+        """When the device comes to what is queued next."""
+        event = self._torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def happened(self, stamp: Stamp) -> bool:
+        """Whether the device has come so far."""
+        return bool(stamp.query())
+
+    def seconds(self, begin: Stamp, end: Stamp) -> float:
+        """From one to the other; both have happened."""
+        return max(0.0, float(begin.elapsed_time(end)) / 1e3)
+
+    def number(self, value: Any) -> Callable[[], float]:
+        """A tensor's value: copied to the host without waiting, valid once the next mark has happened."""
+        if not hasattr(value, "detach"):
+            return lambda: float(value)
+        value = value.detach()
+        if not value.is_cuda:
+            number = float(value)
+            return lambda: number
+        host = self._torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+        host.copy_(value, non_blocking=True)
+        return lambda: float(host)
+
+
+Clock = CpuClock | CudaClock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """The parts of one iteration in seconds."""
+
+    other: float
+    data: float
+    compute: float
+    sending: float
+    sum: float
+
+    @property
+    def ready_s(self) -> float:
+        """All that this rank spends by itself before and behind the sum."""
+        return self.data + self.compute
+
+
+def durations(clock: Clock, measured: Measured) -> Durations | None:
+    """How long each part was; None: the device has not come so far."""
+    if not all(clock.happened(stamp) for _, stamp in measured.marks[-1:]):
+        return None
+    totals = dict.fromkeys(Part, 0.0)
+    for (_, begin), (part, end) in zip(measured.marks, measured.marks[1:], strict=False):
+        totals[part] += max(0.0, clock.seconds(begin, end))
+    blocked = min(measured.blocked_s, totals[Part.COMPUTE])
+    return Durations(
+        other=totals[Part.OTHER],
+        data=totals[Part.DATA],
+        compute=totals[Part.COMPUTE] - blocked,
+        sending=totals[Part.SENDING],
+        sum=totals[Part.SUM] + blocked,
+    )

@@ -1,0 +1,463 @@
+"""One rank of an attached job, as its script sees it: ``watch``, ``loader``, ``step``, ``log``, and states to save.
+
+The loader tells when a batch is awaited and handed out, ``watch`` when gradients are ready and summed, and ``step``
+that the iteration is over. Between them ranks agree (``protocol.agreement``) and are timed. None of it waits for the
+control plane, and nothing but ``Stopped`` is raised in the loop.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from controlplane.protocol.agreement import Agreement, Row, Settled, Timeline
+from controlplane.protocol.dividing import Pass
+from paceline.ceilings import Ceiling
+from paceline.control import Control, Standing
+from paceline.errors import CannotAttach, Stopped
+from paceline.identity import Identity
+from paceline.marks import Clock, CpuClock, CudaClock, Measured, Part
+from paceline.reporting import Reporter
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from paceline.channel import Alone, Channel, Round
+    from paceline.loading import Draw, Loader
+    from paceline.watching import Hook
+
+STAND_S: Final = 0.2
+"""How often ranks that stand still ask one another whether to go on."""
+
+FIRST_ORDERS_S: Final = 3.0
+"""How long the first batch may wait for the control plane: it may know where the job is."""
+
+FAREWELL_S: Final = 2.0
+"""How long the end of the script may wait for what is left to be said."""
+
+log = logging.getLogger("paceline")
+
+
+class Pacer:
+    """One life of one rank; made by ``paceline.attach``."""
+
+    def __init__(self, identity: Identity, control: Control | None, ceiling: Ceiling) -> None:
+        self.rank, self.world = identity.rank, identity.world
+        self._control, self._ceiling = control, ceiling
+        self._clock: Clock = CpuClock()
+        self._said: set[str] = set()
+        self._watched = self.world == 1
+        self._gives_up = False
+        self._loader: Loader | None = None
+        self._channel: Channel | Alone | None = None
+        self._agreement: Agreement | None = None
+        self._governed = False
+        self.seed, self.multiple = 0, 1
+        self._samples = self._batch = 0
+        self._drop_last = False
+        self._iteration = 0
+        """The next, or the one that is under way."""
+        self._pass, self._begin = 0, 0
+        """Where the next iteration begins."""
+        self._is_in_pass = False
+        self._resumed = False
+        self._draw: Draw | None = None
+        """The batch that was handed out last, within an iteration."""
+        self._round: Round | None = None
+        self._promised = -1
+        self._measured: Measured | None = None
+        self._edge: Any = None
+        """The end of the iteration before."""
+        self._reporter = Reporter(self.rank, self.world, control)
+        self._device = "cpu"
+        self._is_over = self._has_failed = False
+
+    # -- what a script calls
+
+    def watch(self, module: "nn.Module", *, hook: "Hook | None" = None, hook_state: Any = None) -> Any:
+        """Weigh the module's gradients by samples; the module itself.
+
+        Args:
+            module: as it is trained: wrapped in DDP, sharded by ``fully_shard``, or compiled.
+            hook: of DDP (powerSGD, bf16), which then is not to be registered by ``register_comm_hook``.
+            hook_state: its state.
+
+        Raises:
+            CannotAttach: if its gradients cannot be weighted.
+        """
+        device = next((parameter.device for parameter in module.parameters()), None)
+        if device is not None:
+            self._device = str(device)
+        if device is not None and device.type == "cuda" and self._control is not None:
+            self._clock = CudaClock()
+        if self.world > 1:
+            from paceline.watching import watch
+
+            watch(module, self, hook, hook_state)
+            self._watched = True
+        return module
+
+    def loader(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        *,
+        seed: int = 0,
+        accumulate: int = 1,
+        multiple: int = 1,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        **options: Any,
+    ) -> "Loader":
+        """The batches of this rank: a ``DataLoader`` whose batches follow the shares.
+
+        Args:
+            dataset: or a ``DataLoader``, whose batch size, order and options are taken over.
+            batch_size: as ``DataLoader`` has it: of one rank and one backward pass, where shares are even.
+            seed: of the passes' permutations.
+            accumulate: batches of one iteration, between two steps of the optimizer.
+            multiple: what a batch's samples are multiples of, but for the last of a pass.
+            shuffle: whether each pass has an order of its own.
+            drop_last: whether what is left of a pass for a smaller iteration is passed over.
+            options: of ``DataLoader``.
+
+        Raises:
+            CannotAttach: if a value cannot be used.
+        """
+        from torch.utils.data import DataLoader
+
+        from paceline.given import check_number, check_options, taken_over
+        from paceline.loading import Loader, Plan
+
+        plan: dict[str, Any] = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last}
+        if isinstance(dataset, DataLoader):
+            dataset, found, kept = taken_over(dataset)
+            plan, options = plan | found, kept | options
+        for name, value in (("batch_size", plan["batch_size"]), ("accumulate", accumulate), ("multiple", multiple)):
+            check_number(name, value)
+        if not 0 <= seed < 2**63:
+            raise CannotAttach(f"loader(): seed is {seed!r}; give a whole number from 0 to 2**63 - 1")
+        if len(dataset) < 1:
+            raise CannotAttach("loader(): the data set has no sample; give one that has")
+        made = Plan(seed=seed, accumulate=accumulate, multiple=multiple, **plan)
+        return Loader(self, dataset, made, check_options(options))
+
+    def step(self, loss: Any = None) -> None:
+        """The iteration is over: call it behind ``optimizer.step()``, or after each batch where batches accumulate.
+
+        Raises:
+            Stopped: if the job was stopped.
+        """
+        if self._draw is None or self._measured is None or self._loader is None:
+            return
+        if loss is not None:
+            self._measured.losses.append(self._clock.number(loss))
+        if self._draw.micro + 1 == self._loader.plan.accumulate:
+            self._end_iteration()
+
+    def log(self, **series: Any) -> None:
+        """Have numbers shown beside this iteration's loss, by name."""
+        if self._measured is not None:
+            self._measured.logged.update({name: self._clock.number(value) for name, value in series.items()})
+
+    @property
+    def iteration(self) -> int:
+        """The next one, or the one that is under way."""
+        return self._iteration
+
+    @property
+    def epoch(self) -> int:
+        """The pass that is under way, or begins next."""
+        return self._pass + (0 if not self._is_in_pass or self._begin < self._end_of_pass() else 1)
+
+    @property
+    def active(self) -> bool:
+        """Whether a control plane is named: else all calls leave the training as it is."""
+        return self._control is not None
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """Samples of this iteration, by rank; none before the first batch."""
+        return () if self._agreement is None else tuple(self._agreement.timeline.shares(self._iteration))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the job stands behind the last ``step``; the same at each rank, and for any number of ranks."""
+        is_done = self._is_in_pass and self._begin >= self._end_of_pass()
+        return {
+            "iteration": self._iteration,
+            "pass": self._pass + is_done,
+            "begin": 0 if is_done else self._begin,
+            "samples": self._samples,
+            "seed": self.seed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; before the first batch, at each rank.
+
+        Raises:
+            CannotAttach: if training has begun.
+        """
+        if self._agreement is not None:
+            raise CannotAttach("load_state_dict(): batches were handed out already; load the state before the first")
+        self._resumed = True
+        self._iteration, self._pass, self._begin = (int(state[name]) for name in ("iteration", "pass", "begin"))
+        self._samples, self.seed = int(state["samples"]), int(state["seed"])
+
+    def close(self) -> None:
+        """The script is at its end: say what is left to say. Called by itself when the process ends."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._reporter.flush(self._clock, self._ceiling.samples)
+        if self._control is not None:
+            if self._agreement is not None and not self._has_failed:
+                self._control.finish(self._iteration)
+            self._control.close(FAREWELL_S)
+
+    def failed(self, error: BaseException) -> None:
+        """The script ends by ``error``: this rank will be back, or its launcher says that all is over."""
+        import sys
+
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(error, torch.OutOfMemoryError) and self._draw is not None:
+            samples = self._draw.sizes[self.rank]
+            self._ceiling.ran_short(samples, self.multiple)
+            log.warning(
+                "paceline: rank %d ran out of memory with %d samples per iteration: it is given %d at most from now on",
+                self.rank,
+                samples,
+                self._ceiling.samples,
+            )
+        self._has_failed = True
+
+    # -- what the loader tells
+
+    @property
+    def timeline(self) -> Timeline:
+        """The agreed shares."""
+        assert self._agreement is not None
+        return self._agreement.timeline
+
+    def begin_pass(self, loader: "Loader") -> Pass:
+        """The next pass over the data, or the rest of one. Collective at the first."""
+        if self._draw is not None:
+            self._end_early()
+        self._loader = loader
+        if self._agreement is None:
+            self._set_up(loader)
+        elif self._is_in_pass:
+            self._pass, self._begin = self._pass + 1, 0
+        self._is_in_pass = True
+        return Pass(
+            number=self._pass,
+            first=self._iteration,
+            samples=self._samples,
+            batch=self._batch,
+            begin=self._begin,
+            drop_last=self._drop_last,
+        )
+
+    def end_pass(self) -> None:
+        """Every batch of the pass was handed out and used."""
+        if self._draw is not None:
+            self._end_early()
+
+    def awaiting_batch(self) -> None:
+        """The script asks for the next batch."""
+        draw, loader = self._draw, self._loader
+        if draw is not None and loader is not None and draw.micro + 1 == loader.plan.accumulate:
+            self._end_early()
+        if self._measured is None:
+            self._edge = self._edge if self._edge is not None else self._clock.stamp()
+            self._measured = Measured(self._iteration, 0, 0, [(Part.OTHER, self._edge)])
+            self._measured.add(Part.OTHER, self._clock.stamp())
+        else:
+            self.mark(Part.COMPUTE)
+
+    def has_batch(self, draw: "Draw") -> None:
+        """It is handed out now."""
+        self.mark(Part.DATA)
+        self._draw = draw
+        if draw.micro == 0 and self._measured is not None:
+            size = draw.sizes[self.rank]
+            self._measured.samples, self._measured.position = size, draw.position
+            self._begin_round(size)
+
+    # -- what watch() tells
+
+    def weight(self) -> float:
+        """What this rank's gradient counts in this iteration, where ranks are averaged."""
+        if self._draw is None:
+            return 1.0
+        sizes = self._draw.sizes
+        return sizes[self.rank] * len(sizes) / sum(sizes)
+
+    def micro_weight(self) -> float:
+        """What this micro-batch's gradient counts among those of its rank, which the script averages."""
+        if self._draw is None or self._loader is None or not (total := self._draw.sizes[self.rank]):
+            return 1.0
+        return self._draw.size * self._loader.plan.accumulate / total
+
+    def mark(self, part: Part) -> None:
+        """The time since the mark before was for ``part``."""
+        if self._measured is not None:
+            self._measured.add(part, self._clock.stamp())
+
+    def time_collective(self) -> Callable[[], None]:
+        """Begin to measure a collective that is waited for; to be called at its end."""
+        begin_s, measured = time.perf_counter(), self._measured
+
+        def end() -> None:
+            if measured is not None:
+                measured.blocked_s += time.perf_counter() - begin_s
+
+        return end
+
+    def give_up(self, reason: str) -> None:
+        """Shares are to stay as they are."""
+        self._gives_up = True
+        if self._control is not None:
+            self._say(f"shares stay even: {reason}")
+
+    # -- an iteration
+
+    def _begin_round(self, samples: int) -> None:
+        """Tell the other ranks what is to be told, while the gradient is computed."""
+        if self._agreement is None or self._channel is None or not self._governed:
+            return
+        if self._control is not None and (orders := self._control.hear()) is not None:
+            self._agreement.hear(orders)
+            if self._agreement.refusal:
+                self._say(self._agreement.refusal)
+        self._reporter.resolve(self._clock)
+        self._round = self._channel.begin(self._agreement.words(self._row(samples)))
+
+    def _row(self, samples: int) -> Row:
+        assert self._loader is not None
+        timed, sum_s = self._reporter.next_timed()
+        return Row(
+            samples=samples,
+            promised=self._loader.promised,
+            coming=self._loader.coming(),
+            ceiling=self._ceiling.samples,
+            gives_up=int(self._gives_up),
+            timed=timed,
+            sum_s=sum_s,
+        )
+
+    def _end_early(self) -> None:
+        """The script goes on without ``step``: the iteration is over all the same."""
+        if self._governed:
+            self._say("an iteration went by without pacer.step(loss): its loss is not known, and it is timed less well")
+        self._end_iteration()
+
+    def _end_iteration(self) -> None:
+        measured, draw = self._measured, self._draw
+        assert measured is not None
+        assert draw is not None
+        self._edge = self._clock.stamp()
+        measured.add(Part.COMPUTE, self._edge)
+        self._measured = self._draw = None
+        self._iteration, self._begin = draw.iteration + 1, draw.begin + sum(draw.sizes)
+        if self._control is not None and self._loader is not None:
+            self._control.move(self._iteration, self._loader.promised)
+        self._reporter.add(measured)
+        if self._round is not None and self._agreement is not None:
+            round_, self._round = self._round, None
+            self._settle(self._agreement.read(round_.result(), draw.iteration))
+
+    def _settle(self, settled: Settled) -> None:
+        assert self._agreement is not None
+        self._reporter.heard(settled.rows, self._ceiling.samples)
+        self._agreement.timeline.forget(self._iteration)
+        if settled.hold:
+            settled = self._stand(settled)
+        if settled.stop:
+            self._say_goodbye()
+            raise Stopped(f"the job was stopped before iteration {self._iteration}")
+
+    def _stand(self, settled: Settled) -> Settled:
+        """All ranks stand before the next iteration until newer orders let them go on."""
+        assert self._agreement is not None
+        assert self._channel is not None
+        while settled.hold:
+            if self._control is not None:
+                self._control.stand(self._iteration)
+            time.sleep(STAND_S)
+            if self._control is not None and (orders := self._control.hear()) is not None:
+                self._agreement.hear(orders)
+            row = self._row(0)._replace(timed=-1)
+            settled = self._agreement.read(self._channel.total(self._agreement.words(row)), self._iteration - 1)
+        self._edge = self._clock.stamp()
+        return settled
+
+    def _say_goodbye(self) -> None:
+        self._reporter.flush(self._clock, self._ceiling.samples)
+        if self._control is not None:
+            self._control.finish(self._iteration)
+
+    # -- the beginning
+
+    def _set_up(self, loader: "Loader") -> None:
+        from paceline.channel import open_channel
+        from paceline.setup import HALF, Facts, agree
+
+        self._channel = open_channel(self.world)
+        orders = None
+        if self._control is not None:
+            self._control.introduce(self._standing(loader))
+            orders = self._control.first_orders(FIRST_ORDERS_S)
+        newness = orders.rank_in_time if orders is not None else (-1, -1, -1)
+        facts = Facts(
+            loader.samples,
+            loader.plan.share,
+            loader.plan.multiple * loader.plan.accumulate,
+            *divmod(loader.plan.seed, HALF),
+            int(loader.plan.drop_last),
+            int(self._watched),
+            int(self._control is not None),
+            int(self._resumed and self._may_resume(loader)),
+            self._iteration,
+            self._pass,
+            self._begin,
+            *newness,
+        )
+        start = agree(self._channel, self.rank, self.world, facts, orders)
+        for note in start.notes:
+            self._say(note)
+        self._samples, self._batch = start.samples, sum(start.batches)
+        self.multiple, self.seed, self._drop_last = start.multiple, start.seed, start.drop_last
+        self._iteration, self._pass, self._begin = start.iteration, start.number, start.begin
+        self._governed = start.governed
+        self._agreement = Agreement(self.rank, start.timeline, multiple=start.multiple, fixed=start.fixed)
+        self._edge = self._clock.stamp()
+
+    def _standing(self, loader: "Loader") -> Standing:
+        return Standing(
+            share=loader.plan.share,
+            samples=loader.samples,
+            multiple=loader.plan.multiple * loader.plan.accumulate,
+            micro_batch=loader.plan.batch_size if loader.plan.accumulate > 1 else None,
+            device=self._device,
+            iteration=self._iteration if self._resumed else None,
+        )
+
+    def _may_resume(self, loader: "Loader") -> bool:
+        if (self._samples, self.seed) == (loader.samples, loader.plan.seed):
+            return True
+        self._say(
+            f"the loaded state is of {self._samples} samples and seed {self.seed}, the loader has {loader.samples} and"
+            f" {loader.plan.seed}: pass {self._pass} begins anew"
+        )
+        self._begin = 0
+        return True
+
+    def _end_of_pass(self) -> int:
+        batch = max(1, self._batch)
+        return self._samples // batch * batch if self._drop_last else self._samples
+
+    def _say(self, sentence: str) -> None:
+        """Once, at one rank where all would say the same."""
+        if sentence not in self._said:
+            self._said.add(sentence)
+            log.log(logging.WARNING if self.rank == 0 else logging.INFO, "paceline: %s", sentence)

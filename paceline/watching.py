@@ -1,0 +1,220 @@
+"""Gradients weighted by samples, and when they were ready: for DDP in its hook, for others at the module's output.
+
+A rank's mean gradient counts ``n W / N`` times where the engine averages over ``W`` ranks: ``n`` of the iteration's
+``N`` samples are the rank's. So the sum is the mean over all samples, as one process would have it (LB-BSP Eq. 7).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
+
+from paceline.errors import CannotAttach
+from paceline.marks import Part
+
+Hook = Callable[[Any, Any], torch.futures.Future[Any]]
+"""Of DDP: ``hook(state, bucket)``, whose future has the average over the ranks."""
+
+
+class Watcher(Protocol):
+    """Who weighs and keeps the time."""
+
+    world: int
+
+    def weight(self) -> float:
+        """What this rank's gradient counts in this iteration."""
+
+    def micro_weight(self) -> float:
+        """What this micro-batch counts among those of its rank."""
+
+    def mark(self, part: Part) -> None:
+        """The time since the mark before was for ``part``."""
+
+    def time_collective(self) -> Callable[[], None]:
+        """Begin to measure a collective that is waited for; to be called at its end."""
+
+    def give_up(self, reason: str) -> None:
+        """Shares are to stay as they are."""
+
+
+def watch(module: nn.Module, watcher: Watcher, hook: Hook | None, state: Any) -> None:
+    """Weigh the gradients of ``module``, and mark when they are ready.
+
+    Raises:
+        CannotAttach: if its gradients cannot be weighted.
+    """
+    inner = _unwrapped(module)
+    if isinstance(inner, DistributedDataParallel):
+        _watch_ddp(inner, watcher, hook, state)
+        module.register_forward_hook(_Outputs(watcher, watcher.micro_weight))
+        return
+    if hook is not None:
+        raise CannotAttach(f"watch(): hook is DDP's, and the module is a {type(inner).__name__}; leave it out")
+    if isinstance(inner, FSDPModule):
+        _watch_fsdp(module, inner, watcher)
+    elif isinstance(inner, FullyShardedDataParallel):
+        module.register_forward_hook(_Outputs(watcher, _total(watcher)))
+        watcher.give_up("FSDP1 sums gradients in the midst of backward, which cannot be timed; use fully_shard (FSDP2)")
+    else:
+        module.register_forward_hook(_Outputs(watcher, _total(watcher), at_end=True))
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """What ``torch.compile`` was given."""
+    inner = getattr(module, "_orig_mod", module)
+    return inner if isinstance(inner, nn.Module) else module
+
+
+def _total(watcher: Watcher) -> Callable[[], float]:
+    return lambda: watcher.weight() * watcher.micro_weight()
+
+
+# -- DDP
+
+
+def _watch_ddp(module: DistributedDataParallel, watcher: Watcher, hook: Hook | None, state: Any) -> None:
+    size = module.process_group.size()
+    if size != watcher.world:
+        raise CannotAttach(
+            f"watch(): DDP averages over {size} ranks, the job has {watcher.world}: shares can only be told to all of"
+            " them; wrap the module with the group of all ranks"
+        )
+    if getattr(module, "_comm_hooks", None):
+        raise CannotAttach(
+            "watch(): this module has a communication hook already, and DDP takes one: give it to watch(model,"
+            " hook=powerSGD_hook, hook_state=state) instead of register_comm_hook()"
+        )
+    if hook is None:
+        hook, state = allreduce_hook, module.process_group
+    module.register_comm_hook(None, _ddp_hook(watcher, hook, state))
+
+
+def _ddp_hook(watcher: Watcher, hook: Hook, state: Any) -> Hook:
+    def summed(future: torch.futures.Future[Any]) -> Any:
+        watcher.mark(Part.SUM)
+        return future.value()
+
+    def weighted(_: Any, bucket: Any) -> torch.futures.Future[Any]:
+        watcher.mark(Part.COMPUTE)
+        weight = watcher.weight()
+        if weight == 0.0:
+            bucket.buffer().zero_()
+        elif weight != 1.0:
+            bucket.buffer().mul_(weight)
+        future = hook(state, bucket)
+        watcher.mark(Part.SENDING)
+        return future.then(summed) if bucket.is_last() else future
+
+    weighted.__annotations__ = {
+        "bucket": dist.GradBucket,  # type: ignore[attr-defined]
+        "return": torch.futures.Future[torch.Tensor],
+    }
+    return weighted
+
+
+# -- wrappers without a hook
+
+
+class _Outputs:
+    """Weighs what flows back through a module's outputs."""
+
+    def __init__(self, watcher: Watcher, weight: Callable[[], float], *, at_end: bool = False) -> None:
+        self._watcher, self._weight, self._at_end = watcher, weight, at_end
+        self._is_first = True
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def __call__(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        if not torch.is_grad_enabled():
+            return
+        weight = self._weight()
+        if weight == 1.0 and not (self._at_end or self._is_first):
+            return
+        hooked = [tensor for tensor in _tensors(outputs) if tensor.requires_grad]
+        if not hooked and self._is_first:
+            self._watcher.give_up(
+                f"{type(module).__name__} returns {type(outputs).__name__}, in which no tensor with a gradient was"
+                " found to weigh; return tensors in tuples, lists, mappings or dataclasses"
+            )
+        self._is_first = False
+        for tensor in hooked:
+            tensor.register_hook(_Weighted(self._watcher, weight, at_end=self._at_end))  # type: ignore[no-untyped-call]
+
+
+class _Weighted:
+    """One output's gradient."""
+
+    def __init__(self, watcher: Watcher, weight: float, *, at_end: bool) -> None:
+        self._watcher, self._weight, self._at_end = watcher, weight, at_end
+
+    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
+        if self._at_end:
+            engine = torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: self._watcher.mark(Part.COMPUTE))
+        if self._weight == 1.0:
+            return gradient
+        return torch.zeros_like(gradient) if self._weight == 0.0 else gradient * self._weight
+
+
+def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
+    for leaf in tree_leaves(outputs):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            for entry in dataclasses.fields(leaf):
+                yield from _tensors(getattr(leaf, entry.name))
+        elif isinstance(leaf, Mapping):
+            yield from _tensors(list(leaf.values()))
+
+
+# -- FSDP2
+
+
+def _watch_fsdp(module: nn.Module, inner: nn.Module, watcher: Watcher) -> None:
+    """Its sums are made in the midst of backward, one by one: what each is waited for is measured, on the CPU."""
+    groups = [group for each in inner.modules() if isinstance(each, FSDPModule) for group in _param_groups(each)]
+    for group in groups:
+        size = group.mesh_info.mesh.size()
+        if size != watcher.world:
+            raise CannotAttach(
+                f"watch(): fully_shard averages over a mesh of {size} ranks, the job has {watcher.world}: shares need"
+                " one mesh of all ranks"
+            )
+    module.register_forward_hook(_Outputs(watcher, _total(watcher)))
+    if any(parameter.device.type != "cpu" for parameter in inner.parameters()):
+        watcher.give_up(
+            "FSDP2 on a GPU overlaps its collectives with compute in streams of its own: events of the script's stream"
+            " cannot tell what a rank computed from what it waited for"
+        )
+        return
+    for group in groups:
+        group._all_gather_comm = _Timed(group._all_gather_comm, watcher)
+        group._reduce_scatter_comm = _Timed(group._reduce_scatter_comm, watcher)
+
+
+def _param_groups(module: FSDPModule) -> list[Any]:
+    groups: list[Any] = module._get_fsdp_state()._fsdp_param_groups
+    return groups
+
+
+class _Timed:
+    """A collective of FSDP2 that is timed."""
+
+    def __init__(self, collective: Any, watcher: Watcher) -> None:
+        self._collective, self._watcher = collective, watcher
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        end = self._watcher.time_collective()
+        try:
+            return self._collective(*arguments, **named)
+        finally:
+            end()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collective, name)

@@ -1,0 +1,115 @@
+"""Ranks of a gloo group as forked processes with a deadline, and a control plane that is a list of orders."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from controlplane.protocol.orders import Orders
+from paceline.ceilings import Ceiling
+from paceline.control import Build, Control
+from paceline.identity import Identity
+from paceline.pacer import Pacer
+from tests.protocol.orders import orders
+
+FORK = multiprocessing.get_context("fork")
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def run_ranks(function: Callable[..., Any], world: int, *arguments: Any, seconds: float = 60.0) -> list[Any]:
+    """What ``function(rank, world, *arguments)`` gives in each process; they are ended when the time is up."""
+    port, pipes, processes = free_port(), [], []
+    for rank in range(world):
+        here, there = FORK.Pipe(duplex=False)
+        process = FORK.Process(target=_rank, args=(function, rank, world, port, there, arguments))
+        process.start()
+        there.close()
+        pipes.append(here)
+        processes.append(process)
+    try:
+        results = []
+        for rank, pipe in enumerate(pipes):
+            assert pipe.poll(seconds), f"rank {rank} gave no result within {seconds} s"
+            failed, result = pipe.recv()
+            assert not failed, f"rank {rank}: {result}"
+            results.append(result)
+        return results
+    finally:
+        for process in processes:
+            process.join(1.0)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _rank(
+    function: Callable[..., Any], rank: int, world: int, port: int, pipe: Any, arguments: tuple[Any, ...]
+) -> None:
+    try:
+        signal.alarm(120)  # whatever becomes of the test run, none of these stays behind
+        torch.set_num_threads(1)
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        if world > 1:
+            dist.init_process_group("gloo", rank=rank, world_size=world)
+        pipe.send((False, function(rank, world, *arguments)))
+    except BaseException:
+        pipe.send((True, traceback.format_exc()))
+    finally:
+        pipe.close()
+        os._exit(0)  # nothing of the test run that was forked is to be torn down here
+
+
+@dataclass
+class Script:
+    """A link that hears the orders of a schedule, each before an iteration, and keeps what is said."""
+
+    schedule: Mapping[int, Orders] = field(default_factory=dict)
+    pacer: Pacer | None = None
+    said: list[Any] = field(default_factory=list)
+    closed: bool = False
+
+    def say(self, build: Build) -> None:
+        self.said.append(build(len(self.said) + 1))
+
+    def newest(self) -> Orders | None:
+        now = 0 if self.pacer is None else self.pacer.iteration
+        return next((self.schedule[k] for k in sorted(self.schedule, reverse=True) if k <= now), None)
+
+    def await_orders(self, wait_s: float) -> Orders | None:
+        return self.newest()
+
+    def close(self, wait_s: float) -> None:
+        self.closed = True
+
+    def all_said(self, kind: type[Any]) -> list[Any]:
+        return [message for message in self.said if isinstance(message, kind)]
+
+
+def paced(rank: int, world: int, schedule: Mapping[int, Orders] | None = None) -> tuple[Pacer, Script]:
+    """A rank that hears ``schedule``; None: nothing, though there is a control plane."""
+    script, who = Script(schedule or {}), Identity(rank=rank, world=world, launcher="test")
+    pacer = Pacer(who, Control(script, who), Ceiling(None, rank))
+    script.pacer = pacer
+    return pacer, script
+
+
+def alone(rank: int, world: int) -> Pacer:
+    """A rank of a script that no control plane governs."""
+    return Pacer(Identity(rank=rank, world=world, launcher="test"), None, Ceiling(None, rank))
+
+
+def shared(number: int, *shares: int, **changes: Any) -> Orders:
+    """Orders with those shares, the ``number``th."""
+    return orders(**{"sequence": number, "shares": list(shares), "shares_version": number} | changes)

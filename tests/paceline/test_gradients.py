@@ -1,0 +1,220 @@
+"""The same gradient: ranks with any shares, heard at any time, train as one process does on the same samples."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from controlplane.protocol.dividing import Pass
+from paceline.errors import CannotAttach
+from paceline.samples import Order
+from tests.paceline.ranks import alone, paced, run_ranks, shared
+
+SAMPLES, BATCH = 133, 4
+Wrap = Callable[[nn.Module], nn.Module]
+
+
+def data() -> torch.utils.data.TensorDataset:
+    made = torch.Generator().manual_seed(3)
+    inputs = torch.randn(SAMPLES, 5, generator=made, dtype=torch.float64)
+    return torch.utils.data.TensorDataset(inputs, torch.randn(SAMPLES, 2, generator=made, dtype=torch.float64))
+
+
+def model() -> nn.Module:
+    torch.manual_seed(11)
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+
+
+def optimizer_of(module: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(module.parameters(), lr=0.05, weight_decay=0.1)
+
+
+def as_one_process(passes: int, global_batch: int, seed: int) -> list[torch.Tensor]:
+    """All samples of each iteration at once."""
+    module, inputs = model(), data().tensors
+    optimizer, order = optimizer_of(module), Order(seed=seed, samples=SAMPLES)
+    for number in range(passes):
+        each = Pass(number=number, first=0, samples=SAMPLES, batch=global_batch)
+        for k in range(each.iterations):
+            chosen = order.indices(number, each.span(k))
+            nn.functional.mse_loss(module(inputs[0][chosen]), inputs[1][chosen]).backward()
+            nn.utils.clip_grad_norm_(module.parameters(), 0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+    return [parameter.detach() for parameter in module.parameters()]
+
+
+def train(
+    pacer: Any, module: nn.Module, *, passes: int, accumulate: int, workers: int, seed: int, sync: bool
+) -> list[Any]:
+    """The script of a rank; the shares that it had."""
+    loader = pacer.loader(data(), BATCH, seed=seed, accumulate=accumulate, num_workers=workers)
+    optimizer, seen = optimizer_of(module), []
+    for _ in range(passes):
+        for place, (x, y) in enumerate(loader):
+            is_last = (place + 1) % accumulate == 0
+            with module.no_sync() if hasattr(module, "no_sync") and not is_last and not sync else torch.enable_grad():
+                loss = nn.functional.mse_loss(module(x), y)
+                (loss / accumulate).backward()
+            if is_last:
+                nn.utils.clip_grad_norm_(module.parameters(), 0.5)
+                optimizer.step()
+                optimizer.zero_grad()
+                seen.append(pacer.shares)
+            pacer.step(loss)
+    return seen
+
+
+def schedule(seed: int, rank: int, world: int, total: int) -> dict[int, Any]:
+    """Shares that change at random, of which each rank hears some, at times of its own."""
+    same, own = Random(seed), Random(seed * 100 + rank)
+    heard = {}
+    for number in range(1, 9):
+        cuts = sorted(same.randint(0, total) for _ in range(world - 1))
+        shares = [b - a for a, b in zip([0, *cuts], [*cuts, total], strict=True)]
+        when = same.randint(0, 14) + own.randint(0, 3)
+        if own.random() < 0.7:
+            heard[when] = shared(number, *shares)
+    return {
+        when: heard[when]
+        for when in sorted(heard)
+        if heard[when].sequence >= max(each.sequence for earlier, each in heard.items() if earlier <= when)
+    }
+
+
+def trained(rank: int, world: int, cases: list[tuple[int, int, int, bool]], wrap: Wrap) -> list[Any]:
+    results = []
+    for seed, accumulate, workers, sync in cases:
+        pacer, _ = paced(rank, world, schedule(seed, rank, world, world * BATCH * accumulate))
+        module = pacer.watch(wrap(model()))
+        seen = train(pacer, module, passes=2, accumulate=accumulate, workers=workers, seed=seed, sync=sync)
+        parameters = [getattr(each, "full_tensor", lambda each=each: each)().detach() for each in module.parameters()]
+        results.append(([tensor.numpy() for tensor in parameters], seen))
+    return results
+
+
+def check(cases: list[tuple[int, int, int, bool]], wrap: Wrap, world: int = 3) -> None:
+    ranks = run_ranks(trained, world, cases, wrap)
+    for place, (seed, accumulate, *_) in enumerate(cases):
+        expected = as_one_process(2, world * BATCH * accumulate, seed)
+        assert all(rank[place][1] == ranks[0][place][1] for rank in ranks)
+        assert len(set(ranks[0][place][1])) > 1, "shares never changed"
+        for rank in ranks:
+            for one, other in zip(rank[place][0], expected, strict=True):
+                torch.testing.assert_close(torch.from_numpy(one), other, rtol=1e-5, atol=1e-5)
+
+
+CASES = [(seed, 1, 0, False) for seed in range(6)] + [
+    (7, 2, 0, False),
+    (8, 3, 0, False),
+    (9, 2, 0, True),
+    (10, 1, 2, False),
+]
+
+
+def test_ddp_with_adamw_clipping_and_accumulation_equals_one_process() -> None:
+    check(CASES, DistributedDataParallel)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda module: DistributedDataParallel(torch.compile(module, backend="eager")),
+        lambda module: torch.compile(DistributedDataParallel(module), backend="eager"),
+    ],
+)
+def test_a_compiled_module_equals_one_process(wrap: Wrap) -> None:
+    check([(1, 1, 0, False)], wrap)
+
+
+def sharded(module: nn.Module) -> nn.Module:
+    mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    for child in (module[0], module[2], module):  # type: ignore[index]
+        fully_shard(child, mesh=mesh)
+    return module
+
+
+def test_fsdp2_with_adamw_clipping_and_accumulation_equals_one_process() -> None:
+    check([(0, 1, 0, False), (1, 1, 0, False), (7, 2, 0, False)], sharded)
+
+
+class Averaging(nn.Module):
+    """A wrapper that nobody knows: it averages gradients by itself."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        for parameter in module.parameters():
+            parameter.register_post_accumulate_grad_hook(self._average)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return self.module(x)
+
+    def _average(self, parameter: torch.Tensor) -> None:
+        torch.distributed.all_reduce(parameter.grad)
+        parameter.grad /= torch.distributed.get_world_size()
+
+
+def test_an_unknown_wrapper_that_averages_equals_one_process() -> None:
+    check([(0, 1, 0, False), (3, 1, 0, False)], Averaging)
+
+
+def hooked(rank: int, world: int, compressing: bool) -> list[Any]:
+    pacer, _ = paced(rank, world, schedule(2, rank, world, world * BATCH))
+    module = DistributedDataParallel(model())
+    if compressing:
+        state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=8, start_powerSGD_iter=2)
+        pacer.watch(module, hook=powerSGD_hook.powerSGD_hook, hook_state=state)
+    else:
+        pacer.watch(module, hook=default_hooks.bf16_compress_hook)
+    train(pacer, module, passes=1, accumulate=1, workers=0, seed=2, sync=False)
+    return [parameter.detach().numpy() for parameter in module.parameters()]
+
+
+@pytest.mark.parametrize(("compressing", "tolerance"), [(True, 1e-5), (False, 0.2)])
+def test_hooks_that_compress_work_on_weighted_gradients(compressing: bool, tolerance: float) -> None:
+    """PowerSGD of a rank as high as the matrices is exact; bf16 is as good as its 8 bits, through AdamW."""
+    expected = as_one_process(1, 3 * BATCH, 2)
+    for rank in run_ranks(hooked, 3, compressing):
+        for one, other in zip(rank, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(one), other, rtol=tolerance, atol=tolerance)
+
+
+def refused(rank: int, world: int) -> list[str]:
+    pacer = alone(rank, world)
+    module = DistributedDataParallel(model())
+    module.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    sentences = []
+    for unfit, hook in ((module, None), (model(), default_hooks.fp16_compress_hook)):
+        try:
+            pacer.watch(unfit, hook=hook)
+        except CannotAttach as error:
+            sentences.append(str(error))
+    return sentences
+
+
+def test_what_cannot_be_weighted_is_refused_with_the_cure() -> None:
+    for first, second in run_ranks(refused, 2):
+        assert "give it to watch(model, hook=powerSGD_hook, hook_state=state)" in first
+        assert "hook is DDP's, and the module is a Sequential; leave it out" in second
+
+
+def ungoverned(rank: int, world: int) -> list[Any]:
+    pacer = alone(rank, world)
+    module = pacer.watch(DistributedDataParallel(model()))
+    seen = train(pacer, module, passes=2, accumulate=1, workers=0, seed=5, sync=False)
+    return [[parameter.detach().numpy() for parameter in module.parameters()], seen]
+
+
+def test_without_a_control_plane_shares_are_even_and_the_gradient_is_the_same() -> None:
+    expected = as_one_process(2, 2 * BATCH, 5)
+    for parameters, seen in run_ranks(ungoverned, 2):
+        assert set(seen) == {(BATCH, BATCH)}
+        for one, other in zip(parameters, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(one), other, rtol=1e-5, atol=1e-5)
