@@ -28,12 +28,13 @@ from controlplane.protocol.messages import (
     SlotOffer,
 )
 from controlplane.protocol.orders import AgentOrders, CredentialIssued, Rejection
-from workers import keeping
+from workers import checkpoint_retention
 from workers.addresses import ControlPlane
 from workers.backoff import Backoff
 from workers.control.outbox import Outbox
 from workers.control.socket import MALFORMED, NEVER_TAKEN, ControlSocket, Ears, Ending, Route
 from workers.environment import environment
+from workers.log_buffer import LogBuffer
 from workers.rates import Rates
 from workers.resources import Machine
 from workers.setup import Setup
@@ -41,7 +42,6 @@ from workers.spawner.client import Kit, Lost, Spawner
 from workers.spawner.messages import Ended, Started, Warm, Wrote
 from workers.state import AgentState, Credential, StateError
 from workers.table import ProcessTable
-from workers.told import Told
 
 GRACE_S = 10.0
 """From asking a process to end until it is killed."""
@@ -111,7 +111,7 @@ class Agent:
         self._kit = kit or Kit(setup=setup, json_logs=json_logs)
         self._spawner: Spawner | None = None
         self._outbox: Outbox[AgentMessage] = Outbox(renumber=True)
-        self._told = Told()
+        self._told = LogBuffer()
         self._outbox.say(self._hello)
         ears: Ears[AgentReply] = Ears(hear=self._hear, opened=lambda: self._inbox.put(Opened()), ended=self._inbox.put)
         route = Route(plane=plane, path="/ws/agent", headers=_proof(credential))
@@ -133,7 +133,7 @@ class Agent:
         self._listen_to_signals()
         self._spawn()
         self._socket.start()
-        keeping.start(self._offer.setup)
+        checkpoint_retention.start(self._offer.setup)
         try:
             while not (self._quitting and not self._table.running):
                 self._handle(self._inbox.get())

@@ -55,7 +55,7 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
 
     from controlplane.protocol.orders import PeerAddress, Placement
     from controlplane.protocol.spec import JobSpec, Optimizer, Stop, Workload
-    from workers.trainer.held import Held
+    from workers.trainer.parameters import LocalParameters
     from workers.trainer.reduction import Reduction
     from workers.transport.frames import Header, Op
     from workers.workloads.catalogue import load_workload
@@ -76,7 +76,7 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
     assert isinstance(workload, Network)
     data, replica = workload.dataset.split.train, workload.replica()
     everything = np.random.default_rng([7, rank]).integers(workload.sample_count, size=(STEPS, BATCH))
-    held, sizes = Held(workload, spec), workload.layout.sizes
+    held, sizes = LocalParameters(workload, spec), workload.layout.sizes
     reduction = Reduction(rank, Link(), held, spec, sizes=sizes, host=HOST)  # type: ignore[arg-type]
     os.environ.update(MASTER_ADDR=HOST, MASTER_PORT=str(port))
     replica.tell_progress(reduction.offer)

@@ -1,4 +1,4 @@
-"""Checkpoints in virtual time: what servers keep, and say of it, as ``workers.server.keeping`` does.
+"""Checkpoints in virtual time: what servers keep, and say of it, as ``workers.server.checkpointing`` does.
 
 In lockstep every n-th version is kept; without it, what there is when the orders say that every worker stands. One
 server writes the manifest, by its orders. Files are written beside the training, as fast as the servers' disks are.

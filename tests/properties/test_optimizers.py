@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controlplane.protocol.optimizers import OPTIMIZERS
 from controlplane.protocol.training import Clip, Group, Optimizer, Schedule
 from workers.checkpoints.files import STATE, VALUES, Manifest, read_block, write_manifest, write_piece
-from workers.server.baggage import Baggage, Open, pack, read_manifest, unpack
+from workers.server.block_transfer import Baggage, Open, pack, read_manifest, unpack
 from workers.workloads.layout import Layout
 from workers.workloads.rules import GradientRule
 

@@ -18,7 +18,7 @@ from tests.properties.test_training import single_process_run
 from tests.workers.driver import DEADLINE_S, job_spec
 from tests.workers.plane import Plane
 from workers.checkpoints import common_folder
-from workers.trainer import keeper
+from workers.trainer import checkpointing
 
 WORKERS, BATCH, ITERATIONS = 2, 16, 60
 SPEEDS = dict.fromkeys(range(WORKERS), Emulation(samples_per_second=800.0))
@@ -81,7 +81,7 @@ def test_job_whose_servers_do_not_share_their_folder_ends_with_what_to_do(
 def test_all_reduce_job_whose_workers_all_die_goes_on_from_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "PIECE_ELEMENTS", 5_000)
+    monkeypatch.setattr(checkpointing, "PIECE_ELEMENTS", 5_000)
     with Plane(spec_of(servers=0, communication="all-reduce"), emulate=SLOW, checkpoint_dirs=here(tmp_path)) as plane:
         plane.until(lambda: plane.gave(KeepCheckpoint) != [], "a checkpoint")
         for rank in range(WORKERS):

@@ -6,7 +6,7 @@ are to make one step, they are added up until they are; a step of fewer is made,
 
 from collections.abc import Mapping
 
-from workers.server.baggage import Open
+from workers.server.block_transfer import Open
 from workers.server.contribution import Contribution, Sum
 from workers.server.quorum import Roster, Verdict
 from workers.server.values import Values

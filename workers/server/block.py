@@ -14,7 +14,7 @@ import torch
 from controlplane.protocol.orders import ELEMENT_BYTES
 from workers.checkpoints.files import STATE, VALUES
 from workers.server.arrivals import Arrivals
-from workers.server.baggage import Baggage
+from workers.server.block_transfer import Baggage
 from workers.server.contribution import Contribution, weighed
 from workers.server.lockstep import Lockstep, Note
 from workers.server.norms import Norms, Part

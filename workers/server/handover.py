@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from controlplane.protocol.orders import ServerAddress, ServerOrders
-from workers.server.baggage import pack
 from workers.server.block import Block
+from workers.server.block_transfer import pack
 from workers.transport.client import ServerConnection
 from workers.transport.errors import Interrupted, Stopped, TransportError
 

@@ -1,4 +1,4 @@
-"""Gives each connection of a worker or another server, once it has proved who it is, a thread of its own."""
+"""Gives each connection of a worker or another server, once it is authenticated, its own thread."""
 
 import logging
 import socket
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workers.server.door import Door
+from workers.server.acceptor import Acceptor
 from workers.server.meter import Meter
 from workers.server.session import Session
 from workers.server.store import Store
@@ -40,7 +40,7 @@ class Listener:
         key_of: the key that a peer shares with this server.
         on_failure: told what should never happen.
         open_channel: makes a channel of a socket.
-        room: most connections that have not proved who they are.
+        room: limit of unauthenticated connections.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Listener:
         self._lock = threading.Lock()
         self._served: dict[Served, None] = {}
         self._closed = False
-        self._door = Door(host, key_of, self._admit, room=room)
-        self.port: int = self._door.port
+        self._acceptor = Acceptor(host, key_of, self._admit, room=room)
+        self.port: int = self._acceptor.port
 
     def close(self) -> None:
         """Accept nobody any more and end every connection; the store must have been stopped before."""
-        self._door.close()
+        self._acceptor.close()
         with self._lock:
             self._closed = True
             threads = [served.thread for served in self._served]

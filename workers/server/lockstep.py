@@ -6,7 +6,7 @@ exactly those named are summed, in the order of their ranks, and the others are 
 
 from collections.abc import Callable
 
-from workers.server.baggage import Open
+from workers.server.block_transfer import Open
 from workers.server.contribution import Contribution, Sum
 from workers.server.norms import KEPT
 from workers.server.quorum import NOBODY, Quorum, Roster, Verdict

@@ -21,8 +21,8 @@ from controlplane.protocol.optimizers import clips_by_norm
 from controlplane.protocol.orders import ProcessOrder, ServerOrders
 from workers.checkpoints.files import CheckpointError
 from workers.link import ServerLink
+from workers.server.checkpointing import Checkpoints
 from workers.server.handover import Handed, Handover
-from workers.server.keeping import Checkpoints
 from workers.server.listener import Listener
 from workers.server.meter import Meter
 from workers.server.norms import Norms

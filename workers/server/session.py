@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from workers.server.baggage import read_manifest, unpack
 from workers.server.block import Block, Gone
+from workers.server.block_transfer import read_manifest, unpack
 from workers.server.contribution import Contribution
 from workers.server.meter import Meter
 from workers.server.quorum import Verdict

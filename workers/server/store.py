@@ -8,10 +8,10 @@ import torch
 from controlplane.protocol.checkpoints import Restore
 from controlplane.protocol.orders import Block as Cut
 from controlplane.protocol.orders import ServerOrders
-from workers.server.baggage import Baggage
 from workers.server.block import Block
+from workers.server.block_transfer import Baggage
+from workers.server.checkpointing import Checkpoints
 from workers.server.handover import Handover
-from workers.server.keeping import Checkpoints
 from workers.server.norms import Norms
 from workers.server.quorum import NOBODY, Roster, roster_of
 from workers.server.values import MakeRule

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from controlplane.protocol.spec import JobSpec, SpecError
 from workers.trainer.exchange import Exchange
-from workers.trainer.held import Held
+from workers.trainer.parameters import LocalParameters
 from workers.trainer.round import Round
 from workers.transport.frames import Header
 from workers.transport.handshake import Peer
@@ -30,7 +30,7 @@ class AggregatingExchange(Exchange):
     """
 
     def __init__(
-        self, peer: Peer, stopping: threading.Event, held: Held, spec: JobSpec, in_reach: Callable[[], bool]
+        self, peer: Peer, stopping: threading.Event, held: LocalParameters, spec: JobSpec, in_reach: Callable[[], bool]
     ) -> None:
         if isinstance(held.rule, SumRule):
             expected = f"stateful with workload {spec.workload.name}, whose updates are no gradients"

@@ -21,12 +21,12 @@ from workers.emulation import Pace
 from workers.link import WorkerLink
 from workers.readings import Readings
 from workers.trainer.aggregating import AggregatingExchange
+from workers.trainer.checkpointing import Keeper
 from workers.trainer.clock import IterationClock, Part
 from workers.trainer.computing import Computing, Skipped, without_spoilt
 from workers.trainer.copies import Copies
 from workers.trainer.evaluation import Evaluator
 from workers.trainer.exchange import Exchange
-from workers.trainer.keeper import Keeper
 from workers.trainer.local_steps import make_replica
 from workers.trainer.reduction import Reduction
 from workers.trainer.refilling import Refiller

@@ -21,13 +21,13 @@ import torch
 from controlplane.protocol.orders import Orders, PeerAddress, Placement
 from controlplane.protocol.spec import JobSpec
 from controlplane.protocol.training import EQUAL
+from workers.collective.chunks import Sums, chunk_offsets
 from workers.collective.group import Group, GroupBroken
-from workers.collective.meeting import Host, Meeting
 from workers.collective.packing import copy_state
-from workers.collective.stretches import Sums, stretches
+from workers.collective.rendezvous import Host, Meeting
 from workers.link import WorkerLink
-from workers.trainer.held import Held
 from workers.trainer.ledger import Ledger
+from workers.trainer.parameters import LocalParameters
 from workers.trainer.round import Round
 from workers.transport.errors import Stopped
 from workers.transport.frames import Header
@@ -74,7 +74,7 @@ class Reduction:
         self,
         rank: int,
         link: WorkerLink,
-        held: Held,
+        held: LocalParameters,
         spec: JobSpec,
         *,
         sizes: Sequence[int],
@@ -219,7 +219,7 @@ class Reduction:
         front, size = self._front, len(self._held.values)
         if len(self._vector) != front + size:
             self._vector = torch.zeros(front + size)
-        return Sums(group, self._vector, stretches([front, *self._sizes]), timeout_s=self._patience_s())
+        return Sums(group, self._vector, chunk_offsets([front, *self._sizes]), timeout_s=self._patience_s())
 
     def _pack(self, stretch: slice, gradient: Vector | None, samples: int) -> None:
         """Put the own part into a stretch of the vector: zeros for an update over no samples."""

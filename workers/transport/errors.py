@@ -26,7 +26,7 @@ class Oversized(BadHeader):
 
 
 class Unauthorised(TransportError):
-    """One end could not prove who it is; trying again with the same key will not help."""
+    """Authentication failed; trying again with the same key will not help."""
 
 
 class Refused(TransportError):

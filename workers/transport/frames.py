@@ -17,7 +17,7 @@ MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
 """Largest payload: one block of parameters."""
 
 MAX_GREETING_BYTES = 512
-"""Largest payload before the peer has proved who it is."""
+"""Largest payload before the peer is authenticated."""
 
 _LAYOUT = struct.Struct("!4sBBHIIIIIIIIdI")
 _CHECKSUM = struct.Struct("!I")

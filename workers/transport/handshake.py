@@ -45,7 +45,7 @@ KeyOf = Callable[[Peer], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the server sends at the end of a handshake: to a peer that proved who it is, or to one that is refused."""
+    """What the server sends at the end of a handshake: to an authenticated peer, or to one that is refused."""
 
     frame: bytes
     peer: Peer | None = None

@@ -17,7 +17,7 @@ NUMBERS: Mapping[type, str] = {bool: "bool", int: "int", float: "float"}
 """Numbers of Python travel as tensors of none of the dimensions, under ``name:type``."""
 
 
-class Held(NamedTuple):
+class ParameterState(NamedTuple):
     """One part, and the optimiser that has its state."""
 
     part: Part
@@ -43,7 +43,7 @@ class Held(NamedTuple):
         return f"@{self.part.group}" if self.part.group else ""
 
 
-def gather(held: Sequence[Held], values: torch.Tensor) -> dict[str, torch.Tensor]:
+def gather(held: Sequence[ParameterState], values: torch.Tensor) -> dict[str, torch.Tensor]:
     """All of it by name; views where a part is the whole block.
 
     Raises:
@@ -70,7 +70,7 @@ def gather(held: Sequence[Held], values: torch.Tensor) -> dict[str, torch.Tensor
     return found
 
 
-def spread(state: Mapping[str, torch.Tensor], held: Sequence[Held], values: torch.Tensor) -> None:
+def spread(state: Mapping[str, torch.Tensor], held: Sequence[ParameterState], values: torch.Tensor) -> None:
     """Copies of what ``gather`` gave to the optimisers of the same parameters, however they are put together now.
 
     An optimiser that does not find all that it remembers after a step begins anew: another one had made the state.
@@ -83,7 +83,7 @@ def spread(state: Mapping[str, torch.Tensor], held: Sequence[Held], values: torc
             each.state.update(found)
 
 
-def _find(key: str, held: Held, state: Mapping[str, torch.Tensor], values: torch.Tensor) -> Any:
+def _find(key: str, held: ParameterState, state: Mapping[str, torch.Tensor], values: torch.Tensor) -> Any:
     name = f"{held.prefix}{key}"
     for kind, told in NUMBERS.items():
         number = state.get(f"{name}{held.suffix}:{told}", state.get(f"{name}:{told}"))
@@ -97,7 +97,7 @@ def _find(key: str, held: Held, state: Mapping[str, torch.Tensor], values: torch
     return held.part.view(every).clone() if every is not None and every.shape == values.shape else None
 
 
-def _expected(held: Held) -> list[str]:
+def _expected(held: ParameterState) -> list[str]:
     """What such an optimiser remembers after a step: seen at one of its own, on parameters of the same shape."""
     probe = torch.zeros(held.part.shape if held.part.name else (1,))
     probe.grad = torch.zeros_like(probe)

@@ -101,9 +101,9 @@ class GradientRule:
     def _settle(self, times: float) -> None:
         """What follows a step at ``times`` the rates of the spec."""
 
-    def _held(self) -> list[remembered.Held]:
+    def _held(self) -> list[remembered.ParameterState]:
         return [
-            remembered.Held(each.part, each.tensor, self._optimizers[each.part.group], self._is_mixed)
+            remembered.ParameterState(each.part, each.tensor, self._optimizers[each.part.group], self._is_mixed)
             for each in self._trained
         ]
 

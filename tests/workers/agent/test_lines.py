@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.protocol.messages import MAX_LINE, Line, ProcessName
+from workers.log_buffer import MOST, LogBuffer
 from workers.spawner.lines import BURST, PER_S, TAIL_LINES, Lines
-from workers.told import MOST, Told
 
 W0 = ProcessName(job=7, role="worker", index=0, instance="w0.0.1")
 W1 = ProcessName(job=7, role="worker", index=1, instance="w1.0.1")
@@ -72,7 +72,7 @@ def test_a_flood_is_cut_short_and_says_so() -> None:
 
 
 def test_what_waits_is_bounded_and_what_was_let_go_is_counted() -> None:
-    box = Told()
+    box = LogBuffer()
     box.add(W0, [Line(level="info", text=str(number)) for number in range(30)])
     box.add(W1, [Line(level="info", text=str(number)) for number in range(MOST)])
     box.add(W0, [Line(level="error", text="last")])

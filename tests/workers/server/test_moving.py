@@ -15,8 +15,8 @@ from controlplane.protocol.orders import Block as Slice
 from controlplane.protocol.orders import Member, ServerAddress, ServerOrders
 from controlplane.protocol.spec import Optimizer
 from tests.support.waiting import eventually
-from workers.server.baggage import pack, read_manifest, unpack
 from workers.server.block import Block
+from workers.server.block_transfer import pack, read_manifest, unpack
 from workers.server.contribution import Contribution
 from workers.server.handover import Handed, Handover
 from workers.server.listener import Listener

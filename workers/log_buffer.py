@@ -1,4 +1,4 @@
-"""Log lines that wait to be told to the control plane: bounded, and never in the way of anything else."""
+"""Buffers log lines for the control plane: bounded, and sent after everything else."""
 
 import threading
 from collections import deque
@@ -8,15 +8,15 @@ from typing import Final
 from controlplane.protocol.messages import Line, LogLines, ProcessName
 
 MOST: Final = 2_000
-"""Lines that wait; of more, the oldest are let go and counted."""
+"""Size of the buffer in lines; above it the oldest are dropped and counted."""
 
 AT_ONCE: Final = 100
 FRAMES: Final = 10
-"""Messages of so many lines, each second at most."""
+"""Messages of ``AT_ONCE`` lines per second, at most."""
 
 
-class Told:
-    """Of all processes of one agent. Thread-safe."""
+class LogBuffer:
+    """The lines of all processes of one agent. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class Told:
         self._dropped: dict[ProcessName, int] = {}
 
     def add(self, process: ProcessName, lines: Iterable[Line]) -> None:
-        """Tell these soon."""
+        """Queue lines."""
         with self._lock:
             self._waiting.extend((process, line) for line in lines)
             while len(self._waiting) > MOST:
@@ -32,7 +32,7 @@ class Told:
                 self._dropped[lost] = self._dropped.get(lost, 0) + 1
 
     def take(self) -> list[LogLines]:
-        """What is to be sent now."""
+        """The messages to send now."""
         with self._lock:
             return [message for _ in range(FRAMES) if (message := self._next()) is not None]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.keeping import DAY_S, remove_old
+from workers.checkpoint_retention import DAY_S, remove_old
 
 NOW = 1_800_000_000.0
 OURS = "job-7-0123456789ab"

@@ -1,8 +1,8 @@
-"""What one server does for the checkpoints of its job: keeps its blocks, writes the manifest if asked, begins with one.
+"""Checkpoints of one server: saves its blocks, writes the manifest when ordered to, restores from a checkpoint.
 
-In lockstep a block is kept at each version that is a multiple of ``checkpoint.every``, so every block of the job is
-kept at the same version, whichever server holds it and whenever it gets there. Without lockstep all are kept at once,
-when the orders say that every worker stands.
+In a synchronous job a block is saved at each version that is a multiple of ``checkpoint.every``, so all blocks are
+saved at the same version, whichever server holds them. In an asynchronous job all blocks are saved at once, when the
+orders say that every worker is quiesced.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,8 +26,8 @@ class Checkpoints:
         root: the folder of this machine's agent; None: it has none.
         elements: of the flattened parameters.
         init: gives version 0 of all of them.
-        say: told what was written.
-        say_apart: told why this machine's folder cannot be used with the other servers'.
+        say: called with what was written.
+        say_apart: called with the reason if this machine's folder cannot be used together with the other servers'.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Checkpoints:
 
     @property
     def found(self) -> tuple[list[FoundCheckpoint], list[str]]:
-        """What a job that is to start from a checkpoint can start from here, and why not from others."""
+        """The checkpoints that a job can start from on this machine, and why others are unusable."""
         return ([], []) if self._only_adds else self._place.found
 
     def beginnings(self, cuts: Iterable[Cut], restore: Restore | None) -> dict[int, Beginning]:
@@ -74,7 +74,7 @@ class Checkpoints:
         return _Keeping(cut, self._asked.every, self._writer)
 
     def follow(self, orders: ServerOrders, blocks: Mapping[int, Block]) -> None:
-        """Keep all blocks as they are, or write a manifest, where the orders say so for the first time."""
+        """Save all blocks or write a manifest, when orders request it for the first time."""
         if self._writer is None:
             return
         self._common.compare(orders.beside)
@@ -91,7 +91,7 @@ class Checkpoints:
             self._writer.finish(orders.whole)
 
     def close(self) -> None:
-        """Write what is still to be written."""
+        """Finish pending writes."""
         if self._writer is not None:
             self._writer.close()
 

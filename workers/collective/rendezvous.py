@@ -1,7 +1,7 @@
-"""Where the members of a generation find each other: a store at the member of the lowest rank.
+"""Rendezvous of the members of a generation: a store at the member of the lowest rank.
 
-Nobody enters a group before all its members stand at the door, and everybody looks around while waiting there: a
-blocked operation of a group could not be called back, waiting at the door can.
+No member creates the process group before all members have arrived. Waiting for the others can be interrupted; a
+blocked collective operation cannot.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ class Meeting:
         return None
 
     def _gather(self, is_over: Callable[[float], bool]) -> int | None:
-        """The attempt at whose door all members stand; None if it is over."""
+        """The attempt for which all members have arrived; None if it is over."""
         store, mine = self._connected(), -1
         while not is_over(POLL_S if mine >= 0 else 0.0):
             attempt = store.add(f"{self._name}/attempt", 0)

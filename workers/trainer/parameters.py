@@ -1,4 +1,4 @@
-"""The parameters where every worker holds them all and makes each step itself, in step with the others."""
+"""The parameters of an all-reduce job: every worker holds all of them and applies each step itself."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,15 +9,15 @@ from workers.workloads.shape import Rule, Vector, Workload
 from workers.workloads.trained import check_clip
 
 
-class Held:
-    """One worker's, with the rule that changes them.
+class LocalParameters:
+    """One worker's parameters and update rule.
 
     Args:
-        on_step: told after each step.
+        on_step: called after each step.
     """
 
     def __init__(
-        self, workload: Workload, spec: JobSpec, on_step: Callable[["Held"], None] = lambda held: None
+        self, workload: Workload, spec: JobSpec, on_step: Callable[["LocalParameters"], None] = lambda held: None
     ) -> None:
         self.values = torch.from_numpy(workload.init(spec.seed))
         self.rule: Rule = workload.rule(self.values, spec.applied, start=0)
@@ -27,14 +27,14 @@ class Held:
         self._on_step = on_step
 
     def step(self, total: torch.Tensor, count: int) -> None:
-        """The next version, by a sum that stands for ``count`` samples; for none of them the values stay."""
+        """Apply a sum over ``count`` samples; with 0 samples the values do not change."""
         if count:
             self.rule.apply(total, count)
         self.version += 1
         self._on_step(self)
 
     def adopt(self, values: torch.Tensor | Vector, state: Mapping[str, torch.Tensor], version: int) -> None:
-        """Go on from there."""
+        """Replace the values and the rule's state, as of ``version``."""
         self.values.copy_(torch.as_tensor(values))
         self.rule.restore(state)
         self.version = version

@@ -18,8 +18,8 @@ from controlplane.protocol.orders import Block, Member, ServerAddress, ServerOrd
 from controlplane.protocol.spec import Optimizer
 from tests.support.waiting import eventually
 from tests.workers.driver import Cluster, job_spec
-from workers.server import door
-from workers.server.door import Door
+from workers.server import acceptor
+from workers.server.acceptor import Acceptor
 from workers.server.listener import MOST_OF_ONE, Listener
 from workers.server.meter import Meter
 from workers.server.store import Store
@@ -43,7 +43,7 @@ class Hall:
 
     def __init__(self, room: int) -> None:
         self.admitted: list[tuple[Peer, str]] = []
-        self.door = Door("127.0.0.1", key_of, self.admit, room=room)
+        self.door = Acceptor("127.0.0.1", key_of, self.admit, room=room)
 
     def admit(self, connected: socket.socket, peer: Peer) -> None:
         self.admitted.append((peer, threading.current_thread().name))
@@ -97,7 +97,7 @@ def test_a_hundred_connections_that_say_nothing_need_no_thread(hall: Hall) -> No
 
 
 def test_bytes_that_drip_in_do_not_extend_the_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(acceptor, "HANDSHAKE_S", 0.3)
     hall, over = Hall(ROOM), threading.Event()
     with closing(hall.door), closing(hall.call()) as called:
 
@@ -116,7 +116,7 @@ def test_bytes_that_drip_in_do_not_extend_the_handshake(monkeypatch: pytest.Monk
 
 
 def test_silence_ends_within_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_S", 0.1)
+    monkeypatch.setattr(acceptor, "HANDSHAKE_S", 0.1)
     hall = Hall(ROOM)
     with closing(hall.door), closing(hall.call()) as called:
         assert is_ended(called)
@@ -152,7 +152,7 @@ def test_what_cannot_be_served_leaves_the_door_open_to_others() -> None:
         if len(served) == 1:
             raise RuntimeError("can't start new thread")
 
-    found = Door("127.0.0.1", key_of, admit, room=ROOM)
+    found = Acceptor("127.0.0.1", key_of, admit, room=ROOM)
     with closing(found):
         for peer in (PEER, Peer(1, "w1")):
             connect(found.port, peer).close()
@@ -193,7 +193,7 @@ def pestered(port: int, count: int) -> Iterator[None]:
 def test_workers_shake_hands_and_train_while_strangers_fill_the_room() -> None:
     with Cluster(job_spec(workers=2), [(16, 16)] * 20) as cluster:
         port = cluster.servers[0].link.await_said(ServerHello)[0].port
-        with pestered(port, 2 * door.ROOM):
+        with pestered(port, 2 * acceptor.ROOM):
             cluster.run()
         assert len(cluster.finished()) == 2
 

@@ -1,7 +1,7 @@
-"""Removes the checkpoints of jobs that nobody has added to for long, below an agent's folder for checkpoints.
+"""Removes old checkpoints of jobs below an agent's checkpoint folder.
 
-Only folders that are named as a job's are: whatever a person put beside them stays. A folder that machines share is
-looked after by each of their agents; that another one was faster is no matter.
+Only folders with the name of a job are removed; other files stay. A folder that machines share is cleaned by each of
+their agents, and a folder that another agent has already removed is skipped.
 """
 
 import re
@@ -22,14 +22,14 @@ log = structlog.get_logger("agent")
 
 
 def start(setup: Setup) -> None:
-    """Look now and each day, for as long as this process lives."""
+    """Clean up now and once per day, in a thread."""
     if setup.checkpoint_dir is not None and setup.keep_checkpoints_days:
         arguments = (Path(setup.checkpoint_dir), setup.keep_checkpoints_days * DAY_S)
         threading.Thread(target=_run, args=arguments, name="keeping", daemon=True).start()
 
 
 def remove_old(root: Path, older_than_s: float, *, now: float) -> list[Path]:
-    """Remove what was last written to that long before ``now`` (seconds since the epoch); what that was."""
+    """Remove job folders last written to that long before ``now`` (seconds since the epoch); returns them."""
     old = [folder for folder in _job_folders(root) if _written_at(folder) < now - older_than_s]
     for folder in old:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""A vector that is added up in stretches while its end is still being computed: how it is cut, and the sums under way.
+"""All-reduces a vector in chunks while its front is still being computed: where it is cut, and the sums in flight.
 
-Every member of a group begins the same sums in the same order, from the back of the vector to its front: gradients
-become final in about that order. The front goes last, whatever else is done early, so no sum of a whole vector is
-complete before every member has said how many samples its part stands for.
+Every member of a group starts the same sums in the same order, from the back of the vector to its front: gradients
+become final in about that order. The front is always last, so no sum of a whole vector is complete before every member
+has reported how many samples its part stands for.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ import torch
 from controlplane.protocol.orders import ELEMENT_BYTES
 from workers.collective.group import Group, Pending
 
-STRETCH_BYTES = 1024 * 1024
-"""Least of a stretch but the front: smaller ones cost more to begin than they gain."""
+CHUNK_BYTES = 1024 * 1024
+"""Minimum size of a chunk except the front: smaller ones cost more to start than they gain."""
 
 
-def stretches(sizes: Sequence[int], *, least: int = STRETCH_BYTES // ELEMENT_BYTES) -> list[int]:
-    """Where stretches begin, the last one first and the front, 0, at the end; in elements.
+def chunk_offsets(sizes: Sequence[int], *, least: int = CHUNK_BYTES // ELEMENT_BYTES) -> list[int]:
+    """Offsets of the chunks in elements, from the last chunk to the front, which is 0.
 
     They consist of whole tensors of ``sizes`` elements, and each but the front of ``least`` elements or more.
     """
@@ -36,7 +36,7 @@ class Sums:
 
     Args:
         vector: what is summed in place.
-        begins: as ``stretches`` gives them.
+        begins: as ``chunks`` gives them.
         timeout_s: of each sum.
     """
 
@@ -47,19 +47,19 @@ class Sums:
         self._pending: list[Pending] = []
 
     def next_before(self, final_from: int) -> slice | None:
-        """The next stretch, if it is whole from ``final_from`` on; never the front."""
+        """The next chunk, if it is complete from ``final_from`` on; never the front."""
         if len(self._left) > 1 and self._left[0] >= final_from:
             return slice(self._left[0], self._end)
         return None
 
     @property
     def rest(self) -> list[slice]:
-        """What is not begun yet, in order."""
+        """The chunks that are not started, in order."""
         ends = [self._end, *self._left]
         return [slice(begin, end) for begin, end in zip(self._left, ends, strict=False)]
 
     def begin(self, stretch: slice) -> None:
-        """Begin the sum of the next stretch; its part of the vector is not to be touched until ``wait``.
+        """Start the sum of the next chunk; its part of the vector must not be touched until ``wait``.
 
         Raises:
             GroupBroken: if a member has failed.
@@ -69,7 +69,7 @@ class Sums:
         self._pending.append(self._group.begin_sum(self._vector[stretch], timeout_s=self._timeout_s))
 
     def wait(self) -> None:
-        """Until all sums that were begun are made.
+        """Wait until all started sums are complete.
 
         Raises:
             GroupBroken: if a member fails or is too late; the vector is undefined then.

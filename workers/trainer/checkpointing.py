@@ -1,4 +1,4 @@
-"""What one worker does for the checkpoints of a job whose workers hold the parameters.
+"""Checkpoints of one worker, for jobs whose workers hold the parameters.
 
 All of them are the same after each step, so one writes, whom the orders name: every n-th version, cut as servers'
 blocks are, so that a job with servers can begin with it too. Everybody begins with what it wrote, from its own folder;
@@ -18,7 +18,7 @@ from workers.checkpoints.files import STATE, VALUES, CheckpointError
 from workers.checkpoints.place import Place
 from workers.checkpoints.writer import Copy, Saved, Writer
 from workers.link import WorkerLink
-from workers.trainer.held import Held
+from workers.trainer.parameters import LocalParameters
 from workers.workloads.local import Local
 from workers.workloads.shape import Workload, checksum
 
@@ -26,7 +26,7 @@ PIECE_ELEMENTS = 1 << 20
 """4 MiB of float32."""
 
 LAST_S: Final = 60.0
-"""How long a worker that is done waits for leave to write the last manifest."""
+"""How long a finished worker waits for permission to write the last manifest."""
 
 log = structlog.get_logger("checkpoint")
 
@@ -42,7 +42,7 @@ class Keeper:
         self._instance, self._link = order.instance, link
         self.sizes = workload.layout.sizes
         """Of the tensors that the parameters consist of, in elements."""
-        self.held = Held(workload, order.spec, self._consider)
+        self.held = LocalParameters(workload, order.spec, self._consider)
         self.initial = checksum(self.held.values.numpy())
         """Of version 0, which every worker makes by itself."""
         self._elements = sum(self.sizes)
@@ -59,12 +59,12 @@ class Keeper:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write what is still to be written."""
+        """Finish pending writes."""
         self._close()
 
     @property
     def found(self) -> tuple[list[FoundCheckpoint], list[str]]:
-        """What a job that is to start from a checkpoint can start from here, and why not from others."""
+        """The checkpoints that a job can start from on this machine, and why others are unusable."""
         return self._place.found
 
     def follow(self, orders: Orders) -> None:
@@ -105,7 +105,7 @@ class Keeper:
             return False
         return True
 
-    def _consider(self, held: Held) -> None:
+    def _consider(self, held: LocalParameters) -> None:
         """A step was made: keep what it led to, if that is this worker's to do."""
         orders = self._link.orders()
         if self._writer is None or self._asked is None or held.version % self._asked.every:
@@ -125,7 +125,7 @@ class Keeper:
         self._link.say(lambda number: FolderApart(number=number, reason=reason))
 
 
-def _copy(held: Held, state: Mapping[str, torch.Tensor], start: int, stop: int) -> Copy:
+def _copy(held: LocalParameters, state: Mapping[str, torch.Tensor], start: int, stop: int) -> Copy:
     """One piece, with what the rule remembers of it; what is no entry for each parameter holds for all pieces."""
     everything = {VALUES: held.values} | {f"{STATE}{name}": each for name, each in state.items()}
     whole = held.values.shape

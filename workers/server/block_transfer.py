@@ -1,7 +1,7 @@
-"""Everything that a block is, as it travels to another server: a small manifest, and arrays that follow it.
+"""The complete state of a block on its way to another server: a small manifest followed by arrays.
 
-Values, the optimiser's state, how often the values changed, the sum of the open iteration, and who is in it: with these
-the block goes on elsewhere as if it had stayed, and counts nothing twice.
+It holds the values, the optimizer's state, the number of updates, the sum of the open iteration and its contributors.
+So the block continues on the other server exactly as before, and counts nothing twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,14 +20,14 @@ from workers.transport.handshake import Peer
 
 TOTAL, KEPT = "total", "kept."
 TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
-"""What may travel; values, sums and contributions are float32, an optimiser counts its steps in others."""
+"""Types that can be transferred: values, sums and contributions are float32, optimizers count steps in others."""
 
 Type = Literal["float32", "float64", "int64"]
 
 
 @dataclass(slots=True, kw_only=True)
 class Open:
-    """What a block has of iterations that are not over."""
+    """State of a block's iterations that are not complete."""
 
     iteration: int
     """The open one, or where nothing closes one past the furthest."""
@@ -40,17 +40,17 @@ class Open:
     """Where nothing closes: the last iteration that each peer has contributed to."""
     growing: Sum = field(default_factory=Sum)
     kept: list[Contribution] = field(default_factory=list)
-    """Contributions that are in no sum yet."""
+    """Contributions that are not in a sum yet."""
     squared: dict[int, float] = field(default_factory=dict)
     """By iteration, the squared norm of the mean gradient, where other servers may still ask for it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Baggage:
-    """One block, whole. Its tensors are views, and change with the block that they are of."""
+    """One complete block. Its tensors are views that change with the block."""
 
     start: int
-    """Where the block begins in the flat vector."""
+    """The block's offset in the flat vector."""
     values: torch.Tensor
     steps: int
     state: Mapping[str, torch.Tensor]

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
+from workers.collective.chunks import Sums, chunk_offsets
 from workers.collective.group import Group, Place
-from workers.collective.stretches import Sums, stretches
 
 
 @given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=12), least=st.integers(1, 120))
 def test_stretches_are_whole_tensors_from_the_back_and_the_front_comes_last(sizes: list[int], least: int) -> None:
-    begins = stretches(sizes, least=least)
+    begins = chunk_offsets(sizes, least=least)
     borders = {sum(sizes[:count]) for count in range(len(sizes))}
     lengths = [end - begin for begin, end in zip(begins, [sum(sizes), *begins], strict=False)]
     assert begins[-1] == 0
