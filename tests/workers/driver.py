@@ -45,7 +45,7 @@ class Link:
     def __init__(self, on_say: Callable[[Any], None] = lambda message: None) -> None:
         self.stopping = threading.Event()
         self.in_reach = True
-        self.changed = threading.Health(threading.RLock())
+        self.changed = threading.Condition(threading.RLock())
         self.said: list[Any] = []
         self._on_say = on_say
 

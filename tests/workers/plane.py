@@ -72,7 +72,7 @@ class Plane(AbstractContextManager["Plane"]):
         self.broken: BaseException | None = None
         self.processes: dict[tuple[str, int], Process] = {}
         self.models: list[Vector] = []
-        self.changed = threading.Health()
+        self.changed = threading.Condition()
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._seconds = time.monotonic()
         self._last_ms = 0

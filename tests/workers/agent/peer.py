@@ -22,7 +22,7 @@ DEADLINE_S = 60.0
 class Session:
     """One connection that a client made."""
 
-    def __init__(self, connection: ServerConnection, news: threading.Health) -> None:
+    def __init__(self, connection: ServerConnection, news: threading.Condition) -> None:
         assert connection.request is not None
         self.path = connection.request.path
         self.headers = connection.request.headers
@@ -94,7 +94,7 @@ class ControlPeer:
         self.sessions: list[Session] = []
         self.attempts = 0
         self.refuse_with = refuse_with
-        self._news = threading.Health()
+        self._news = threading.Condition()
         self._server: Server = serve(
             self._accept, "127.0.0.1", port, subprotocols=[Subprotocol(SUBPROTOCOL)], process_request=self._request
         )

@@ -39,21 +39,21 @@ def key_of(peer: Peer) -> bytes:
 
 
 class Hall:
-    """A door, and who came in through it."""
+    """An acceptor, and the peers that it admitted."""
 
     def __init__(self, room: int) -> None:
         self.admitted: list[tuple[Peer, str]] = []
-        self.door = Acceptor("127.0.0.1", key_of, self.admit, room=room)
+        self.acceptor = Acceptor("127.0.0.1", key_of, self.admit, room=room)
 
     def admit(self, connected: socket.socket, peer: Peer) -> None:
         self.admitted.append((peer, threading.current_thread().name))
         connected.close()
 
     def call(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.door.port), timeout=30.0)
+        return socket.create_connection(("127.0.0.1", self.acceptor.port), timeout=30.0)
 
     def connect(self, peer: Peer = PEER) -> ServerConnection:
-        return connect(self.door.port, peer)
+        return connect(self.acceptor.port, peer)
 
 
 def connect(port: int, peer: Peer = PEER) -> ServerConnection:
@@ -65,7 +65,7 @@ def connect(port: int, peer: Peer = PEER) -> ServerConnection:
 def hall() -> Iterator[Hall]:
     found = Hall(ROOM)
     yield found
-    found.door.close()
+    found.acceptor.close()
 
 
 def is_ended(called: socket.socket) -> bool:
@@ -85,7 +85,7 @@ def test_of_more_connections_than_there_is_room_for_the_oldest_are_put_out(hall:
         silent = [held.enter_context(hall.call()) for _ in range(ROOM + 4)]
         assert all(is_ended(called) for called in silent[:4])
         hall.connect().close()
-        eventually(lambda: hall.admitted == [(PEER, "door")], what="the peer's admission, on the door's thread")
+        eventually(lambda: hall.admitted == [(PEER, "acceptor")], what="the peer's admission, on the acceptor's thread")
 
 
 def test_a_hundred_connections_that_say_nothing_need_no_thread(hall: Hall) -> None:
@@ -99,7 +99,7 @@ def test_a_hundred_connections_that_say_nothing_need_no_thread(hall: Hall) -> No
 def test_bytes_that_drip_in_do_not_extend_the_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "HANDSHAKE_S", 0.3)
     hall, over = Hall(ROOM), threading.Event()
-    with closing(hall.door), closing(hall.call()) as called:
+    with closing(hall.acceptor), closing(hall.call()) as called:
 
         def drip() -> None:
             while not over.wait(0.05):
@@ -118,7 +118,7 @@ def test_bytes_that_drip_in_do_not_extend_the_handshake(monkeypatch: pytest.Monk
 def test_silence_ends_within_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "HANDSHAKE_S", 0.1)
     hall = Hall(ROOM)
-    with closing(hall.door), closing(hall.call()) as called:
+    with closing(hall.acceptor), closing(hall.call()) as called:
         assert is_ended(called)
 
 
@@ -127,13 +127,15 @@ def test_nonsense_ends_at_once_and_harms_nobody(hall: Hall) -> None:
         called.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/html\r\nUser-Agent: browser\r\n\r\n")
         assert is_ended(called)
     hall.connect().close()
-    eventually(lambda: hall.admitted == [(PEER, "door")], what="the peer's admission, on the door's thread")
+    eventually(lambda: hall.admitted == [(PEER, "acceptor")], what="the peer's admission, on the acceptor's thread")
 
 
 def test_one_address_does_not_put_out_those_of_another() -> None:
     hall = Hall(ROOM)
-    with closing(hall.door), ExitStack() as held:
-        other = socket.create_connection(("127.0.0.1", hall.door.port), timeout=30.0, source_address=("127.0.0.2", 0))
+    with closing(hall.acceptor), ExitStack() as held:
+        other = socket.create_connection(
+            ("127.0.0.1", hall.acceptor.port), timeout=30.0, source_address=("127.0.0.2", 0)
+        )
         held.enter_context(other)
         for _ in range(3 * ROOM):
             held.enter_context(hall.call())
@@ -143,7 +145,7 @@ def test_one_address_does_not_put_out_those_of_another() -> None:
             other.recv(1)
 
 
-def test_what_cannot_be_served_leaves_the_door_open_to_others() -> None:
+def test_what_cannot_be_served_does_not_stop_the_acceptor() -> None:
     served: list[Peer] = []
 
     def admit(connected: socket.socket, peer: Peer) -> None:
