@@ -52,7 +52,8 @@ def _check_roster(job: Job) -> None:
     assert not gone, _story(job, f"lost workers {gone} count")
     assert (job.state is JobState.PAUSED) == bool(job.pauses), _story(job, f"it is paused for {job.pauses}")
     if not job.generation.roster:
-        assert job.pauses, _story(job, "nobody counts, and it is not paused")
+        excused = job.pauses or job.requests.join_at is not None
+        assert excused, _story(job, "nobody counts, it is not paused, and nobody waits to join")
         return
     reached = min(stand(job.workers[rank]) for rank in job.generation.roster)
     assert job.round.completed >= reached or job.round.completed == -1 == reached, _story(

@@ -3,7 +3,7 @@
 import contextlib
 import re
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controlplane.core.commands import MoveJob
@@ -156,6 +156,10 @@ class Fate:
 
 @settings(max_examples=400, deadline=None)
 @given(kind=kinds, told=acts)
+@example(
+    kind={"elastic": {"restarts": 1, "from_scratch": False}, "stop": {"iterations": 2}},
+    told=[("die", [("w", 0)]), ("come_back", [("w", 0)]), ("die", [("w", 1), ("w", 0)])],
+)
 def test_whatever_ends_together_the_job_restarts_or_fails_with_a_cause(kind, told):
     fate = Fate(kind)
     everybody = [("s", 0), ("s", 1), ("w", 0), ("w", 1)]
