@@ -179,7 +179,7 @@ def process_order(case: Case, role: Any, index: int, workers: int) -> Any:
 
 def be_server(case: Case, control: Connection) -> None:
     """Hold the parameters until ended."""
-    from controlplane.core.blocks import cut_blocks
+    from controlplane.core.placing import cut_blocks
     from controlplane.protocol.messages import ServerHello
     from controlplane.protocol.orders import Block, Member, ServerOrders
     from workers.server.main import serve

@@ -12,16 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
-from controlplane.core import checkpoints, handout, leases, pausing, placing, roster, standing
+from controlplane.core import drawing, generations, granting, placing, recovery
+from controlplane.core.barriers import conflict, misfit
 from controlplane.core.choices import Partitioned
-from controlplane.core.combinations import conflict
 from controlplane.core.commands import ChangePolicies, MoveJob
+from controlplane.core.context import Context, EventRefused
 from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
-from controlplane.core.handling import EventRefused, Handling
 from controlplane.core.records import Worker
 from controlplane.core.state import End, Job, Round, Updates
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
-from controlplane.core.stepping import misfit
+from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.messages import Held
 from controlplane.protocol.spec import CHOICES, REDUCING, Choice
 
@@ -29,117 +28,114 @@ TOGETHER: Final = ("batching", "barrier", "data")
 """Choices that may contradict each other."""
 
 
-def on_change_requested(handling: Handling, event: ChangeRequested) -> None:
+def on_change_requested(context: Context, event: ChangeRequested) -> None:
     """Adopt other policies, now or once every worker stands."""
-    job = handling.job
+    job = context.job
     asked = f"job {job.number}: change by {event.actor}"
-    if job.state in JOB_OVER or job.state is JobState.FINISHING or _is_ending(handling):
+    if job.state in JOB_OVER or job.state is JobState.FINISHING or _is_ending(context):
         raise EventRefused(f"{asked}, but it is {job.state} and starts no further iteration")
     choices = {**job.requests.choices, **event.choices}
     choices = {question: choice for question, choice in choices.items() if _current(job, question, asked) != choice}
     if not choices and not job.requests.choices:
         raise EventRefused(f"{asked}, but it runs with these policies already")
-    policies = _resolve(handling, choices, asked)
-    _check_together(handling, policies, asked)
+    policies = _resolve(context, choices, asked)
+    _check_together(context, policies, asked)
     if "placement" in policies and job.generation.number:
-        _check_placement(handling, policies["placement"], asked)
+        _check_placement(context, policies["placement"], asked)
     if "data" in policies and job.generation.number:
-        _check_data(handling, policies["data"], asked)
-    barrier = policies.get("barrier", handling.chosen.barrier)
-    if (found := misfit(handling.spec, barrier)) is not None:
+        _check_data(context, policies["data"], asked)
+    barrier = policies.get("barrier", context.chosen.barrier)
+    if (found := misfit(context.spec, barrier)) is not None:
         raise EventRefused(f"{asked}: {found[0]} is {found[1]}, expected {found[2]}")
-    if job.generation.number and handling.chosen.gate is not None and barrier.synchronous:
+    if job.generation.number and context.chosen.gate is not None and barrier.synchronous:
         job.requests.choices = choices
-        pausing.hold(handling, f"{_told(choices)}, asked for by {event.actor}: every worker stands first")
-        settle(handling)
+        granting.hold(context, f"{_told(choices)}, asked for by {event.actor}: every worker stands first")
         return
     job.requests.choices = {}
     if not choices:
-        pausing.release(handling, f"{event.actor} withdrew the change")
+        granting.release(context, f"{event.actor} withdrew the change")
         return
-    first = _first_iteration(handling)
-    if job.end.stop_at is not None and handling.chosen.gate is None and first >= job.end.stop_at:
+    first = _first_iteration(context)
+    if job.end.stop_at is not None and context.chosen.gate is None and first >= job.end.stop_at:
         raise EventRefused(
             f"{asked} would begin with iteration {first}, but it ends before iteration {job.end.stop_at}"
         )
-    _install(handling, choices, policies, first, f"{_told(choices)}, asked for by {event.actor}")
+    _install(context, choices, policies, first, f"{_told(choices)}, asked for by {event.actor}")
 
 
-def on_pause_requested(handling: Handling, event: PauseRequested) -> None:
+def on_pause_requested(context: Context, event: PauseRequested) -> None:
     """Every worker stands at its next boundary, until somebody resumes the job."""
-    job = handling.job
+    job = context.job
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or "operator" in job.pauses:
         raise EventRefused(f"job {job.number}: pause by {event.actor}, but it is {job.state}")
-    pausing.pause(handling, "operator", f"paused by {event.actor}")
-    settle(handling)
+    granting.pause(context, "operator", f"paused by {event.actor}")
 
 
-def on_resume_requested(handling: Handling, event: ResumeRequested) -> None:
+def on_resume_requested(context: Context, event: ResumeRequested) -> None:
     """The workers go on, unless something else still holds them."""
-    job = handling.job
+    job = context.job
     asked = f"job {job.number}: resumption by {event.actor}"
     if job.state is not JobState.PAUSED:
         raise EventRefused(f"{asked}, but it is {job.state}")
-    causes: list[pausing.Cause] = ["operator", "checkpoint", "policy"]
+    causes: list[granting.Cause] = ["operator", "checkpoint", "policy"]
     mine = [cause for cause in causes if cause in job.pauses]
     if not mine:
         raise EventRefused(f"{asked}, but {'; '.join(job.pauses.values())}: it goes on by itself")
     if "policy" in mine:
         mine.remove("policy")
-        _begin_batching_anew(handling, f"resumed by {event.actor}")
+        _begin_batching_anew(context, f"resumed by {event.actor}")
     for cause in mine:
-        pausing.lift(handling, cause, f"resumed by {event.actor}")
+        granting.lift(context, cause, f"resumed by {event.actor}")
 
 
-def _begin_batching_anew(handling: Handling, reason: str) -> None:
+def _begin_batching_anew(context: Context, reason: str) -> None:
     """The batching policy that failed tries again in a generation of its own, with nothing that it had learnt."""
-    job = handling.job
-    handling.chosen.batching_state = None
+    job = context.job
+    context.chosen.batching_state = None
     told = f"{reason}: batching {job.synchronization.batching.name} begins anew"
-    roster.begin_generation(handling, job.generation.roster, first_iteration=_first_iteration(handling), reason=told)
+    generations.begin_generation(context, job.generation.roster, first_iteration=_first_iteration(context), reason=told)
 
 
-def on_held(handling: Handling, worker: Worker, held: Held) -> None:
+def on_held(context: Context, worker: Worker, held: Held) -> None:
     """A worker stands, by orders of this hold and not of one before it."""
-    job = handling.job
-    if job.hold.sequence is None or held.sequence < job.hold.sequence or held.iteration != standing.stand(worker) + 1:
+    job = context.job
+    if job.hold.sequence is None or held.sequence < job.hold.sequence or held.iteration != worker.last_completed + 1:
         return
     worker.is_held = True
-    settle(handling)
 
 
-def settle(handling: Handling) -> None:
-    """Once every worker stands, start what waits for it, or say so."""
-    job = handling.job
+def settle(context: Context) -> None:
+    """Once every worker stands, start what waits for it, or say so; called after each event while they are held."""
+    job = context.job
     if job.hold.sequence is None or (job.hold.is_quiesced and not job.requests.choices):
         return
-    if not job.generation.roster or not all_stand(job):
+    if not job.generation.roster or not job.is_at_boundary:
         return
     if job.checkpoints.stage:
         if job.checkpoints.stage == "hold":
-            checkpoints.cut(handling)
+            recovery.begin_cut(context)
         return
     if job.requests.choices:
         choices, job.requests.choices = job.requests.choices, {}
-        policies = _resolve(handling, choices, f"job {job.number}")
-        first = max((standing.stand(worker) for worker in _counting(job)), default=job.round.completed) + 1
+        policies = _resolve(context, choices, f"job {job.number}")
+        first = max((worker.last_completed for worker in job.counting), default=job.round.completed) + 1
         if job.state is not JobState.PAUSED:
             job.release_hold()
-        _install(handling, choices, policies, first, f"{_told(choices)}: every worker stands")
-        handling.give(MoveJob, "the change has taken effect", state=job.state, awaited=pausing.awaited(job))
+        _install(context, choices, policies, first, f"{_told(choices)}: every worker stands")
+        context.emit(MoveJob, "the change has taken effect", state=job.state, awaited=granting.awaited(job))
     elif job.state is JobState.PAUSED:
         job.hold.is_quiesced = True
         reason = f"{next(iter(job.pauses.values()))}; every worker stands"
-        handling.give(MoveJob, reason, state=job.state, awaited=pausing.awaited(job))
+        context.emit(MoveJob, reason, state=job.state, awaited=granting.awaited(job))
 
 
-def _install(handling: Handling, choices: dict[str, Choice], policies: dict[str, Any], first: int, reason: str) -> None:
-    job = handling.job
-    was_free = handling.chosen.gate is not None
-    handling.chosen.adopt(policies)
+def _install(context: Context, choices: dict[str, Choice], policies: dict[str, Any], first: int, reason: str) -> None:
+    job = context.job
+    was_free = context.chosen.gate is not None
+    context.chosen.adopt(policies)
     job.synchronization = msgspec.structs.replace(job.synchronization, **choices)
-    is_free = handling.chosen.gate is not None
-    handling.give(
+    is_free = context.chosen.gate is not None
+    context.emit(
         ChangePolicies,
         reason,
         generation=job.generation.number + 1 if job.generation.number else 0,
@@ -151,16 +147,16 @@ def _install(handling: Handling, choices: dict[str, Choice], policies: dict[str,
     if "barrier" in choices:
         _begin_barrier(job, first)
     if "data" in choices:
-        handout.take_back(handling, first)
+        drawing.take_back(context, first)
     if was_free and is_free:
         _shorten_leases(job)
     elif is_free:
         _become_asynchronous(job, first)
     elif was_free:
         _become_synchronous(job, first)
-    roster.begin_generation(handling, job.generation.roster, first_iteration=first, reason=reason)
+    generations.begin_generation(context, job.generation.roster, first_iteration=first, reason=reason)
     if "placement" in choices:
-        placing.adopt(handling, reason)
+        placing.adopt(context, reason)
 
 
 def _begin_barrier(job: Job, first: int) -> None:
@@ -178,16 +174,16 @@ def _begin_barrier(job: Job, first: int) -> None:
 
 def _shorten_leases(job: Job) -> None:
     """Leave only for the iteration that each is in: the next one is under the new barrier."""
-    for worker in _counting(job):
-        worker.watermark = min(worker.watermark, standing.stand(worker) + 1)
-        leases.drop_after(job, worker, worker.watermark)
+    for worker in job.counting:
+        worker.watermark = min(worker.watermark, worker.last_completed + 1)
+        drawing.drop_after(job, worker, worker.watermark)
 
 
 def _become_asynchronous(job: Job, first: int) -> None:
     """Iterations before ``first`` are finished together; from there on samples are handed out one by one."""
     assert job.spec is not None
-    for worker in _counting(job):
-        worker.watermark = max(standing.stand(worker), first - 1)
+    for worker in job.counting:
+        worker.watermark = max(worker.last_completed, first - 1)
         worker.leases = []
     job.samples.cursor = job.samples.origin_position + (first - job.samples.origin_iteration) * job.width
     job.end = End()
@@ -197,27 +193,27 @@ def _become_asynchronous(job: Job, first: int) -> None:
 def _become_synchronous(job: Job, first: int) -> None:
     """Everybody goes on with ``first``, whatever number it had come to."""
     assert job.spec is not None
-    for worker in _counting(job):
-        leases.drop_after(job, worker, worker.done)
+    for worker in job.counting:
+        drawing.drop_after(job, worker, worker.done)
         worker.done = worker.watermark = worker.granted = first - 1
         worker.skip_to = first
     job.updates.skip_to = first
     job.round = Round(completed=first - 1)
     job.samples.origin_iteration, job.samples.origin_position = first, job.samples.cursor
     job.end.stop_at = None
-    left = leases.left_over(job)
+    left = drawing.left_over(job)
     if left is not None:
         job.end.stop_at = first + max(1, -(-left // job.batch))
         job.end.reason = f"samples for {job.spec.stop.iterations} iterations were asked for"
 
 
-def _first_iteration(handling: Handling) -> int:
+def _first_iteration(context: Context) -> int:
     """Where the new generation begins: nobody has leave by its rules for an earlier iteration."""
-    job = handling.job
+    job = context.job
     if not job.generation.number:
         return 0
-    if handling.chosen.gate is not None:
-        return min((standing.stand(worker) for worker in _counting(job)), default=job.round.completed) + 1
+    if context.chosen.gate is not None:
+        return min((worker.last_completed for worker in job.counting), default=job.round.completed) + 1
     return job.round.completed + 2
 
 
@@ -228,53 +224,40 @@ def _current(job: Job, question: str, asked: str) -> Choice:
     return choice
 
 
-def _resolve(handling: Handling, choices: dict[str, Choice], asked: str) -> dict[str, Any]:
+def _resolve(context: Context, choices: dict[str, Choice], asked: str) -> dict[str, Any]:
     try:
-        return {question: handling.chosen.resolve(question, choice) for question, choice in choices.items()}
+        return {question: context.chosen.resolve(question, choice) for question, choice in choices.items()}
     except ValueError as error:
         raise EventRefused(f"{asked}: {error}") from None
 
 
-def _check_together(handling: Handling, policies: Mapping[str, Any], asked: str) -> None:
-    together = (policies.get(question, getattr(handling.chosen, question)) for question in TOGETHER)
+def _check_together(context: Context, policies: Mapping[str, Any], asked: str) -> None:
+    together = (policies.get(question, getattr(context.chosen, question)) for question in TOGETHER)
     if (reason := conflict(*together)) is not None:
         raise EventRefused(f"{asked}: {reason}")
-    barrier = policies.get("barrier", handling.chosen.barrier)
-    if handling.spec.server_mode == "aggregating" and barrier.name not in REDUCING:
+    barrier = policies.get("barrier", context.chosen.barrier)
+    if context.spec.server_mode == "aggregating" and barrier.name not in REDUCING:
         raise EventRefused(f"{asked}: {barrier.name} needs servers that hold the parameters; these only add up")
 
 
-def _check_placement(handling: Handling, placement: Any, asked: str) -> None:
+def _check_placement(context: Context, placement: Any, asked: str) -> None:
     try:
-        placing.wanted_by(handling, placement)
+        placing.wanted_by(context, placement)
     except ValueError as error:
         raise EventRefused(f"{asked}: {error}") from None
 
 
-def _check_data(handling: Handling, data: Any, asked: str) -> None:
+def _check_data(context: Context, data: Any, asked: str) -> None:
     try:
         if isinstance(data, Partitioned):
-            data.partition(handling.job.samples.count, handling.job.generation.roster or [0])
+            data.partition(context.job.samples.count, context.job.generation.roster or [0])
     except ValueError as error:
         raise EventRefused(f"{asked}: {error}; leave out workers, or keep data: shared") from None
 
 
-def _is_ending(handling: Handling) -> bool:
+def _is_ending(context: Context) -> bool:
     """Whether the end is near: an asynchronous job has one only when nothing more is handed out."""
-    return handling.chosen.gate is not None and handling.job.end.stop_at is not None
-
-
-def all_stand(job: Job) -> bool:
-    """Whether everybody who counts stands at a boundary, with no leave beyond it or held there."""
-    return all(_stands(worker) for worker in _counting(job))
-
-
-def _stands(worker: Worker) -> bool:
-    return worker.is_held or worker.state is ProcessState.FINISHED or standing.stand(worker) >= worker.granted
-
-
-def _counting(job: Job) -> list[Worker]:
-    return [job.workers[rank] for rank in job.generation.roster]
+    return context.chosen.gate is not None and context.job.end.stop_at is not None
 
 
 def _told(choices: dict[str, Choice]) -> str:

@@ -5,14 +5,16 @@ gives back, a msgspec struct of its own ``state_type``, so that the engine can p
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
-from controlplane.core.events import PredictorPromoted, PredictorTrained
 from controlplane.protocol.base import Value
 from controlplane.protocol.orders import Block, Piece
 from controlplane.protocol.spec import Choice
+
+if TYPE_CHECKING:
+    from controlplane.core.events import PredictorPromoted, PredictorTrained
 
 
 class Observation(Value, frozen=True, kw_only=True, gc=False):
@@ -145,7 +147,7 @@ class Budgeting(Protocol):
 class Learner(Protocol):
     """A batching policy that can be told things while it works: weights, and which predictor to act upon."""
 
-    def learn(self, state: Any, news: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
+    def learn(self, state: Any, news: "PredictorTrained | PredictorPromoted") -> tuple[Any, str, str]:
         """The state with what is new, the predictor that is acted upon, and the sentence for the operator.
 
         Raises:

@@ -151,7 +151,7 @@ class TrainPredictor(Command, frozen=True, kw_only=True, tag="train-predictor"):
     """Fit a predictor outside of the engine, and append ``PredictorTrained`` with what came out.
 
     It carries all that the fit needs, so that any driver can do it anywhere and at any time: see
-    ``core.training.fit``. 12 bytes per worker and iteration looked at, once in hundreds of iterations: about a tenth of
+    ``core.sharing.fit``. 12 bytes per worker and iteration looked at, once in hundreds of iterations: about a tenth of
     what the reports themselves take.
     """
 

@@ -11,24 +11,20 @@ from typing import Any
 import msgspec
 
 from controlplane.core import (
-    arrivals,
-    asynchrony,
     changes,
     conversation,
-    deadlines,
-    ending,
-    exclusion,
-    incarnations,
+    granting,
     invariants,
-    learning,
     lifecycle,
-    pausing,
-    refill,
-    scaling,
-    serving,
+    membership,
+    moving,
+    placing,
+    recovery,
+    sharing,
 )
 from controlplane.core.choices import Resolve
 from controlplane.core.commands import AnyCommand, DeclineRequest
+from controlplane.core.context import Context, EventRefused, Policies
 from controlplane.core.events import (
     REQUESTS,
     ChangeRequested,
@@ -55,35 +51,34 @@ from controlplane.core.events import (
     TimePassed,
     WorkerHeard,
 )
-from controlplane.core.handling import EventRefused, Handling, Policies
 from controlplane.core.state import Job, Snapshot, read_snapshot
 from controlplane.core.states import JOB_OVER, JobState
 
 ENGINE_VERSION = "8"
 """Changes whenever the same entries would lead to other commands."""
 
-HANDLERS: dict[type[Event], Callable[[Handling, Any], None]] = {
+HANDLERS: dict[type[Event], Callable[[Context, Any], None]] = {
     JobSubmitted: lifecycle.on_submitted,
     SlotsAssigned: lifecycle.on_slots_assigned,
-    SlotRefused: scaling.on_slot_refused,
+    SlotRefused: moving.on_slot_refused,
     WorkerHeard: conversation.on_worker_heard,
     ServerHeard: conversation.on_server_heard,
     ConnectionLost: conversation.on_connection_lost,
     ProcessDied: lifecycle.on_process_died,
-    TimePassed: deadlines.on_time_passed,
-    ControlPlaneResumed: deadlines.on_resumed,
-    IncarnationBegan: incarnations.on_incarnation_began,
+    TimePassed: lifecycle.on_time_passed,
+    ControlPlaneResumed: lifecycle.on_resumed,
+    IncarnationBegan: conversation.on_incarnation_began,
     StopRequested: lifecycle.on_stop_requested,
     EngineFailed: lifecycle.on_engine_failed,
-    PredictorTrained: learning.on_news,
-    PredictorPromoted: learning.on_news,
+    PredictorTrained: sharing.on_predictor_news,
+    PredictorPromoted: sharing.on_predictor_news,
     ChangeRequested: changes.on_change_requested,
     PauseRequested: changes.on_pause_requested,
     ResumeRequested: changes.on_resume_requested,
-    ExclusionRequested: exclusion.on_exclusion_requested,
-    InclusionRequested: exclusion.on_inclusion_requested,
-    DrainRequested: serving.on_drain_requested,
-    ServerRequested: serving.on_server_requested,
+    ExclusionRequested: membership.on_exclusion_requested,
+    InclusionRequested: membership.on_inclusion_requested,
+    DrainRequested: membership.on_drain_requested,
+    ServerRequested: placing.on_server_requested,
 }
 
 
@@ -119,47 +114,49 @@ class Engine:
         try:
             if self._policies is None and isinstance(event, JobSubmitted):
                 self._policies = Policies(event.spec.synchronization, self._resolve)
-            handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
-            HANDLERS[type(event)](handling, event)
+            context = Context(self._job, self._policies, entry.id, entry.at_ms)
+            HANDLERS[type(event)](context, event)
+            if self._job.hold.sequence is not None:
+                changes.settle(context)
             if self._job.requests.join_at is not None:
-                arrivals.admit(handling)
+                membership.admit(context)
             if self._job.refilling.current is not None:
-                refill.advance(handling)
-            if handling.fault is not None:
-                self._pause(handling, handling.fault)
+                recovery.advance_refill(context)
+            if context.fault is not None:
+                self._pause(context, context.fault)
         except EventRefused as refusal:
             if not isinstance(event, REQUESTS):
                 raise
-            handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
-            handling.give(DeclineRequest, str(refusal), actor=event.actor)
+            context = Context(self._job, self._policies, entry.id, entry.at_ms)
+            context.emit(DeclineRequest, str(refusal), actor=event.actor)
         except Exception as error:
-            handling = self._give_up(entry, error)
-        if isinstance(event, (WorkerHeard, ServerHeard)) and not handling.has_new_deadline and self._job.state is state:
-            self.deadline_ms = deadlines.deadline_after(self._job, event, self.deadline_ms)
+            context = self._give_up(entry, error)
+        if isinstance(event, (WorkerHeard, ServerHeard)) and not context.has_new_deadline and self._job.state is state:
+            self.deadline_ms = lifecycle.deadline_after(self._job, event, self.deadline_ms)
         else:
-            self.deadline_ms = deadlines.next_deadline(self._job)
+            self.deadline_ms = lifecycle.next_deadline(self._job)
         if self._policies is not None and self._policies.gate is not None:
-            look_ms = asynchrony.next_look_ms(self._job, self._policies)
+            look_ms = granting.next_look_ms(self._job, self._policies)
             if look_ms is not None:
                 self.deadline_ms = look_ms if self.deadline_ms is None else min(self.deadline_ms, look_ms)
-        return handling.commands
+        return context.commands
 
-    def _give_up(self, entry: Entry, error: Exception) -> Handling:
+    def _give_up(self, entry: Entry, error: Exception) -> Context:
         """A fault of ours, or of another policy, ends the one job that it struck: the same way at every replay."""
         self.failure = error
         if isinstance(entry.event, JobSubmitted):
             self._job.spec = entry.event.spec
-        handling = Handling(self._job, self._policies, entry.id, entry.at_ms)
+        context = Context(self._job, self._policies, entry.id, entry.at_ms)
         if self._job.state not in JOB_OVER:
             what = f"{type(entry.event).__name__} could not be handled: {type(error).__name__}: {error}"
-            ending.end(handling, JobState.FAILED, what)
-        return handling
+            context.end_job(JobState.FAILED, what)
+        return context
 
-    def _pause(self, handling: Handling, fault: Exception) -> None:
+    def _pause(self, context: Context, fault: Exception) -> None:
         """A fault of the batching policy holds its job until there is another one."""
         self.failure = fault
         if "policy" not in self._job.pauses and self._job.state in (JobState.RUNNING, JobState.PAUSED):
-            pausing.pause(handling, "policy", learning.told_of(handling, fault))
+            granting.pause(context, "policy", sharing.told_of_failure(context, fault))
 
     def snapshot(self) -> bytes:
         """All that later decisions depend on."""
@@ -188,7 +185,7 @@ class Engine:
         """Assert every invariant."""
         invariants.check(self._job)
         if self._job.spec is not None:
-            due_ms, never = deadlines.next_deadline(self._job), float("inf")
+            due_ms, never = lifecycle.next_deadline(self._job), float("inf")
             told_ms = never if self.deadline_ms is None else self.deadline_ms
             late = f"job {self._job.number}: the driver waits until {told_ms}, but {due_ms} is a deadline"
             assert told_ms <= (never if due_ms is None else due_ms), late

@@ -1,7 +1,6 @@
 """What is always true of a job, whatever was seen. Checked after each test that uses the engine."""
 
 from controlplane.core.records import Process
-from controlplane.core.standing import stand
 from controlplane.core.state import Job
 from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
 
@@ -55,7 +54,7 @@ def _check_roster(job: Job) -> None:
         excused = job.pauses or job.requests.join_at is not None
         assert excused, _story(job, "nobody counts, it is not paused, and nobody waits to join")
         return
-    reached = min(stand(job.workers[rank]) for rank in job.generation.roster)
+    reached = min(job.workers[rank].last_completed for rank in job.generation.roster)
     assert job.round.completed >= reached or job.round.completed == -1 == reached, _story(
         job, f"iteration {reached} stays open"
     )

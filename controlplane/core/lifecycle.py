@@ -1,204 +1,220 @@
-"""A job from submission to slots to running processes, and what follows when one of them is gone."""
+"""A job from submission to slots to running processes; what follows when one is gone; and what only time decides.
 
+*Dead* is a process without any sign of life for ``SILENCE_MS``; after a silence of the control plane itself, for
+``GRACE_MS`` more nobody is. The engine names its next deadline; a driver that reaches it says ``TimePassed``.
+"""
+
+import itertools
 import re
+from collections.abc import Sequence
 from typing import Final
 
-from controlplane.core import (
-    arrivals,
-    departures,
-    ending,
-    exclusion,
-    moving,
-    refill,
-    revival,
-    rollback,
-    roster,
-    scaling,
-)
+from controlplane.core import generations, granting, lives, membership, moving, recovery
 from controlplane.core.commands import MoveJob, ReleaseSlots
-from controlplane.core.events import Assignment, EngineFailed, JobSubmitted, ProcessDied, SlotsAssigned, StopRequested
-from controlplane.core.handling import EventRefused, Handling
+from controlplane.core.context import SLOTS_RETURN_MS, Context, EventRefused, being, number_of
+from controlplane.core.events import (
+    Assignment,
+    ControlPlaneResumed,
+    EngineFailed,
+    JobSubmitted,
+    ProcessDied,
+    ServerHeard,
+    SlotsAssigned,
+    StopRequested,
+    TimePassed,
+    WorkerHeard,
+)
 from controlplane.core.records import Process, Server, Worker
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
-from controlplane.core.wording import being, number_of
+from controlplane.core.state import Job
+from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
+from controlplane.protocol.messages import ServerHello, WorkerHello
 
 _PATH_OF_ERROR: Final = re.compile(r"^(?:\w+\.)+(?=\w+: )")
 """Where the class of an error is to be found, as tracebacks put it before its name."""
 
+SILENCE_MS = 4_000
+"""Without a sign of life for so long, a process is lost."""
 
-def on_submitted(handling: Handling, event: JobSubmitted) -> None:
+START_MS = 60_000
+"""A process that was ordered has so long to say hello."""
+
+GRACE_MS = 5_000
+"""How long nobody is declared lost after the control plane itself was silent."""
+
+
+def on_submitted(context: Context, event: JobSubmitted) -> None:
     """The job exists and waits for slots."""
-    job, spec = handling.job, event.spec
+    job, spec = context.job, event.spec
     if job.spec is not None:
         raise EventRefused(f"job {job.number}: submitted twice")
     job.spec, job.salt = spec, event.salt
     job.synchronization = spec.synchronization
-    job.since_ms = handling.now_ms
+    job.since_ms = context.now_ms
     awaited = f"{spec.workers} worker slots and {spec.servers} server slots"
-    handling.give(MoveJob, "submitted", state=JobState.SUBMITTED, awaited=awaited)
+    context.emit(MoveJob, "submitted", state=JobState.SUBMITTED, awaited=awaited)
 
 
-def on_slots_assigned(handling: Handling, event: SlotsAssigned) -> None:
+def on_slots_assigned(context: Context, event: SlotsAssigned) -> None:
     """Start processes on their slots: all at the beginning, later those that wait for one."""
-    job = handling.job
+    job = context.job
     if job.state in JOB_OVER and not job.holds_slots:
-        handling.give(ReleaseSlots, f"the slots came when the job was {job.state}")
+        context.emit(ReleaseSlots, f"the slots came when the job was {job.state}")
         return
     if job.state in (JobState.STARTING, JobState.RUNNING, JobState.PAUSED):
-        if scaling.takes(handling, event.assignments):
-            revival.start(handling, event.assignments[0])
-        elif not revival.take_slots(handling, event.assignments):
+        if moving.takes_slot(context, event.assignments):
+            lives.start_life(context, event.assignments[0])
+        elif not lives.take_slots(context, event.assignments):
             raise EventRefused(f"job {job.number}: slots were assigned, but no process waits for one")
         return
     if job.state is not JobState.SUBMITTED:
         raise EventRefused(f"job {job.number}: slots were assigned, but it is {job.state}")
-    _begin(handling, event.assignments)
+    _begin(context, event.assignments)
 
 
-def _begin(handling: Handling, assignments: list[Assignment]) -> None:
-    job, spec = handling.job, handling.spec
-    _check_assignments(handling, assignments)
+def _begin(context: Context, assignments: list[Assignment]) -> None:
+    job, spec = context.job, context.spec
+    _check_assignments(context, assignments)
     job.holds_slots = True
     machines = len({assignment.agent for assignment in assignments})
     where = "one machine" if machines == 1 else f"{machines} machines"
-    handling.move_job(JobState.SCHEDULED, f"{len(assignments)} slots on {where} are reserved")
+    context.move_job(JobState.SCHEDULED, f"{len(assignments)} slots on {where} are reserved")
     for assignment in assignments:
-        revival.start(handling, assignment)
+        lives.start_life(context, assignment)
     for rank in range(spec.workers):
         if rank not in job.workers:
-            revival.await_slot(handling, rank)
+            lives.await_slot(context, rank)
     awaited = f"hello of {len(assignments) - spec.servers} workers and {spec.servers} servers"
-    handling.move_job(JobState.STARTING, "its processes were ordered", awaited=awaited)
+    context.move_job(JobState.STARTING, "its processes were ordered", awaited=awaited)
 
 
-def on_stop_requested(handling: Handling, event: StopRequested) -> None:
+def on_stop_requested(context: Context, event: StopRequested) -> None:
     """End the job now, whatever it is doing."""
-    if handling.job.state in JOB_OVER:
-        raise EventRefused(f"job {handling.job.number}: stop by {event.actor}, but it is {handling.job.state}")
-    ending.end(handling, JobState.CANCELLED, f"stopped by {event.actor}")
+    if context.job.state in JOB_OVER:
+        raise EventRefused(f"job {context.job.number}: stop by {event.actor}, but it is {context.job.state}")
+    context.end_job(JobState.CANCELLED, f"stopped by {event.actor}")
 
 
-def on_engine_failed(handling: Handling, event: EngineFailed) -> None:
+def on_engine_failed(context: Context, event: EngineFailed) -> None:
     """A fault of the control plane ends the one job that it struck."""
-    if handling.job.state in JOB_OVER:
-        raise EventRefused(f"job {handling.job.number}: it failed at {event.entry}, but it is {handling.job.state}")
-    ending.end(handling, JobState.FAILED, f"the control plane failed at {event.entry}: {event.reason}")
+    if context.job.state in JOB_OVER:
+        raise EventRefused(f"job {context.job.number}: it failed at {event.entry}, but it is {context.job.state}")
+    context.end_job(JobState.FAILED, f"the control plane failed at {event.entry}: {event.reason}")
 
 
-def on_process_died(handling: Handling, event: ProcessDied) -> None:
+def on_process_died(context: Context, event: ProcessDied) -> None:
     """A process is gone: go on without it, or end the job, or take note."""
-    job = handling.job
+    job = context.job
     process = job.process(event.role, event.index)
-    if process is not None and exclusion.take_end(handling, process, event):
+    if process is not None and membership.take_end(context, process, event):
         return
     if process is None or process.instance != event.instance or process.over:
         raise EventRefused(f"job {job.number}: the end of {event.instance} is reported, but it is not a live process")
     ended = _how_it_ended(event)
     if job.state in JOB_OVER or process.state is ProcessState.FINISHED:
-        handling.move_process(process, ProcessState.STOPPED, ended)
-        ending.return_slots(handling)
+        context.move_process(process, ProcessState.STOPPED, ended)
+        context.return_slots()
     else:
-        lose(handling, process, ended, failed=event.status > 0, is_lost=event.is_agent_lost)
+        lose_process(context, process, ended, failed=event.status > 0, is_lost=event.is_agent_lost)
 
 
-def lose(handling: Handling, process: Process, why: str, *, failed: bool = False, is_lost: bool = False) -> None:
+def lose_process(context: Context, process: Process, why: str, *, failed: bool = False, is_lost: bool = False) -> None:
     """A process of a live job is lost. ``why`` completes the sentence "w3 ...".
 
     It is started again as often as the spec allows; but one that ``failed`` by itself before the job had begun would
     only fail again. ``is_lost``: its agent is out of reach.
     """
-    job = handling.job
-    if isinstance(process, Server) and scaling.let_go(handling, process, why):
+    job = context.job
+    if isinstance(process, Server) and moving.let_server_go(context, process, why):
         return
     counted = isinstance(process, Worker) and job.counts(process.index)
-    is_back = _may_return(handling, process, failed=failed) and revival.plan(handling, process, is_lost=is_lost)
-    handling.move_process(process, ProcessState.LOST, revival.told(handling, process, why))
-    handling.stop_process(process, why)
+    is_back = _may_return(context, process, failed=failed) and lives.plan_restart(context, process, is_lost=is_lost)
+    context.move_process(process, ProcessState.LOST, lives.told_of_end(context, process, why))
+    context.stop_process(process, why)
     if isinstance(process, Worker):
-        exclusion.give_slot_back(handling, process)
+        membership.give_slot_back(context, process)
     if isinstance(process, Server):
-        _lose_server(handling, process, why, is_back=is_back)
-    elif _holds_the_last(handling, counted=counted) and _can_begin_anew(handling):
-        rollback.begin(handling, f"{process.title} {why}, the last that had the parameters")
-    elif not _can_go_on(handling, process, counted=counted):
-        before = " before the job had begun" if job.state is JobState.STARTING else f"; {_who_is_left(handling)}"
-        ending.end(handling, JobState.FAILED, f"{process.title} {why}{before}")
+        _lose_server(context, process, why, is_back=is_back)
+    elif _holds_the_last(context, counted=counted) and _can_begin_anew(context):
+        recovery.roll_back(context, f"{process.title} {why}, the last that had the parameters")
+    elif not _can_go_on(context, process, counted=counted):
+        before = " before the job had begun" if job.state is JobState.STARTING else f"; {_who_is_left(context)}"
+        context.end_job(JobState.FAILED, f"{process.title} {why}{before}")
     elif job.state is JobState.STARTING or job.lives.is_rebuilding:
-        roster.begin_when_ready(handling)
+        generations.begin_when_ready(context)
     elif isinstance(process, Worker) and counted:
-        departures.go_on_without(handling, process, why)
+        membership.go_on_without(context, process, why)
 
 
-def _who_is_left(handling: Handling) -> str:
-    left, least = len(handling.job.live_workers), handling.spec.elastic.minimum_workers or 1
-    if handling.spec.reduces and not handling.job.generation.roster[1:]:
+def _who_is_left(context: Context) -> str:
+    left, least = len(context.job.live_workers), context.spec.elastic.minimum_workers or 1
+    if context.spec.reduces and not context.job.generation.roster[1:]:
         return "nobody is left who has the parameters"
     if not left:
         return "no worker is left"
     return f"{number_of(left, 'worker')} {being(left)} left, {least} {being(least)} needed"
 
 
-def _holds_the_last(handling: Handling, *, counted: bool) -> bool:
+def _holds_the_last(context: Context, *, counted: bool) -> bool:
     """Whether nobody but a worker that counts has the parameters."""
-    job = handling.job
+    job = context.job
     return (
-        handling.spec.workers_hold
+        context.spec.workers_hold
         and counted
         and len(job.generation.roster) == 1
         and job.state is not JobState.FINISHING
     )
 
 
-def _can_begin_anew(handling: Handling) -> bool:
+def _can_begin_anew(context: Context) -> bool:
     """Whether there is a checkpoint to go back to, and there are workers to do so, when the only one is gone."""
-    begun = handling.job.state in (JobState.RUNNING, JobState.PAUSED) and not handling.job.lives.is_rebuilding
-    return begun and rollback.target_of(handling) is not None and arrivals.may_be_enough(handling, without=1)
+    begun = context.job.state in (JobState.RUNNING, JobState.PAUSED) and not context.job.lives.is_rebuilding
+    return begun and recovery.rollback_target(context) is not None and membership.may_be_enough(context, without=1)
 
 
-def _may_return(handling: Handling, process: Process, *, failed: bool) -> bool:
-    job = handling.job
+def _may_return(context: Context, process: Process, *, failed: bool) -> bool:
+    job = context.job
     if isinstance(process, Worker):
         alone = (
             job.lives.is_rebuilding
             or not job.generation.number
-            or _holds_the_last(handling, counted=job.counts(process.index))
+            or _holds_the_last(context, counted=job.counts(process.index))
         )
-        if process.index in job.requests.left_out or (handling.spec.server_mode == "aggregating" and not alone):
+        if process.index in job.requests.left_out or (context.spec.server_mode == "aggregating" and not alone):
             return False
     if job.state is JobState.FINISHING:
         return isinstance(process, Server)
     return not (failed and job.state is JobState.STARTING)
 
 
-def _can_go_on(handling: Handling, process: Process, *, counted: bool) -> bool:
-    job = handling.job
+def _can_go_on(context: Context, process: Process, *, counted: bool) -> bool:
+    job = context.job
     if job.state is JobState.FINISHING:
         return len(job.generation.roster) > 1 or not counted
     if job.state is JobState.STARTING and process.title not in job.lives.revivals:
         return False
     gone = 1 if counted else 0
-    return arrivals.can_recover(handling, without=gone)
+    return membership.can_recover(context, without=gone)
 
 
-def _lose_server(handling: Handling, server: Server, why: str, *, is_back: bool) -> None:
-    job = handling.job
+def _lose_server(context: Context, server: Server, why: str, *, is_back: bool) -> None:
+    job = context.job
     if job.state is JobState.FINISHING and (job.end.model_saved or not job.lives.at_work):
-        ending.finish_without_checkpoint(handling)
+        lives.finish_without_checkpoint(context)
         return
     if not is_back:
         before = " before the job had begun" if job.state is JobState.STARTING else "; the parameters it held are lost"
-        ending.end(handling, JobState.FAILED, f"{server.title} {why}{before}")
+        context.end_job(JobState.FAILED, f"{server.title} {why}{before}")
     elif job.state is JobState.STARTING or job.lives.is_rebuilding:
-        roster.begin_when_ready(handling)
+        generations.begin_when_ready(context)
     else:
-        moving.on_server_lost(handling, server)
-        if not refill.begin(handling, server, f"{server.title} {why}"):
-            rollback.begin(handling, f"{server.title} {why}")
+        moving.on_server_lost(context, server)
+        if not recovery.begin_refill(context, server, f"{server.title} {why}"):
+            recovery.roll_back(context, f"{server.title} {why}")
 
 
-def _check_assignments(handling: Handling, assignments: list[Assignment]) -> None:
+def _check_assignments(context: Context, assignments: list[Assignment]) -> None:
     """All servers and, where the spec lets it begin with fewer, at least so many workers, by rank."""
-    spec = handling.spec
+    spec = context.spec
     given = [(assignment.role, assignment.index) for assignment in assignments]
     workers = [index for role, index in given if role == "worker"]
     servers = [index for role, index in given if role == "server"]
@@ -206,7 +222,7 @@ def _check_assignments(handling: Handling, assignments: list[Assignment]) -> Non
     fits = least <= len(workers) <= spec.workers and sorted(workers) == list(range(len(workers)))
     if not fits or sorted(servers) != list(range(spec.servers)):
         raise EventRefused(
-            f"job {handling.job.number}: slots for {len(given)} processes, "
+            f"job {context.job.number}: slots for {len(given)} processes, "
             f"expected one for each of {spec.workers} workers and {spec.servers} servers"
         )
 
@@ -221,3 +237,112 @@ def _how_it_ended(event: ProcessDied) -> str:
         return f"was ended by signal {-event.status}"
     last_line = _PATH_OF_ERROR.sub("", event.detail.strip().rpartition("\n")[2])
     return f"ended with status {event.status}" + (f" ({last_line})" if last_line else "")
+
+
+def next_deadline(job: Job) -> int | None:
+    """When time alone will have something to decide, in milliseconds of the log's clock; None: never."""
+    if job.state in JOB_OVER:
+        return job.since_ms + SLOTS_RETURN_MS if job.holds_slots else None
+    processes = itertools.chain(job.workers.values(), job.servers.values())
+    times = [_dead_at(job, process) for process in processes if process.state in AT_WORK]
+    if job.running_ms is not None and job.spec is not None and job.spec.stop.seconds is not None:
+        limit = job.running_ms + job.paused_ms + int(job.spec.stop.seconds * 1000)
+        times += [limit] if job.end.stop_at is None and job.state is not JobState.PAUSED else []
+    times += lives.next_restarts_ms(job) + ([] if job.end.by_ms is None else [job.end.by_ms])
+    times += [
+        due_ms for due_ms in (generations.enough_at_ms(job), _look_ms(job)) if due_ms and due_ms > job.lives.looked_ms
+    ]
+    return min(times, default=None)
+
+
+def _look_ms(job: Job) -> int | None:
+    """While processes start, whether their agents are still there is looked at as often as a silence is noticed."""
+    return job.lives.looked_ms + SILENCE_MS if job.lives.starting and job.lives.looked_ms else None
+
+
+def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | None) -> int | None:
+    """``next_deadline`` or sooner, when nothing but this happened since ``known_ms`` was: without looking at everyone.
+
+    A sign of life only pushes deadlines away, and an early one does no harm: it need not be looked for. But who has
+    said hello is given less time from then on.
+    """
+    if not isinstance(event.message, (WorkerHello, ServerHello)):
+        return known_ms
+    process = job.workers.get(event.rank) if isinstance(event, WorkerHeard) else job.servers.get(event.index)
+    if process is None or process.state not in AT_WORK:
+        return known_ms
+    dead_ms = _dead_at(job, process)
+    return dead_ms if known_ms is None else min(known_ms, dead_ms)
+
+
+def on_time_passed(context: Context, event: TimePassed) -> None:
+    """Declare the lost, end what is over its time, give back slots that were held for too long."""
+    job, now_ms = context.job, context.now_ms
+    live = job.live_processes
+    for process in live:
+        seen_ms = min(event.seen.get(f"{process.role}:{process.index}:{process.instance}", 0), now_ms)
+        if seen_ms > process.seen_ms:
+            process.seen_ms = seen_ms
+    if job.state in JOB_OVER:
+        if context.now_ms >= job.since_ms + SLOTS_RETURN_MS:
+            context.return_slots(late=True)
+        return
+    # Machines too are given time to come back where the silence was ours.
+    was_ours = context.now_ms < job.resumed_ms + GRACE_MS
+    job.lives.looked_ms, job.lives.away = context.now_ms, [] if was_ours else sorted(event.away)
+    _declare_dead(context, live)
+    if job.state not in JOB_OVER:
+        lives.start_due(context)
+        _begin_with_fewer(context)
+        _end_after_seconds(context)
+        lives.finish_if_all_have(context)
+    if job.state not in JOB_OVER:
+        granting.recheck(context)
+
+
+def on_resumed(context: Context, event: ControlPlaneResumed) -> None:
+    """Deadlines count afresh: the silence was ours."""
+    context.job.resumed_ms = context.now_ms
+    context.job.lives.away = []
+
+
+def _declare_dead(context: Context, live: Sequence[Process]) -> None:
+    """Those on one machine die together, before anything is started again."""
+    job = context.job
+    for process in live:
+        if job.state in JOB_OVER:
+            return
+        # Losing a server ends every life, also those of this list.
+        if process.state not in AT_WORK or context.now_ms < _dead_at(job, process):
+            continue
+        silent_s = (context.now_ms - process.seen_ms) / 1000
+        is_lost = process.agent in job.lives.away
+        if process.state is not ProcessState.ORDERED:
+            lose_process(context, process, f"gave no sign of life for {silent_s:.1f} s", is_lost=is_lost)
+        elif is_lost:
+            lose_process(context, process, "could not start: its machine is out of reach", is_lost=True)
+        else:
+            lose_process(context, process, f"did not say hello within {START_MS / 1000:g} s")
+
+
+def _begin_with_fewer(context: Context) -> None:
+    """Those who are missing at the beginning have had their time."""
+    job = context.job
+    due_ms = generations.enough_at_ms(job)
+    if due_ms is not None and context.now_ms >= due_ms and (job.lives.starting or job.lives.revivals):
+        generations.begin_when_ready(context)
+
+
+def _end_after_seconds(context: Context) -> None:
+    job, asked_s = context.job, context.spec.stop.seconds
+    if job.state is not JobState.RUNNING or job.running_ms is None or asked_s is None or job.end.stop_at is not None:
+        return
+    ran_s = (context.now_ms - job.running_ms - job.paused_ms) / 1000
+    if ran_s >= asked_s:
+        granting.stop_soon(context, f"it ran for {ran_s:.1f} s, {asked_s:g} s were asked for")
+
+
+def _dead_at(job: Job, process: Process) -> int:
+    starts = process.state is ProcessState.ORDERED and process.agent not in job.lives.away
+    silent_ms, graced_ms = process.seen_ms + (START_MS if starts else SILENCE_MS), job.resumed_ms + GRACE_MS
+    return silent_ms if silent_ms > graced_ms else graced_ms

@@ -1,12 +1,12 @@
-"""Which server holds which block: the first placement, and what each iteration's exchanges say of it afterwards.
+"""Which server holds which block: the first placement, what exchanges say of it, and what people ask for.
 
-A change of placement is on trial (``trials``): what it cost and what it was worth is measured and told.
+Blocks are slices of the flattened parameters. Each iteration's exchanges are shown to the placement policy, which may
+move blocks, or ask for more servers or fewer. People may ask for a server more, or for one less.
 """
 
 from collections.abc import Sequence
 
-from controlplane.core import moving, releases, scaling, trials
-from controlplane.core.blocks import cut_blocks
+from controlplane.core import moving, ordering
 from controlplane.core.choices import (
     PlacementDecision,
     PlacementPolicy,
@@ -15,20 +15,26 @@ from controlplane.core.choices import (
     TensorPlacement,
     Transfer,
 )
-from controlplane.core.handling import Handling
+from controlplane.core.commands import DrainServer
+from controlplane.core.context import Context, EventRefused
+from controlplane.core.events import DrainRequested, ServerRequested
 from controlplane.core.records import Worker
 from controlplane.core.state import Job
+from controlplane.core.states import JobState
 from controlplane.protocol.messages import IterationReport
-from controlplane.protocol.orders import Block
+from controlplane.protocol.orders import ELEMENT_BYTES, Block
 
 SEEDS_APART = 1_000_003
 """Decisions of neighbouring iterations get seeds that are far from each other's."""
 
+BLOCK_BYTES = 4 * 1024 * 1024
+"""Largest block (PSLD section 5.2)."""
 
-def place_first(handling: Handling) -> None:
+
+def place_first(context: Context) -> None:
     """Put every block on a server, if there are any, before anything is measured."""
-    job, placement = handling.job, handling.chosen.placement
-    if handling.spec.reduces:
+    job, placement = context.job, context.chosen.placement
+    if context.spec.reduces:
         return
     sizes, servers = job.servers[0].tensor_sizes, sorted(job.servers)
     if isinstance(placement, TensorPlacement):
@@ -37,19 +43,19 @@ def place_first(handling: Handling) -> None:
         job.placement.blocks, reason = placement.place(cut_blocks(sizes), servers)
     job.placement.plans += 1
     job.placement.version, job.placement.known_servers = job.placement.plans, servers
-    moving.give_placement(handling, reason)
+    moving.give_placement(context, reason)
 
 
-def place_generation(handling: Handling) -> None:
+def place_generation(context: Context) -> None:
     """Without servers, the members of a generation are its placement: they find each other by it."""
-    job = handling.job
-    if handling.spec.reduces:
+    job = context.job
+    if context.spec.reduces:
         job.placement.plans += 1
         job.placement.version = job.placement.plans
 
 
 def wanted_by(
-    handling: Handling, placement: PlacementPolicy, *, more: Sequence[int] = ()
+    context: Context, placement: PlacementPolicy, *, more: Sequence[int] = ()
 ) -> tuple[list[Block], str] | None:
     """Where ``placement`` wants the blocks of a running job; None if it first wants to see how servers do.
 
@@ -58,7 +64,7 @@ def wanted_by(
     Raises:
         ValueError: if it wants other blocks than there are: a running job keeps those that it was cut into.
     """
-    job = handling.job
+    job = context.job
     if isinstance(placement, Rebalancing):
         return None
     slices = [(block.start, block.stop) for block in job.placement.blocks]
@@ -71,13 +77,13 @@ def wanted_by(
     return blocks, reason
 
 
-def adopt(handling: Handling, reason: str) -> None:
+def adopt(context: Context, reason: str) -> None:
     """Another placement policy holds: its first decision about the blocks as they are."""
-    if handling.job.placement.change is not None:
-        moving.abandon(handling, reason)
-    wanted = wanted_by(handling, handling.chosen.placement)
+    if context.job.placement.change is not None:
+        moving.abandon(context, reason)
+    wanted = wanted_by(context, context.chosen.placement)
     if wanted is not None:
-        moving.begin(handling, wanted[0], f"{reason}; {wanted[1]}")
+        moving.begin(context, wanted[0], f"{reason}; {wanted[1]}")
 
 
 def transfers_of(worker: Worker, report: IterationReport) -> list[Transfer]:
@@ -95,37 +101,37 @@ def transfers_of(worker: Worker, report: IterationReport) -> list[Transfer]:
     ]
 
 
-def review(handling: Handling, transfers: list[Transfer]) -> None:
+def review(context: Context, transfers: list[Transfer]) -> None:
     """One more iteration is complete: the placement is looked at."""
-    policies = handling.chosen
-    trials.measure(handling, transfers)
-    if follow_requests(handling) or policies.rebalancing is None:
+    policies = context.chosen
+    moving.measure_trial(context, transfers)
+    if follow_requests(context) or policies.rebalancing is None:
         return
-    moving.introduce(handling)
+    moving.introduce(context)
     if policies.placement_state is None:
         policies.placement_state = policies.rebalancing.begin()
     policies.placement_state, decision = policies.rebalancing.decide(
-        _request(handling), transfers, policies.placement_state
+        _request(context), transfers, policies.placement_state
     )
-    _carry_out(handling, decision)
+    _carry_out(context, decision)
 
 
-def follow_requests(handling: Handling) -> bool:
+def follow_requests(context: Context) -> bool:
     """Blocks leave servers that are drained and get to one that was asked for; whether a policy must wait for that."""
-    job = handling.job
+    job = context.job
     drained = [server.index for server in job.live_servers if server.draining]
     if not drained and not job.requests.respread:
         return False
     if job.placement.change is None and not is_ending(job):
-        emptied = scaling.emptied(job)
+        emptied = moving.emptied(job)
         if emptied is not None:
-            moving.begin(handling, *emptied)
+            moving.begin(context, *emptied)
         elif job.requests.respread and _has_come(job):
-            wanted = wanted_by(handling, handling.chosen.placement)
+            wanted = wanted_by(context, context.chosen.placement)
             reason, job.requests.respread = job.requests.respread, ""
             if wanted is not None:
-                moving.begin(handling, wanted[0], f"{reason}; {wanted[1]}")
-    scaling.retire(handling, drained, "it was drained and holds no blocks")
+                moving.begin(context, wanted[0], f"{reason}; {wanted[1]}")
+    moving.retire_servers(context, drained, "it was drained and holds no blocks")
     return any(block.server in drained for block in job.placement.blocks)
 
 
@@ -140,42 +146,105 @@ def is_ending(job: Job) -> bool:
     return job.end.stop_at is not None and job.round.completed + 2 >= job.end.stop_at
 
 
-def _request(handling: Handling) -> PlacementRequest:
-    job, spec = handling.job, handling.spec
+def _request(context: Context) -> PlacementRequest:
+    job, spec = context.job, context.spec
     return PlacementRequest(
         iteration=job.round.completed,
         blocks=job.placement.blocks,
         servers=_able(job),
         initial=spec.servers,
-        spare=scaling.spare(handling),
-        starting=scaling.underway(job),
+        spare=moving.spare_servers(context),
+        starting=moving.servers_underway(job),
         seed=spec.seed + SEEDS_APART * (job.round.completed + 1),
     )
 
 
-def _carry_out(handling: Handling, decision: PlacementDecision) -> None:
-    job = handling.job
+def _carry_out(context: Context, decision: PlacementDecision) -> None:
+    job = context.job
     if is_ending(job):
         return
     if decision.blocks is not None and job.placement.change is None:
-        moving.begin(handling, decision.blocks, decision.reason, now_s=decision.now_s, predicted_s=decision.predicted_s)
+        moving.begin(context, decision.blocks, decision.reason, now_s=decision.now_s, predicted_s=decision.predicted_s)
     if decision.add:
-        scaling.ask(handling, decision.reason)
+        moving.ask_for_server(context, decision.reason)
     if decision.retire:
-        scaling.retire(handling, decision.retire, f"it has held no blocks for long: {decision.reason}")
+        moving.retire_servers(context, decision.retire, f"it has held no blocks for long: {decision.reason}")
     if decision.probes:
-        _probe(handling, decision.probes)
+        _probe(context, decision.probes)
 
 
-def _probe(handling: Handling, probes: dict[int, int]) -> None:
+def _probe(context: Context, probes: dict[int, int]) -> None:
     """Have one worker do it, another one each time."""
-    job = handling.job
+    job = context.job
     job.placement.probes, job.placement.probe_round = probes, job.placement.probe_round + 1
     job.placement.prober = job.generation.roster[job.placement.probe_round % len(job.generation.roster)]
     named = ", ".join(f"s{server}" for server in sorted(probes))
-    releases.issue(handling, job.workers[job.placement.prober], f"{named} is to be timed by a small transfer")
+    ordering.issue(context, job.workers[job.placement.prober], f"{named} is to be timed by a small transfer")
 
 
 def _able(job: Job) -> list[int]:
     """Servers that blocks may be put on."""
     return [server.index for server in job.live_servers if moving.can_hold(server)]
+
+
+def on_server_requested(context: Context, event: ServerRequested) -> None:
+    """Ask for a slot for one more server. What it is to hold is for the placement policy to say when it is here."""
+    job, asked = context.job, f"job {context.job.number}: another server by {event.actor}"
+    _check_has_servers(context, asked)
+    if not moving.spare_servers(context, insist=True):
+        assert job.placement.request is not None
+        raise EventRefused(f"{asked}, but a slot for s{job.placement.request.index} is asked for already")
+    if not isinstance(context.chosen.placement, Rebalancing):
+        try:
+            wanted_by(context, context.chosen.placement, more=[max(job.servers) + 1])
+        except ValueError as error:
+            raise EventRefused(f"{asked}: {error}") from None
+        job.requests.respread = f"another server was asked for by {event.actor}"
+    moving.ask_for_server(context, f"another server was asked for by {event.actor}")
+
+
+def drain_server(context: Context, event: DrainRequested) -> None:
+    """A server hands its blocks over, and then ends."""
+    job, asked = context.job, f"job {context.job.number}: drain of s{event.index} by {event.actor}"
+    _check_has_servers(context, asked)
+    server = job.servers.get(event.index)
+    if server is None or server.over:
+        here = ", ".join(each.title for each in job.live_servers)
+        raise EventRefused(f"{asked}, but it is not here; {here} are")
+    if server.draining or server.retiring:
+        raise EventRefused(f"{asked}, but it is about to leave already")
+    if not any(moving.can_hold(each) for each in job.live_servers if each is not server):
+        raise EventRefused(f"{asked}, but no other server is here that could hold its blocks")
+    server.draining = True
+    reason = f"{server.title} was drained by {event.actor}: its blocks go to the others, and then it ends"
+    context.emit(DrainServer, reason, index=server.index)
+    follow_requests(context)
+
+
+def _check_has_servers(context: Context, asked: str) -> None:
+    job = context.job
+    if context.spec.reduces:
+        raise EventRefused(f"{asked}, but an all-reduce job has no servers: workers hold the parameters")
+    if job.state is not JobState.RUNNING:
+        raise EventRefused(f"{asked}, but the job is {job.state}: blocks move between two iterations of a running one")
+    if is_ending(job):
+        raise EventRefused(f"{asked}, but the job ends before iteration {job.end.stop_at}: blocks would not get there")
+
+
+def cut_blocks(tensor_sizes: list[int], *, block_bytes: int = BLOCK_BYTES) -> list[tuple[int, int]]:
+    """Slices ``[start, stop)`` of the flattened parameters, in elements, that cover it in order.
+
+    A block never spans two tensors, so that placements by tensor and by block can be compared; tensors above
+    ``block_bytes`` are cut into equal parts as far as that goes. A tensor without elements has no block.
+
+    Args:
+        tensor_sizes: elements of each parameter tensor, in the model's order.
+        block_bytes: the largest block.
+    """
+    slices: list[tuple[int, int]] = []
+    start = 0
+    for size in tensor_sizes:
+        parts = -(-size * ELEMENT_BYTES // block_bytes)
+        slices += [(start + size * part // parts, start + size * (part + 1) // parts) for part in range(parts)]
+        start += size
+    return slices

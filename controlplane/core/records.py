@@ -93,6 +93,17 @@ class Worker(Process, kw_only=True):
     port: int = 0
     """Where the other workers of an all-reduce job find it."""
 
+    @property
+    def last_completed(self) -> int:
+        """The last iteration that it has finished or does not owe."""
+        done, owed_from = self.done, self.from_iteration
+        return done if done >= owed_from else owed_from - 1
+
+    @property
+    def is_at_boundary(self) -> bool:
+        """Whether it has stopped there: it said so, or was granted nothing beyond."""
+        return self.is_held or self.state is ProcessState.FINISHED or self.last_completed >= self.granted
+
 
 class Server(Process, kw_only=True):
     """A server's current life."""

@@ -344,6 +344,11 @@ class Job(msgspec.Struct, kw_only=True):
         return [self.workers[rank] for rank in self.generation.roster]
 
     @property
+    def is_at_boundary(self) -> bool:
+        """Whether everybody who counts has stopped at one. Costs a look at every worker."""
+        return all(worker.is_at_boundary for worker in self.counting)
+
+    @property
     def batch(self) -> int:
         """Samples per iteration over all who count."""
         assert self.spec is not None
@@ -365,6 +370,21 @@ class Job(msgspec.Struct, kw_only=True):
     def instance_name(self, title: str, life: int) -> str:
         """What that life of the process is called."""
         return instance_name(self.salt, title, self.incarnation, life)
+
+    def advance(self, worker: Worker, iteration: int) -> None:
+        """``worker`` has finished ``iteration``, or owes it no longer."""
+        if self.round.completed < iteration and worker.last_completed <= self.round.completed:
+            self.round.behind -= 1
+        worker.done = iteration
+
+    def reached(self) -> int:
+        """The last iteration that everybody has finished. Costs a look at every worker."""
+        return min([worker.last_completed for worker in self.counting], default=self.round.completed)
+
+    def recount(self) -> None:
+        """Count anew who is behind. Costs a look at every worker."""
+        done = self.round.completed
+        self.round.behind = len([worker for worker in self.counting if worker.last_completed <= done])
 
     def release_hold(self) -> None:
         """Nobody needs to stop at a boundary any longer; orders follow."""

@@ -1,6 +1,6 @@
 """From a parsed document to a spec that can run: shapes, ranges, and whether every name in it exists."""
 
-from controlplane.core.stepping import misfit
+from controlplane.core.barriers import misfit
 from controlplane.jobs.documents import check_plain
 from controlplane.policies import registry
 from controlplane.protocol.catalogue import check_training

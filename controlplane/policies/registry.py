@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.core.combinations import conflict
+from controlplane.core.barriers import conflict
 from controlplane.policies import parameters
 from controlplane.protocol.base import Value
 from controlplane.protocol.faults import fault_of

@@ -12,9 +12,9 @@ from typing import Final, Protocol, Self
 import structlog
 
 from controlplane.core.commands import AnyCommand
+from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
 from controlplane.core.events import EngineFailed, Entry
-from controlplane.core.handling import EventRefused
 from controlplane.core.state import SnapshotVersionError
 from controlplane.jobs.models import Job
 from controlplane.policies.registry import resolve

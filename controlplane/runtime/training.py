@@ -17,7 +17,7 @@ import msgspec
 import structlog
 from celery import current_app
 
-from controlplane.core import training
+from controlplane.core import sharing
 from controlplane.core.commands import AnyCommand, TrainPredictor
 from controlplane.core.events import PredictorTrained
 from controlplane.policies.registry import resolve
@@ -51,7 +51,7 @@ def fit(job: int, lesson: str) -> None:
 def _fitted(command: TrainPredictor) -> PredictorTrained:
     """What the command asks for, in a thread of its own: a thread that has once yielded cannot take that back."""
     with ThreadPoolExecutor(1, initializer=_yield_to_others) as thread:
-        return thread.submit(training.fit, command, resolve).result()
+        return thread.submit(sharing.fit, command, resolve).result()
 
 
 def _yield_to_others() -> None:

@@ -25,11 +25,11 @@ from controlplane.core.commands import (
     StopProcess,
     TrainPredictor,
 )
+from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
 from controlplane.core.events import Entry, Event, TimePassed
-from controlplane.core.handling import EventRefused
+from controlplane.core.sharing import fit
 from controlplane.core.states import JOB_OVER, JobState
-from controlplane.core.training import fit
 from controlplane.protocol.base import Seconds
 from controlplane.protocol.orders import Orders, ServerOrders
 from controlplane.protocol.spec import Part

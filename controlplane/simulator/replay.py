@@ -12,9 +12,9 @@ import msgspec
 
 from controlplane.core.choices import Resolve
 from controlplane.core.commands import CARRIERS, AnyCommand
+from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
 from controlplane.core.events import Entry
-from controlplane.core.handling import EventRefused
 from controlplane.protocol.base import Value
 
 TOLERANCE: Final = 1e-9

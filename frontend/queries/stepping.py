@@ -1,7 +1,6 @@
 """What one update does to the parameters of a job whose barrier has no iterations in common."""
 
-from controlplane.core.gates import Gate
-from controlplane.core.stepping import told
+from controlplane.core.barriers import AsyncBarrier, told_step
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_synchronization
 from controlplane.policies.registry import resolve
@@ -11,8 +10,8 @@ from controlplane.protocol.spec import parse_spec
 def stepping(job: Job) -> str:
     """One sentence; empty where iterations are made in common."""
     barrier = resolve("barrier", job_synchronization(job).barrier)
-    if not isinstance(barrier, Gate):
+    if not isinstance(barrier, AsyncBarrier):
         return ""
     spec = parse_spec(job.spec)
     alive = job.processes.filter(role="worker", ended_at=None).count()
-    return told(spec, barrier.step_scale, alive or spec.workers)
+    return told_step(spec, barrier.step_scale, alive or spec.workers)

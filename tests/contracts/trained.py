@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from controlplane.core.blocks import cut_blocks
+from controlplane.core.placing import cut_blocks
 from controlplane.protocol.messages import ServerHello
 from controlplane.protocol.orders import Block, Member, Orders, ServerOrders
 from tests.contracts.script import Script, Stage, Where

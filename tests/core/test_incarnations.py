@@ -18,9 +18,9 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
+from controlplane.core.context import EventRefused
 from controlplane.core.conversation import MOST_EARLY
 from controlplane.core.events import IncarnationBegan
-from controlplane.core.handling import EventRefused
 from controlplane.core.state import read_snapshot
 from controlplane.core.states import JobState
 from tests.core.story import Story, of

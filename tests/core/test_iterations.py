@@ -1,7 +1,7 @@
 """What reports lead to."""
 
 from controlplane.core.commands import IssueOrders, MoveJob, RaiseFlag, SetShares
-from controlplane.core.iterations import WARM_UP_REPORTS
+from controlplane.core.generations import WARM_UP_REPORTS
 from controlplane.core.states import JobState
 from tests.core.story import LB_BSP, of
 

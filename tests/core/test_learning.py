@@ -2,11 +2,11 @@
 
 import pytest
 
-from controlplane.core import training
+from controlplane.core import sharing
 from controlplane.core.commands import AdoptPredictor, RaiseFlag, ScorePredictors, SetShares, TrainPredictor
+from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
 from controlplane.core.events import PredictorPromoted, PredictorTrained
-from controlplane.core.handling import EventRefused
 from controlplane.policies.registry import resolve
 from controlplane.protocol.spec import Choice
 from tests.core.story import Story
@@ -33,7 +33,7 @@ def test_after_enough_iterations_a_command_carries_all_that_a_fit_needs() -> Non
 def test_the_answer_is_an_event_and_the_next_shares_follow_it() -> None:
     story = told()
     (command,) = story.given(TrainPredictor)
-    (adopted,) = story.see(training.fit(command, resolve))
+    (adopted,) = story.see(sharing.fit(command, resolve))
     assert isinstance(adopted, AdoptPredictor)
     assert adopted.acting == "narx"
     assert adopted.reason.startswith("narx was trained, models of 4 workers and a common one, error ")
@@ -44,7 +44,7 @@ def test_the_answer_is_an_event_and_the_next_shares_follow_it() -> None:
 def test_an_answer_that_comes_twice_is_refused_and_changes_nothing() -> None:
     story = told()
     (command,) = story.given(TrainPredictor)
-    answer = training.fit(command, resolve)
+    answer = sharing.fit(command, resolve)
     story.see(answer)
     before = story.engine._policies.dump()
     with pytest.raises(EventRefused, match="found weights of round 1, expected one after 1 and up to 1"):
@@ -55,7 +55,7 @@ def test_an_answer_that_comes_twice_is_refused_and_changes_nothing() -> None:
 def test_replay_needs_no_training_and_gives_the_same_commands() -> None:
     story = told()
     (command,) = story.given(TrainPredictor)
-    story.see(training.fit(command, resolve))
+    story.see(sharing.fit(command, resolve))
     story.iterate(40, speeds=SPEEDS, start=22)
     again = Engine(job=7, resolve=resolve)
     replayed = [answer for entry in story.entries for answer in again.handle(entry)]
@@ -85,5 +85,5 @@ def test_a_policy_that_predicts_nothing_refuses_news_of_predictors(batching: str
 def test_only_what_can_be_trained_is_trained() -> None:
     command = TrainPredictor(cause="1-0", reason="so", predictor=Choice(name="ema"), round=1, seed=0, data=b"")
     with pytest.raises(TypeError, match="predictor ema has nothing to fit"):
-        training.fit(command, resolve)
+        sharing.fit(command, resolve)
     assert PredictorTrained(predictor="ema", round=0, weights=b"").error is None

@@ -15,16 +15,9 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
+from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
-from controlplane.core.events import (
-    Assignment,
-    EngineFailed,
-    ProcessDied,
-    ServerHeard,
-    SlotsAssigned,
-    StopRequested,
-)
-from controlplane.core.handling import EventRefused
+from controlplane.core.events import Assignment, EngineFailed, ProcessDied, ServerHeard, SlotsAssigned, StopRequested
 from controlplane.core.states import JobState
 from controlplane.policies.registry import resolve
 from controlplane.policies.stragglers.evidence import Evidence

@@ -16,9 +16,9 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
+from controlplane.core.context import EventRefused
 from controlplane.core.events import Assignment, ChangeRequested, ProcessDied, ServerHeard, SlotRefused, SlotsAssigned
-from controlplane.core.handling import EventRefused
-from controlplane.core.scaling import ANSWER_MS, ASK_AGAIN_MS
+from controlplane.core.moving import ANSWER_MS, ASK_AGAIN_MS
 from controlplane.protocol.messages import BlocksHanded, Exchanged
 from controlplane.protocol.spec import Choice
 from tests.core.story import Story, of

@@ -19,7 +19,7 @@ from controlplane.core.events import (
     SlotRefused,
     SlotsAssigned,
 )
-from controlplane.core.iterations import WARM_UP_REPORTS
+from controlplane.core.generations import WARM_UP_REPORTS
 from tests.core.story import Story, of
 from tests.core.test_moving import SIZES, exchanges, hand_over, holders
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.core.commands import MoveProcess
-from controlplane.core.deadlines import GRACE_MS, SILENCE_MS
 from controlplane.core.events import ConnectionLost, ControlPlaneResumed, TimePassed
+from controlplane.core.lifecycle import GRACE_MS, SILENCE_MS
 from controlplane.core.states import ProcessState
 from tests.core.story import START_MS, Story, of
 

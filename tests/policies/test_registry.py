@@ -5,8 +5,8 @@ from typing import get_args
 import msgspec
 import pytest
 
+from controlplane.core.barriers import AsyncBarrier
 from controlplane.core.choices import Barrier, Batching, DataPolicy, Detector, PlacementPolicy
-from controlplane.core.gates import Gate
 from controlplane.policies import registry
 from controlplane.policies.parameters import ArimaParameters, EmaParameters, EvidenceParameters
 from controlplane.policies.prediction.ema import Ema
@@ -49,7 +49,7 @@ def test_importing_the_registry_loads_no_policy_and_no_framework() -> None:
 @pytest.mark.parametrize("entry", registry.REGISTRATIONS, ids=lambda entry: f"{entry.question}-{entry.name}")
 def test_every_entry_resolves_by_its_bare_name_to_a_policy_of_that_name(entry: registry.Registration) -> None:
     policy = resolve(entry.question, entry.name)
-    interface = INTERFACES[entry.question] if getattr(policy, "synchronous", True) else Gate
+    interface = INTERFACES[entry.question] if getattr(policy, "synchronous", True) else AsyncBarrier
     members = {name for name in {**vars(interface), **interface.__annotations__} if not name.startswith("_")}
     assert (policy.name, members - set(dir(policy))) == (entry.name, set())
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controlplane.core.commands import MoveJob
-from controlplane.core.handling import EventRefused
+from controlplane.core.context import EventRefused
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from tests.core.story import Story
 

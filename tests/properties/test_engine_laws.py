@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controlplane.core.commands import IssueOrders, MoveJob, ReleaseSlots, SetRoster, SetShares
+from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
 from controlplane.core.events import (
     Assignment,
@@ -21,7 +22,6 @@ from controlplane.core.events import (
     SlotsAssigned,
     StopRequested,
 )
-from controlplane.core.handling import EventRefused
 from controlplane.core.states import JOB_OVER
 from controlplane.policies.registry import names, resolve
 from controlplane.protocol.messages import Computed, Evaluation, Held, ProgressReport

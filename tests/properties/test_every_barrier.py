@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from controlplane.core.barriers import AsyncBarrier
 from controlplane.core.choices import Progress
 from controlplane.core.commands import HoldWorker, IssueOrders, MoveProcess, SetRoster
 from controlplane.core.engine import Engine
-from controlplane.core.gates import Gate
 from controlplane.policies import registry
 from controlplane.policies.registry import resolve
 from controlplane.protocol.worker import Phase
@@ -34,7 +34,7 @@ BARRIERS += [
     {"name": "aggressive", "ratio": 1.0},
     {"name": "backup", "backups": 0},
 ]
-GATES = [spec for spec in BARRIERS if isinstance(cluster.resolve("barrier", spec["name"]), Gate)]
+GATES = [spec for spec in BARRIERS if isinstance(cluster.resolve("barrier", spec["name"]), AsyncBarrier)]
 SPEEDS = st.lists(st.sampled_from([64.0, 250.0, 500.0, 900.0, 1000.0, 1000.0, 6400.0]), min_size=1, max_size=6)
 
 laws = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.core.commands import IssueOrders, MoveJob
+from controlplane.core.context import EventRefused
 from controlplane.core.events import ChangeRequested, ExclusionRequested, InclusionRequested
-from controlplane.core.handling import EventRefused
 from controlplane.core.states import JOB_OVER, ProcessState
 from controlplane.protocol.schedule import Schedule
 from controlplane.protocol.spec import Choice

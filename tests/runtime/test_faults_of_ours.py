@@ -208,7 +208,7 @@ def test_a_snapshot_that_cannot_be_written_ends_the_job(
     client: Client, driver: Driver, job: int, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controlplane.runtime.snapshots.SnapshotPace.due", lambda _: True)
-    monkeypatch.setattr("controlplane.core.handling.Policies.dump", lambda _: 1 / 0)
+    monkeypatch.setattr("controlplane.core.context.Policies.dump", lambda _: 1 / 0)
     iterate(client, job, story)
     coordinate(job, driver.around())
     faults = [entry.event for entry in logged(client, job) if isinstance(entry.event, EngineFailed)]

@@ -64,7 +64,7 @@ def test_a_fit_yields_to_all_else_and_the_thread_that_asked_for_it_does_not(monk
         return PredictorTrained(predictor="narx", round=1, weights=b"")
 
     before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    monkeypatch.setattr("controlplane.core.training.fit", fit)
+    monkeypatch.setattr("controlplane.core.sharing.fit", fit)
     monkeypatch.setattr(log, "append_event", lambda job, event: None)
     queued: list[Any] = []
     monkeypatch.setattr("controlplane.runtime.training.current_app.send_task", lambda name, args: queued.append(args))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from controlplane.core.blocks import cut_blocks
+from controlplane.core.placing import cut_blocks
 from controlplane.protocol import keys
 from controlplane.protocol.messages import Evaluation, IterationReport, ServerHello, ServerReport, WorkerFinished
 from controlplane.protocol.orders import (

@@ -25,6 +25,7 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
+from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
 from controlplane.core.events import (
     Assignment,
@@ -37,7 +38,6 @@ from controlplane.core.events import (
     TimePassed,
     WorkerHeard,
 )
-from controlplane.core.handling import EventRefused
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.policies.registry import check, resolve
 from controlplane.protocol import keys

@@ -6,7 +6,7 @@ import numpy as np
 
 from controlplane.core.commands import MeasurePlacement, MoveBlocks, RequestSlot, SetPlacement
 from controlplane.core.events import Event, SlotRefused
-from controlplane.core.iterations import WARM_UP_REPORTS
+from controlplane.core.generations import WARM_UP_REPORTS
 from controlplane.protocol.messages import BlocksHanded
 from controlplane.protocol.spec import (
     Choice,

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from controlplane.core.barriers import Cut, Processed
 from controlplane.core.choices import Progress, Release
-from controlplane.core.gates import Cut, Processed
 from controlplane.policies.barriers.adaptive import Noise, note_loss, ratio_by_noise
 from controlplane.policies.barriers.bsp import Bsp
 from controlplane.policies.parameters import AggressiveParameters

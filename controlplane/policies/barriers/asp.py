@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from controlplane.core.barriers import NO_LIMIT, NOTHING, Arrival, Members, Passage, StepScale
 from controlplane.core.choices import Release
-from controlplane.core.gates import NO_LIMIT, NOTHING, Arrival, Members, Passage, StepScale
 from controlplane.policies.parameters import ArrivalParameters
 
 FREE = Release(watermark=NO_LIMIT, reason="nobody waits for anybody: each worker goes on as it finishes")

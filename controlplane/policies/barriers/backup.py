@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from controlplane.core.barriers import Quorum
 from controlplane.core.choices import Progress, Release
-from controlplane.core.gates import Quorum
 from controlplane.policies.barriers.bsp import Bsp
 from controlplane.policies.parameters import BackupParameters
 from controlplane.policies.wording import workers

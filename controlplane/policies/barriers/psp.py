@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from controlplane.core.barriers import Arrival, Members, Passage, StepScale, Wait
 from controlplane.core.choices import Release
-from controlplane.core.gates import Arrival, Members, Passage, StepScale, Wait
 from controlplane.policies.barriers.sampling import Population, measure, populate, sample
 from controlplane.policies.parameters import PbspParameters, PsspParameters
 from controlplane.policies.wording import SHOWN, iterations, workers

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from controlplane.core.barriers import NOTHING, Arrival, Members, Passage, StepScale, Wait
 from controlplane.core.choices import Release
-from controlplane.core.gates import NOTHING, Arrival, Members, Passage, StepScale, Wait
 from controlplane.policies.parameters import SspParameters
 from controlplane.policies.wording import SHOWN, iterations, workers
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from controlplane.core.blocks import cut_blocks
+from controlplane.core.placing import cut_blocks
 from controlplane.policies.wording import listing
 from controlplane.protocol.orders import ELEMENT_BYTES, Block
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from controlplane.core.blocks import cut_blocks
+from controlplane.core.placing import cut_blocks
 from controlplane.policies.parameters import MxnetParameters
 from controlplane.policies.placement.loads import Slice, ensure_servers, loads_of, told
 from controlplane.protocol.orders import Block

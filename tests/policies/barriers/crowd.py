@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from controlplane.core.gates import Arrival, Gate, Members, Passage
+from controlplane.core.barriers import Arrival, AsyncBarrier, Members, Passage
 from tests.policies.cluster import resolve
 
 
@@ -10,7 +10,7 @@ class Crowd:
     """Workers under a gate, each at an iteration of its own."""
 
     def __init__(self, name: str, workers: int, *, seed: int = 7, **parameters: Any) -> None:
-        self.gate: Gate = resolve("barrier", name, **parameters)
+        self.gate: AsyncBarrier = resolve("barrier", name, **parameters)
         self.done = dict.fromkeys(range(workers), -1)
         self.leave = dict.fromkeys(range(workers), -1)
         self.at_ms = 0

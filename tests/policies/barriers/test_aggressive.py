@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.core.gates import Cut, Processed
+from controlplane.core.barriers import Cut, Processed
 from controlplane.policies.barriers.adaptive import WINDOW
 from controlplane.protocol.spec import SpecError
 from tests.policies.cluster import resolve

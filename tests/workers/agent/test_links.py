@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.core.deadlines import GRACE_MS
+from controlplane.core.lifecycle import GRACE_MS
 from controlplane.protocol.messages import Heartbeat, IterationReport, WorkerHello
 from controlplane.protocol.orders import Durable, Rejection, ServerOrders
 from tests.support.waiting import eventually

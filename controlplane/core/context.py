@@ -1,28 +1,53 @@
-"""The handling of one entry: what the handlers read and where they put their commands."""
+"""One entry being handled: what handlers read, the commands that they emit, and the job's policies.
+
+What every handler may need is a method here: to move the job or a process along an arrow of its table, to raise and
+close flags, and to end the job.
+"""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from controlplane.core.barriers import AsyncBarrier, PartialBarrier, QuorumBarrier
 from controlplane.core.choices import (
     Barrier,
     Batching,
     Carrying,
     DataPolicy,
     Detector,
+    Finding,
+    Observation,
     Partitioned,
     PlacementPolicy,
     Rebalancing,
     Resolve,
     ServerDetector,
+    Transfer,
 )
-from controlplane.core.commands import AnyCommand, MoveJob, MoveProcess, Restart, StartProcess, StopProcess
-from controlplane.core.gates import Cutter, Gate, Namer
+from controlplane.core.commands import (
+    AnyCommand,
+    CloseFlag,
+    MoveJob,
+    MoveProcess,
+    RaiseFlag,
+    ReleaseSlots,
+    Restart,
+    StartProcess,
+    StopProcess,
+)
 from controlplane.core.records import Process, Server, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import AT_WORK, JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, move
+from controlplane.core.states import AT_WORK, JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, in_words, move
 from controlplane.protocol.spec import CHOICES, Choice, JobSpec, Synchronization
+
+LOOK_MS: Final = 20
+"""How far apart the iterations are that a detector is shown, at least. A transient flag stands on three of them: three
+that last for a few milliseconds each are nothing that an operator could do anything about, and on rough machines one
+in 2,000 is flagged by chance (``bench stragglers``), which would be a flag in ten seconds."""
+
+SLOTS_RETURN_MS: Final = 15_000
+"""How long the end of a job waits for its processes before its slots are given back anyway."""
 
 
 class EventRefused(ValueError):
@@ -60,9 +85,9 @@ class Policies:
         self._placement_state_type = self.rebalancing.state_type if self.rebalancing is not None else type(None)
         if not isinstance(self.placement_state, self._placement_state_type):
             self.placement_state = None
-        self.gate = barrier if isinstance(barrier, Gate) else None
-        self.cutter = barrier if isinstance(barrier, Cutter) else None
-        self.namer = barrier if isinstance(barrier, Namer) else None
+        self.gate = barrier if isinstance(barrier, AsyncBarrier) else None
+        self.cutter = barrier if isinstance(barrier, PartialBarrier) else None
+        self.namer = barrier if isinstance(barrier, QuorumBarrier) else None
         self.is_partial = self.cutter is not None or self.namer is not None
         """Whether iterations may be made by less than everybody's whole share."""
         deciding = self.gate or self.cutter or self.namer
@@ -101,7 +126,7 @@ class Policies:
         self.detector_state = msgspec.msgpack.decode(states["stragglers"], type=self.detector.state_type)
 
 
-class Handling:
+class Context:
     """One entry being handled. ``now_ms`` is its time; no other clock is read."""
 
     __slots__ = ("cause", "commands", "fault", "has_new_deadline", "job", "now_ms", "policies")
@@ -129,7 +154,7 @@ class Handling:
         assert self.policies is not None
         return self.policies
 
-    def give(self, command: type[AnyCommand], reason: str, /, **fields: Any) -> None:
+    def emit(self, command: type[AnyCommand], reason: str, /, **fields: Any) -> None:
         """Add a command with this entry as its cause."""
         self.commands.append(command(cause=self.cause, reason=reason, **fields))
         if command is MoveJob:
@@ -137,14 +162,14 @@ class Handling:
 
     def start_process(self, process: Process, reason: str) -> None:
         """Have its agent run a process; one that it has begun already goes on."""
-        self.give(StartProcess, reason, **_life(process), **_place(process))
+        self.emit(StartProcess, reason, **_life(process), **_place(process))
 
     def move_job(self, state: JobState, reason: str, *, awaited: str = "") -> None:
         """Move the job along an arrow of its table, and say so."""
         job = self.job
         job.state = move(f"job {job.number}", JOB_ARROWS, job.state, state)
         job.since_ms = self.now_ms
-        self.give(MoveJob, reason, state=state, awaited=awaited)
+        self.emit(MoveJob, reason, state=state, awaited=awaited)
 
     def move_process(self, process: Process, state: ProcessState, reason: str) -> None:
         """Move a process along an arrow of its table, and say so."""
@@ -170,12 +195,12 @@ class Handling:
 
     def stop_process(self, process: Process, reason: str) -> None:
         """Have its agent end a process."""
-        self.give(StopProcess, reason, **_life(process), agent=process.agent)
+        self.emit(StopProcess, reason, **_life(process), agent=process.agent)
 
     def tell_process(self, process: Process, reason: str) -> None:
         """Say where a process is."""
         restart = self.restart_of(process)
-        self.give(MoveProcess, reason, **_life(process), state=process.state, **_place(process), restart=restart)
+        self.emit(MoveProcess, reason, **_life(process), state=process.state, **_place(process), restart=restart)
 
     def restart_of(self, process: Process) -> Restart | None:
         """The start that follows the end of this life, if one is planned."""
@@ -184,6 +209,104 @@ class Handling:
             return None
         allowed = max(1, self.spec.elastic.restarts)
         return Restart(number=revival.number, allowed=allowed, at_ms=revival.due_ms, wants_slot=revival.wants_slot)
+
+    def end_job(self, state: JobState, reason: str) -> None:
+        """The job is over: stop what still runs; slots go back when it has ended."""
+        self.move_job(state, reason)
+        job = self.job
+        job.lives.revivals.clear()
+        job.pauses.clear()
+        for process in job.live_processes:
+            self.stop_process(process, f"the job {in_words(state)}")
+        self.close_flags(f"the job {in_words(state)}")
+        self.return_slots()
+
+    def return_slots(self, *, late: bool = False) -> None:
+        """Give the slots back once nothing runs on them, or it is ``late``."""
+        job = self.job
+        running = job.live_processes
+        if not job.holds_slots or (running and not late):
+            return
+        for process in running:
+            self.move_process(process, ProcessState.STOPPED, f"no word of its end within {SLOTS_RETURN_MS / 1000:g} s")
+        job.holds_slots = False
+        self.emit(ReleaseSlots, "its processes had their time" if late else "every process of the job has ended")
+
+    def look(self, observations: list[Observation], transfers: list[Transfer]) -> None:
+        """Show the detector what is complete now, unless it was shown something a moment ago."""
+        flags, policies = self.job.flags, self.chosen
+        if self.now_ms - flags.shown_ms < LOOK_MS:
+            return
+        flags.shown_ms = self.now_ms
+        policies.detector_state, findings = policies.detector.observe(observations, policies.detector_state)
+        self.record_findings(findings)
+        if policies.server_detector is not None:
+            policies.detector_state, findings = policies.server_detector.observe_servers(
+                transfers, policies.detector_state
+            )
+            self.record_findings(findings)
+
+    def record_findings(self, findings: list[Finding]) -> None:
+        """Raise or close what a policy found."""
+        for finding in findings:
+            if finding.open:
+                self._open_flag(finding)
+                continue
+            name = self.job.flags.open.pop(flag_key(finding.kind, finding.subject, finding.rank), None)
+            if name is not None:
+                self.emit(CloseFlag, finding.sentence, flag=name, escalated=finding.escalated)
+
+    def open_flag(self, rank: int, kind: str, persistence: str, sentence: str, evidence: dict[str, Any]) -> None:
+        """Raise a worker's flag, unless it has one of that kind."""
+        self._open_flag(
+            Finding(rank=rank, kind=kind, open=True, sentence=sentence, persistence=persistence, evidence=evidence)
+        )
+
+    def close_flag(self, rank: int, kind: str, reason: str, *, subject: str = "worker") -> None:
+        """Close the flag of that kind of that worker or server, if it is open."""
+        name = self.job.flags.open.pop(flag_key(kind, subject, rank), None)
+        if name is not None:
+            self.emit(CloseFlag, reason, flag=name)
+
+    def close_flags(self, reason: str, *, rank: int | None = None) -> None:
+        """Close every open flag, or every one of a worker."""
+        for key, name in list(self.job.flags.open.items()):
+            if rank is None or key.endswith(f":worker:{rank}"):
+                del self.job.flags.open[key]
+                self.emit(CloseFlag, reason, flag=name)
+
+    def _open_flag(self, finding: Finding) -> None:
+        flags, key = self.job.flags, flag_key(finding.kind, finding.subject, finding.rank)
+        if key in flags.open:
+            return
+        flags.count += 1
+        name = f"{finding.kind}-{finding.subject[0]}{finding.rank}-{self.job.incarnation}.{flags.count}"
+        flags.open[key] = name
+        self.emit(
+            RaiseFlag,
+            finding.sentence,
+            flag=name,
+            rank=finding.rank,
+            kind=finding.kind,
+            persistence=finding.persistence,
+            evidence=finding.evidence,
+            subject=finding.subject,
+        )
+
+
+def number_of(number: int, noun: str) -> str:
+    """``1 worker``, ``no workers``, ``3 workers``."""
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+
+
+def being(number: int) -> str:
+    """The verb of so many."""
+    return "is" if number == 1 else "are"
+
+
+def flag_key(kind: str, subject: str, rank: int) -> str:
+    """What can be open once at a time."""
+    return f"{kind}:{subject}:{rank}"
 
 
 def _life(process: Process) -> dict[str, Any]:

@@ -1,0 +1,266 @@
+"""What barriers can do beyond the lockstep of ``choices.Barrier``, and what goes together with them.
+
+An ``AsyncBarrier`` lets each worker pass on its own. A ``PartialBarrier`` cuts an iteration short. A ``QuorumBarrier``
+names whose updates make it. Their cost per event must not grow with the number of workers. So, unlike other policies,
+these change the state that they are handed in place and give it back; they still keep nothing themselves.
+
+Which choices of a job make no sense together is asked of what a policy can do, never of its name; so both policies and
+their classes can be asked about (``conflict``).
+
+What follows a synchronous run at equal samples depends on the optimizer (``Stepping``). A step of plain SGD is as long
+as the gradient, so n steps of an n-th are one. One that divides the gradient by its own size (Adam and its kin) makes
+steps of one length whatever the batch, and one with momentum forgets by the step: with these, n updates are added up
+and make one step along their mean.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from controlplane.core.choices import Budgeting, Partitioned, Release
+from controlplane.protocol.base import Value
+from controlplane.protocol.catalogue import WORKLOADS
+from controlplane.protocol.optimizers import clips_by_norm, is_proportional, knows_step, settings
+from controlplane.protocol.spec import JobSpec
+
+NO_LIMIT: Final = 2**53
+"""A watermark that no worker reaches."""
+
+
+class Members(Value, frozen=True, kw_only=True):
+    """Who counts in a generation, and how far each is."""
+
+    done: dict[int, int]
+    """The last iteration that each worker has finished, or needs no longer finish."""
+    watermark: dict[int, int]
+    """How far each has leave already; one that stands has leave up to what it has done."""
+    seed: int
+    at_ms: int
+
+
+class Arrival(Value, frozen=True, kw_only=True):
+    """A worker has finished an iteration."""
+
+    rank: int
+    done: int
+    watermark: int
+    """How far it has leave already."""
+    busy_s: float
+    at_ms: int
+
+
+StepScale = Literal["auto", "mean", "average", "paper"] | float | None
+"""What an update does that is applied by itself: a rule of ``stepping``, or which part of a step; None is ``auto``."""
+
+
+class Wait(Value, frozen=True, kw_only=True):
+    """A worker may not go on: for whom it waits, and the sentence for the operator."""
+
+    waits_for: list[int]
+    reason: str
+
+
+class Passage(Value, frozen=True, kw_only=True):
+    """Who may go on now, in the order of release, and who must wait. Ranks in neither go on by older leave."""
+
+    releases: dict[int, Release] = {}
+    waits: dict[int, Wait] = {}
+
+
+NOTHING: Final = Passage()
+
+
+@runtime_checkable
+class AsyncBarrier(Protocol):
+    """An asynchronous barrier: servers apply updates without waiting for a quorum, and leave is given one by one."""
+
+    name: ClassVar[str]
+    synchronous: ClassVar[bool]
+
+    @property
+    def holds_updates(self) -> bool:
+        """Whether servers keep an update until its worker is let pass (PSP Alg. 1 by the letter)."""
+
+    @property
+    def step_scale(self) -> StepScale:
+        """What one update does at the servers: see ``stepping``."""
+
+    @property
+    def state_type(self) -> type[msgspec.Struct]:
+        """That of its state."""
+
+    def start(self, members: Members, state: Any | None) -> tuple[Any, Passage]:
+        """A generation begins: look at everybody who stands. ``state`` is that of the generation before, if any."""
+
+    def arrive(self, arrival: Arrival, state: Any) -> tuple[Any, Passage]:
+        """A worker has finished an iteration: what follows for it, and for those who waited for it."""
+
+    def recheck_at_ms(self, state: Any) -> int | None:
+        """When a waiting worker is to be looked at again though nobody arrives; too early does no harm."""
+
+    def recheck(self, at_ms: int, state: Any) -> tuple[Any, Passage]:
+        """That time has come."""
+
+
+class Processed(Value, frozen=True, kw_only=True):
+    """What a worker says about an iteration that is under way."""
+
+    rank: int
+    iteration: int
+    samples: int
+    requests: bool
+    """It has nothing left to process: the synchronisation request of A-BSP Alg. 1."""
+    total: int
+    """N: the sum of this iteration's shares (ruling 17)."""
+    loss: float | None = None
+    """Mean over its samples, once it has reported."""
+
+
+class Cut(Value, frozen=True, kw_only=True):
+    """Everybody is to stop processing ``iteration``."""
+
+    iteration: int
+    processed: int
+    total: int
+    reason: str
+
+
+@runtime_checkable
+class PartialBarrier(Protocol):
+    """A synchronous barrier that may end an iteration before every sample of it is processed."""
+
+    @property
+    def report_s(self) -> float:
+        """How often a worker says how far it is, at most."""
+
+    @property
+    def state_type(self) -> type[msgspec.Struct]:
+        """That of its state."""
+
+    def begin(self, left: Mapping[int, int], state: Any | None) -> tuple[Any, list[Cut]]:
+        """A generation begins; ``left`` are those who count no longer, with the shares that they had."""
+
+    def observe(self, processed: Processed, state: Any) -> tuple[Any, Cut | None]:
+        """The decision is taken anew (ruling 17); at most once per iteration is it to stop."""
+
+    def close(self, iteration: int, state: Any) -> Any:
+        """Every iteration up to this one is complete."""
+
+
+class Quorum(Value, frozen=True, kw_only=True):
+    """Exactly the updates of ``ranks`` make ``iteration``."""
+
+    iteration: int
+    ranks: list[int]
+    reason: str
+
+
+@runtime_checkable
+class QuorumBarrier(Protocol):
+    """A synchronous barrier that names whose updates make an iteration: the others are backups (redundant work)."""
+
+    @property
+    def state_type(self) -> type[msgspec.Struct]:
+        """That of its state."""
+
+    def appoint(self, ranks: list[int], completed: int, state: Any | None) -> tuple[Any, list[Quorum]]:
+        """A generation begins, with these workers; fewer of them may be enough for iterations that are under way."""
+
+    def computed(self, rank: int, iteration: int, state: Any) -> tuple[Any, Quorum | None]:
+        """A worker's update is ready; the last one that was needed names the quorum, once per iteration."""
+
+    def close(self, iteration: int, state: Any) -> Any:
+        """Every iteration up to this one is complete."""
+
+
+def conflict(batching: object, barrier: object, data: object) -> str | None:
+    """Why these do not go together, as a sentence; None: they do."""
+    if isinstance(barrier, QuorumBarrier) and isinstance(data, Partitioned):
+        return (
+            f"barrier {_name(barrier)} drops the updates of late workers, and with data {_name(data)} nobody else "
+            "draws their samples: data of slow workers would hardly count"
+        )
+    if isinstance(batching, Budgeting) and isinstance(barrier, AsyncBarrier):
+        return (
+            f"batching {_name(batching)} gives all workers one time budget per iteration, and under barrier "
+            f"{_name(barrier)} they have no iterations in common"
+        )
+    if isinstance(batching, Budgeting) and isinstance(barrier, PartialBarrier):
+        return f"both batching {_name(batching)} and barrier {_name(barrier)} decide when an iteration is cut short"
+    if isinstance(batching, Budgeting) and isinstance(barrier, QuorumBarrier):
+        return (
+            f"under batching {_name(batching)} all workers are ready at the same time, and barrier {_name(barrier)} "
+            "would drop updates that nobody has to wait for"
+        )
+    return None
+
+
+def _name(policy: object) -> str:
+    name: str = getattr(policy, "name", type(policy).__name__)
+    return name
+
+
+class Stepping(NamedTuple):
+    """How updates are applied: each as ``scale`` of a step, or ``gather`` of them as one along their mean."""
+
+    scale: float
+    gather: int
+
+
+def rule_of(spec: JobSpec, asked: StepScale) -> Literal["mean", "average", "paper"] | float:
+    """What holds for this job."""
+    if asked is not None and asked != "auto":
+        return asked
+    workload = WORKLOADS.get(spec.workload.name)
+    adds_up = workload is not None and workload.sums
+    return "mean" if adds_up or is_proportional(spec.applied) else "average"
+
+
+def stepping_of(spec: JobSpec, asked: StepScale, workers: int, *, is_ending: bool = False) -> Stepping:
+    """The same as servers have it; near the end, when no more may come, nothing is added up any more."""
+    rule, workers = rule_of(spec, asked), max(1, workers)
+    if rule == "average" and not is_ending:
+        return Stepping(scale=1.0, gather=workers)
+    if rule in ("mean", "average"):
+        return Stepping(scale=1.0 / workers, gather=1)
+    return Stepping(scale=1.0 if rule == "paper" else float(rule), gather=1)
+
+
+def told_step(spec: JobSpec, asked: StepScale, workers: int) -> str:
+    """One plain sentence on it."""
+    rule, names = rule_of(spec, asked), ", ".join(dict.fromkeys(each.name for _, each in settings(spec.applied)))
+    if rule == "mean":
+        return f"Each update is applied as it arrives, as 1/{workers} of a step: {workers} of them are one step."
+    if rule == "average":
+        return (
+            f"Servers add up {workers} updates and make one step of {names} along their mean: "
+            f"{workers} steps of 1/{workers} would not be one."
+        )
+    if rule == "paper":
+        return f"Each update is applied as it arrives, as a whole step (PSP): {workers} times as many as under bsp."
+    return f"Each update is applied as it arrives, as {rule:g} of a step."
+
+
+def misfit(spec: JobSpec, barrier: object) -> tuple[str, object, str] | None:
+    """Why the optimisers of a job cannot be driven under a barrier: field, found, expected. None: they can."""
+    if not isinstance(barrier, AsyncBarrier) or spec.workers_hold:
+        return None
+    applied = "federated.server" if spec.federated else "optimizer"
+    clip = spec.applied.clip
+    if clips_by_norm(spec.applied) and clip is not None:
+        return (
+            f"{applied}.clip.norm",
+            clip.norm,
+            f"none under barrier {barrier.name}, where each update is applied by itself and at another time on each "
+            "server, so that none knows its norm over all parameters: clip by value, or choose a barrier with "
+            "iterations in common (bsp, aggressive, backup)",
+        )
+    if barrier.step_scale in (None, "auto") and not knows_step(spec.applied):
+        return (
+            "synchronization.barrier.step_scale",
+            "auto",
+            "mean, average, paper or a number with an optimizer of your own: whether n steps of an n-th are one step "
+            f"of {spec.applied.name} is not known",
+        )
+    return None

@@ -1,0 +1,344 @@
+"""How far each worker may go: grants by the barrier, holding every worker at a boundary, and the end.
+
+In lockstep the barrier grants some iterations ahead, and servers hold each pull until the updates of all are in. In
+asynchronous modes each worker is let go by itself, with samples of its own. Everything about that costs the same per
+report at any number of workers.
+
+A job may be paused for several causes at once, each with its reason: somebody asked for it, too few workers are there,
+limits forbid the shares of those that are, a batching policy failed. It goes on by itself when the last of them is
+lifted.
+"""
+
+from typing import Final, Literal
+
+from controlplane.core import drawing, lives, ordering
+from controlplane.core.barriers import Arrival, Members, Passage
+from controlplane.core.choices import Progress, Release
+from controlplane.core.commands import HoldWorker, MoveJob
+from controlplane.core.context import Context, Policies
+from controlplane.core.records import Worker
+from controlplane.core.state import Hold, Job
+from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
+from controlplane.protocol.messages import IterationReport
+
+LEAD_ITERATIONS = 50
+"""How far ahead a synchronous barrier grants at most."""
+
+FIRST_LEAD_ITERATIONS = 4
+"""How far ahead it grants while the length of an iteration is not known."""
+
+LEAD_S = 15.0
+"""How much time a lead should cover: with it, workers outlast a restart of the control plane."""
+
+SMOOTHING = 0.2
+"""Weight of the newest iteration in a worker's pace."""
+
+Cause = Literal["operator", "workers", "limits", "servers", "checkpoint", "policy"]
+
+AWAITED: Final[dict[str, str]] = {
+    "operator": "somebody to resume it",
+    "checkpoint": "somebody to resume it",
+    "workers": "more workers",
+    "limits": "more workers",
+    "servers": "its servers",
+    "policy": "another batching policy, or somebody to resume it",
+}
+
+NAMED: Final = 8
+
+BOUNDARY: Final = "every worker's next boundary"
+
+
+def raise_watermarks(context: Context) -> dict[int, str]:
+    """Let each counting worker go as far as a synchronous barrier allows; why, for each whose leave has grown."""
+    job = context.job
+    if context.chosen.gate is not None or job.hold.sequence is not None:
+        return {}
+    progress = Progress(
+        done={rank: job.workers[rank].done for rank in job.generation.roster},
+        first_iteration=job.generation.first_iteration,
+        lead=lead(context),
+    )
+    ends = [end - 1 for end in (job.end.stop_at, job.requests.join_at) if end is not None]
+    last = min(ends, default=None)
+    grown: dict[int, str] = {}
+    for rank, release in context.chosen.barrier.release(progress).items():
+        mark = release.watermark if last is None else min(release.watermark, last)
+        if context.chosen.partitioned is not None:
+            # A generation may begin behind the open iteration, but pieces go out once all have got so far.
+            mark = min(mark, job.round.completed + 1)
+        if mark > job.workers[rank].watermark:
+            drawing.raise_to(job.workers[rank], mark)
+            grown[rank] = release.reason
+    drawing.hand_out(context, job.generation.roster)
+    return grown
+
+
+def lead(context: Context) -> int:
+    """How many iterations ahead a synchronous barrier may grant; one, where samples go out with the leave."""
+    return 1 if context.chosen.partitioned is not None else lead_of(context.job.pace.iteration_s)
+
+
+def lead_of(iteration_s: float) -> int:
+    """How many iterations of that length may be granted ahead; 0.0: it is not known."""
+    if iteration_s <= 0.0:
+        return FIRST_LEAD_ITERATIONS
+    return max(1, min(LEAD_ITERATIONS, int(LEAD_S / iteration_s)))
+
+
+def begin_asynchronous(context: Context) -> None:
+    """A generation begins, or goes on after a hold: leave for everybody whom the barrier lets go. Orders follow."""
+    job, policies = context.job, context.chosen
+    if policies.gate is None or not _lets_go(job):
+        return
+    going = [job.workers[rank] for rank in job.generation.roster if _goes_on(job.workers[rank])]
+    members = Members(
+        done={worker.index: worker.last_completed for worker in going},
+        watermark={worker.index: worker.watermark for worker in going},
+        seed=context.spec.seed,
+        at_ms=context.now_ms,
+    )
+    policies.barrier_state, passage = policies.gate.start(members, policies.barrier_state)
+    for rank, release in passage.releases.items():
+        _extend(context, job.workers[rank], release)
+    _say_who_waits(context, passage)
+    job.updates.passed |= _let_in(context, passage)
+
+
+def on_arrival(context: Context, worker: Worker, report: IterationReport) -> bool:
+    """A worker waits, or goes on: what follows for it and for those who waited for it. False: nobody is let go now."""
+    job, policies = context.job, context.chosen
+    worker.pace_s += (report.iteration_s - worker.pace_s) * (SMOOTHING if worker.pace_s else 1.0)
+    drawing.use_up(worker)
+    if policies.gate is None or not _lets_go(job):
+        return False
+    arrival = Arrival(
+        rank=worker.index,
+        done=worker.done,
+        watermark=worker.watermark,
+        busy_s=report.busy_s,
+        at_ms=context.now_ms,
+    )
+    policies.barrier_state, passage = policies.gate.arrive(arrival, policies.barrier_state)
+    _let_pass(context, passage)
+    return True
+
+
+def next_look_ms(job: Job, policies: Policies) -> int | None:
+    """When the barrier wants to look again at those who wait, in milliseconds of the log's clock; None: never."""
+    if policies.gate is None or policies.barrier_state is None or job.state in JOB_OVER or not _lets_go(job):
+        return None
+    return policies.gate.recheck_at_ms(policies.barrier_state)
+
+
+def recheck(context: Context) -> None:
+    """Look again at those who wait, where the barrier asked for it."""
+    policies = context.chosen
+    due_ms = next_look_ms(context.job, policies)
+    if policies.gate is not None and due_ms is not None and due_ms <= context.now_ms:
+        policies.barrier_state, passage = policies.gate.recheck(context.now_ms, policies.barrier_state)
+        _let_pass(context, passage)
+
+
+def _let_pass(context: Context, passage: Passage) -> None:
+    job = context.job
+    for rank, release in passage.releases.items():
+        worker = job.workers[rank]
+        if _goes_on(worker) and _extend(context, worker, release):
+            ordering.issue(context, worker, release.reason)
+    _say_who_waits(context, passage)
+    if passed := _let_in(context, passage):
+        # As one decision to all servers, so that each applies the same sum.
+        job.updates.passed |= passed
+        job.sequence += 1
+        named = ", ".join(f"w{rank}" for rank in sorted(passed))
+        for server in job.live_servers:
+            ordering.issue_server_orders(context, server, f"the updates of {named} are let in as one sum")
+    if drawing.left_over(job) == 0:
+        asked = f"samples for {context.spec.stop.iterations} iterations were asked for and handed out"
+        stop_each(context, asked, soon=False)
+
+
+def _extend(context: Context, worker: Worker, release: Release) -> bool:
+    """More leave, unless half of what there could be is still unused; whether it was given."""
+    done = worker.last_completed
+    ahead = 1 if context.chosen.partitioned is not None else lead_of(worker.pace_s)
+    watermark = min(release.watermark, done + ahead)
+    watermark = drawing.reach(context.job, worker, watermark)
+    if watermark <= worker.watermark or worker.watermark - done > (watermark - done) // 2:
+        return False
+    granted = drawing.grant(context.job, worker, watermark)
+    drawing.hand_out(context, [worker.index])
+    return granted
+
+
+def _say_who_waits(context: Context, passage: Passage) -> None:
+    for rank, wait in passage.waits.items():
+        iteration = context.job.workers[rank].done + 1
+        context.emit(HoldWorker, wait.reason, rank=rank, iteration=iteration, waits_for=wait.waits_for)
+
+
+def _let_in(context: Context, passage: Passage) -> dict[int, int]:
+    """PSP by the letter: up to which iteration the updates of those who pass now are let in."""
+    job, gate = context.job, context.chosen.gate
+    if gate is None or not gate.holds_updates:
+        return {}
+    return {rank: job.workers[rank].done for rank in passage.releases if job.workers[rank].done >= 0}
+
+
+def _lets_go(job: Job) -> bool:
+    """Whether anybody is let go at all: nobody is to stand, and samples are left to hand out."""
+    return job.hold.sequence is None and job.end.stop_at is None
+
+
+def _goes_on(worker: Worker) -> bool:
+    return worker.state in (ProcessState.READY, ProcessState.UNREACHABLE)
+
+
+def pause(context: Context, cause: Cause, reason: str) -> None:
+    """Every worker stands at its next boundary, for one cause more or with another reason for it."""
+    job = context.job
+    if job.pauses.get(cause) == reason:
+        return
+    job.pauses[cause] = reason
+    if job.state is not JobState.PAUSED:
+        stands_first = bool(job.generation.roster) and cause != "servers"
+        boundary = BOUNDARY if stands_first else awaited(job)
+        context.move_job(JobState.PAUSED, reason, awaited=boundary)
+        hold(context, reason)
+    else:
+        context.emit(MoveJob, reason, state=job.state, awaited=awaited(job))
+
+
+def lift(context: Context, cause: Cause, reason: str) -> None:
+    """One cause holds no longer; the job goes on where it was the last."""
+    job = context.job
+    if job.pauses.pop(cause, None) is None:
+        return
+    if not job.pauses and job.state is JobState.PAUSED:
+        resume(context, reason)
+    elif job.pauses:
+        left = next(iter(job.pauses.values()))
+        context.emit(MoveJob, f"{reason}; still, {left}", state=job.state, awaited=awaited(job))
+
+
+def resume(context: Context, reason: str) -> None:
+    """From paused to running; a change that waits for every worker keeps holding them."""
+    job = context.job
+    job.pauses.clear()
+    job.paused_ms += context.now_ms - job.since_ms
+    context.move_job(JobState.RUNNING, reason, awaited=BOUNDARY if job.requests.choices else "")
+    if not job.requests.choices:
+        release(context, reason)
+
+
+def awaited(job: Job) -> str:
+    """What a paused job waits for; "" where it is not."""
+    parts = []
+    for cause in job.pauses:
+        expected = [title for title in [*job.lives.starting, *job.lives.revivals] if title[0] == cause[0]]
+        named = ", ".join(expected[:NAMED]) + (f" and {len(expected) - NAMED} more" if len(expected) > NAMED else "")
+        parts.append(AWAITED[cause] + (f": {named}" if named else ""))
+    return "; ".join(dict.fromkeys(parts))
+
+
+def rebuilding_cause(context: Context) -> Cause:
+    """Whom a job waits for whose processes all begin anew."""
+    return "workers" if context.spec.reduces else "servers"
+
+
+def hold(context: Context, reason: str) -> None:
+    """Let every worker stand at its next boundary."""
+    job = context.job
+    if job.hold.sequence is None:
+        job.hold = Hold(sequence=job.sequence + 1)
+    if job.requests.choices and job.state is JobState.RUNNING:
+        context.emit(MoveJob, reason, state=job.state, awaited=BOUNDARY)
+    ordering.issue_all(context, reason)
+
+
+def release(context: Context, reason: str) -> None:
+    """Nobody needs to stand any longer."""
+    job = context.job
+    if job.hold.sequence is None or job.state is JobState.PAUSED:
+        return
+    job.release_hold()
+    raise_watermarks(context)
+    begin_asynchronous(context)
+    ordering.issue_all(context, reason)
+
+
+def stop_at(context: Context, iteration: int, reason: str) -> None:
+    """Let the job end before ``iteration``, which nobody has leave to start yet."""
+    job = context.job
+    if job.end.stop_at is not None and job.end.stop_at <= iteration:
+        return
+    job.end.stop_at = iteration
+    job.end.reason = reason
+    ordering.issue_all(context, f"stop before iteration {iteration}: {reason}")
+
+
+def stop_soon(context: Context, reason: str) -> None:
+    """Let the job end as early as all can agree on: after the last iteration that somebody has leave for."""
+    job = context.job
+    if context.chosen.gate is not None:
+        stop_each(context, reason, soon=True)
+        return
+    stop_at(context, max(job.workers[rank].watermark for rank in job.generation.roster) + 1, reason)
+
+
+def stop_each(context: Context, reason: str, *, soon: bool) -> None:
+    """Let each worker of an asynchronous job end: ``soon``, at its next boundary, or else with its leave used up.
+
+    Those who wait end at once in both cases: with nobody to come, they would wait for ever.
+    """
+    job = context.job
+    if job.end.stop_at is not None:
+        return
+    job.end.reason = reason
+    job.requests.choices = {}
+    if job.state is not JobState.PAUSED:
+        job.release_hold()
+    for rank in job.generation.roster:
+        worker = job.workers[rank]
+        worker.stop_at = (worker.last_completed if soon else worker.watermark) + 1
+    job.end.stop_at = max(job.workers[rank].watermark for rank in job.generation.roster) + 1
+    told = f"stop {'at the next boundary' if soon else 'after what was handed out'}: {reason}"
+    gate = context.chosen.gate
+    if gate is not None and gate.holds_updates:
+        # Nobody is let pass any more. As a generation of its own, so that the last pull is answered after that.
+        job.generation.number += 1
+        ordering.issue_all(context, told)
+        for server in job.live_servers:
+            ordering.issue_server_orders(context, server, told)
+    else:
+        ordering.issue_all(context, told)
+
+
+def _let_finish(context: Context) -> None:
+    """Only one worker is left: if it is to save the final parameters, they will not change any more."""
+    evaluator = context.job.workers[context.job.generation.roster[0]]
+    if evaluator.state in AT_WORK:
+        ordering.issue(context, evaluator, "nobody else pushes any more")
+
+
+def worker_finished(context: Context, worker: Worker) -> None:
+    """One worker has reached the job's end."""
+    job = context.job
+    if job.state is JobState.RUNNING:
+        context.move_job(JobState.FINISHING, job.end.reason, awaited="every worker's end and the saved parameters")
+        _leave_out_latecomers(context)
+    if context.chosen.gate is not None and job.lives.at_work == 1:
+        _let_finish(context)
+    lives.finish_if_all_have(context)
+
+
+def _leave_out_latecomers(context: Context) -> None:
+    """Who has not come to count by now will not: the job ends without them."""
+    job = context.job
+    for title in [title for title in job.lives.revivals if title[0] == "w"]:
+        del job.lives.revivals[title]
+    for worker in job.live_workers:
+        if not job.counts(worker.index):
+            context.move_process(worker, ProcessState.STOPPED, "the job ends before it could count")
+            context.stop_process(worker, "the job ends before it could count")

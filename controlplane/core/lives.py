@@ -1,0 +1,213 @@
+"""Lives of processes: how one is started again after its end, and when all have come to the end of the job.
+
+Processes that ended are started again after a pause, so many times, on their slot or another one. The pause doubles
+with each life that was short: what fails at once will fail again, what was killed at work will not. A process returns
+to the slot that it had. Where its agent is out of reach the scheduler is asked for another slot, and the process waits
+for that as long as it takes.
+"""
+
+from typing import Final
+
+from controlplane.core.commands import MoveJob
+from controlplane.core.context import Context
+from controlplane.core.events import Assignment
+from controlplane.core.records import Process, Revival, Server, Worker
+from controlplane.core.state import Job
+from controlplane.core.states import JobState, ProcessState
+from controlplane.protocol.emulation import Emulation
+
+FIRST_PAUSE_MS: Final = 500
+
+LONGEST_PAUSE_MS: Final = 60_000
+
+SETTLED_MS: Final = 10_000
+"""A life that was so long, from its order on, was not short."""
+
+PROVEN_MS: Final = 600_000
+"""A process that lived so long has proved itself: its restarts count anew."""
+
+LAST_CHECKPOINT_MS = 60_000
+"""How long a job whose workers have reached the end waits for its servers to keep that on disk."""
+
+
+def plan_restart(context: Context, process: Process, *, is_lost: bool) -> bool:
+    """Plan the next start of a process that has just ended; False where it has had as many as it may.
+
+    One that never ran since its agent was out of reach has used up nothing.
+    """
+    job, allowed = context.job, context.spec.elastic.restarts
+    if not allowed:
+        return False
+    used = job.lives.restarts.get(process.title, 0)
+    if context.now_ms - process.ordered_ms > PROVEN_MS:
+        used = 0
+    if process.state is not ProcessState.ORDERED or not is_lost or not used:
+        if used >= allowed:
+            return False
+        used += 1
+    job.lives.restarts[process.title] = used
+    is_short = context.now_ms - process.ordered_ms < SETTLED_MS
+    job.lives.short[process.title] = short = job.lives.short.get(process.title, 0) + 1 if is_short else 1
+    job.lives.revivals[process.title] = Revival(
+        number=used, due_ms=context.now_ms + pause_ms(short), wants_slot=is_lost
+    )
+    context.has_new_deadline = True
+    return True
+
+
+def pause_ms(number: int) -> int:
+    """The pause after the ``number``-th short life in a row; the first may have been a long one."""
+    return int(min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** min(number - 1, 16)))
+
+
+def told_of_end(context: Context, process: Process, why: str) -> str:
+    """Why it ended, and what follows, as the end of a sentence that begins with its name."""
+    allowed, revival = context.spec.elastic.restarts, context.job.lives.revivals.get(process.title)
+    if revival is None:
+        used = context.job.lives.restarts.get(process.title, 0)
+        times = "once" if used == 1 else f"{used} times"
+        return f"{why}; it was started again {times}, which is all that is allowed" if used else why
+    which = f"{why}; restart {revival.number} of {allowed}"
+    if revival.wants_slot:
+        return f"{which} waits for a free {process.role} slot: its machine is out of reach"
+    return f"{which} in {(revival.due_ms - context.now_ms) / 1000:g} s"
+
+
+def next_restarts_ms(job: Job) -> list[int]:
+    """When processes are to be started again."""
+    return [revival.due_ms for revival in job.lives.revivals.values() if not revival.wants_slot]
+
+
+def start_due(context: Context) -> None:
+    """Start those whose pause is over; whose agent is out of reach asks for another slot."""
+    job = context.job
+    for title, revival in list(job.lives.revivals.items()):
+        if revival.wants_slot or revival.due_ms > context.now_ms:
+            continue
+        process = _named(job, title)
+        if process.agent in job.lives.away:
+            revival.wants_slot = True
+            context.tell_process(process, told_of_end(context, process, "its pause is over"))
+        else:
+            start_life(context, slot_of(process))
+
+
+def take_slots(context: Context, assignments: list[Assignment]) -> bool:
+    """Start those who wait for a slot on the ones that the scheduler found; False if nobody did."""
+    job = context.job
+    waiting = [each for each in assignments if (found := job.lives.revivals.get(_title(each))) and found.wants_slot]
+    for assignment in waiting:
+        start_life(context, assignment)
+    return bool(waiting)
+
+
+def await_slot(context: Context, rank: int) -> None:
+    """A worker that was asked for, and for which no slot was free when the job began."""
+    job, now_ms = context.job, context.now_ms
+    job.workers[rank] = worker = Worker(
+        role="worker",
+        index=rank,
+        instance=job.instance_name(f"w{rank}", 0),
+        agent=0,
+        slot=0,
+        emulate=None,
+        state=ProcessState.LOST,
+        since_ms=now_ms,
+        seen_ms=now_ms,
+    )
+    job.lives.revivals[worker.title] = Revival(number=0, due_ms=now_ms, wants_slot=True)
+    context.tell_process(worker, "no slot is free: it joins when there is one")
+
+
+def slot_of(process: Process) -> Assignment:
+    """The slot that a process has, or had."""
+    return Assignment(
+        role=process.role, index=process.index, agent=process.agent, slot=process.slot, emulate=process.emulate
+    )
+
+
+def _machine(context: Context, assignment: Assignment) -> Emulation | None:
+    """What a worker's machine is to be: the job may say so, else its slot does."""
+    asked = context.spec.emulate
+    if asked is None or assignment.role != "worker" or asked[assignment.index] is None:
+        return assignment.emulate
+    return asked[assignment.index]
+
+
+def start_life(context: Context, assignment: Assignment) -> None:
+    """Order a new life of a process."""
+    job, title = context.job, _title(assignment)
+    revival = job.lives.revivals.pop(title, None)
+    job.lives.counts[title] = life = job.lives.counts.get(title, 0) + 1
+    kind: type[Worker | Server] = Worker if assignment.role == "worker" else Server
+    process = kind(
+        role=assignment.role,
+        index=assignment.index,
+        instance=job.instance_name(title, life),
+        agent=assignment.agent,
+        slot=assignment.slot,
+        emulate=_machine(context, assignment),
+        state=ProcessState.ORDERED,
+        since_ms=context.now_ms,
+        seen_ms=context.now_ms,
+        ordered_ms=context.now_ms,
+    )
+    if isinstance(process, Server) and assignment.index in job.servers:
+        process.tensor_sizes = job.servers[assignment.index].tensor_sizes
+        process.draining = job.servers[assignment.index].draining
+    context.add_process(process)
+    again = f", restart {revival.number} of {context.spec.elastic.restarts}" if revival else ""
+    reason = f"{title} goes to slot {assignment.slot} of agent {assignment.agent}{again}"
+    context.start_process(process, reason)
+    context.tell_process(process, reason)
+
+
+def _title(assignment: Assignment) -> str:
+    return f"{assignment.role[0]}{assignment.index}"
+
+
+def _named(job: Job, title: str) -> Process:
+    index = int(title[1:])
+    return job.workers[index] if title[0] == "w" else job.servers[index]
+
+
+def finish_if_all_have(context: Context) -> None:
+    """The job has succeeded once every live worker has reached its end, and a checkpoint that is due there is whole."""
+    job = context.job
+    if job.state is not JobState.FINISHING or job.lives.at_work:
+        return
+    is_due = _last_checkpoint_is_due(context)
+    if is_due and _last_checkpoint_has_time(context):
+        return
+    count = job.round.completed + 1
+    in_common = f"{count} iterations were done"
+    done = in_common if context.chosen.gate is None else f"every worker got as far as iteration {count}"
+    saved = "" if job.end.model_saved else "; the final parameters were not saved: who was to save them ended before"
+    kept = "; the checkpoint of its end is not whole" if is_due else ""
+    context.end_job(JobState.SUCCEEDED, f"{job.end.reason}; {done}{saved}{kept}")
+
+
+def finish_without_checkpoint(context: Context) -> None:
+    """The servers will not keep the end any more: nobody waits for it."""
+    context.job.end.by_ms = context.now_ms
+    finish_if_all_have(context)
+
+
+def _last_checkpoint_is_due(context: Context) -> bool:
+    """Whether the servers are still to keep what the last iteration led to; workers who hold it do so as they end."""
+    job, asked = context.job, context.spec.checkpoint
+    if asked is None or context.spec.workers_hold or context.chosen.gate is not None:
+        return False
+    last = job.round.completed + 1
+    return last > 0 and last % asked.every == 0 and all(each.iteration < last for each in job.checkpoints.kept)
+
+
+def _last_checkpoint_has_time(context: Context) -> bool:
+    """Whether it is still waited for; the first look begins the wait."""
+    job = context.job
+    if job.end.by_ms is None:
+        job.end.by_ms = context.now_ms + LAST_CHECKPOINT_MS
+        context.has_new_deadline = True
+        awaited = f"the checkpoint of iteration {job.round.completed + 1}"
+        context.emit(MoveJob, "every worker has reached the end", state=job.state, awaited=awaited)
+    return context.now_ms < job.end.by_ms

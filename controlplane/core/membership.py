@@ -1,0 +1,379 @@
+"""Workers that come or leave when the job is running: from a stated iteration on, in a generation of its own.
+
+In synchronous modes that is the first iteration that nobody was granted. Everybody stops before it, so the roster
+changes between two iterations and each of them is made by one roster. In asynchronous modes a worker joins at once,
+and leaves at its next boundary. Where nobody is left who counts, the servers say how far their blocks are.
+
+A worker is left out by a person at once (excluded), or at the end of what it was granted (drained). One that is
+excluded keeps its slot, since it may be included again; one that is drained gives it back. Neither is started again by
+itself. A drained worker leaves between two iterations, as newcomers join: nothing of its work is lost.
+"""
+
+from controlplane.core import drawing, generations, granting, lives, placing, recovery
+from controlplane.core.commands import LeaveOut, ReleaseSlot, TakeBack
+from controlplane.core.context import Context, EventRefused, being, number_of
+from controlplane.core.events import DrainRequested, ExclusionRequested, InclusionRequested, ProcessDied
+from controlplane.core.generations import HERE
+from controlplane.core.records import LeftOut, Process, Revival, Worker
+from controlplane.core.state import Job, Round
+from controlplane.core.states import JOB_OVER, JobState, ProcessState
+
+
+def on_hello(context: Context, worker: Worker) -> None:
+    """A worker that does not count is here: let it in when that can be."""
+    job = context.job
+    if job.state is JobState.FINISHING or _is_late(context) or not _has_data(context, worker):
+        return
+    if job.requests.join_at is None:
+        job.requests.join_at = soonest(context)
+    if _entrance(context) is None:
+        reconsider(context)
+
+
+def _is_late(context: Context) -> bool:
+    """Whether the others end without the worker. Where nobody counts any more, it comes to save the parameters."""
+    job = context.job
+    if not job.generation.roster or job.end.stop_at is None:
+        return False
+    # Without lockstep a job that has an end hands out nothing more.
+    return context.chosen.gate is not None or job.end.stop_at <= soonest(context)
+
+
+def _has_data(context: Context, worker: Worker) -> bool:
+    """Whether the data can be divided among one more; the job goes on without a worker for whom there are none."""
+    job, room = context.job, drawing.data_room(context)
+    if room is None or len(job.generation.roster) + len(newcomers(job)) <= room:
+        return True
+    samples, workers = number_of(room, "sample"), number_of(len(job.generation.roster), "worker")
+    divided = f"{job.synchronization.data.name} divides {samples} among {workers} already"
+    why = f"has no sample to draw: {divided}; change data to shared, or add data"
+    context.move_process(worker, ProcessState.STOPPED, why)
+    context.stop_process(worker, f"{worker.title} {why}")
+    return False
+
+
+def let_in_latecomers(context: Context) -> None:
+    """Who was not let in since the others had leave to the end has to go on where all of those are gone."""
+    job = context.job
+    if not job.generation.roster and newcomers(job):
+        job.requests.join_at = soonest(context)
+
+
+def admit(context: Context) -> None:
+    """Let those in and out who wait, if the time has come; called after each event while there may be some."""
+    job = context.job
+    if job.state in JOB_OVER or job.lives.is_rebuilding:
+        job.requests.join_at = None
+        return
+    waiting, leaving = newcomers(job), leavers(job)
+    if not waiting and not leaving:
+        job.requests.join_at = None
+        reconsider(context)
+        return
+    first = _entrance(context)
+    ready = [rank for rank in leaving if context.chosen.gate is None or _is_at_boundary(job, rank)]
+    if first is not None and (waiting or ready):
+        _turn_over(context, waiting, ready, first)
+
+
+def newcomers(job: Job) -> list[int]:
+    """Ranks of workers that are here and do not count."""
+    return [rank for rank, worker in sorted(job.workers.items()) if worker.state in HERE and not job.counts(rank)]
+
+
+def leavers(job: Job) -> list[int]:
+    """Ranks of workers that count and are to leave; at the job's end all leave together."""
+    if not job.requests.left_out or job.state is JobState.FINISHING:
+        return []
+    return [rank for rank in job.generation.roster if rank in job.requests.left_out]
+
+
+def _is_at_boundary(job: Job, rank: int) -> bool:
+    """Whether an asynchronous worker has finished an iteration since it was told to leave, or stands."""
+    worker = job.workers[rank]
+    at = worker.last_completed
+    return worker.is_held or at > job.requests.left_out[rank].after or at >= worker.granted
+
+
+def reconsider(context: Context) -> None:
+    """Whether enough workers are here for the job to go on; it pauses or resumes by itself."""
+    job, spec = context.job, context.spec
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.lives.is_rebuilding:
+        return
+    here, least = len(job.generation.roster) + len(newcomers(job)), spec.elastic.minimum_workers or 1
+    if here < least:
+        granting.pause(context, "workers", _here_of(here, least))
+    elif job.generation.roster:
+        granting.lift(context, "workers", _here_of(here, least))
+    if "limits" in job.pauses and job.generation.roster and limits_allow(context, here):
+        granting.lift(context, "limits", f"{number_of(here, 'worker')} can share {_batch_of(context, here)} samples")
+
+
+def _here_of(here: int, least: int) -> str:
+    return f"{number_of(here, 'worker')} {being(here)} here, at least {least} {being(least)} needed"
+
+
+def can_recover(context: Context, *, without: int = 0) -> bool:
+    """Whether enough workers are here, or may be again, when so many of the roster are gone.
+
+    Where workers hold the parameters it takes one who counts, until all begin anew.
+    """
+    job = context.job
+    if (
+        context.spec.workers_hold
+        and job.generation.number
+        and not job.lives.is_rebuilding
+        and len(job.generation.roster) <= without
+    ):
+        return False
+    return may_be_enough(context, without=without)
+
+
+def may_be_enough(context: Context, *, without: int) -> bool:
+    """Whether enough workers are here or about to come, whatever they know, when so many of the roster are gone."""
+    job = context.job
+    coming = {title for title in (*job.lives.starting, *job.lives.revivals) if title[0] == "w"}
+    coming |= {job.workers[rank].title for rank in newcomers(job)}
+    return len(job.generation.roster) - without + len(coming) >= (context.spec.elastic.minimum_workers or 1)
+
+
+def _entrance(context: Context) -> int | None:
+    """The iteration from which newcomers count, once it has come."""
+    job = context.job
+    if context.chosen.gate is not None:
+        return soonest(context)
+    if not job.generation.roster:
+        servers = job.live_servers
+        # A server that was lost says how far it is only once it has begun again with its blocks.
+        agreed = (
+            bool(servers)
+            and job.refilling.current is None
+            and all(server.generation >= job.generation.number for server in servers)
+        )
+        return max(server.highest for server in servers) if agreed else None
+    if job.hold.sequence is not None and job.is_at_boundary:
+        _take_leave_back(job)
+    if job.requests.join_at is not None:
+        job.requests.join_at = max(job.requests.join_at, soonest(context))
+    return (
+        job.requests.join_at
+        if job.requests.join_at is not None and job.round.completed >= job.requests.join_at - 1
+        else None
+    )
+
+
+def soonest(context: Context) -> int:
+    """The first iteration for which nobody has leave; for an asynchronous job, the one of the slowest."""
+    job = context.job
+    if context.chosen.gate is not None:
+        return (
+            min((job.workers[rank].last_completed for rank in job.generation.roster), default=job.round.completed) + 1
+        )
+    return max((job.workers[rank].granted for rank in job.generation.roster), default=job.round.completed) + 1
+
+
+def _take_leave_back(job: Job) -> None:
+    """Everybody stands at a boundary: leave beyond the furthest of them was not used."""
+    furthest = max(job.workers[rank].last_completed for rank in job.generation.roster)
+    for rank in job.generation.roster:
+        worker = job.workers[rank]
+        worker.watermark = worker.granted = min(worker.granted, max(furthest, worker.last_completed))
+    job.requests.join_at = furthest + 1
+
+
+def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: int) -> None:
+    """Those of ``ranks`` count from ``first`` on, those who are ``leaving`` no longer."""
+    job = context.job
+    job.requests.join_at = None
+    if context.chosen.gate is None and not job.generation.roster:
+        _skip_to(job, first)
+    for rank in ranks:
+        worker = job.workers[rank]
+        worker.done = first - 1
+        worker.skip_to = first
+        drawing.raise_to(worker, first - 1)
+        if context.chosen.gate is not None and job.end.stop_at is not None:
+            worker.stop_at = first
+        context.close_flag(rank, "lost", f"{worker.title} counts again from iteration {first} on")
+    job.hold.is_quiesced = False
+    told = [f"{_named(ranks)} {'counts' if len(ranks) == 1 else 'count'} from iteration {first} on"] if ranks else []
+    for rank in leaving:
+        _let_out(context, job.workers[rank])
+        told.append(f"w{rank} {job.requests.left_out[rank].reason}")
+    members = sorted({*job.generation.roster, *ranks} - {*leaving})
+    generations.begin_generation(context, members, first_iteration=first, reason="; ".join(told))
+    if leavers(job):
+        job.requests.join_at = soonest(context)
+    generations.complete(context)
+    reconsider(context)
+
+
+def _let_out(context: Context, worker: Worker) -> None:
+    why = context.job.requests.left_out[worker.index].reason
+    context.move_process(worker, ProcessState.STOPPED, why)
+    context.stop_process(worker, why)
+    generations.forget(context, worker, why)
+
+
+def _named(ranks: list[int]) -> str:
+    return ", ".join(f"w{rank}" for rank in ranks)
+
+
+def _skip_to(job: Job, first: int) -> None:
+    """Iterations that nobody reported are not reported any more; their samples are processed under later numbers."""
+    open_iteration = job.round.completed + 1
+    position = job.samples.origin_position + (open_iteration - job.samples.origin_iteration) * job.width
+    job.samples.origin_iteration, job.samples.origin_position = first, position
+    if job.end.stop_at is not None:
+        job.end.stop_at += first - open_iteration
+    job.round = Round(completed=first - 1)
+    job.updates.skip_to = first
+
+
+def _batch_of(context: Context, workers: int) -> int:
+    spec = context.spec
+    return workers * spec.usual_share if spec.elastic.global_batch == "scale" else spec.global_batch
+
+
+def limits_allow(context: Context, workers: int) -> bool:
+    """Whether so many workers can share the samples of an iteration."""
+    limits, total = context.spec.limits, _batch_of(context, workers)
+    return workers * limits.minimum <= total and (limits.maximum is None or total <= workers * limits.maximum)
+
+
+def go_on_without(context: Context, worker: Worker, why: str) -> None:
+    """The others go on in a generation of their own, from the open iteration on. ``why`` completes "w3 ..."."""
+    generations.depart(context, worker, why)
+    recovery.on_worker_gone(context, worker)
+    generations.complete(context)
+    let_in_latecomers(context)
+    reconsider(context)
+    lives.finish_if_all_have(context)
+
+
+def on_exclusion_requested(context: Context, event: ExclusionRequested) -> None:
+    """The worker's process ends now, and the others share its samples."""
+    job, asked = context.job, f"job {context.job.number}: exclusion of w{event.rank} by {event.actor}"
+    worker = _worker(context, event.rank, asked)
+    _check_takes_part(job, worker, asked)
+    _check_enough(context, worker, asked)
+    why = f"was excluded by {event.actor}"
+    job.requests.left_out[worker.index] = LeftOut(reason=why)
+    context.emit(LeaveOut, f"{worker.title} {why}: it takes part again when it is included", rank=worker.index)
+    _end(context, worker, why)
+
+
+def on_drain_requested(context: Context, event: DrainRequested) -> None:
+    """A worker or server is to leave in order: a worker at the first boundary that everybody can agree on."""
+    if event.role == "server":
+        placing.drain_server(context, event)
+        return
+    job, asked = context.job, f"job {context.job.number}: drain of w{event.index} by {event.actor}"
+    worker = _worker(context, event.index, asked)
+    _check_takes_part(job, worker, asked)
+    if worker.index in job.requests.left_out:
+        raise EventRefused(
+            f"{asked}, but it {job.requests.left_out[worker.index].reason} already and is about to leave"
+        )
+    _check_enough(context, worker, asked)
+    why, counts = f"was drained by {event.actor}", job.counts(worker.index)
+    first = soonest(context) if counts else None
+    if first is not None and job.end.stop_at is not None and job.end.stop_at <= first:
+        raise EventRefused(
+            f"{asked}, but the job ends before iteration {job.end.stop_at}, which is sooner than it could"
+        )
+    job.requests.left_out[worker.index] = LeftOut(reason=why, after=worker.last_completed, returns_slot=True)
+    if first is None:
+        context.emit(LeaveOut, f"{worker.title} {why} before it counted", rank=worker.index)
+        _end(context, worker, why)
+        return
+    when = "at its next boundary" if context.chosen.gate is not None else f"before iteration {first}"
+    context.emit(LeaveOut, f"{worker.title} {why}: it leaves {when}", rank=worker.index, iteration=first)
+    if job.requests.join_at is None:
+        job.requests.join_at = first
+
+
+def on_inclusion_requested(context: Context, event: InclusionRequested) -> None:
+    """The worker is started again on its slot or another, and joins; one that is about to leave stays."""
+    job, asked = context.job, f"job {context.job.number}: inclusion of w{event.rank} by {event.actor}"
+    worker = _worker(context, event.rank, asked)
+    if not worker.over:
+        if worker.index not in job.requests.left_out:
+            raise EventRefused(f"{asked}, but it takes part already")
+        del job.requests.left_out[worker.index]
+        context.emit(TakeBack, f"{worker.title} stays, by {event.actor}", rank=worker.index)
+        return
+    if worker.title in job.lives.revivals:
+        raise EventRefused(f"{asked}, but it is about to be started again already")
+    if context.spec.server_mode == "aggregating":
+        raise EventRefused(f"{asked}, but with server_mode aggregating nobody can join: only workers have parameters")
+    job.requests.left_out.pop(worker.index, None)
+    job.lives.restarts.pop(worker.title, None)
+    job.lives.revivals[worker.title] = Revival(number=0, due_ms=context.now_ms, wants_slot=True)
+    why = f"was included by {event.actor}"
+    context.emit(TakeBack, f"{worker.title} {why}", rank=worker.index)
+    context.tell_process(worker, f"{why}: it starts when its slot, or another, is free")
+
+
+def take_end(context: Context, process: Process, event: ProcessDied) -> bool:
+    """Whether this is the end of a process that was told to leave; its slot is given back if it is to be."""
+    left = context.job.requests.left_out.get(process.index)
+    if left is None or not isinstance(process, Worker) or not process.over or process.instance != event.instance:
+        return False
+    give_slot_back(context, process)
+    return True
+
+
+def give_slot_back(context: Context, worker: Worker) -> None:
+    """A worker that has left needs its slot no longer, unless it may return to it."""
+    left = context.job.requests.left_out.get(worker.index)
+    if left is not None and left.returns_slot:
+        left.returns_slot = False
+        context.emit(ReleaseSlot, f"{worker.title} {left.reason}", role="worker", index=worker.index)
+
+
+def _worker(context: Context, rank: int, asked: str) -> Worker:
+    job = context.job
+    if job.state not in (JobState.RUNNING, JobState.PAUSED):
+        raise EventRefused(f"{asked}, but the job is {job.state}: it must be running or paused")
+    if job.lives.is_rebuilding:
+        raise EventRefused(f"{asked}, but all processes begin anew: ask again when the job runs")
+    worker = job.workers.get(rank)
+    if worker is None:
+        raise EventRefused(f"{asked}, but it has only w0 to w{max(job.workers)}")
+    return worker
+
+
+def _check_takes_part(job: Job, worker: Worker, asked: str) -> None:
+    if not worker.over or worker.title in job.lives.revivals:
+        return
+    left = job.requests.left_out.get(worker.index)
+    raise EventRefused(f"{asked}, but it {left.reason if left else 'is lost and not started again'} already")
+
+
+def _check_enough(context: Context, worker: Worker, asked: str) -> None:
+    """Whoever is left must be enough, and able to share the samples."""
+    job, spec = context.job, context.spec
+    counting = [rank for rank in job.generation.roster if rank not in job.requests.left_out and rank != worker.index]
+    left = len(counting) + sum(rank != worker.index for rank in newcomers(job))
+    least = spec.elastic.minimum_workers or 1
+    if left < least:
+        found = f"{number_of(left, 'worker')} would be left, and at least {least} {being(least)} needed"
+        raise EventRefused(f"{asked}, but {found}")
+    if spec.reduces and not counting:
+        raise EventRefused(f"{asked}, but nobody else has the parameters yet")
+    if not limits_allow(context, left):
+        limits = f"limits of {spec.limits.minimum} to {spec.limits.maximum or 'any number of'} samples"
+        raise EventRefused(f"{asked}, but the {left} that are left could not share the batch within {limits}")
+
+
+def _end(context: Context, worker: Worker, why: str) -> None:
+    job = context.job
+    counted = job.counts(worker.index)
+    if job.lives.revivals.pop(worker.title, None) is not None:
+        context.tell_process(worker, why)
+    elif not worker.over:
+        context.move_process(worker, ProcessState.STOPPED, why)
+        context.stop_process(worker, why)
+    if counted:
+        go_on_without(context, worker, why)

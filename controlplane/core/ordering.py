@@ -1,0 +1,234 @@
+"""Orders: all that a worker may do, or a server is to do, in one message that replaces the one before.
+
+Orders say what was decided elsewhere; nothing is decided here.
+"""
+
+from collections.abc import Iterable, Set
+from typing import Any
+
+from controlplane.core import barriers
+from controlplane.core.barriers import Stepping
+from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders
+from controlplane.core.context import Context
+from controlplane.core.records import Server, Worker
+from controlplane.core.state import Job
+from controlplane.core.states import AT_WORK, ProcessState
+from controlplane.protocol.base import MAX_SECONDS
+from controlplane.protocol.optimizers import clips_by_norm
+from controlplane.protocol.orders import Apply, Member, Orders, PeerAddress, ServerOrders
+
+PROGRESS_REPORTS = 8
+"""How many words of progress an iteration should have at least, where they are asked for."""
+
+
+def issue_all(context: Context, reason: str) -> None:
+    """New orders for every counting worker."""
+    for rank in context.job.generation.roster:
+        issue(context, context.job.workers[rank], reason)
+
+
+def issue(context: Context, worker: Worker, reason: str) -> None:
+    """New orders for one worker, with a new sequence."""
+    job = context.job
+    job.sequence += 1
+    free = context.chosen.gate is not None
+    worker.orders = Orders(
+        incarnation=job.incarnation,
+        generation=job.generation.number,
+        sequence=job.sequence,
+        **(_leased(context, worker) if free else _shared(context, worker)),
+        global_batch=job.width,
+        watermark=worker.watermark,
+        placement_version=job.placement.version,
+        stop_at=worker.stop_at if free else job.end.stop_at,
+        evaluator=worker.index == job.generation.roster[0],
+        held_s=min(MAX_SECONDS, (context.now_ms - worker.done_ms) / 1000) if worker.done_ms else 0.0,
+        skip_to=worker.skip_to,
+        hold=job.hold.sequence is not None,
+        cut=job.updates.cut,
+        progress_s=_progress_s(context),
+        announce=context.chosen.namer is not None,
+        budget_s=job.generation.budget_s,
+        ceiling=job.generation.ceilings.get(worker.index),
+        **(_pieces(worker) if context.chosen.partitioned is not None else {}),
+        final=not free or not _others_at_work(job, worker),
+        **_refill(job, worker),
+        **(_kept(context, worker) if context.spec.workers_hold else {}),
+        probes=job.placement.probes if worker.index == job.placement.prober else {},
+        probe_round=job.placement.probe_round,
+    )
+    context.emit(IssueOrders, reason, rank=worker.index, instance=worker.instance, orders=worker.orders)
+
+
+def _pieces(worker: Worker) -> dict[str, Any]:
+    """Samples out of splits of its own."""
+    return (
+        {"pieces": worker.pieces.ranges, "pieces_of": worker.pieces.iteration} if worker.pieces.iteration >= 0 else {}
+    )
+
+
+def _refill(job: Job, worker: Worker) -> dict[str, Any]:
+    """What is asked of a worker where servers were lost."""
+    refill = job.refilling.current
+    if refill is None or worker.index not in refill.asked:
+        return {}
+    fills = [block for block, rank in sorted(refill.fills.items()) if rank == worker.index and block in refill.lost]
+    return {"refill": refill.number, "lost": refill.lost, "fills": fills}
+
+
+def _kept(context: Context, worker: Worker) -> dict[str, Any]:
+    """What concerns checkpoints where workers hold the parameters: who joins later gets them from the others."""
+    job, keeper = context.job, context.job.workers[context.job.generation.roster[0]]
+    begins = job.checkpoints.restore is not None and worker.from_iteration == job.checkpoints.restore.iteration
+    return {
+        "restore": job.checkpoints.restore if begins else None,
+        "keeper": keeper.instance if context.spec.checkpoint is not None else None,
+        "whole": job.checkpoints.whole if worker is keeper else None,
+    }
+
+
+def _others_at_work(job: Job, worker: Worker) -> bool:
+    """Whether the parameters may still change when this worker has finished; asked of the evaluator alone."""
+    return worker.index == job.generation.roster[0] and job.lives.at_work > (worker.state in AT_WORK)
+
+
+def _shared(context: Context, worker: Worker) -> dict[str, Any]:
+    """Samples of a synchronous iteration: a part of its global batch."""
+    job = context.job
+    reaches = job.round.completed + 1 if context.chosen.batching.every_iteration else worker.watermark
+    return {
+        "share": job.generation.shares[worker.index],
+        "offset": job.generation.offsets[worker.index],
+        "origin_iteration": job.samples.origin_iteration,
+        "origin_position": job.samples.origin_position,
+        "share_from": job.generation.share_from,
+        "share_until": max(job.generation.share_from, reaches),
+    }
+
+
+def _leased(context: Context, worker: Worker) -> dict[str, Any]:
+    """Samples that were handed out to this worker alone."""
+    job, leases = context.job, worker.leases
+    first = leases[-1].first if leases else worker.last_completed + 1
+    return {
+        "share": leases[-1].share if leases else job.generation.shares[worker.index],
+        "offset": 0,
+        "origin_iteration": first,
+        "origin_position": leases[-1].position if leases else job.samples.cursor,
+        "share_from": first,
+        "share_until": max(first, worker.watermark),
+        "ranges": list(leases),
+    }
+
+
+def _progress_s(context: Context) -> float | None:
+    """How often a worker says how far it is: often enough within an iteration to be of use (ruling 17)."""
+    cutter, iteration_s = context.chosen.cutter, context.job.pace.iteration_s
+    if cutter is None:
+        return None
+    return min(cutter.report_s, iteration_s / PROGRESS_REPORTS) if iteration_s > 0 else cutter.report_s
+
+
+def issue_placement(context: Context, worker: Worker, reason: str) -> None:
+    """Send a worker the placement and where the servers are."""
+    job = context.job
+    context.emit(
+        IssuePlacement,
+        reason,
+        rank=worker.index,
+        instance=worker.instance,
+        incarnation=job.incarnation,
+        version=job.placement.version,
+        blocks=job.placement.blocks,
+        servers=_addresses(job.live_servers),
+        generation=job.generation.number,
+        peers=_peers(context),
+        refills=job.refilling.by_block,
+        again=context.chosen.gate is None or job.round.completed + 1 < job.updates.apply_from,
+    )
+
+
+def _peers(context: Context) -> list[PeerAddress]:
+    """Where the members of the present generation find each other, if they are to."""
+    if not context.spec.reduces:
+        return []
+    members = [context.job.workers[rank] for rank in context.job.generation.roster]
+    return [PeerAddress(rank=worker.index, host=worker.host, port=worker.port) for worker in members]
+
+
+def issue_server_orders(context: Context, server: Server, reason: str) -> None:
+    """Send a server its blocks and who counts."""
+    job = context.job
+    members = [
+        Member(rank=rank, instance=job.workers[rank].instance, from_iteration=job.workers[rank].from_iteration)
+        for rank in job.generation.roster
+        if not (
+            job.refilling.by_block and job.workers[rank].state is ProcessState.FINISHED
+        )  # it cannot push anything again
+    ]
+    lost = set(job.refilling.current.lost) if job.refilling.current is not None else set()
+    change = job.placement.change
+    moves = change.moves if change is not None else {}
+    sends = {index: each.destination for index, each in moves.items() if each.source == server.index}
+    context.emit(
+        IssueServerOrders,
+        reason,
+        index=server.index,
+        instance=server.instance,
+        receivers=_addresses(_spoken_to(context, server, set(sends.values()))),
+        orders=ServerOrders(
+            incarnation=job.incarnation,
+            generation=job.generation.number,
+            sequence=job.sequence,
+            members=members,
+            placement_version=job.placement.version,
+            blocks=[block for block in job.placement.blocks if block.server == server.index],
+            next_placement=change.version if change is not None else 0,
+            sends=sends,
+            freeze_at=change.freeze_at if change is not None else 0,
+            aggregation=context.spec.weighing,
+            apply=_apply(context),
+            apply_from=job.updates.apply_from,
+            skip_to=job.updates.skip_to,
+            awaits=[b.index for b in job.placement.blocks if b.server == server.index and b.index in lost],
+            beside=[each.instance for each in job.live_servers] if context.spec.checkpoint is not None else [],
+            restore=job.checkpoints.restore,
+            save_at=job.checkpoints.save_at,
+            whole=job.checkpoints.whole if server.index == min(each.index for each in job.live_servers) else None,
+            scale=_stepping(context).scale,
+            gather=_stepping(context).gather,
+            quorums=dict(job.updates.quorums),
+            named_from=job.updates.apply_from if context.chosen.namer is not None else None,
+            passed=dict(job.updates.passed),
+        ),
+    )
+
+
+def _spoken_to(context: Context, server: Server, receivers: Set[int]) -> list[Server]:
+    """The servers that this one hands blocks to; all others, where they must agree on the norm of a gradient."""
+    job, spec = context.job, context.spec
+    if spec.server_mode == "stateful" and clips_by_norm(spec.applied):
+        return [other for other in job.live_servers if other is not server]
+    return [job.servers[index] for index in sorted(receivers)]
+
+
+def _addresses(servers: Iterable[Server]) -> dict[int, tuple[str, str, int]]:
+    """Those that have said where they listen."""
+    return {server.index: (server.instance, server.host, server.port) for server in servers if server.port}
+
+
+def _apply(context: Context) -> Apply:
+    gate = context.chosen.gate
+    if gate is None:
+        return "quorum"
+    return "release" if gate.holds_updates and context.job.end.stop_at is None else "arrival"
+
+
+def _stepping(context: Context) -> Stepping:
+    """What one update does where it is applied by itself."""
+    gate, job = context.chosen.gate, context.job
+    if gate is None:
+        return Stepping(scale=1.0, gather=1)
+    return barriers.stepping_of(
+        context.spec, gate.step_scale, len(job.generation.roster), is_ending=job.end.stop_at is not None
+    )

@@ -1,0 +1,452 @@
+"""What is kept of the parameters, and how a job goes on when some are lost: checkpoints, rollback, refill.
+
+**Checkpoints.** In lockstep the servers keep every n-th version by themselves. Without lockstep every worker is held at
+a boundary, the servers keep what they have, and all go on. Once every block is on disk one server writes the manifest;
+only then does the checkpoint count. Where the workers hold the parameters, the first of them keeps every n-th version,
+and writes the manifest too. Where the data are split among the workers, how far each had come in them is kept with it,
+for this job alone. What policies have learned is not in it: a rollback keeps it, and another job learns anew.
+
+**Rollback.** The parameters are lost with the processes that held them: the whole job goes back to what is still known
+of them. Every process begins a new life, so that nothing of what was under way can count: partial sums end with the
+servers, and updates of the old lives are stale. Iterations after the checkpoint are done again, on the same samples.
+
+**Refill.** A server is lost, and what it held is not: workers pulled its blocks, and a new server begins with their
+copies. Each worker says which version it has of every lost block, and pulls none of them any more. Once all have spoken
+and the new server is here, the newest copy of each block goes there. In lockstep nothing is done again: whoever had
+pushed to a block beyond that version still has its update and pushes it again. Without lockstep, updates that nobody
+had pulled yet are lost for those blocks. What an optimizer remembered of them is lost in any case; where that matters
+and there is a checkpoint, the job goes back to it instead.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from controlplane.core import drawing, granting, lives, moving, ordering
+from controlplane.core.commands import KeepCheckpoint, RefillBlocks, RollBack, SkipCheckpoint
+from controlplane.core.context import Context
+from controlplane.core.records import Checkpoint, Process, Refill, Revival, Server, Worker
+from controlplane.core.state import Job
+from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
+from controlplane.protocol.checkpoints import SavedBlock, WholeCheckpoint
+from controlplane.protocol.messages import BlocksFilled, CheckpointSaved, CopiesHeld, RestoreFailed
+from controlplane.protocol.optimizers import is_stateless
+
+_ALL_GONE: Final = "every worker that had a copy of its blocks ended as well"
+
+
+def on_saved(context: Context, keeper: Process, message: CheckpointSaved) -> None:
+    """Something of a checkpoint was written, or could not be."""
+    job = context.job
+    if job.lives.is_rebuilding or (job.checkpoints.kept and message.iteration <= job.checkpoints.kept[-1].iteration):
+        return
+    if message.is_spoilt:
+        found = f"{keeper.title}: {message.failure}"
+        context.end_job(JobState.FAILED, f"{found}; {last_good(job)}; try a smaller learning rate")
+    elif message.failure:
+        _give_up(context, message.iteration, f"{keeper.title}: {message.failure}")
+    elif message.is_whole:
+        _note_whole(context, message.iteration)
+    else:
+        pieces = job.checkpoints.saving.setdefault(message.iteration, {})
+        pieces |= {piece.start: piece for piece in message.pieces}
+        if _reaches(pieces) == max(worker.parameters for worker in job.workers.values()):
+            _order_manifest(context, message.iteration)
+
+
+def last_good(job: Job) -> str:
+    """Where a job whose numbers are spoilt could be begun again, as a sentence; one that is spoilt is never kept."""
+    kept = job.checkpoints.kept
+    return f"the last good checkpoint is of iteration {kept[-1].iteration}" if kept else "there is no checkpoint"
+
+
+def on_restore_failed(context: Context, keeper: Process, message: RestoreFailed) -> None:
+    """Somebody cannot begin with the checkpoint that it was told: the next older one is tried."""
+    job = context.job
+    bad = [each for each in job.checkpoints.kept if each.iteration == message.iteration]
+    if not bad:
+        return
+    job.checkpoints.kept = [each for each in job.checkpoints.kept if each.iteration != message.iteration]
+    reason = f"{keeper.title} cannot use the checkpoint of iteration {message.iteration}: {message.reason}"
+    context.emit(SkipCheckpoint, reason, iteration=message.iteration)
+    roll_back(context, reason)
+
+
+def checkpoint_is_due(context: Context) -> bool:
+    """Whether an asynchronous job has processed enough since the last checkpoint, and can be held for one now."""
+    job, asked = context.job, context.spec.checkpoint
+    if asked is None or job.checkpoints.stage or job.hold.sequence is not None:
+        return False
+    if job.state is not JobState.RUNNING or job.end.stop_at is not None:
+        return False
+    return (job.samples.cursor - job.samples.dropped) // job.batch >= job.checkpoints.saved_rounds + asked.every
+
+
+def hold_for_checkpoint(context: Context) -> None:
+    """Have every worker stand, so that nothing is on its way to a server."""
+    job = context.job
+    job.checkpoints.stage = "hold"
+    job.checkpoints.saved_rounds = (job.samples.cursor - job.samples.dropped) // job.batch
+    granting.hold(context, "a checkpoint: every worker stands for it")
+
+
+def begin_cut(context: Context) -> None:
+    """Every worker stands: the servers keep what they have."""
+    job = context.job
+    job.checkpoints.stage = "save"
+    job.checkpoints.save_at = (
+        max((job.workers[rank].last_completed for rank in job.generation.roster), default=job.round.completed) + 1
+    )
+    drawing.remember_data(context, job.checkpoints.save_at)
+    _tell_keepers(
+        context, f"every worker stands: keep all blocks as the checkpoint of iteration {job.checkpoints.save_at}"
+    )
+
+
+def choose_start(context: Context, ready: Sequence[int]) -> bool:
+    """Begin with the newest checkpoint that everybody can use who holds parameters, where one is asked for.
+
+    False if there is none. ``ready``: ranks of the workers that the job begins with.
+    """
+    job, spec = context.job, context.spec
+    if spec.start_from is None:
+        return True
+    holders: list[Process] = [job.workers[rank] for rank in ready] if spec.workers_hold else [*job.live_servers]
+    common = set.intersection(*({found.iteration for found in each.found} for each in holders))
+    skipped = sorted({reason for each in holders for reason in each.skipped})
+    for reason in skipped:
+        context.emit(SkipCheckpoint, reason, iteration=0)
+    positions = {found.iteration: found.position for found in holders[0].found}
+    job.checkpoints.kept = [
+        Checkpoint(iteration=each, position=positions[each], stop_at=spec.stop.iterations, is_start=True)
+        for each in sorted(common)
+    ]
+    if not job.checkpoints.kept:
+        why = "; ".join(skipped) or f"{'workers' if spec.workers_hold else 'servers'} found different ones"
+        context.end_job(JobState.FAILED, f"no checkpoint that it could start from: {why}")
+        return False
+    newest = job.checkpoints.kept[-1]
+    if spec.stop.iterations is not None and newest.iteration >= spec.stop.iterations:
+        found = f"the checkpoint is of iteration {newest.iteration}, and the job ends before {spec.stop.iterations}"
+        context.end_job(JobState.FAILED, f"nothing is left to do: {found}")
+        return False
+    restore(context, newest)
+    return True
+
+
+def _note_whole(context: Context, iteration: int) -> None:
+    job, asked = context.job, context.spec.checkpoint
+    whole = job.checkpoints.whole
+    if whole is None or whole.iteration != iteration or asked is None:
+        return
+    dropped = (
+        job.samples.dropped + sum(_unused(job, rank) for rank in job.generation.roster)
+        if context.chosen.gate is not None
+        else 0
+    )
+    kept = Checkpoint(
+        iteration=iteration,
+        position=whole.position,
+        stop_at=job.end.stop_at,
+        dropped=dropped,
+        splits=job.checkpoints.splits.get(iteration, b""),
+    )
+    job.checkpoints.splits = {each: splits for each, splits in job.checkpoints.splits.items() if each > iteration}
+    job.checkpoints.kept = [*(each for each in job.checkpoints.kept if not each.is_start), kept][-asked.keep :]
+    job.checkpoints.whole = None
+    job.checkpoints.saving = {each: pieces for each, pieces in job.checkpoints.saving.items() if each > iteration}
+    size = sum(piece.bytes for piece in whole.pieces)
+    reason = f"{len(whole.pieces)} blocks of {size / 1e6:.1f} MB in all are on disk"
+    context.emit(KeepCheckpoint, reason, iteration=iteration, position=whole.position, bytes=size)
+    lives.finish_if_all_have(context)
+
+
+def _order_manifest(context: Context, iteration: int) -> None:
+    job = context.job
+    pieces = list(job.checkpoints.saving.pop(iteration).values())
+    if context.chosen.gate is None:
+        if iteration < job.samples.origin_iteration:  # its samples were counted from another origin
+            return
+        position = job.samples.origin_position + (iteration - job.samples.origin_iteration) * job.width
+    else:
+        position = job.samples.cursor
+    job.checkpoints.whole = WholeCheckpoint(iteration=iteration, position=position, pieces=pieces)
+    _tell_keepers(context, f"every block of iteration {iteration} is on disk: its manifest is to be written")
+    _go_on(context, f"every block of iteration {iteration} is kept")
+
+
+def _give_up(context: Context, iteration: int, reason: str) -> None:
+    job = context.job
+    job.checkpoints.saving.pop(iteration, None)
+    job.checkpoints.whole = None
+    if job.state is JobState.FINISHING:  # nobody is left to be held
+        context.emit(SkipCheckpoint, reason, iteration=iteration)
+        lives.finish_without_checkpoint(context)
+        return
+    granting.pause(context, "checkpoint", reason)
+    _go_on(context, reason)
+
+
+def _go_on(context: Context, reason: str) -> None:
+    """Nobody needs to stand for this checkpoint any longer."""
+    job = context.job
+    if job.checkpoints.stage:
+        job.checkpoints.stage, job.checkpoints.save_at = "", None
+        if not job.requests.choices:
+            granting.release(context, reason)
+
+
+def _unused(job: Job, rank: int) -> int:
+    """Samples that a worker has leave for and has not used."""
+    worker = job.workers[rank]
+    return sum(max(0, each.last - max(each.first - 1, worker.done)) * each.share for each in worker.leases)
+
+
+def _reaches(pieces: Mapping[int, SavedBlock]) -> int:
+    """Up to which parameter there is no gap between the pieces."""
+    end = 0
+    while (piece := pieces.get(end)) is not None:
+        end = piece.stop
+    return end
+
+
+def _tell_keepers(context: Context, reason: str) -> None:
+    job = context.job
+    if context.spec.workers_hold:
+        ordering.issue(context, job.workers[job.generation.roster[0]], reason)
+        return
+    job.sequence += 1
+    for server in job.live_servers:
+        ordering.issue_server_orders(context, server, reason)
+
+
+def roll_back(context: Context, lost: str) -> None:
+    """Go back to the latest checkpoint, or end the job if there is none."""
+    target = rollback_target(context)
+    if target is None:
+        none = "there is no checkpoint, and the spec does not let the job begin anew"
+        cure = "another time set checkpoint: {every: N}, or elastic: {from_scratch: true}"
+        context.end_job(JobState.FAILED, f"{lost}; its parameters are lost: {none}; {cure}")
+        return
+    go_back(context, target, lost)
+
+
+def go_back(context: Context, target: Checkpoint, lost: str) -> None:
+    """End every life and begin new ones, which go on from ``target``."""
+    job = context.job
+    redone = f"iterations {target.iteration} to {job.round.completed} are done again"
+    told = redone if target.iteration < job.round.completed else f"iteration {job.round.completed} is done again"
+    again = told if target.iteration <= job.round.completed else "no complete iteration is done again"
+    where = f"the checkpoint of iteration {target.iteration}" if target.iteration else "the beginning"
+    reason = f"{lost}; all go back to {where}, {again}"
+    context.emit(RollBack, reason, to_iteration=target.iteration, completed=job.round.completed)
+    job.lives.is_rebuilding = True
+    job.lives.rebuild_ms = context.now_ms
+    job.pauses[granting.rebuilding_cause(context)] = reason
+    if job.state is not JobState.PAUSED:
+        context.move_job(JobState.PAUSED, reason, awaited=granting.awaited(job))
+    if job.placement.change is not None:
+        moving.abandon(context, reason)
+    restore(context, target)
+    drawing.restore_data(context, target)
+    for process in job.live_processes:
+        context.move_process(process, ProcessState.STOPPED, "it begins anew from the checkpoint")
+        context.stop_process(process, reason)
+        if isinstance(process, Worker) and process.index in job.requests.left_out:
+            continue
+        if process.agent in job.lives.away:
+            job.lives.revivals[process.title] = Revival(number=0, due_ms=context.now_ms, wants_slot=True)
+            context.tell_process(process, "waits for a free slot")
+        else:
+            lives.start_life(context, lives.slot_of(process))
+
+
+def rollback_target(context: Context) -> Checkpoint | None:
+    """Where the job would go back to; None where it would have to fail."""
+    job = context.job
+    if job.checkpoints.kept:
+        return job.checkpoints.kept[-1]
+    if context.spec.elastic.from_scratch or job.round.completed < 0:
+        return Checkpoint(iteration=0, position=0, stop_at=context.spec.stop.iterations)
+    return None
+
+
+def restore(context: Context, target: Checkpoint) -> None:
+    """The records as they were before ``target.iteration``; what policies have learned stays."""
+    # Without lockstep a job ends when all samples are handed out: until then nobody is told where.
+    context.job.roll_back(target, stop_at=target.stop_at if context.chosen.gate is None else None)
+
+
+def begin_refill(context: Context, server: Server, lost: str) -> bool:
+    """Ask the workers for what they have of the blocks of ``server``; False where there is a better way, or no way."""
+    job, before = context.job, context.job.refilling.current
+    asked = [rank for rank in job.generation.roster if job.workers[rank].state in AT_WORK]
+    if not asked or not job.placement.blocks or not _is_best(context):
+        return False
+    blocks = {block.index for block in job.placement.blocks if block.server == server.index}
+    servers = {server.index}
+    if before is not None:
+        blocks, servers = blocks | set(before.lost), servers | set(before.servers)
+    job.refilling.count += 1
+    job.checkpoints.stage, job.checkpoints.save_at = "", None
+    reason = f"{lost}; the workers have what it held as they last pulled it, and a new server begins with that"
+    job.refilling.current = Refill(
+        number=job.refilling.count,
+        servers=sorted(servers),
+        lost=sorted(blocks),
+        asked=asked,
+        reason=lost,
+        began_ms=context.now_ms if before is None else before.began_ms,
+        count=len(blocks),
+    )
+    was_paused = job.state is JobState.PAUSED
+    granting.pause(context, "servers", reason)
+    if was_paused:
+        ordering.issue_all(context, reason)
+    advance_refill(context)
+    return True
+
+
+def on_copies(context: Context, worker: Worker, message: CopiesHeld) -> None:
+    """A worker says what it has."""
+    refill = context.job.refilling.current
+    if refill is None or message.refill != refill.number or worker.index not in refill.asked:
+        return
+    refill.copies[worker.index] = {
+        block: (copies.version, copies.steps) for copies in message.copies for block in copies.blocks
+    }
+    advance_refill(context)
+
+
+def on_worker_gone(context: Context, worker: Worker) -> None:
+    """A worker died, or reached its end: its copies are gone."""
+    refill = context.job.refilling.current
+    if refill is None or worker.index not in refill.asked:
+        return
+    refill.asked.remove(worker.index)
+    refill.copies.pop(worker.index, None)
+    advance_refill(context)
+
+
+def on_filled(context: Context, message: BlocksFilled) -> None:
+    """A server has begun with copies that it was given."""
+    refill = context.job.refilling.current
+    if refill is not None:
+        refill.lost = [block for block in refill.lost if block not in message.blocks]
+        advance_refill(context)
+
+
+def advance_refill(context: Context) -> None:
+    """Once the new servers are here and all workers have spoken, fill what is not; end when everything is.
+
+    Called after each event while there is something to fill: who left since is not waited for.
+
+    Workers are told of the new servers only then: whoever knows of them has left the lost ones for good.
+    """
+    job, refill = context.job, context.job.refilling.current
+    if refill is None or job.state in JOB_OVER:
+        return
+    refill.asked = [rank for rank in refill.asked if job.counts(rank) and job.workers[rank].state in AT_WORK]
+    gone = {block for block, rank in refill.fills.items() if rank not in refill.asked and block in refill.lost}
+    refill.fills = {block: rank for block, rank in refill.fills.items() if block not in gone}
+    refill.copies = {rank: copies for rank, copies in refill.copies.items() if rank in refill.asked}
+    if set(refill.asked) - refill.copies.keys():
+        return
+    # Where nobody is left to ask, no copy will come: what follows need not wait for the servers.
+    if refill.asked and not all(moving.is_up(job.servers[index]) for index in refill.servers):
+        return
+    nowhere = [block for block in refill.lost if not _holders(refill, block)]
+    if nowhere and not _is_untouched(job):
+        job.refilling.current = None
+        missing = f"no worker has a whole copy of {len(nowhere)} of its blocks"
+        roll_back(context, f"{refill.reason}; {missing if refill.asked else _ALL_GONE}")
+        return
+    if not all(moving.is_up(job.servers[index]) for index in refill.servers):
+        return
+    refill.lost = [block for block in refill.lost if block not in nowhere]
+    chosen = _choose_copies(context, refill)
+    if not refill.placed:
+        _place_refill(context, refill)
+    else:
+        for rank in chosen:
+            ordering.issue(context, job.workers[rank], "its copies of lost blocks are the newest now")
+    if not refill.lost:
+        _finish_refill(context, refill)
+
+
+def _choose_copies(context: Context, refill: Refill) -> list[int]:
+    """Whose copy of each block is the newest, where nobody was to give it; the ranks that were chosen."""
+    chosen: set[int] = set()
+    for block in refill.lost:
+        if block in refill.fills:
+            continue
+        best = max(_holders(refill, block), key=lambda rank: (_worth(context, refill, rank, block), -rank))
+        refill.fills[block] = best
+        version = refill.copies[best][block][0]
+        refill.version = version if refill.version is None else min(refill.version, version)
+        chosen.add(best)
+    return sorted(chosen)
+
+
+def _place_refill(context: Context, refill: Refill) -> None:
+    """Tell everybody of the new servers."""
+    job = context.job
+    refill.placed = True
+    job.placement.plans += 1
+    job.placement.version = job.placement.plans
+    job.refilling.by_block = job.refilling.by_block | {
+        block: job.refilling.by_block.get(block, 0) + 1 for block in refill.lost
+    }
+    named = ", ".join(f"s{index}" for index in refill.servers)
+    moving.tell_everybody(context, f"{named} began anew and is given its blocks by workers")
+
+
+def _worth(context: Context, refill: Refill, rank: int, block: int) -> tuple[int, int]:
+    """In lockstep the version tells which copy is newer; else every worker counts for itself, and steps tell."""
+    version, steps = refill.copies[rank][block]
+    return (version, steps) if context.chosen.gate is None else (steps, version)
+
+
+def _finish_refill(context: Context, refill: Refill) -> None:
+    job, spec = context.job, context.spec
+    job.refilling.current = None
+    ranks = sorted(set(refill.fills.values()))
+    named = ", ".join(f"w{rank}" for rank in ranks)
+    what = f"{refill.count} block{'s' if refill.count != 1 else ''}"
+    said = f"{what} began again as {named} had pulled them" if ranks else f"{what} began again as at first"
+    if ranks and not _is_stateless(context):
+        said += f"; what {spec.applied.name} remembered of them is lost"
+    if ranks and context.chosen.gate is not None:
+        said += "; updates that no worker had pulled are lost"
+    context.emit(
+        RefillBlocks,
+        f"{refill.reason}; {said}",
+        servers=refill.servers,
+        blocks=refill.count,
+        ranks=ranks,
+        version=refill.version or 0,
+        took_s=(context.now_ms - refill.began_ms) / 1000,
+    )
+    ordering.issue_all(context, said)
+    granting.lift(context, "servers", said)
+
+
+def _is_best(context: Context) -> bool:
+    """Whether workers can know the parameters, and nothing that is kept elsewhere is worth more."""
+    job, spec = context.job, context.spec
+    if spec.server_mode == "aggregating" or job.lives.is_rebuilding:
+        return False
+    return not job.checkpoints.kept or (context.chosen.gate is None and _is_stateless(context))
+
+
+def _is_stateless(context: Context) -> bool:
+    """Whether servers remember nothing beside the parameters: plain SGD."""
+    return is_stateless(context.spec.applied)
+
+
+def _is_untouched(job: Job) -> bool:
+    """Whether nobody has done anything since the parameters began: any server can begin as the first one did."""
+    return job.round.completed < (job.checkpoints.restore.iteration if job.checkpoints.restore is not None else 0)
+
+
+def _holders(refill: Refill, block: int) -> list[int]:
+    return [rank for rank, copies in sorted(refill.copies.items()) if block in copies]
