@@ -188,11 +188,8 @@ class SocketLink:
                 writing.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await writing
-            code = connection.close_code or 0
-            if code in FINAL:
-                self._end(connection.close_reason or FINAL[code])
-            elif not self._closing:
-                raise OSError(f"it was closed ({code} {connection.close_reason or ''})".strip())
+            if not self._closing:
+                raise OSError(f"it was closed ({connection.close_code} {connection.close_reason or ''})")
         finally:
             await connection.close()
 
@@ -267,9 +264,12 @@ class SocketLink:
             log.warning("paceline: %s: %s", self._name, sentence)
 
     def _is_final(self, error: Exception) -> bool:
-        """Whether a handshake was turned down because of who we are."""
-        from websockets.exceptions import InvalidStatus
+        """Whether it was turned down, or sent away, because of who we are."""
+        from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+        if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code in FINAL:
+            self._end(error.rcvd.reason or FINAL[error.rcvd.code])
+            return True
         if isinstance(error, InvalidStatus) and error.response.status_code in (401, 403, 404):
             self._end(f"{FINAL[4401]} (HTTP {error.response.status_code})")
             return True

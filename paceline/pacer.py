@@ -17,7 +17,7 @@ from paceline.control import Control, Standing
 from paceline.errors import CannotAttach, Stopped
 from paceline.identity import Identity
 from paceline.marks import Clock, CpuClock, CudaClock, Measured, Part
-from paceline.reporting import Reporter
+from paceline.reporting import Iteration, Reporter, Subscriber
 
 if TYPE_CHECKING:
     from torch import nn
@@ -169,6 +169,15 @@ class Pacer:
     def epoch(self) -> int:
         """The pass that is under way, or begins next."""
         return self._pass + (0 if not self._is_in_pass or self._begin < self._end_of_pass() else 1)
+
+    @property
+    def last(self) -> Iteration | None:
+        """The last iteration that was reported: one or two behind the one that is under way."""
+        return self._reporter.last
+
+    def subscribe(self, callback: Subscriber) -> None:
+        """Have ``callback`` called with each ``Iteration``, from ``step`` of a later one."""
+        self._reporter.subscribers.append(callback)
 
     @property
     def active(self) -> bool:
@@ -362,7 +371,9 @@ class Pacer:
         if self._control is not None and self._loader is not None:
             self._control.move(self._iteration, self._loader.promised)
         self._reporter.add(measured)
-        if self._round is not None and self._agreement is not None:
+        if self._round is None or self._agreement is None:
+            self._reporter.alone(self._clock)
+        else:
             round_, self._round = self._round, None
             self._settle(self._agreement.read(round_.result(), draw.iteration))
 

@@ -1,8 +1,10 @@
 """What a rank reports of each iteration, once the other ranks have told how long they waited in its sum."""
 
+import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +19,35 @@ MOST_WAITING: Final = 16
 
 MOST_LOGGED: Final = 32
 LONGEST_NAME: Final = 255
+
+log = logging.getLogger("paceline")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """One iteration of this rank, as it is reported."""
+
+    number: int
+    samples: int
+    loss: float
+    """The mean over its batches; nan or inf where it is."""
+    data_s: float
+    compute_s: float
+    """Up to the gradients, and behind their sum."""
+    communication_s: float
+    waiting_s: float
+    """For ranks that came to the sum later."""
+    other_s: float
+    """Between the iteration before and this one."""
+    logged: dict[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.data_s + self.compute_s + self.communication_s + self.waiting_s + self.other_s
+
+
+Subscriber = Callable[[Iteration], object]
 
 
 class Reporter:
@@ -34,6 +65,9 @@ class Reporter:
         self._transfer_s = 0.0
         """Of the last sum."""
         self._load = Load()
+        self.last: Iteration | None = None
+        """The last one that was reported."""
+        self.subscribers: list[Subscriber] = []
 
     def add(self, measured: Measured) -> None:
         """An iteration is over."""
@@ -67,6 +101,12 @@ class Reporter:
             self._report(measured, found, ceiling)
             self._sums = {iteration: told for iteration, told in self._sums.items() if iteration > measured.iteration}
 
+    def alone(self, clock: Clock) -> None:
+        """Nobody tells of waiting: report what is timed."""
+        self.resolve(clock)
+        while self._timed:
+            self._report(*self._timed.popleft(), 0)
+
     def flush(self, clock: Clock, ceiling: int = 0) -> None:
         """The end: report what is left, the transfer taken to be as long as it last was."""
         self.resolve(clock)
@@ -74,43 +114,57 @@ class Reporter:
             self._report(*self._timed.popleft(), ceiling)
 
     def _report(self, measured: Measured, found: Durations, ceiling: int) -> None:
-        if self._control is None:
-            return
-        transfer_s = min(found.sum, self._transfer_s)
-        loss, spoilt = _loss(measured)
+        transfer_s = min(found.sum, self._transfer_s) if self._world > 1 else found.sum
+        losses = [loss() for loss in measured.losses]
+        done = Iteration(
+            number=measured.iteration,
+            samples=measured.samples,
+            loss=sum(losses) / len(losses) if losses else 0.0,
+            data_s=found.data,
+            compute_s=found.compute,
+            communication_s=found.sending + transfer_s,
+            waiting_s=found.sum - transfer_s,
+            other_s=found.other,
+            logged=_logged(measured),
+        )
+        self.last = done
+        if self._control is not None:
+            self._say(self._control, done, measured.position, found.sending, ceiling)
+        for subscriber in self.subscribers:
+            try:
+                subscriber(done)
+            except Exception:
+                log.exception("paceline: a subscriber failed, and is told nothing more")
+                self.subscribers = [other for other in self.subscribers if other is not subscriber]
+
+    def _say(self, control: Control, done: Iteration, position: int, sending_s: float, ceiling: int) -> None:
+        is_number = math.isfinite(done.loss)
         cpu, memory = self._load.now()
-        self._control.say(
+        control.say(
             partial(
                 _numbered,
-                generation=self._control.generation,
-                iteration=measured.iteration,
-                samples=measured.samples,
-                position=measured.position,
-                loss=loss,
-                spoilt=spoilt,
-                # Waiting for data counts as compute until reports have a field of their own for it.
-                compute_s=found.data + found.compute,
-                push_s=found.sending,
-                pull_s=transfer_s,
-                waiting_s=found.sum - transfer_s,
-                coordination_s=found.other,
+                generation=control.generation,
+                iteration=done.number,
+                samples=done.samples,
+                position=position,
+                loss=done.loss if is_number else 0.0,
+                spoilt="" if is_number else "nan" if math.isnan(done.loss) else "inf",
+                data_s=done.data_s,
+                compute_s=done.compute_s,
+                push_s=sending_s,
+                pull_s=done.communication_s - sending_s,
+                waiting_s=done.waiting_s,
+                coordination_s=done.other_s,
                 cpu=cpu,
                 memory=memory,
                 ceiling=ceiling or None,
-                logged=_logged(measured),
+                logged=done.logged,
             )
         )
 
 
 def _numbered(number: int, **fields: Any) -> IterationReport:
     return IterationReport(number=number, **fields)
-
-
-def _loss(measured: Measured) -> tuple[float, str]:
-    """The mean over the iteration's batches, and what it is if that is no number."""
-    losses = [loss() for loss in measured.losses]
-    mean = sum(losses) / len(losses) if losses else 0.0
-    return (mean, "") if math.isfinite(mean) else (0.0, "nan" if math.isnan(mean) else "inf")
 
 
 def _logged(measured: Measured) -> dict[str, float]:

@@ -1,0 +1,124 @@
+"""A rank whose work is done elsewhere: the conversation alone, for those who speak for others (federated servers)."""
+
+import math
+from typing import Final
+
+from controlplane.protocol.messages import IterationReport
+from paceline.address import socket_address
+from paceline.control import Control, Standing
+from paceline.identity import Identity
+from paceline.link import SocketLink
+
+FAREWELL_S: Final = 2.0
+
+
+class RemoteRank:
+    """Says what one rank did, and knows what it should do next; nothing of it waits.
+
+    Args:
+        url: of the control plane.
+        job: its number.
+        token: of that job.
+        rank: which of the ``world`` ranks it speaks for.
+        batch_size: samples of one rank and iteration, where shares are even.
+        samples: of the rank's data; 0: not known.
+        launcher: who started it, for people.
+
+    Raises:
+        CannotAttach: if the address cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        job: int,
+        token: str,
+        *,
+        rank: int,
+        world: int,
+        batch_size: int,
+        samples: int = 0,
+        launcher: str = "remote",
+    ) -> None:
+        self.rank, self.world = rank, world
+        self._even = (batch_size,) * world
+        link = SocketLink(socket_address(url, f"/ws/rank/{job}/{rank}"), token, f"rank {rank} of job {job}")
+        self._control = Control(link, Identity(rank=rank, world=world, launcher=launcher))
+        self._control.introduce(Standing(share=batch_size, samples=samples))
+        self._position = 0
+        self.iteration = 0
+        """The next that is reported."""
+
+    def await_orders(self, wait_s: float) -> bool:
+        """Wait for the first orders; whether there are any. The iterations begin where the job is."""
+        orders = self._control.first_orders(wait_s)
+        if orders is not None and self.iteration == 0:
+            self.iteration = orders.share_from
+        return orders is not None
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """What each rank is to take next, by rank; even shares as long as nothing else was heard."""
+        self._control.hear()
+        orders = self._control.machine.orders
+        return tuple(orders.shares) if orders is not None and len(orders.shares) == self.world else self._even
+
+    @property
+    def share(self) -> int:
+        """What this rank is to take next."""
+        return self.shares[self.rank]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the next iteration is not to begin."""
+        self._control.hear()
+        orders = self._control.machine.orders
+        return orders is not None and orders.stop_at is not None and orders.stop_at <= self.iteration
+
+    @property
+    def held(self) -> bool:
+        """Whether the job is paused: the next iteration is not to begin for now."""
+        self._control.hear()
+        orders = self._control.machine.orders
+        if orders is None or not orders.hold or self.stopped:
+            return False
+        self._control.stand(self.iteration)
+        return True
+
+    def report(
+        self,
+        *,
+        samples: int,
+        loss: float,
+        compute_s: float,
+        data_s: float = 0.0,
+        communication_s: float = 0.0,
+        waiting_s: float = 0.0,
+        other_s: float = 0.0,
+    ) -> None:
+        """The iteration is over, and this is what it was."""
+        iteration, generation, position = self.iteration, self._control.generation, self._position
+        self._control.say(
+            lambda number: IterationReport(
+                number=number,
+                generation=generation,
+                iteration=iteration,
+                samples=samples,
+                position=position,
+                loss=loss if math.isfinite(loss) else 0.0,
+                spoilt="" if math.isfinite(loss) else str(loss).removeprefix("-"),
+                data_s=data_s,
+                compute_s=compute_s,
+                push_s=0.0,
+                pull_s=communication_s,
+                waiting_s=waiting_s,
+                coordination_s=other_s,
+            )
+        )
+        self.iteration, self._position = iteration + 1, position + sum(self._even)
+        self._control.move(self.iteration, iteration)
+
+    def close(self) -> None:
+        """It is over: say what is left to say."""
+        self._control.finish(self.iteration)
+        self._control.close(FAREWELL_S)
