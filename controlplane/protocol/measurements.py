@@ -53,7 +53,7 @@ class WorkerNumbers(Value, frozen=True, kw_only=True):
     samples: Annotated[Count32, number("share: samples of the iteration", "samples")]
     loss: Annotated[Finite, number("mean training loss over the samples")]
     """Mean over the samples; 0 where it is ``spoilt``."""
-    data_s: Annotated[Seconds, number("waiting for the next batch", "s", chart="Data loading")] | UnsetType = UNSET
+    data_s: Annotated[Seconds, number("time waiting for the next batch", "s", chart="Data loading")] | UnsetType = UNSET
     """Absent: not measured by itself, and part of ``compute_s``."""
     compute_s: Annotated[Seconds, number("computation", "s")]
     push_s: Annotated[Seconds, number("push", "s")]
@@ -63,13 +63,18 @@ class WorkerNumbers(Value, frozen=True, kw_only=True):
     cpu: Annotated[Fraction, number("CPU use of the machine, 0 to 1")] = 0.0
     memory: Annotated[Fraction, number("memory use of the machine, 0 to 1")] = 0.0
     """CPU and memory use when the report is sent: of the machine, or of the GPU that the worker computes on."""
-    gpu_utilization: Annotated[Fraction, number("GPU utilization, 0 to 1", chart="GPU utilization")] | UnsetType = UNSET
-    gpu_memory: Annotated[Bytes, number("GPU memory in use", "B", chart="GPU memory", fold="max")] | UnsetType = UNSET
+    gpu_utilization: (
+        Annotated[Fraction, number("part of the time in which the GPU was busy", chart="GPU utilization")] | UnsetType
+    ) = UNSET
+    gpu_memory: (
+        Annotated[Bytes, number("memory of its GPU in use by all processes", "B", chart="GPU memory", fold="max")]
+        | UnsetType
+    ) = UNSET
     """By all processes, when the report is sent."""
     gpu_temperature: (
-        Annotated[Celsius, number("GPU temperature", "°C", chart="GPU temperature", fold="max")] | UnsetType
+        Annotated[Celsius, number("temperature of its GPU", "°C", chart="GPU temperature", fold="max")] | UnsetType
     ) = UNSET
-    gpu_power: Annotated[Watts, number("GPU power draw", "W", chart="GPU power")] | UnsetType = UNSET
+    gpu_power: Annotated[Watts, number("power that its GPU draws", "W", chart="GPU power")] | UnsetType = UNSET
 
     @property
     def processing_s(self) -> float:

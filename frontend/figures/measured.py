@@ -13,6 +13,9 @@ from frontend.figures.rows import View
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 from frontend.figures.workers import X_TITLES, of_all, x_of
 
+DASHES = ("solid", "dash", "dot", "dashdot")
+"""Of the numbers in a machine's chart, which are not told apart by colour alone."""
+
 
 def worker_measurement(measurement: Measurement, measured: Measured, view: View) -> dict[str, Any]:
     """A line for each worker that measures it."""
@@ -27,13 +30,13 @@ def worker_measurement(measurement: Measurement, measured: Measured, view: View)
     which = of_all(len(lines), measured.roster, view)
     return {
         "data": [
-            _line(worker.label, x, y, theme, worker.rank, measurement) | {"mode": "lines"}
+            _line(worker.label, x, y, theme, worker.rank, measurement, theme.dash(worker.rank))
             for (worker, _), (x, y) in zip(lines, points, strict=True)
         ],
         "layout": layout(
             theme,
             name=measurement.figure,
-            caption=f"{_sentence(measurement.title)} of each worker{which}; {_last(lines, measurement)}.",
+            caption=f"{measurement.chart} of each worker{which}: {measurement.title}. {_highest(lines, measurement)}.",
             sampling=_merged(measurement, measured, sum(len(x) for x, _ in points)),
             xaxis=axis(theme, X_TITLES[view.x]),
             yaxis=_value_axis([measurement], theme),
@@ -52,13 +55,14 @@ def machine_measurement(group: Sequence[Measurement], samples: Samples, view: Vi
     points = [_known(samples.at_ms, samples.values[each.name], limit) for each in known]
     return {
         "data": [
-            _line(_sentence(each.title), x, y, theme, place, each) | {"x": [_moment(at) for at in x.tolist()]}
+            _line(each.title.capitalize(), x, y, theme, place, each, DASHES[place % 4])
+            | {"x": [_moment(at) for at in x.tolist()]}
             for place, (each, (x, y)) in enumerate(zip(known, points, strict=True))
         ],
         "layout": layout(
             theme,
             name=name,
-            caption=f"{group[0].chart} of the machine, sampled every 10 s.",
+            caption=f"{group[0].chart} of the machine, sampled every 10 s; in the last sample {_now(known, samples)}.",
             sampling=sampling_note(len(known) * len(samples.at_ms), sum(len(x) for x, _ in points)),
             xaxis=axis(theme, "Time (UTC)", type="date"),
             yaxis=_value_axis(known, theme),
@@ -75,7 +79,9 @@ def groups(measurements: Sequence[Measurement]) -> dict[str, tuple[Measurement, 
     return found
 
 
-def _line(label: str, x: Numbers, y: Numbers, theme: Theme, place: int, measurement: Measurement) -> dict[str, Any]:
+def _line(
+    label: str, x: Numbers, y: Numbers, theme: Theme, place: int, measurement: Measurement, dash: str
+) -> dict[str, Any]:
     shown = "%{y:.1%}" if _is_share(measurement) else f"%{{y:.3~s}}{measurement.unit}"
     return {
         "type": "scatter",
@@ -83,7 +89,7 @@ def _line(label: str, x: Numbers, y: Numbers, theme: Theme, place: int, measurem
         "name": label,
         "x": numbers(x),
         "y": numbers(y),
-        "line": {"width": 2, "color": theme.category(place), "dash": theme.dash(place)},
+        "line": {"width": 2, "color": theme.category(place), "dash": dash},
         "hovertemplate": shown,
     }
 
@@ -102,11 +108,11 @@ def _known(x: Numbers, y: Numbers, limit: int) -> tuple[Numbers, Numbers]:
     return extremes(x[exists], y[exists], limit)
 
 
-def _last(lines: Sequence[tuple[MeasuredWorker, Numbers]], measurement: Measurement) -> str:
+def _highest(lines: Sequence[tuple[MeasuredWorker, Numbers]], measurement: Measurement) -> str:
     """The highest of the workers' last values, which is what one looks for in most of these charts."""
     last = [(float(values[np.isfinite(values)][-1]), worker.label) for worker, values in lines]
     value, label = max(last, key=itemgetter(0))
-    return f"last it was at most {quantity(value, measurement)}, of {label}"
+    return f"Last it was at most {quantity(value, measurement)}, of {label}"
 
 
 def quantity(value: float, measurement: Measurement) -> str:
@@ -131,8 +137,10 @@ def _is_share(measurement: Measurement) -> bool:
     return not measurement.unit and measurement.most == 1.0
 
 
-def _sentence(title: str) -> str:
-    return title[0].upper() + title[1:]
+def _now(known: Sequence[Measurement], samples: Samples) -> str:
+    last = [(each, samples.values[each.name][-1]) for each in known]
+    told = [f"{each.title} {quantity(value, each) if np.isfinite(value) else 'nothing'}" for each, value in last]
+    return ", ".join(told)
 
 
 def _moment(at_ms: float) -> str:

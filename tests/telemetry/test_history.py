@@ -11,11 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controlplane.jobs.models import Job
+from controlplane.protocol.measurements import OF_WORKERS
 from controlplane.telemetry import folding
+from controlplane.telemetry.columns import rollup_names
 from controlplane.telemetry.folding import StaleFold, fold, unfolded
-from controlplane.telemetry.history import Span, has_detail, read_columns, read_windows, width_for
+from controlplane.telemetry.history import Span, has_detail, read_columns, read_measured, read_windows, width_for
+from controlplane.telemetry.metrics import ITERATION
 from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
-from controlplane.telemetry.stored import folded_until
+from controlplane.telemetry.selectors import series
+from controlplane.telemetry.stored import OWN_COLUMNS, folded_until, known_measurements
 from tests.support.rows import submitted_job
 from tests.telemetry.test_series import report
 
@@ -154,3 +158,53 @@ def test_a_job_without_reports_has_no_columns(job: Job) -> None:
     assert (read_columns(job.pk, ("loss",)), read_windows(job.pk, 10)) == ({}, {})
     list[Any](fold(job.pk))
     assert not Folded.objects.exists()
+
+
+KEPT_SINCE_ALWAYS = ("samples", "loss", "compute_s", "push_s", "pull_s", "waiting_s", "coordination_s", "cpu", "memory")
+LATER = [each.name for each in OF_WORKERS if each.name not in KEPT_SINCE_ALWAYS]
+
+
+def told(iteration: int, known: set[str]) -> dict[str, Any]:
+    """The fields of a row by a release that had these of the later measurements."""
+    values = {name: (iteration + 1.0) * (1 + LATER.index(name)) for name in known}
+    own = {name: values.pop(name) for name in known if name in OWN_COLUMNS}
+    return own | {"others": values}
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sets(st.sampled_from(LATER)), st.booleans()), min_size=1, max_size=5))
+def test_history_of_releases_with_fewer_measurements_reads_right(
+    job: Job, releases: list[tuple[set[str], bool]]
+) -> None:
+    """A job goes on under one release after another; each folds what it has, or leaves it to the next."""
+    Report.objects.filter(job=job).delete()
+    Folded.objects.filter(job=job).delete()
+    Chunk.objects.filter(job=job).delete()
+    Rollup.objects.filter(job=job).delete()
+    for iteration, (known, folds) in enumerate(releases):
+        report(job, 0, iteration, **told(iteration, known)).save()
+        if folds:
+            fold_all(job)
+    block = read_measured(job.pk, (*KEPT_SINCE_ALWAYS, *LATER))[0]
+    (windows,) = read_windows(job.pk, 10).values()
+    knew = [known for known, _ in releases]
+    for name in LATER:
+        each = 1 + LATER.index(name)
+        values = [(k + 1.0) * each if name in known else None for k, known in enumerate(knew)]
+        assert [None if np.isnan(value) else value for value in block[name]] == values
+        there = [value for value in values if value is not None]
+        assert (windows.of(name, "count")[0], windows.of(name, "sum")[0]) == (len(there), sum(there))
+    each = 1 + LATER.index("data_s")
+    whole = [2.0 + (k + 1.0) * each * ("data_s" in known) for k, known in enumerate(knew)]
+    (found,) = series(job_id=job.pk, metrics=["iteration_s"])
+    assert found.values == whole
+    parts = read_columns(job.pk, ITERATION)[0]
+    assert np.sum([parts[name] for name in ITERATION], axis=0).tolist() == whole
+    assert known_measurements(job.pk) == {*KEPT_SINCE_ALWAYS}.union(*knew)
+
+
+def test_of_what_no_report_had_nothing_is_stored(job: Job) -> None:
+    report(job, 0, 0).save()
+    fold_all(job)
+    assert not set(LATER) & set(Chunk.objects.values_list("column", flat=True))
+    assert set(rollup_names(bytes(Rollup.objects.get().by_10))).isdisjoint(LATER)

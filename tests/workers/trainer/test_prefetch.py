@@ -10,16 +10,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from controlplane.protocol.spec import Federated, Workload
 from tests.support.waiting import eventually
 from tests.workers.driver import Cluster, Shares, job_spec
+from workers.trainer.local_steps import make_replica
 from workers.workloads.catalogue import load_workload
 from workers.workloads.data.examples import SparseTable, Table
 from workers.workloads.data.loader import Loader
 from workers.workloads.foreign import Foreign, ForeignReplica
-from workers.workloads.shape import Prefetching
+from workers.workloads.shape import Prefetching, loading_s_of
 
 CPU = torch.device("cpu")
 CHANGING: list[Shares] = [(16, 16), (16, 16), (10, 22), (10, 22), (22, 10), (0, 32), (16, 16), (16, 16)]
@@ -151,6 +153,49 @@ def test_a_worker_takes_the_samples_of_its_next_iteration_while_it_computes() ->
     with patch.object(Table, "take", noted):
         trained(1)
     assert ("loader", 16) in threads  # of the second iteration, whose share is that of the first
+
+
+def test_waiting_for_samples_is_reported_as_data_loading_and_not_as_compute() -> None:
+    """Each batch is kept back for 20 ms, on the trainer's own thread: nothing is taken ahead."""
+    straight = Table.take
+
+    def late(table: Table, samples: np.ndarray, device: torch.device) -> Any:
+        threading.Event().wait(0.02)
+        return straight(table, samples, device)
+
+    spec = job_spec(workers=1, workload=Workload(name="softmax-regression", prefetch=0))
+    with patch.object(Table, "take", late), Cluster(spec, [(16,)] * 4) as cluster:
+        cluster.run()
+        reports = cluster.reports(0)
+    assert len(reports) == 4
+    for report in reports:
+        assert report.data_s is not UNSET
+        assert report.data_s >= 0.02
+        assert report.compute_s >= 0.0
+        assert report.processing_s == report.data_s + report.compute_s
+
+
+@pytest.mark.parametrize("federated", [None, Federated(local_steps=3)])
+@pytest.mark.parametrize("name", ["softmax-regression", "k-means"])
+def test_a_replica_that_does_not_say_how_long_it_waited_reports_no_data_loading(
+    name: str, federated: Federated | None
+) -> None:
+    workload = load_workload(Workload(name=name))
+    replica = make_replica(Foreign("mine:factory", workload), job_spec(workers=1, servers=1, federated=federated))
+    replica.update(batch(1, 2, 3))
+    assert (loading_s_of(replica) is None) == (name == "k-means")
+
+
+def test_what_a_loader_waited_rises_by_what_each_batch_took() -> None:
+    slow = Slow()
+    slow.may.clear()
+    loader = Loader(slow, CPU, worth_s=0.0)
+    threading.Timer(0.05, slow.may.set).start()
+    loader.take(NOW)
+    waited_s = loader.waited_s
+    assert waited_s >= 0.05
+    loader.take(NOW)
+    assert loader.waited_s > waited_s
 
 
 def test_what_is_taken_at_once_is_not_handed_to_a_thread() -> None:
