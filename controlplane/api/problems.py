@@ -19,13 +19,14 @@ from controlplane.api import busy
 from controlplane.api.tracing import current_trace
 from controlplane.jobs.documents import shown
 from controlplane.protocol.spec import SpecError
+from paceline.cli.places import MANAGE
 
 CONTENT_TYPE = "application/problem+json"
 
 FIELDS_AT_FAULT = "urn:paceline:problem:fields"
 """The type of problems whose ``errors`` name fields; others have none of their own, and the title of their status."""
 
-HOW_TO_BE_LET_IN = "It takes Authorization: Bearer TOKEN, with one that python manage.py access NAME prints."
+HOW_TO_BE_LET_IN = f"It takes Authorization: Bearer TOKEN, with one that {MANAGE} access NAME prints."
 
 logger = logging.getLogger(__name__)
 

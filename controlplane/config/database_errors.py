@@ -3,7 +3,9 @@
 from django.conf import settings
 from django.db import DatabaseError, OperationalError
 
-NO_TABLES = "The database has no tables yet: start the control plane once with: python manage.py up"
+from paceline.cli.places import MANAGE
+
+NO_TABLES = f"The database has no tables yet: start the control plane once with: {MANAGE} up"
 
 
 def sentence(error: DatabaseError) -> str | None:

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from controlplane.fleet.models import Agent
 from controlplane.fleet.selectors import agent_by_credential, digest
+from paceline.cli.places import MANAGE
 
 ROTATION_LIMIT = timedelta(minutes=10)
 """How long after it was asked for a new credential can be told, and how long the old one is good once it was."""
@@ -55,7 +56,7 @@ class Admission:
 
 def rejoining(name: str) -> str:
     """The command that makes a token with which the machine of this name, known already, joins again."""
-    return f"python manage.py enroll --name {shlex.quote(name)}"
+    return f"{MANAGE} enroll --name {shlex.quote(name)}"
 
 
 def rotation(agent: Agent, now: datetime | None = None) -> Rotation:

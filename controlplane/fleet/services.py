@@ -19,6 +19,7 @@ from controlplane.fleet.credentials import rejoining
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.selectors import digest
 from controlplane.protocol.messages import AgentHello, Environment
+from paceline.cli.places import MANAGE
 
 TOKEN_LIFETIME = timedelta(hours=1)
 """How long an enrolment token can be used, unless told otherwise."""
@@ -145,7 +146,7 @@ def _admit(name: str, credential_digest: str, token: EnrolmentToken, *, known: b
 
 def _why_refused(token: str) -> str:
     row = EnrolmentToken.objects.filter(digest=digest(token)).first()
-    cure = "make another with: python manage.py enroll"
+    cure = f"make another with: {MANAGE} enroll"
     if row is None:
         return f"this enrolment token is not known; {cure}"
     if row.revoked_at is not None:

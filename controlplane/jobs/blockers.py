@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from controlplane.core.queueing import PATIENCE_S, Ask, Offer, Standing
 from controlplane.fleet.selectors import Capacity
+from paceline.cli.places import MANAGE
 
 NAMED: Final = 3
 """Jobs, or labels, that a sentence names; it counts the others."""
@@ -123,7 +124,7 @@ def _missing(waiting: Waiting) -> str:
     if not there.online:
         return "and no machine is online: have one join with python -m workers join"
     # Labels are the token's: what a machine says of itself beside them counts for nothing.
-    token = f"a token from: python manage.py enroll {' '.join(f'--label {label}' for label in _pairs(ask.labels))}"
+    token = f"a token from: {MANAGE} enroll {' '.join(f'--label {label}' for label in _pairs(ask.labels))}"
     if not there.matching:
         none = "the only machine online has no" if there.online == 1 else f"none of the {there.online} online has"
         cure = f"have one join with {token}, or submit it with other labels"

@@ -1,4 +1,6 @@
-"""How the command says no."""
+"""How the command says no, and what it says about the control plane's no."""
+
+from paceline.errors import PacelineError, Refused, Unreachable
 
 OK, FAILED, REFUSED, NOT_REACHED, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes: the job or request failed; what was asked for was refused; no control plane answers; Ctrl-C."""
@@ -10,3 +12,11 @@ class Refusal(Exception):
     def __init__(self, sentence: str, code: int = REFUSED) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+def refusal_of(error: PacelineError) -> Refusal:
+    """What the client met, in the command's words."""
+    if isinstance(error, Unreachable):
+        cure = "start one with `paceline up`, or name another with --url or PACELINE_URL"
+        return Refusal(f"{error}; {cure}", NOT_REACHED)
+    return Refusal("\n".join(error.lines()) if isinstance(error, Refused) else str(error))

@@ -1,12 +1,14 @@
 """``paceline``: the command and its parts."""
 
 import sys
-from argparse import REMAINDER, ArgumentParser, RawDescriptionHelpFormatter
+from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 
 from controlplane.protocol import RELEASE
+from paceline.cli import jobs, run
 from paceline.cli.delegated import DELEGATES, delegate
-from paceline.cli.errors import INTERRUPTED, Refusal
+from paceline.cli.errors import INTERRUPTED, Refusal, refusal_of
+from paceline.errors import PacelineError
 
 ABOUT = "Distributed training at the pace of all its machines, not of the slowest."
 
@@ -17,7 +19,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if given[:1] and given[0] in DELEGATES:
             delegate(given[0], given[1:])
-        parser().parse_args(given)
+        options = read(given)
+        sys.exit(options.carry_out(options))
+    except PacelineError as error:
+        refusal = refusal_of(error)
+        sys.stderr.write(f"{refusal}\n")
+        sys.exit(refusal.code)
     except Refusal as refusal:
         sys.stderr.write(f"{refusal}\n")
         sys.exit(refusal.code)
@@ -25,11 +32,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(INTERRUPTED)
 
 
+def read(given: Sequence[str]) -> Namespace:
+    """The arguments; what stands behind ``--`` is another program's, and is taken as it is."""
+    cut = given.index("--") if "--" in given else len(given)
+    options = parser().parse_args(given[:cut])
+    options.behind = list(given[cut + 1 :])
+    return options
+
+
 def parser() -> ArgumentParser:
     """All commands with their arguments; those that are handed on have their own help."""
     whole = ArgumentParser(prog="paceline", description=ABOUT, formatter_class=RawDescriptionHelpFormatter)
     whole.add_argument("--version", action="version", version=f"paceline {RELEASE}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    run.add_command(commands)
+    jobs.add_commands(commands)
     for name, each in DELEGATES.items():
         commands.add_parser(name, help=each.help, add_help=False).add_argument("arguments", nargs=REMAINDER)
     return whole

@@ -13,6 +13,10 @@ def is_checkout() -> bool:
     return (HOME / "manage.py").is_file()
 
 
+MANAGE = "python manage.py" if is_checkout() else "paceline"
+"""How people call the control plane's own commands here: ``up``, ``access``, ``enroll``, ``whatif``, ``simulate``."""
+
+
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables, with our modules within reach of whoever is started with them: behind all that they name."""
     known = dict(variables)
@@ -22,11 +26,11 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_data_folder(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables, with a folder for a control plane's data where none is named.
+    """The variables, with the folder of this user's control plane where none is named.
 
-    A checkout keeps its own (``var``); an installed one belongs to no folder, and takes the user's.
+    A checkout keeps its own (``var``); what was installed belongs to no folder, and takes the user's.
     """
-    if variables.get("PACELINE_DATA_DIR") or is_checkout():
+    if variables.get("PACELINE_DATA_DIR"):
         return dict(variables)
     base = Path(variables.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return {**variables, "PACELINE_DATA_DIR": str(base / "paceline")}
+    return {**variables, "PACELINE_DATA_DIR": str(HOME / "var" if is_checkout() else base / "paceline")}

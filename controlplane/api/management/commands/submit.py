@@ -20,6 +20,7 @@ from controlplane.api.yaml import NoYaml, YamlRefused, load_yaml
 from controlplane.core.states import JobState
 from controlplane.protocol.text import printable
 from paceline import Client, Patience, Refused, Unreachable
+from paceline.cli.places import MANAGE
 from paceline.client.types import Job
 from paceline.client.wording import in_one_line
 
@@ -57,7 +58,7 @@ class Command(BaseCommand):
         except Refused as refusal:
             raise CommandError("\n".join(refusal.lines()), returncode=NOT_ACCEPTED) from None
         except Unreachable as error:
-            cure = "start one with: python manage.py up, or name another with --url"
+            cure = f"start one with: {MANAGE} up, or name another with --url"
             raise CommandError(f"{error}; {cure}", returncode=NOT_REACHED) from None
         except KeyboardInterrupt:
             raise CommandError("no longer watching; the job goes on", returncode=INTERRUPTED) from None
@@ -108,7 +109,7 @@ def _token(file: Path | None) -> Iterator[str]:
     given = _read(str(file)).strip() if file else os.environ.get("PACELINE_API_TOKEN", "").strip()
     if not given.isascii() or not given.isprintable() or " " in given:
         where = str(file) if file else "PACELINE_API_TOKEN"
-        cure = "print one with: python manage.py access NAME"
+        cure = f"print one with: {MANAGE} access NAME"
         raise CommandError(
             f"{where}: holds no API token, which is plain letters and digits; {cure}", returncode=NOT_ACCEPTED
         )

@@ -15,6 +15,7 @@ from controlplane.runtime.embedded.errors import CannotStart, Interrupted
 from controlplane.runtime.embedded.ground import announced, check_exposure, free_port, own_folder
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.supervisor import Supervisor
+from paceline.cli.places import MANAGE
 
 
 class Command(BaseCommand):
@@ -45,7 +46,7 @@ class Command(BaseCommand):
                 for notice in notices:
                     self._say(notice)
                 self._say(f"Paceline runs at {plane.url} - data and logs in {plane.folder} - Ctrl-C ends it.")
-                self._say("To sign in, run beside it: python manage.py access NAME --role admin")
+                self._say(f"To sign in, run beside it: {MANAGE} access NAME --role admin")
                 supervisor.watch()
         except CannotStart as error:
             self.stderr.write(str(error))

@@ -1,0 +1,113 @@
+"""Which control plane a command talks to, and with what token: as given, else the one that runs on this machine."""
+
+import json
+import os
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from paceline.cli.delegated import SERVER
+from paceline.cli.errors import Refusal
+from paceline.cli.places import environment, with_data_folder
+from paceline.client.address import DEFAULT_URL, Address, address
+from paceline.client.retries import Patience
+from paceline.client.sync import Client
+from paceline.errors import PacelineError
+
+SERVICE_USER = "command-line"
+KEY_LENGTH = 15
+"""Characters of an API token that are its id."""
+
+QUICK = Patience(tries=3)
+"""Of commands: whoever typed one waits for it."""
+
+LET_IN_S = 60.0
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """What opens a control plane; ``login_link`` for a browser, once, where it was made on this machine."""
+
+    address: Address
+    login_link: str = ""
+    is_own: bool = False
+    """The token was made for this command, and ends with it."""
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Where, and with what."""
+    parser.add_argument("--url", help="the control plane (default: PACELINE_URL, else the one on this machine)")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="an API token (default: PACELINE_API_TOKEN)")
+
+
+@contextmanager
+def connected(options: Namespace, *, patience: Patience = QUICK) -> Iterator[Client]:
+    """A client of the control plane that the options name."""
+    with opened(find(options, os.environ), patience=patience) as client:
+        yield client
+
+
+@contextmanager
+def opened(access: Access, *, patience: Patience = QUICK) -> Iterator[Client]:
+    """A client with that access; a token that was made for it ends with it."""
+    with Client(access.address.url, access.address.token, patience=patience) as client:
+        try:
+            yield client
+        finally:
+            if access.is_own:
+                with suppress(PacelineError):
+                    client.revoke_token(access.address.token[:KEY_LENGTH])
+
+
+def find(options: Namespace, variables: Mapping[str, str]) -> Access:
+    """The control plane that the options or the environment name; else the one that runs in this user's folder.
+
+    Raises:
+        Refusal: if a file cannot be read, or no token is to be had.
+    """
+    token = _read(options.token_file) if options.token_file else variables.get("PACELINE_API_TOKEN", "").strip()
+    known = with_data_folder(variables)
+    running = running_address(known)
+    url = options.url or variables.get("PACELINE_URL") or running or DEFAULT_URL
+    if not token and url.rstrip("/") == running and SERVER.is_installed:
+        return let_in(url, known)
+    try:
+        return Access(address=address(url, token, variables))
+    except PacelineError as error:
+        raise Refusal(str(error)) from None
+
+
+def running_address(variables: Mapping[str, str]) -> str:
+    """Where the control plane of this user's data folder runs; empty if none does."""
+    folder = Path(variables["PACELINE_DATA_DIR"])
+    try:
+        return (folder / "address").read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def let_in(url: str, variables: Mapping[str, str]) -> Access:
+    """A token of this machine's own control plane: whoever can read its folder holds its database.
+
+    Raises:
+        Refusal: if the control plane gives none.
+    """
+    command = [sys.executable, "-m", "controlplane.manage", "access", SERVICE_USER, "--role", "operator", "--json"]
+    known = environment(variables)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LET_IN_S, env=known)
+    if done.returncode:
+        last = (done.stderr.strip() or "without a word").splitlines()[-1]
+        raise Refusal(f"no token for {url}: `paceline access {SERVICE_USER}` ended with {done.returncode}: {last}")
+    made = json.loads(done.stdout.splitlines()[-1])
+    return Access(address=address(url, made["token"], variables), login_link=made["login_link"], is_own=True)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refusal(f"{file}: cannot be read ({error})") from None

@@ -1,0 +1,52 @@
+"""What a command line says of itself: which launcher it is, and how many ranks it starts."""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun", "accelerate": "accelerate"}
+PER_NODE = ("--nproc-per-node", "--nproc_per_node")
+NODES = ("--nnodes",)
+RANKS = {
+    "accelerate": ("--num_processes", "--num-processes"),
+    "horovodrun": ("-np", "--num-proc"),
+    "mpiexec": ("-n", "-np"),
+    "mpirun": ("-n", "-np"),
+    "srun": ("-n", "--ntasks"),
+}
+"""Options of launchers that say how many ranks there are in all."""
+
+
+def launcher_of(command: Sequence[str]) -> str:
+    """The program that starts the ranks, by name: ``torchrun``, ``srun``, ``python`` ..."""
+    name = PurePath(command[0]).name
+    if re.fullmatch(r"python[\d.]*", name):
+        module = command[command.index("-m") + 1] if "-m" in command[1:-1] else ""
+        return MODULES.get(module, "python")
+    return name
+
+
+def script_of(command: Sequence[str]) -> str:
+    """What is trained, by the name of its script; else the launcher."""
+    scripts = [PurePath(word).stem for word in command[1:] if word.endswith(".py")]
+    return scripts[0] if scripts else launcher_of(command)
+
+
+def world_of(command: Sequence[str]) -> int | None:
+    """How many ranks the command starts, as far as its options say."""
+    launcher = launcher_of(command)
+    if launcher == "torchrun":
+        per_node, nodes = _number(command, PER_NODE), _number(command, NODES)
+        return None if per_node is None else per_node * (nodes or 1)
+    return _number(command, RANKS[launcher]) if launcher in RANKS else None
+
+
+def _number(command: Sequence[str], options: Sequence[str]) -> int | None:
+    """The number that follows one of the options, or is joined to it; of a range such as 1:4 the last."""
+    for at, word in enumerate(command):
+        name, joined, value = word.partition("=")
+        if name in options:
+            text = value if joined else (command[at + 1] if at + 1 < len(command) else "")
+            last = text.rpartition(":")[2]
+            return int(last) if last.isdecimal() and int(last) > 0 else None
+    return None

@@ -1,0 +1,81 @@
+"""``paceline run --local``: a control plane of this user's for as long as a command runs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+
+from paceline.cli.access import Access, let_in, running_address
+from paceline.cli.delegated import SERVER
+from paceline.cli.errors import FAILED, Refusal
+from paceline.cli.places import environment, with_data_folder
+
+START_S = 90.0
+END_S = 30.0
+LOOK_S = 0.1
+
+
+@contextmanager
+def control_plane(variables: Mapping[str, str]) -> Iterator[Access]:
+    """The control plane of this user's data folder: the one that runs there, else one that ends with the block.
+
+    Raises:
+        Refusal: if it cannot be started.
+    """
+    if not SERVER.is_installed:
+        raise Refusal(
+            f"--local: found no paceline[server] in this environment ({sys.prefix}); install it with "
+            "pip install 'paceline[server]', or name a control plane with --url"
+        )
+    known = with_data_folder(variables)
+    if (url := running_address(known)) and answers(url):
+        yield let_in(url, known)
+        return
+    folder = Path(known["PACELINE_DATA_DIR"])
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = folder / "local.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "controlplane.manage", "up", "--port", "0"],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**environment(known), "PACELINE_URL": ""},
+            start_new_session=True,  # a Ctrl-C is for the command: this outlives it to hear how it ended
+        )
+    try:
+        yield let_in(_await_address(process, known, log), known)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def answers(url: str) -> bool:
+    """Whether a control plane is ready there."""
+    try:
+        return httpx.get(f"{url}/readyz", timeout=2.0, trust_env=False).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
+def _await_address(process: "subprocess.Popen[bytes]", known: Mapping[str, str], log: Path) -> str:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            said = log.read_text(errors="replace").strip().splitlines() or ["without a word"]
+            raise Refusal(f"--local: the control plane ended at its start: {said[-1]} ({log} has more)", FAILED)
+        if (url := running_address(known)) and answers(url):
+            return url
+        time.sleep(LOOK_S)
+    raise Refusal(f"--local: the control plane was not ready within {START_S:.0f} s; {log} says how far it got", FAILED)

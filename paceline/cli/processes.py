@@ -1,0 +1,78 @@
+"""A command that runs as if it had been started by itself: its terminal, its signals, its exit code."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from paceline.cli.errors import Refusal
+
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+NO_COMMAND, NOT_EXECUTABLE = 127, 126
+"""What shells answer where a command is not there, or cannot be run."""
+
+
+def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the command to its end; its exit code, 128 and the signal where one ended it.
+
+    Raises:
+        Refusal: if it cannot be started.
+    """
+    with _blocked():
+        try:
+            process = subprocess.Popen(command, env=dict(environment), preexec_fn=_unblock)
+        except FileNotFoundError:
+            raise Refusal(f"{command[0]}: there is no such command", NO_COMMAND) from None
+        except OSError as error:
+            raise Refusal(f"{command[0]}: cannot be run ({error.strerror})", NOT_EXECUTABLE) from None
+        before = {number: signal.signal(number, _pass_on(process)) for number in PASSED_ON}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 - code if code < 0 else code
+
+
+def ending(code: int) -> str:
+    """What an exit code says in words; empty where it says nothing more."""
+    if code <= 128:
+        return ""
+    with suppress(ValueError):
+        return f"ended by {signal.Signals(code - 128).name}"
+    return ""
+
+
+def _pass_on(process: "subprocess.Popen[bytes]") -> Callable[[int, FrameType | None], None]:
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number in (signal.SIGINT, signal.SIGQUIT) and _typed():
+            return  # the terminal has sent it to the command as well
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+
+    return handle
+
+
+def _typed() -> bool:
+    """Whether this process is in the foreground of a terminal, which tells all of the foreground of a Ctrl-C."""
+    try:
+        return os.tcgetpgrp(sys.__stdin__.fileno() if sys.__stdin__ else 0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+@contextmanager
+def _blocked() -> Iterator[None]:
+    """No signal comes between the command's start and the handlers that pass signals on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)

@@ -1,0 +1,210 @@
+"""``paceline run -- COMMAND``: a job around a command that starts ranks which attach themselves."""
+
+import os
+import shlex
+import sys
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter, _SubParsersAction
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from paceline.cli import access, local
+from paceline.cli.errors import Refusal, refusal_of
+from paceline.cli.gain import METRICS, gained
+from paceline.cli.launchers import launcher_of, script_of, world_of
+from paceline.cli.places import environment
+from paceline.cli.processes import ending, run
+from paceline.client.columns import Metrics
+from paceline.client.retries import Patience
+from paceline.client.sync import Client
+from paceline.client.types import Job
+from paceline.errors import PacelineError, Refused
+
+BATCHING = "lb-bsp-linear"
+UNTOLD_BATCH = 32
+"""Of a rank until its hello says what it takes: the job's real batch is its ranks'."""
+
+OVER = 409
+"""The job is over: it was stopped, or its ranks said that they are through."""
+
+HISTORY_S = 15.0
+LOOK_S = 0.5
+END = Patience(tries=8)
+"""Of the job's end, which is told also where the control plane is just starting again."""
+
+EXAMPLES = """\
+  paceline run -- torchrun --nproc-per-node 4 train.py
+  paceline run --local --batching lb-bsp-gpu -- accelerate launch --num_processes 2 train.py
+  paceline run --url https://paceline.example.org -- srun -n 16 python train.py
+
+The script says `pacer = paceline.attach()`. The exit code is the command's.
+"""
+
+
+def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    """``run`` and its options."""
+    parser = commands.add_parser("run", help="run a training command as a job whose shares follow speed")
+    parser.usage = "paceline run [options] -- COMMAND ..."
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    parser.set_defaults(carry_out=carry_out)
+    access.add_options(parser)
+    parser.add_argument("--local", action="store_true", help="use this user's own control plane; start it if need be")
+    parser.add_argument("--anyway", action="store_true", help="run the command also where no control plane answers")
+    parser.add_argument("--name", help="of the job (default: the script's)")
+    parser.add_argument(
+        "--batching",
+        type=choice,
+        default=choice(BATCHING),
+        metavar="NAME[,KEY=VALUE...]",
+        help=f"how shares are decided: uniform, lb-bsp-cpu, lb-bsp-gpu, lb-bsp-linear (default: {BATCHING})",
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="ranks (default: what the command says; hellos correct it)"
+    )
+    parser.add_argument("--batch-size", type=int, metavar="N", help="samples of a rank (default: what its hello says)")
+    parser.add_argument("--multiple", type=int, metavar="N", default=1, help="shares are multiples of so many samples")
+    parser.add_argument("--least", type=int, metavar="N", help="no share is smaller")
+    parser.add_argument("--most", type=int, metavar="N", help="no share is larger")
+    parser.add_argument("--label", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of the job")
+    parser.add_argument("--priority", type=int, metavar="N")
+    parser.add_argument("--seed", type=int, metavar="N", help="of decisions that draw")
+    parser.add_argument(
+        "--wait", type=float, metavar="SECONDS", help="how long the job waits for ranks (default: 3600)"
+    )
+
+
+def carry_out(options: Namespace) -> int:
+    """Submit, run, tell the end, say what was gained; the command's exit code.
+
+    Raises:
+        Refusal: if the job is refused, or no control plane answers.
+    """
+    command = options.behind
+    if not command:
+        raise Refusal(
+            "paceline run: found no command, expected one behind --, such as: paceline run -- torchrun train.py"
+        )
+    with ExitStack() as stack:
+        try:
+            found = (
+                stack.enter_context(local.control_plane(os.environ))
+                if options.local
+                else access.find(options, os.environ)
+            )
+            client = stack.enter_context(access.opened(found))
+            job = client.submit(spec(options, command))
+            token = job.token or client.new_job_token(job.id).token
+        except (PacelineError, Refusal) as error:
+            refusal = refusal_of(error) if isinstance(error, PacelineError) else error
+            if not options.anyway:
+                raise refusal from None
+            say(f"{refusal}\nThe command runs all the same, with even shares.")
+            return run(command, environment(os.environ))
+        say(f"job {job.id} ({job.name}): {found.address.page(job.id)}")
+        if found.login_link:
+            say(f"sign in, once and within five minutes: {found.login_link}")
+        told = {
+            "PACELINE_URL": found.address.url,
+            "PACELINE_JOB": str(job.id),
+            "PACELINE_TOKEN": token,
+            "PACELINE_LAUNCHER": launcher_of(command),
+        }
+        code = _run(client, job, command, told)
+        say(_gain(client, job))
+        return code
+
+
+def spec(options: Namespace, command: list[str]) -> dict[str, Any]:
+    """The job as it is submitted."""
+    multiple = options.multiple
+    document: dict[str, Any] = {
+        "name": options.name or script_of(command),
+        "launch": "attached",
+        "workers": options.workers or world_of(command) or 1,
+        "batch_size": options.batch_size or -(-UNTOLD_BATCH // max(multiple, 1)) * multiple,
+        "sample_multiple": multiple,
+        "synchronization": {"batching": options.batching},
+    }
+    limits = {"minimum": options.least, "maximum": options.most}
+    limits = {name: value for name, value in limits.items() if value is not None}
+    more = {"priority": options.priority, "seed": options.seed, "wait_s": options.wait}
+    document |= {name: value for name, value in more.items() if value is not None}
+    document |= {"limits": limits} if limits else {}
+    document |= {"labels": dict(options.label)} if options.label else {}
+    return document
+
+
+def choice(text: str) -> dict[str, Any]:
+    """``lb-bsp-cpu,predictor=ema`` as it stands in a spec."""
+    name, *rest = text.split(",")
+    return {"name": name, **{key: _value(value) for key, value in map(pair, rest)}}
+
+
+def pair(text: str) -> tuple[str, str]:
+    """``key=value`` as a pair."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ArgumentTypeError(f"found {text!r}, expected key=value")
+    return key, value
+
+
+def say(sentence: str) -> None:
+    """Beside the command's own output."""
+    sys.stderr.write(f"paceline: {sentence}\n")
+    sys.stderr.flush()
+
+
+def _run(client: Client, job: Job, command: list[str], told: Mapping[str, str]) -> int:
+    """The command's exit code, of which the job has heard."""
+    try:
+        code = run(command, {**environment(os.environ), **told})
+    except Refusal as refusal:
+        _finish(client, job, refusal.code, str(refusal))
+        raise
+    reason = f"{shlex.join(command)[:200]} ended with {code}" + (f", {word}" if (word := ending(code)) else "")
+    _finish(client, job, code, reason if code else "")
+    return code
+
+
+def _finish(client: Client, job: Job, code: int, reason: str) -> None:
+    try:
+        with Client(client.url, client.address.token, patience=END) as patient:
+            patient.finish(job.id, exit_code=code, reason=reason)
+    except PacelineError as error:
+        if isinstance(error, Refused) and error.status == OVER:
+            return
+        say(f"job {job.id}: its end could not be told ({error}); it ends by itself once it has waited for ranks")
+
+
+def _gain(client: Client, job: Job) -> str:
+    """What was gained, once all that was reported is written down."""
+    deadline = time.monotonic() + HISTORY_S
+    try:
+        metrics = client.metrics(job.id, METRICS)
+        while time.monotonic() < deadline:
+            known, over = _points(metrics), client.job(job.id).is_over
+            time.sleep(LOOK_S)
+            metrics = client.metrics(job.id, METRICS)
+            if over and known == _points(metrics):
+                break
+    except PacelineError as error:
+        return f"what was gained is not known ({error})"
+    return gained(metrics, client.address.page(job.id))
+
+
+def _points(metrics: Metrics) -> int:
+    return sum(len(one.iterations) for one in metrics.series)
+
+
+def _value(text: str) -> Any:
+    """A number, a truth or a word."""
+    if text in {"true", "false"}:
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

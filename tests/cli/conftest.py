@@ -1,0 +1,36 @@
+"""The command against a real web server."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from knox.models import AuthToken
+
+from controlplane.jobs.roles import Role
+from paceline.cli.main import main
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def paceline(capfd: pytest.CaptureFixture[str]) -> Command:
+    """Runs the command: exit code, output, and what it says beside it."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        out, err = capfd.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def operator(live_server: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a control plane whose operator's token stands in the environment."""
+    user = User.objects.create_user("ann")
+    user.groups.add(Group.objects.get_or_create(name=Role.OPERATOR)[0])
+    monkeypatch.setenv("PACELINE_URL", live_server.url)
+    monkeypatch.setenv("PACELINE_API_TOKEN", AuthToken.objects.create(user=user)[1])
+    return str(live_server.url)

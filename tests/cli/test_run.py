@@ -1,0 +1,109 @@
+"""``paceline run``: a job around a command."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.jobs.models import Job
+from controlplane.protocol.spec import parse_spec
+from paceline import Client, PacelineError, Refused, Unreachable
+from paceline.errors import Problem
+from tests.cli.conftest import Command
+
+TELL = "import json, os, sys; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith('PACELINE_')}))"
+
+
+@pytest.fixture
+def finished(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """How jobs were ended; that of the row is as the engine would make it."""
+    noted: list[tuple[int, str]] = []
+
+    def finish(self: Client, number: int, *, exit_code: int, reason: str = "") -> None:
+        noted.append((exit_code, reason))
+        Job.objects.filter(pk=number).update(state="failed" if exit_code else "succeeded")
+
+    monkeypatch.setattr(Client, "finish", finish)
+    return noted
+
+
+def test_a_command_runs_with_the_jobs_address_number_and_token(
+    paceline: Command, operator: str, finished: list[tuple[int, str]]
+) -> None:
+    options = ["--name", "digits", "--batching", "lb-bsp-cpu,predictor=ema", "--multiple", "8", "--most", "48"]
+    code, out, err = paceline("run", *options, "--workers", "3", "--label", "gpu=t4", "--", sys.executable, "-c", TELL)
+    job = Job.objects.get()
+    told = json.loads(out)
+    assert code == 0
+    assert (told["PACELINE_URL"], told["PACELINE_JOB"], told["PACELINE_LAUNCHER"]) == (operator, str(job.pk), "python")
+    assert told["PACELINE_TOKEN"].startswith("plj_")
+    spec = parse_spec(job.spec)
+    assert (spec.name, spec.launch, spec.workers, spec.batch_size, spec.sample_multiple) == (
+        "digits",
+        "attached",
+        3,
+        32,
+        8,
+    )
+    assert spec.synchronization.batching.flat == {"name": "lb-bsp-cpu", "predictor": "ema"}
+    assert (spec.limits.maximum, spec.labels) == (48, {"gpu": "t4"})
+    assert finished == [(0, "")]
+    assert err.splitlines() == [
+        f"paceline: job {job.pk} (digits): {operator}/jobs/{job.pk}/",
+        f"paceline: No iteration was reported by all ranks; {operator}/jobs/{job.pk}/ has what was heard.",
+    ]
+
+
+def test_the_exit_code_is_the_commands_and_ends_the_job(
+    paceline: Command, operator: str, finished: list[tuple[int, str]]
+) -> None:
+    code, _, _ = paceline("run", "--", sys.executable, "-c", "raise SystemExit(5)")
+    assert code == 5
+    ((told, reason),) = finished
+    assert told == 5
+    assert reason.endswith("'raise SystemExit(5)' ended with 5")
+    assert paceline("run", "--", "/nowhere")[0] == 127
+    assert finished[1] == (127, "/nowhere: there is no such command")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Unreachable("nobody answers"), ["its end could not be told (nobody answers)"]),
+        (Refused(Problem(status=409, detail="it is over")), []),
+    ],
+)
+def test_a_job_whose_end_cannot_be_told_says_so_unless_it_is_over(
+    paceline: Command, operator: str, monkeypatch: pytest.MonkeyPatch, error: PacelineError, words: list[str]
+) -> None:
+    def finish(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("paceline.cli.run.HISTORY_S", 0.0)
+    monkeypatch.setattr(Client, "finish", finish)
+    code, _, err = paceline("run", "--", sys.executable, "-c", "")
+    assert code == 0
+    assert [word for word in words if word in err] == words
+    assert ("could not be told" in err) is bool(words)
+
+
+def test_without_a_control_plane_the_command_does_not_run_unless_asked_to(
+    paceline: Command, operator: str, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    command = ["--", sys.executable, "-c", f"open({str(mark)!r}, 'w')"]
+    code, _, err = paceline("run", "--url", "http://127.0.0.1:1", *command)
+    assert (code, mark.exists()) == (3, False)
+    code, _, err = paceline("run", "--anyway", "--url", "http://127.0.0.1:1", *command)
+    assert (code, mark.exists()) == (0, True)
+    assert err.endswith("The command runs all the same, with even shares.\n")
+
+
+def test_a_refused_job_is_one_line_per_field(paceline: Command, operator: str) -> None:
+    code, _, err = paceline("run", "--batching", "deadline", "--", "true")
+    assert code == 2
+    assert err.startswith("synchronization.batching.name: found 'deadline', expected a policy of shares")
+    assert paceline("run")[0] == 2
+    assert "expected key=value" in paceline("run", "--label", "x", "--", "true")[2]
