@@ -9,7 +9,7 @@ from benchmarks.faults.simulated_processes import Records
 from controlplane.core.states import ProcessState
 from controlplane.jobs.models import Job, Process
 from controlplane.policies.registry import resolve
-from controlplane.runtime.recorded import recorded_decisions, recorded_log
+from controlplane.runtime.recorded_jobs import recorded_decisions, recorded_log
 from controlplane.simulator.replay import replay
 from controlplane.telemetry.models import Report
 

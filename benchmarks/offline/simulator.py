@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from typing import Final, TextIO
 
 from controlplane.protocol.spec import Choice, JobSpec, Stop, Synchronization, Workload
-from controlplane.simulator.collecting import collecting_seldom
 from controlplane.simulator.disturbances import Wavering
+from controlplane.simulator.garbage_collection import rare_garbage_collection
 from controlplane.simulator.machines import CpuMachine
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenario import Group, Scenario
@@ -86,7 +86,7 @@ def measure(barrier: str, workers: int, iterations: int) -> Row:
     """Run one job here."""
     scenario = cluster(barrier, workers, iterations)
     began = time.process_time()
-    with collecting_seldom():
+    with rare_garbage_collection():
         outcome = simulate(scenario, barrier)
     return Row(
         barrier=barrier,

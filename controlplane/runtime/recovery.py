@@ -24,7 +24,6 @@ from controlplane.runtime import log, stored_snapshots, unrecoverable_jobs
 from controlplane.runtime.engines import Engines, Running
 from controlplane.runtime.executor import effects_of
 from controlplane.runtime.faults import reach
-from controlplane.runtime.history import Stored, stored_entries, stored_so_far
 from controlplane.runtime.lease import Beginning, Lease, Unstored
 from controlplane.runtime.models import GivenIncarnation
 from controlplane.runtime.rebuilding import (
@@ -40,6 +39,7 @@ from controlplane.runtime.rebuilding import (
     stream_entries,
 )
 from controlplane.runtime.redis import Client
+from controlplane.runtime.stored_log import Stored, stored_entries, stored_so_far
 from controlplane.runtime.streams import after
 
 LOST_ALL: Final = "Redis had lost the log, or is a new one; the job goes on from what the database has"

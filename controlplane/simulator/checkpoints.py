@@ -11,7 +11,7 @@ from controlplane.protocol.checkpoints import SavedBlock
 from controlplane.protocol.messages import CheckpointSaved
 from controlplane.protocol.orders import Block, ServerOrders
 from controlplane.simulator.kernel import Kernel
-from controlplane.simulator.server_lives import ServerLives
+from controlplane.simulator.server_processes import ServerProcesses
 
 MOST_KEPT: Final = 16
 """Values of so many checkpoints are kept here: more than a job has on disk and under way."""
@@ -33,7 +33,7 @@ class Checkpoints:
     def __init__(
         self,
         kernel: Kernel,
-        lives: ServerLives,
+        lives: ServerProcesses,
         values: Values | None,
         *,
         every: int | None,

@@ -24,11 +24,12 @@ from controlplane.policies.registry import resolve
 from controlplane.protocol.messages import ServerReport
 from controlplane.protocol.orders import ELEMENT_BYTES, Orders, ServerOrders
 from controlplane.protocol.spec import JobSpec, Synchronization
+from controlplane.simulator.block_transfer import BlockTransfer
 from controlplane.simulator.checkpoints import Checkpoints
 from controlplane.simulator.control import BEGIN_MS, Driver, Recorder
+from controlplane.simulator.deadlock import explain_deadlock
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.errors import Stuck
-from controlplane.simulator.handing import HandOver
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.machines import build_machine
 from controlplane.simulator.network import Network
@@ -36,9 +37,8 @@ from controlplane.simulator.numerics.training import Training
 from controlplane.simulator.reassignment import Helpers, Reassignment
 from controlplane.simulator.refilling import Refills
 from controlplane.simulator.scenario import Happening, Scenario
-from controlplane.simulator.server_lives import NOTICE_S, RESTART_S, ServerLives
+from controlplane.simulator.server_processes import NOTICE_S, RESTART_S, ServerProcesses
 from controlplane.simulator.servers import Servers
-from controlplane.simulator.waiting import who_waits
 from controlplane.simulator.workers import SimulatedWorker
 
 EXCHANGES_APART = 1_000_003
@@ -95,8 +95,8 @@ class Cluster:
         servers = self._server_specs = [scenario.odd_servers.get(at, scenario.servers) for at in range(most)]
         exchanges = Disturbances(scenario.exchanges, workers=len(groups) * len(servers), seed=seed + EXCHANGES_APART)
         self.network = Network(self.kernel, [group.link for group in groups], servers, exchanges, seed=seed)
-        self.lives = ServerLives(self.kernel, self.driver.tell, scenario.tensor_sizes, initial=self.spec.servers)
-        self.moves = HandOver(self.kernel, self.network, self.lives)
+        self.lives = ServerProcesses(self.kernel, self.driver.tell, scenario.tensor_sizes, initial=self.spec.servers)
+        self.moves = BlockTransfer(self.kernel, self.network, self.lives)
         self.checkpoints = Checkpoints(
             self.kernel,
             self.lives,
@@ -307,7 +307,7 @@ class Cluster:
         if quiet_s > allowed_s and self.kernel.pending <= 1:
             raise Stuck(
                 f"{self.scenario.name}: nothing can happen any more at {self.now:.3f} s, and the job is "
-                f"{self.driver.state} ({self.driver.why}): {who_waits(self.workers, self.servers)}"
+                f"{self.driver.state} ({self.driver.why}): {explain_deadlock(self.workers, self.servers)}"
             )
 
 

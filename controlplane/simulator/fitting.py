@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from controlplane.protocol.base import Value
 from controlplane.simulator.cluster import Cluster
-from controlplane.simulator.recorded import Run
+from controlplane.simulator.recorded_run import Run
 
 RESOLUTION_S: Final = 1e-3
 """Of the times of events."""

@@ -14,7 +14,7 @@ from controlplane.protocol.spec import Part
 from controlplane.simulator.background import Array, Background, Competitor, competing_load, generated_load, speed_left
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.errors import ScenarioError
-from controlplane.simulator.learned import Recorded, RecordedMachine
+from controlplane.simulator.learned_machine import Recorded, RecordedMachine
 from controlplane.simulator.series import Series
 
 Speed = Annotated[float, Meta(gt=0.0, description="Samples per second.")]

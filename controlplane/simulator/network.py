@@ -14,7 +14,7 @@ from controlplane.protocol.base import Seconds
 from controlplane.protocol.spec import Part
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.kernel import Kernel
-from controlplane.simulator.learned import DRAWN, draw
+from controlplane.simulator.learned_machine import DRAWN, draw
 
 BytesPerSecond = Annotated[float, Meta(gt=0.0)]
 

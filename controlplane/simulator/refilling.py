@@ -13,7 +13,7 @@ from controlplane.protocol.messages import BlocksFilled
 from controlplane.protocol.orders import Block, ServerOrders
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.network import Network
-from controlplane.simulator.server_lives import ServerLives
+from controlplane.simulator.server_processes import ServerProcesses
 from controlplane.simulator.servers import Servers
 
 Act = tuple[Callable[..., None], tuple[object, ...]]
@@ -36,7 +36,7 @@ class Refills:
         self,
         kernel: Kernel,
         network: Network,
-        lives: ServerLives,
+        lives: ServerProcesses,
         servers: Servers,
         values: Values | None,
         *,

@@ -9,7 +9,7 @@ from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import Recorder, Recording
 from controlplane.simulator.fitting import judge, lengths_of
 from controlplane.simulator.outcome import Outcome, outcome_of
-from controlplane.simulator.recorded import RECORDED, Run
+from controlplane.simulator.recorded_run import RECORDED, Run
 from controlplane.simulator.scenario import Scenario, check, chosen
 
 

@@ -18,10 +18,10 @@ from controlplane.protocol.spec import Synchronization
 from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.fitting import Fit, Lengths, fit_of, judge, lengths_of
-from controlplane.simulator.learned import RecordedMachine
+from controlplane.simulator.learned_machine import RecordedMachine
 from controlplane.simulator.machines import CpuMachine, GpuMachine
 from controlplane.simulator.outcome import Outcome, outcome_of
-from controlplane.simulator.recorded import (
+from controlplane.simulator.recorded_run import (
     MOST,
     OTHERS,
     RECORDED,
@@ -38,7 +38,7 @@ TWICE: Final = 2.0
 
 
 class Ways(Value, frozen=True, kw_only=True):
-    """What is to be played. Ranks are those of workers that stay; of policies, none: those that ``recorded`` names."""
+    """The alternatives to simulate. Ranks are those of workers that stay; no policies: those of the recorded run."""
 
     policies: Sequence[str] = ()
     without: Sequence[int] = ()

@@ -4,9 +4,9 @@ from controlplane.core.states import ProcessState
 from controlplane.jobs.models import Job, Process
 from controlplane.protocol.spec import parse_spec
 from controlplane.simulator.errors import ScenarioError, SimulationError
-from controlplane.simulator.recorded import LEAST, WARM_UP, name_of, outline_of
+from controlplane.simulator.recorded_run import LEAST, WARM_UP, name_of, outline_of
 from controlplane.simulator.scenario import Scenario
-from controlplane.simulator.varying import variation_of
+from controlplane.simulator.variations import variation_of
 from controlplane.telemetry.history import read_columns
 from controlplane.telemetry.models import RawEvent
 

@@ -20,12 +20,12 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.outcome import outcome_from, outcome_of
-from controlplane.simulator.recorded import Run, job_of, scenario_of
+from controlplane.simulator.recorded_run import Run, job_of, scenario_of
 from controlplane.simulator.running import beside, play
 from controlplane.simulator.scenario import Scenario, check, chosen
 from controlplane.simulator.scenarios import find
 from controlplane.simulator.tables import ratio
-from controlplane.simulator.varying import Variation, variation_of, varied
+from controlplane.simulator.variations import Variation, variation_of, varied
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.recorded import job_outline, recorded_outline
 from controlplane.telemetry.simulated import Series, run_store

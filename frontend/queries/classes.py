@@ -3,7 +3,7 @@
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job, Process
 from controlplane.policies.wording import number
-from controlplane.simulator.learned import RecordedMachine
+from controlplane.simulator.learned_machine import RecordedMachine
 from controlplane.simulator.machines import CpuMachine, GpuMachine, MachineSpec
 from controlplane.telemetry.models import Simulation
 from frontend.queries.simulations import scenario_of

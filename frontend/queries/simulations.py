@@ -11,11 +11,11 @@ from controlplane.core.states import JOB_OVER
 from controlplane.jobs.models import Job
 from controlplane.simulator.errors import ScenarioError, SimulationError
 from controlplane.simulator.outcome import Outcome, outcome_from
-from controlplane.simulator.recorded import RECORDED
+from controlplane.simulator.recorded_run import RECORDED
 from controlplane.simulator.scenario import Scenario, check
 from controlplane.simulator.scenarios import scenarios
 from controlplane.simulator.tables import HEADS, against_paper, against_recorded, rows
-from controlplane.simulator.varying import variation_of
+from controlplane.simulator.variations import variation_of
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.recorded import recorded_outline
 from controlplane.telemetry.simulations import simulation_runs, simulation_scenario

@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from controlplane.policies.registry import catalogue
-from controlplane.simulator.varying import is_limited
+from controlplane.simulator.variations import is_limited
 from frontend import formats
 from frontend.figures.table import Entry, Option
 from frontend.figures.theme import LIGHT

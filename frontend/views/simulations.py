@@ -4,7 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 
 from controlplane.jobs.roles import Role
-from controlplane.simulator.recorded import job_of
+from controlplane.simulator.recorded_run import job_of
 from frontend.figures import SIMULATIONS
 from frontend.queries import simulations as queries
 from frontend.views.access import needs, rights

@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.runtime import tasks
-from controlplane.runtime.recorded import simulated_run
+from controlplane.runtime.recorded_jobs import simulated_run
 from controlplane.simulator.running import play, simulate
 from controlplane.simulator.scenarios import find
 from controlplane.telemetry.models import Simulation

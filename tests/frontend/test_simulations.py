@@ -14,7 +14,7 @@ from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenarios import find
-from controlplane.simulator.varying import Variation
+from controlplane.simulator.variations import Variation
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.build import build_simulation, simulation_etag

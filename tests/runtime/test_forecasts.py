@@ -16,12 +16,12 @@ from controlplane.protocol.messages import IterationReport, ServerHello
 from controlplane.runtime import forecasts, names, subprocesses
 from controlplane.runtime.forecasts import CannotPlay, due, in_a_process, make, want
 from controlplane.runtime.models import Forecast
-from controlplane.runtime.recorded import recent_log
+from controlplane.runtime.recorded_jobs import recent_log
 from controlplane.runtime.redis import Client
 from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import Recording
 from controlplane.simulator.disturbances import Wavering
-from controlplane.simulator.recorded import read_run
+from controlplane.simulator.recorded_run import read_run
 from tests.runtime.test_replay_and_whatif import run, stored
 from tests.simulator.worlds import LB_BSP, world
 

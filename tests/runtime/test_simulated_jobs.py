@@ -14,7 +14,7 @@ from rest_framework.test import APIClient
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job, Process
 from controlplane.protocol.spec import parse_spec, spec_document
-from controlplane.runtime.recorded import learned_run, simulated_run
+from controlplane.runtime.recorded_jobs import learned_run, simulated_run
 from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import Recording
 from controlplane.simulator.disturbances import Wavering

@@ -10,10 +10,10 @@ from controlplane.simulator.disturbances import Wavering
 from controlplane.simulator.errors import ScenarioError
 from controlplane.simulator.fitting import relative_errors
 from controlplane.simulator.kernel import Kernel
-from controlplane.simulator.learned import Recorded, RecordedMachine, Sample, learn_machine
+from controlplane.simulator.learned_machine import Recorded, RecordedMachine, Sample, learn_machine
 from controlplane.simulator.machines import CpuMachine, SlowPeriod
 from controlplane.simulator.network import Link, Network, ServerSpec
-from controlplane.simulator.recorded import TooLittle, read_run, scenario_of
+from controlplane.simulator.recorded_run import TooLittle, read_run, scenario_of
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenario import Group, Happening, chosen
 from controlplane.simulator.whatif import Ways, fastest, slowest, what_if, what_if_simulated

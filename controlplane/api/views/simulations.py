@@ -21,7 +21,7 @@ from controlplane.runtime.tasks import SIMULATE
 from controlplane.simulator.errors import ScenarioError, SimulationError
 from controlplane.simulator.scenario import Scenario
 from controlplane.simulator.scenarios import scenarios
-from controlplane.simulator.varying import Variation
+from controlplane.simulator.variations import Variation
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_cancel, simulation_figures, simulation_runs, simulation_submit
 

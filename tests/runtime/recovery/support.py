@@ -11,7 +11,7 @@ from controlplane.runtime import log, names
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.executor import frames_decoder
 from controlplane.runtime.ingest import Ingest
-from controlplane.runtime.recorded import recorded_decisions, recorded_log
+from controlplane.runtime.recorded_jobs import recorded_decisions, recorded_log
 from controlplane.runtime.redis import Client
 from controlplane.runtime.redis_identity import settle
 from controlplane.simulator.replay import replay

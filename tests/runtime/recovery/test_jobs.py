@@ -21,9 +21,9 @@ from controlplane.runtime import log, names, recovery, scheduler
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.engines import RealEngines
 from controlplane.runtime.faults import armed
-from controlplane.runtime.history import stored_so_far
 from controlplane.runtime.redis import Client
 from controlplane.runtime.redis_identity import settle
+from controlplane.runtime.stored_log import stored_so_far
 from controlplane.telemetry.models import Cursor, RawEvent
 from tests.runtime.recovery.support import (
     Tail,

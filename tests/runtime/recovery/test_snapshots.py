@@ -10,10 +10,10 @@ from controlplane.core.state import SNAPSHOT_VERSION
 from controlplane.jobs.models import Job
 from controlplane.runtime import names, stored_snapshots
 from controlplane.runtime.engines import RealEngines
-from controlplane.runtime.history import stored_entries
 from controlplane.runtime.ingest import Ingest
 from controlplane.runtime.redis import Client
 from controlplane.runtime.snapshots import SnapshotPace
+from controlplane.runtime.stored_log import stored_entries
 from controlplane.telemetry.models import EngineSnapshot
 from tests.runtime.recovery.support import (
     Tail,

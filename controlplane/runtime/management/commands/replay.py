@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.core.engine import ENGINE_VERSION
 from controlplane.policies.registry import resolve
-from controlplane.runtime.recorded import recorded_decisions, recorded_log
+from controlplane.runtime.recorded_jobs import recorded_decisions, recorded_log
 from controlplane.simulator.replay import Replayed, replay
 from controlplane.telemetry.recorded import NotRecorded, recorded_job
 

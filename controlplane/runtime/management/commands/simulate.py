@@ -18,17 +18,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from controlplane.runtime.recorded import learned_run
-from controlplane.simulator.collecting import collecting_seldom
+from controlplane.runtime.recorded_jobs import learned_run
 from controlplane.simulator.errors import SimulationError
+from controlplane.simulator.garbage_collection import rare_garbage_collection
 from controlplane.simulator.google_trace import loads_of, under
 from controlplane.simulator.outcome import Outcome
-from controlplane.simulator.recorded import Run, job_of, scenario_of
+from controlplane.simulator.recorded_run import Run, job_of, scenario_of
 from controlplane.simulator.running import compare
 from controlplane.simulator.scenario import Scenario
 from controlplane.simulator.scenarios import find, scenarios
 from controlplane.simulator.tables import HEADS, against_paper, against_recorded, endings, ratio, rows
-from controlplane.simulator.varying import Variation, varied
+from controlplane.simulator.variations import Variation, varied
 from controlplane.telemetry.simulations import simulations_run
 from controlplane.telemetry.trace_files import read_trace
 
@@ -87,7 +87,7 @@ class Command(BaseCommand):
             found = varied(find(scenario) if run is None else scenario_of(run), variation)
             if trace is not None:
                 found = under(found, loads_of(read_trace(trace)))
-            with collecting_seldom():
+            with rare_garbage_collection():
                 names = [name for name in policies.split(",") if name]
                 recorded = run if trace is None and variation == Variation() else None
                 outcomes = self._run(found, names, seed, recorded, silent=as_json)
@@ -103,7 +103,7 @@ class Command(BaseCommand):
         """A signal to end gives the one that is under way back."""
         stopping = Event()
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-        with collecting_seldom():
+        with rare_garbage_collection():
             simulations_run(stopping.is_set, learned_run)
 
     def _list(self, *, as_json: bool) -> None:

@@ -14,10 +14,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from controlplane.policies.wording import seconds
-from controlplane.runtime.recorded import recent_log, recorded_log, simulated_run
-from controlplane.simulator.collecting import collecting_seldom
+from controlplane.runtime.recorded_jobs import recent_log, recorded_log, simulated_run
 from controlplane.simulator.errors import SimulationError
-from controlplane.simulator.recorded import read_run
+from controlplane.simulator.garbage_collection import rare_garbage_collection
+from controlplane.simulator.recorded_run import read_run
 from controlplane.simulator.tables import told
 from controlplane.simulator.whatif import (
     TWICE,
@@ -79,7 +79,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, job: int, **options: Any) -> None:
         try:
-            with collecting_seldom():
+            with rare_garbage_collection():
                 answer, changed_at = self._answer(job, options)
         except SimulationError as error:
             raise CommandError(str(error), returncode=REFUSED) from None

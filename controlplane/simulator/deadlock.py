@@ -1,4 +1,4 @@
-"""Who waits for whom, as a sentence: what a simulation says that cannot go on."""
+"""Explains a deadlocked simulation: which worker waits for what."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from controlplane.simulator.servers import Servers
 from controlplane.simulator.workers import SimulatedWorker
 
 
-def who_waits(workers: Sequence[SimulatedWorker], servers: Servers) -> str:
+def explain_deadlock(workers: Sequence[SimulatedWorker], servers: Servers) -> str:
     """Every worker, with what it waits for."""
     groups: dict[str, list[int]] = defaultdict(list)
     for worker in workers:

@@ -1,4 +1,4 @@
-"""What the log of a job says about its machines: iterations by worker, how long each iteration took, who left when.
+"""Extracts a run from the log of a job: the iterations of each worker, their durations, and when workers left.
 
 Reads entries, however they were stored; makes a scenario of them, so that the same job can be played again.
 """
@@ -26,7 +26,7 @@ from controlplane.protocol.messages import IterationReport, ServerHello, WorkerF
 from controlplane.protocol.spec import JobSpec, SpecError, Stop, Synchronization, check_combination
 from controlplane.simulator.control import ControlPlane
 from controlplane.simulator.errors import SimulationError
-from controlplane.simulator.learned import RecordedMachine, Sample, learn_machine
+from controlplane.simulator.learned_machine import RecordedMachine, Sample, learn_machine
 from controlplane.simulator.network import Link, ServerSpec
 from controlplane.simulator.scenario import Group, Happening, Scenario
 from controlplane.simulator.scenarios.choices import ASP, BSP, barrier, batching

@@ -5,11 +5,11 @@ from msgspec.structs import replace
 
 from controlplane.protocol.training import Federated
 from controlplane.simulator.errors import ScenarioError
-from controlplane.simulator.recorded import with_another
+from controlplane.simulator.recorded_run import with_another
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenario import Happening, Scenario
 from controlplane.simulator.scenarios import find, scenarios
-from controlplane.simulator.varying import Variation, is_limited, variation_of, varied
+from controlplane.simulator.variations import Variation, is_limited, variation_of, varied
 
 DEMO = find("demo")
 

@@ -1,4 +1,4 @@
-"""The stored log of a job: what the database has of it, for when Redis does not have it any more."""
+"""The log of a job in the database, for recovery when Redis no longer has it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

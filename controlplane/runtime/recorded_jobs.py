@@ -1,4 +1,4 @@
-"""A job's log and decisions as the database has them, for replay and what-if. Reads only."""
+"""Reads the log and decisions of recorded jobs from the database, for replay and what-if."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from controlplane.jobs.selectors import job_synchronization
 from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
-from controlplane.simulator.recorded import Run, read_run
+from controlplane.simulator.recorded_run import Run, read_run
 from controlplane.simulator.replay import Decided
 from controlplane.simulator.scenario import Scenario
 from controlplane.telemetry.models import RawEvent

@@ -1,6 +1,6 @@
-"""Blocks on their way from server to server in virtual time: frozen, sent, acknowledged, and committed by the engine.
+"""Transfers of blocks between servers in virtual time: frozen, sent, acknowledged, and committed by the engine.
 
-Each server hands over what its orders name, all of it one after another, as fast as the slower end of the way is. From
+Each server transfers the blocks that its orders name, one after another, at the rate of the slower end. From
 the version at which blocks are frozen until the new placement holds, updates for them wait, and so do whole updates
 here, since a worker's update is one thing.
 """
@@ -11,13 +11,13 @@ from controlplane.protocol.messages import BlocksHanded
 from controlplane.protocol.orders import ServerOrders
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.network import Network
-from controlplane.simulator.server_lives import ServerLives
+from controlplane.simulator.server_processes import ServerProcesses
 
 
-class HandOver:
+class BlockTransfer:
     """All that is on its way between the servers that live."""
 
-    def __init__(self, kernel: Kernel, network: Network, lives: ServerLives) -> None:
+    def __init__(self, kernel: Kernel, network: Network, lives: ServerProcesses) -> None:
         self._kernel, self._network, self._lives = kernel, network, lives
         self._ordered: dict[int, ServerOrders] = {}
         """By server, what it waits to freeze."""

@@ -14,7 +14,7 @@ from controlplane.protocol.base import Value
 from controlplane.protocol.faults import fault_of
 from controlplane.protocol.spec import MAX_WORKERS
 from controlplane.simulator.errors import ScenarioError
-from controlplane.simulator.recorded import with_bandwidth
+from controlplane.simulator.recorded_run import with_bandwidth
 from controlplane.simulator.scenario import Group, Scenario, check
 from controlplane.simulator.whatif import fastest_of, slowest_of
 

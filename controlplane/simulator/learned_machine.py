@@ -1,4 +1,4 @@
-"""A machine as a recorded run shows it: what of its time a share explains, how it drifted, how it wavered.
+"""A machine model fitted to a recorded run: time per share, drift and noise.
 
 An iteration of x samples that begins at time t takes (a + b x) * level(t) * noise: a and b are fitted to the recorded
 iterations, the level is the median of what they leave over in each stretch of time, and the noise is drawn from what

@@ -1,4 +1,4 @@
-"""Python's collector of cycles, told to look less often where a process does nothing but simulate.
+"""Runs Python's cyclic garbage collector less often in a process that only simulates.
 
 A run of 10,000 workers holds some 100,000 objects for long, makes and drops millions, and leaves no cycles behind: at
 the usual thresholds the collector takes a quarter to a third of its time (``manage.py bench simulator``).
@@ -15,7 +15,7 @@ between two looks at the next older ones."""
 
 
 @contextmanager
-def collecting_seldom() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """For the whole process, until the end of the block."""
     usual = gc.get_threshold()
     gc.set_threshold(*SELDOM)

@@ -1,6 +1,6 @@
-"""Server processes in virtual time: they start, say what they have to, end when told or by accident, and start again.
+"""Server processes in virtual time: they start, report, end when ordered to or by a fault, and are restarted.
 
-What they hold together is in ``servers``; here is only who lives, under which name, and what each has said.
+The parameters are in ``servers``; this module has the instances and what each has reported.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ RESTART_S: Final = 2.0
 FIRST_PORT: Final = 7000
 
 
-class ServerLives:
+class ServerProcesses:
     """The servers of one job. ``tell`` sends an event to the log."""
 
     def __init__(
