@@ -41,6 +41,8 @@ class Measured:
     marks: list[tuple[Part, Stamp]] = field(default_factory=list)
     blocked_s: float = 0.0
     """Part of what counts as compute by the marks that was spent in collectives."""
+    link_s: float = 0.0
+    """What this rank's links need for what the iteration had them carry."""
     losses: list[Callable[[], float]] = field(default_factory=list)
     logged: dict[str, Callable[[], float]] = field(default_factory=dict)
 

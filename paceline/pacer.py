@@ -18,6 +18,7 @@ from paceline.errors import CannotAttach, Stopped
 from paceline.identity import Identity
 from paceline.marks import Clock, CpuClock, CudaClock, Measured, Part
 from paceline.reporting import Iteration, Reporter, Subscriber
+from paceline.wire import Wire
 
 if TYPE_CHECKING:
     from torch import nn
@@ -69,6 +70,7 @@ class Pacer:
         self._edge: Any = None
         """The end of the iteration before."""
         self._reporter = Reporter(self.rank, self.world, control)
+        self._wire = Wire()
         self._device = "cpu"
         self._is_over = self._has_failed = False
 
@@ -343,7 +345,7 @@ class Pacer:
 
     def _row(self, samples: int) -> Row:
         assert self._loader is not None
-        timed, sum_s = self._reporter.next_timed()
+        timed, sum_s, link_s = self._reporter.next_timed()
         return Row(
             samples=samples,
             promised=self._loader.promised,
@@ -352,6 +354,7 @@ class Pacer:
             gives_up=int(self._gives_up),
             timed=timed,
             sum_s=sum_s,
+            link_s=link_s,
         )
 
     def _end_early(self) -> None:
@@ -366,6 +369,8 @@ class Pacer:
         assert draw is not None
         self._edge = self._clock.stamp()
         measured.add(Part.COMPUTE, self._edge)
+        if self._governed:
+            measured.link_s = self._wire.took_s()
         self._measured = self._draw = None
         self._iteration, self._begin = draw.iteration + 1, draw.begin + sum(draw.sizes)
         if self._control is not None and self._loader is not None:

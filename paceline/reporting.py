@@ -2,8 +2,9 @@
 
 import logging
 import math
+import statistics
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -16,6 +17,10 @@ from paceline.marks import Clock, Durations, Measured, durations
 
 MOST_WAITING: Final = 16
 """Iterations whose report may wait for other ranks' times: one that is told of none is not waited for."""
+
+THIN_PART: Final = 0.25
+THIN_TIMES: Final = 3.0
+"""A link is thin that needs such a part of the sum, and so many times as long as the median one."""
 
 MOST_LOGGED: Final = 32
 LONGEST_NAME: Final = 255
@@ -60,8 +65,8 @@ class Reporter:
         self._timed: deque[tuple[Measured, Durations]] = deque()
         self._told = -1
         """The last iteration whose times the other ranks were told."""
-        self._sums: dict[int, dict[int, float]] = {}
-        """By iteration and rank."""
+        self._sums: dict[int, dict[int, tuple[float, float]]] = {}
+        """What each rank told of its sum and its links, by iteration and rank."""
         self._transfer_s = 0.0
         """Of the last sum."""
         self._load = Load()
@@ -78,26 +83,26 @@ class Reporter:
         while self._over and (found := durations(clock, self._over[0])) is not None:
             self._timed.append((self._over.popleft(), found))
 
-    def next_timed(self) -> tuple[int, float]:
-        """The next iteration to tell the other ranks of, and its sum in seconds; -1 where there is none."""
+    def next_timed(self) -> tuple[int, float, float]:
+        """The next iteration to tell the other ranks of, its sum and its links in seconds; -1 where there is none."""
         for measured, found in self._timed:
             if measured.iteration > self._told:
                 self._told = measured.iteration
-                return measured.iteration, found.sum
-        return -1, 0.0
+                return measured.iteration, found.sum, measured.link_s
+        return -1, 0.0, 0.0
 
     def heard(self, rows: Sequence[Row], ceiling: int) -> None:
         """What the ranks have told of earlier iterations; report those that are complete."""
         for rank, row in enumerate(rows):
             if row.timed >= 0:
-                self._sums.setdefault(row.timed, {})[rank] = row.sum_s
+                self._sums.setdefault(row.timed, {})[rank] = row.sum_s, row.link_s
         while self._timed:
             measured, found = self._timed[0]
             sums = self._sums.get(measured.iteration, {})
             if len(sums) < self._world and len(self._timed) + len(self._over) <= MOST_WAITING:
                 return
             self._timed.popleft()
-            self._transfer_s = min(sums.values(), default=self._transfer_s)
+            self._transfer_s = transfer_s(self._rank, sums) if sums else self._transfer_s
             self._report(measured, found, ceiling)
             self._sums = {iteration: told for iteration, told in self._sums.items() if iteration > measured.iteration}
 
@@ -114,7 +119,7 @@ class Reporter:
             self._report(*self._timed.popleft(), ceiling)
 
     def _report(self, measured: Measured, found: Durations, ceiling: int) -> None:
-        transfer_s = min(found.sum, self._transfer_s) if self._world > 1 else found.sum
+        own_s = min(found.sum, self._transfer_s) if self._world > 1 else found.sum
         losses = [loss() for loss in measured.losses]
         done = Iteration(
             number=measured.iteration,
@@ -122,8 +127,8 @@ class Reporter:
             loss=sum(losses) / len(losses) if losses else 0.0,
             data_s=found.data,
             compute_s=found.compute,
-            communication_s=found.sending + transfer_s,
-            waiting_s=found.sum - transfer_s,
+            communication_s=found.sending + own_s,
+            waiting_s=found.sum - own_s,
             other_s=found.other,
             logged=_logged(measured),
         )
@@ -161,6 +166,28 @@ class Reporter:
                 logged=done.logged,
             )
         )
+
+
+def transfer_s(rank: int, told: Mapping[int, tuple[float, float]]) -> float:
+    """How long a rank's own part in a sum was; for the rest of it the rank waited.
+
+    The sum of the rank that came last is the shortest, and mere transfer. Where one rank's links need most of
+    that, and several times as long as others' do, it is their transfer, and the others waited for them.
+
+    Args:
+        rank: which rank.
+        told: the length of the sum for each rank, and what its links need, by rank.
+    """
+    shortest_s = min(sum_s for sum_s, _ in told.values())
+    links = {each: link_s for each, (_, link_s) in told.items()}
+    longest_s = max(links.values())
+    if (
+        not longest_s
+        or longest_s < THIN_PART * shortest_s
+        or longest_s < THIN_TIMES * statistics.median_low(links.values())
+    ):
+        return shortest_s
+    return shortest_s * min(1.0, links.get(rank, 0.0) / longest_s)
 
 
 def _numbered(number: int, **fields: Any) -> IterationReport:

@@ -31,6 +31,8 @@ class Row(NamedTuple):
     """The iteration that ``sum_s`` is about; -1: none is timed yet."""
     sum_s: float = 0.0
     """From its last gradient handed over to the end of the sum: the shortest is the transfer, the rest was waiting."""
+    link_s: float = 0.0
+    """What this rank's own links need for what that sum had them carry; 0: not known."""
     incarnation: int = -1
     generation: int = -1
     sequence: int = -1
@@ -42,6 +44,7 @@ class Row(NamedTuple):
         return self.incarnation, self.generation, self.sequence
 
 
+FLOATS: Final = {"sum_s", "link_s"}
 FIELDS: Final = len(Row._fields)
 NO_STOP: Final = -1
 HEAD: Final = 4
@@ -188,4 +191,4 @@ class Agreement:
 
 def _row(values: Sequence[float]) -> Row:
     named = zip(Row._fields, values, strict=True)
-    return Row(**{name: value if name == "sum_s" else int(value) for name, value in named})  # type: ignore[arg-type]
+    return Row(**{name: value if name in FLOATS else int(value) for name, value in named})  # type: ignore[arg-type]

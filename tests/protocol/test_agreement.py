@@ -173,7 +173,7 @@ def test_where_one_rank_cannot_go_on_with_uneven_shares_they_stay() -> None:
 
 
 def test_no_number_is_lost_on_the_way() -> None:
-    row = Row(samples=12, promised=2**31 - 1, coming=7, ceiling=9, timed=3, sum_s=1e-7)
+    row = Row(samples=12, promised=2**31 - 1, coming=7, ceiling=9, timed=3, sum_s=1e-7, link_s=0.25)
     agreement = Agreement(0, Timeline([12]))
     agreement.hear(orders(incarnation=3, generation=2, sequence=2**50, shares=[12], shares_version=5))
     settled = agreement.read(agreement.words(row), 4)

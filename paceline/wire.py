@@ -1,0 +1,117 @@
+"""How long the links of this process need for what they carry, by the kernel's measurement of each TCP connection.
+
+In a sum over the ranks everybody takes as long as the thinnest link does. But only that link's rank has bytes under way
+all that time: ``tcpi_busy_time`` of TCP_INFO (tcp(7)). A receiver may acknowledge up to 40 ms late, so the best of the
+last readings counts. Linux alone has it; elsewhere, and on networks that are not TCP, nobody's link is thin.
+"""
+
+import contextlib
+import os
+import socket
+import struct
+from collections import deque
+from typing import Final
+
+LENGTH: Final = 176
+ACKED_AT, BUSY_AT = 120, 168
+"""Offsets of ``tcpi_bytes_acked`` and ``tcpi_busy_time``, in microseconds, in ``struct tcp_info``."""
+
+TICK_US: Final = 4_000
+"""The kernel counts in ticks of its clock; nothing is told apart that is shorter."""
+
+REMEMBERED: Final = 8
+"""Of so many readings the best rate counts."""
+
+AGAIN: Final = 50
+"""Connections are looked for anew after so many readings."""
+
+
+class Connection:
+    """One of them; ``sock`` is a duplicate of its own."""
+
+    __slots__ = ("_acked", "_busy_us", "_rates", "sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._rates: deque[float] = deque(maxlen=REMEMBERED)
+        self._acked, self._busy_us = _read(sock)
+
+    def took_s(self) -> float:
+        """How long it takes for what was delivered since this was last asked."""
+        acked, busy_us = _read(self.sock)
+        delivered, busy_us_now = acked - self._acked, busy_us - self._busy_us
+        self._acked, self._busy_us = acked, busy_us
+        if delivered <= 0:
+            return 0.0
+        self._rates.append(delivered / max(TICK_US, busy_us_now))
+        return delivered / max(self._rates) / 1e6
+
+
+class Wire:
+    """The TCP connections of this process."""
+
+    def __init__(self) -> None:
+        self._connections: dict[int, Connection] = {}
+        """By the inode of the socket."""
+        self._readings = 0
+
+    def took_s(self) -> float:
+        """How long the slowest of them takes for what it delivered since this was last asked."""
+        if self._readings % AGAIN == 0:
+            self.look()
+        self._readings += 1
+        return max((each.took_s() for each in self._connections.values()), default=0.0)
+
+    def look(self) -> None:
+        """Find those that are there now."""
+        found = _inodes() if hasattr(socket, "TCP_INFO") else {}
+        for inode in set(self._connections) - set(found):
+            self._connections.pop(inode).sock.close()
+        for inode in set(found) - set(self._connections):
+            with contextlib.suppress(OSError):
+                sock = socket.socket(fileno=os.dup(found[inode]))
+                if _is_tcp(sock):
+                    self._connections[inode] = Connection(sock)
+                else:
+                    sock.close()
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """Duplicates of them."""
+        return [each.sock for each in self._connections.values()]
+
+    def close(self) -> None:
+        """Let go of them."""
+        for each in self._connections.values():
+            each.sock.close()
+        self._connections.clear()
+
+
+def _inodes() -> dict[int, int]:
+    """A descriptor of each socket of this process."""
+    found: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError, ValueError):
+                kind, _, inode = os.readlink(f"/proc/self/fd/{name}").partition(":[")
+                if kind == "socket":
+                    found.setdefault(int(inode.rstrip("]")), int(name))
+    return found
+
+
+def _is_tcp(sock: socket.socket) -> bool:
+    if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+        return False
+    with contextlib.suppress(OSError):
+        sock.getpeername()
+        return True
+    return False
+
+
+def _read(sock: socket.socket) -> tuple[int, int]:
+    """Bytes acknowledged, and microseconds in which there were some under way."""
+    with contextlib.suppress(OSError):
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LENGTH)
+        if len(info) >= LENGTH:
+            return struct.unpack_from("<Q", info, ACKED_AT)[0], struct.unpack_from("<Q", info, BUSY_AT)[0]
+    return 0, 0

@@ -1,0 +1,108 @@
+"""Why a rank is slow: its computing, its loading of data, or its link. Each shows in its own part of the iteration."""
+
+import socket
+import time
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Dataset
+
+from controlplane.protocol.messages import IterationReport
+from paceline.load import Load
+from paceline.reporting import transfer_s
+from paceline.wire import Wire
+from tests.paceline.ranks import paced, run_ranks
+
+SO_MAX_PACING_RATE = 47
+SLOW_S = 0.03
+WIDTH = 300
+"""Of a model of 360 KB: at 6 MB/s its gradients take 90 ms round the ring."""
+
+
+class Samples(Dataset[torch.Tensor]):
+    def __init__(self, delay_s: float) -> None:
+        self._delay_s = delay_s
+
+    def __len__(self) -> int:
+        return 10_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self._delay_s)
+        return torch.ones(WIDTH)
+
+
+class Slowed(nn.Module):
+    def __init__(self, delay_s: float) -> None:
+        super().__init__()
+        self.linear, self._delay_s = nn.Linear(WIDTH, WIDTH), delay_s
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(self._delay_s * len(x))
+        return self.linear(x)
+
+
+def measured(rank: int, world: int, cause: str) -> dict[str, float]:
+    """Medians of the parts of a rank's iterations; rank 1 is slowed by the cause."""
+    is_slow = rank == 1
+    pacer, script = paced(rank, world, {})
+    model = pacer.watch(DistributedDataParallel(Slowed(SLOW_S / 4 if is_slow and cause == "compute" else 0.0)))
+    loader = pacer.loader(Samples(SLOW_S / 4 if is_slow and cause == "data" else 0.0), 4, seed=1)
+    if is_slow and cause == "link":
+        wire = Wire()
+        wire.look()
+        for sock in wire.sockets:
+            sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, 6_000_000)
+    for x in loader:
+        model(x).sum().backward()
+        pacer.step()
+        if pacer.iteration == 25:
+            break
+    pacer.close()
+    reports = script.all_said(IterationReport)[5:]
+    lengths = [report.iteration_s for report in reports]
+    assert len(reports) == 20
+    return {
+        "data": median(report.data_s for report in reports),
+        "compute": median(report.compute_s for report in reports),
+        "link": median(report.push_s + report.pull_s for report in reports),
+        "waiting": median(report.waiting_s for report in reports),
+        "iteration": median(lengths),
+    }
+
+
+@pytest.mark.parametrize("cause", ["compute", "data", "link"])
+def test_the_slow_rank_is_told_by_what_slows_it(cause: str) -> None:
+    ranks = run_ranks(measured, 3, cause)
+    slow, others = ranks[1], [ranks[0], ranks[2]]
+    lead = {part: slow[part] - max(other[part] for other in others) for part in ("data", "compute", "link")}
+    assert max(lead, key=lambda part: lead[part]) == cause, ranks
+    assert lead[cause] > 0.4 * slow["iteration"], ranks
+    assert all(other["waiting"] > slow["waiting"] for other in others), ranks
+
+
+TOLD = st.dictionaries(st.integers(0, 7), st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1)
+
+
+@given(TOLD)
+def test_nobodys_transfer_is_longer_than_the_shortest_sum(told: dict[int, tuple[float, float]]) -> None:
+    shortest = min(sum_s for sum_s, _ in told.values())
+    assert all(0.0 <= transfer_s(rank, told) <= shortest for rank in told)
+    assert max(transfer_s(rank, told) for rank in told) == pytest.approx(shortest)
+
+
+def test_links_of_like_speed_leave_the_shortest_sum_to_all() -> None:
+    told = {0: (0.5, 0.11), 1: (0.2, 0.1), 2: (0.3, 0.12)}
+    assert [transfer_s(rank, told) for rank in told] == [0.2, 0.2, 0.2]
+
+
+def test_the_load_of_a_machine_that_does_not_tell_is_zero(tmp_path: Any) -> None:
+    assert Load(tmp_path).now() == (0.0, 0.0)
+    cpu, memory = Load().now()
+    assert 0.0 <= cpu <= 1.0
+    assert 0.0 < memory < 1.0
