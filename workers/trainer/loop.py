@@ -11,6 +11,7 @@ from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from controlplane.protocol import RELEASE
 from controlplane.protocol.messages import IterationReport, WorkerHello
@@ -299,7 +300,8 @@ class Trainer:
 
     def _report(self, done: Done) -> None:
         (_, generation), iteration, update = self.worker.term, self.worker.iteration, done.update
-        parts, exchanges = self.clock.finish(), self.servers.ledger.take()
+        parts: dict[str, Any] = self.clock.finish()
+        exchanges = self.servers.ledger.take()
         blocks = self.servers.ledger.take_blocks()
         moving_s = min(self.servers.ledger.take_moving_s(), parts[Part.WAITING.value])
         readings = self.readings.take()
