@@ -14,10 +14,12 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
+from operator import methodcaller
 from statistics import median
 
 import numpy as np
@@ -35,6 +37,8 @@ BLOCK_BYTES = 4 * 1024 * 1024
 ELEMENTS = BLOCK_BYTES // 4
 SERVER_KEY = b"benchmark"
 HOST = "127.0.0.1"
+DONE = b"."
+KINDS = ("bare", "server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +47,13 @@ class Plan:
 
     workers: int
     blocks: int
+    """Of each server."""
     iterations: int
     rounds: int
 
     @property
     def round_bytes(self) -> int:
-        """Payload bytes of one round, both ways, over all workers."""
+        """Payload bytes of one round with one server, both ways, over all workers."""
         return 2 * self.workers * self.blocks * self.iterations * BLOCK_BYTES
 
 
@@ -76,36 +81,94 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One of the two things compared, with the control pipes of its processes."""
+class Running:
+    """The control pipes of all processes: servers by their kind, and workers that are connected to all of them."""
 
-    name: str
-    server: Connection
+    servers: Mapping[str, list[Connection]]
     workers: list[Connection]
 
-    def run(self) -> Round:
+    def run(self, kind: str, operation: str = "both") -> Round:
         """Let all workers do one round, at the same time."""
-        cpu_s = -self._server_cpu_s()
+        cpu_s = -self._servers_cpu_s(kind)
         began = time.monotonic()
         for worker in self.workers:
-            worker.send(self.name)
+            worker.send((kind, operation))
         cpu_s += sum(worker.recv() for worker in self.workers)
         wall_s = time.monotonic() - began
-        return Round(wall_s=wall_s, cpu_s=cpu_s + self._server_cpu_s())
+        return Round(wall_s=wall_s, cpu_s=cpu_s + self._servers_cpu_s(kind))
 
-    def _server_cpu_s(self) -> float:
-        self.server.send("cpu")
-        return float(self.server.recv())
+    def _servers_cpu_s(self, kind: str) -> float:
+        for server in self.servers[kind]:
+            server.send("cpu")
+        return sum(float(server.recv()) for server in self.servers[kind])
+
+
+@contextmanager
+def running(plan: Plan, servers: int = 1) -> Iterator[Running]:
+    """All servers and workers, ready; ended afterwards."""
+    with spawning() as start:
+        listening = {
+            kind: [start(serve, plan) for _ in range(servers)]
+            for kind, serve in (("bare", serve_bare), ("server", serve_real))
+        }
+        ports = {kind: [server.recv() for server in ends] for kind, ends in listening.items()}
+        workers = [start(work, plan, rank, ports) for rank in range(plan.workers)]
+        for worker in workers:
+            worker.recv()
+        yield Running(listening, workers)
+
+
+class Bare:
+    """A worker's end of one bare connection. Each operation is announced by its initial, and ends with an answer."""
+
+    def __init__(self, port: int, plan: Plan) -> None:
+        self._socket = socket.create_connection((HOST, port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._blocks = list(slices(np.ones(plan.blocks * ELEMENTS, np.float32), plan.blocks).values())
+
+    def do(self, operation: str) -> None:
+        """One iteration's transfer."""
+        if operation != "pull":
+            self._socket.sendall(b"w")
+            for block in self._blocks:
+                self._socket.sendall(block)
+            receive(self._socket, memoryview(bytearray(1)))
+        if operation != "push":
+            self._socket.sendall(b"r")
+            for block in self._blocks:
+                receive(self._socket, block)
+
+
+class Real:
+    """A worker's end of one connection to a real server."""
+
+    def __init__(self, port: int, plan: Plan, rank: int) -> None:
+        key = data_key(SERVER_KEY, rank, "w")
+        address = ServerAddress(index=0, instance="s", host=HOST, port=port, key=key)
+        self._connection = ServerConnection(address, Peer(rank, "w"))
+        self._pushed = slices(np.ones(plan.blocks * ELEMENTS, np.float32), plan.blocks)
+        self._pulled = slices(np.empty(plan.blocks * ELEMENTS, np.float32), plan.blocks)
+        self._rank, self._version = rank, 0
+
+    def do(self, operation: str) -> None:
+        """One iteration's transfer; a push is the one of the next iteration."""
+        stamp = Header(op=Op.PUSH, generation=1, placement=1, iteration=self._version, rank=self._rank, samples=16)
+        if operation != "pull":
+            self._connection.push(dict(self._pushed), stamp)
+            self._version += 1
+        if operation != "push":
+            self._connection.pull(
+                dict(self._pulled), Header(op=Op.PULL, generation=1, iteration=self._version, placement=1)
+            )
 
 
 def serve_bare(plan: Plan, control: Connection) -> None:
-    """The server of the bare loop: receives an iteration's blocks, then sends its own; a thread per connection."""
-    blocks = list(slices(np.zeros(plan.blocks * ELEMENTS, np.float32), plan.blocks).values())
+    """Receives an iteration's blocks and answers, or sends its own; a thread per connection."""
     listening = socket.create_server((HOST, 0))
     control.send(listening.getsockname()[1])
     for _ in range(plan.workers):
         connected, _ = listening.accept()
-        threading.Thread(target=_serve_bytes, args=(connected, blocks), daemon=True).start()
+        threading.Thread(target=_serve_bytes, args=(connected, plan.blocks), daemon=True).start()
     _answer_cpu(control)
 
 
@@ -136,41 +199,31 @@ def serve_real(plan: Plan, control: Connection) -> None:
     listener.close()
 
 
-def work(plan: Plan, rank: int, bare_port: int, real_port: int, control: Connection) -> None:
+def work(plan: Plan, rank: int, ports: dict[str, list[int]], control: Connection) -> None:
     """One worker process: does a round whenever it is told which, and says when it is done."""
-    gradient, parameters = np.ones(plan.blocks * ELEMENTS, np.float32), np.empty(plan.blocks * ELEMENTS, np.float32)
-    pushed, pulled = slices(gradient, plan.blocks), slices(parameters, plan.blocks)
-    bare = socket.create_connection((HOST, bare_port))
-    bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    key = data_key(SERVER_KEY, rank, "w")
-    address = ServerAddress(index=0, instance="s", host=HOST, port=real_port, key=key)
-    real = ServerConnection(address, Peer(rank, "w"))
-    version = 0
-    control.send("ready")
-    while (kind := control.recv()) != "end":
-        cpu_s = time.process_time()
-        for _ in range(plan.iterations):
-            if kind == "bare":
-                _bare_iteration(bare, pushed, pulled)
-            else:
-                stamp = Header(op=Op.PUSH, generation=1, placement=1, iteration=version, rank=rank, samples=16)
-                real.push(dict(pushed), stamp)
-                version += 1
-                real.pull(dict(pulled), Header(op=Op.PULL, iteration=version, placement=1))
-        control.send(time.process_time() - cpu_s)
-    bare.close()
-    real.close()
+    ends: dict[str, list[Bare] | list[Real]] = {
+        "bare": [Bare(port, plan) for port in ports["bare"]],
+        "server": [Real(port, plan, rank) for port in ports["server"]],
+    }
+    with ThreadPoolExecutor(len(ports["bare"])) as pool:
+        control.send("ready")
+        while (order := control.recv()) != "end":
+            kind, operation = order
+            cpu_s = time.process_time()
+            for _ in range(plan.iterations):
+                list(pool.map(methodcaller("do", operation), ends[kind]))
+            control.send(time.process_time() - cpu_s)
 
 
 def measure(plan: Plan, tell: Callable[[str], None]) -> Figures:
     """Run all rounds and sum them up."""
     gigabytes = plan.round_bytes / 1e9
     rounds: list[tuple[Round, Round]] = []
-    with _running(plan) as kinds:
-        for kind in kinds:
-            kind.run()  # memory is touched and threads are up before anything is timed
+    with running(plan) as processes:
+        for kind in KINDS:
+            processes.run(kind)  # memory is touched and threads are up before anything is timed
         for number in range(plan.rounds):
-            bare, server = (kind.run() for kind in kinds)
+            bare, server = (processes.run(kind) for kind in KINDS)
             rounds.append((bare, server))
             speeds = f"bare {gigabytes / bare.wall_s:.2f} GB/s, server {gigabytes / server.wall_s:.2f} GB/s"
             tell(f"round {number + 1} of {plan.rounds}: {speeds}")
@@ -188,18 +241,6 @@ def measure(plan: Plan, tell: Callable[[str], None]) -> Figures:
     )
 
 
-@contextmanager
-def _running(plan: Plan) -> Iterator[tuple["Kind", "Kind"]]:
-    """Both servers and all workers, ready; ended afterwards."""
-    with spawning() as start:
-        servers = [start(serve_bare, plan), start(serve_real, plan)]
-        ports = [server.recv() for server in servers]
-        workers = [start(work, plan, rank, *ports) for rank in range(plan.workers)]
-        for worker in workers:
-            worker.recv()
-        yield Kind("bare", servers[0], workers), Kind("server", servers[1], workers)
-
-
 def _fail(error: Exception) -> None:
     raise error
 
@@ -210,21 +251,18 @@ def _answer_cpu(control: Connection) -> None:
         control.send(time.process_time())
 
 
-def _serve_bytes(connected: socket.socket, blocks: list[memoryview]) -> None:
+def _serve_bytes(connected: socket.socket, blocks: int) -> None:
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    buffer = memoryview(bytearray(BLOCK_BYTES))
-    while receive(connected, buffer):
-        for _ in blocks[1:]:
-            receive(connected, buffer)
-        for block in blocks:
-            connected.sendall(block)
-
-
-def _bare_iteration(bare: socket.socket, pushed: dict[int, memoryview], pulled: dict[int, memoryview]) -> None:
-    for block in pushed.values():
-        bare.sendall(block)
-    for room in pulled.values():
-        receive(bare, room)
+    rooms = [memoryview(bytearray(BLOCK_BYTES)) for _ in range(blocks)]
+    asked = memoryview(bytearray(1))
+    while receive(connected, asked):
+        for room in rooms:
+            if asked[0] == ord("w"):
+                receive(connected, room)
+            else:
+                connected.sendall(room)
+        if asked[0] == ord("w"):
+            connected.sendall(DONE)
 
 
 def receive(connected: socket.socket, room: memoryview) -> bool:
