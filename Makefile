@@ -27,6 +27,10 @@ demo: $(RUNTIME)
 up: $(RUNTIME)
 	@exec $(BIN)/python manage.py up $(ARGS)
 
+# Hypothesis tries 40 % of the examples that its laws name; all of them with: make test HYPOTHESIS_PROFILE=thorough
+HYPOTHESIS_PROFILE ?= quick
+export HYPOTHESIS_PROFILE
+
 # Tests that start processes of their own wait for a quarter of their time: three at a time keep two cores busy.
 test: $(TESTS)
 	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]

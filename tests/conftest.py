@@ -1,5 +1,6 @@
 """Servers that several folders of tests need: a private Redis and a PostgreSQL cluster per run."""
 
+import gc
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -17,11 +18,14 @@ from benchmarks.database.postgres import INSTALL as INSTALL_POSTGRES
 from benchmarks.database.postgres import postgres_folder, running_postgres
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, bundled_redis, redis_binary, start_redis
+from tests.support.examples import examples
 from tests.support.sharing import Sharing, check_sharing, is_passed_over
 from tests.support.stack import Broken, Stack, running_stack
 from tests.support.waiting import eventually
 
-settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "busy machine", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("busy machine")
 
 
@@ -29,6 +33,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Each test client makes its middlewares anew: files are listed only for those that ask for ``static_files``."""
     django_settings.SERVESTATIC_USE_FINDERS = False
     django_settings.SERVESTATIC_USE_STATIC_ROOT = False
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What was read in stays to the end: the collector neither looks through it meanwhile nor ever again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

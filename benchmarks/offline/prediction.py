@@ -162,7 +162,9 @@ def main(arguments: Sequence[str] | None = None, out: TextIO = sys.stdout) -> in
     parser.add_argument("--seeds", type=int, default=10, help="how many series of each setting")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--predictors", default=",".join(registry.names("prediction")))
-    parser.add_argument("--series", "--settings", dest="settings", default=",".join(setting.name for setting in SETTINGS))
+    parser.add_argument(
+        "--series", "--settings", dest="settings", default=",".join(setting.name for setting in SETTINGS)
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     seeds = range(options.first_seed, options.first_seed + options.seeds)

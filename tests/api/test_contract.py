@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 
 from controlplane.jobs.models import Job
 from tests.api.conftest import refused
+from tests.support.examples import examples
 from tests.support.rows import SPEC, online_agent, submitted_job
 
 KEYS = st.sampled_from([*SPEC, "labels", "limits", "emulate", "optimizer", "evaluate"]) | st.text(max_size=5)
@@ -34,7 +35,7 @@ JSON = st.recursive(
 )
 NEARLY_SPECS = st.dictionaries(KEYS, JSON, max_size=3).map(lambda change: {**SPEC, **change})
 BOUNDED = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

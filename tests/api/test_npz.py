@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from controlplane.api import npz
 from controlplane.api.npz import MAX_DIRECTORY, MAX_ENTRIES, NoModel, check_npz
+from tests.support.examples import examples
 from workers.upload import write_npz
 
 MIB = 1024**2
@@ -127,7 +128,7 @@ def test_what_is_no_array_of_numbers_is_refused(tmp_path: Path, body: bytes) -> 
 GOOD = zipped({"a.npy": array([1.0, 2.0]), "b.npy": array([[1], [2]])})
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), min_size=1, max_size=6), st.booleans())
 def test_whatever_is_changed_in_a_model_it_is_one_or_is_refused(changes: list[tuple[int, int]], ends: bool) -> None:
     body = bytearray(GOOD)

@@ -14,6 +14,7 @@ from controlplane.policies.stragglers.measuring import New, Past, Row, Worth, me
 from controlplane.policies.stragglers.panel import Column
 from controlplane.policies.stragglers.verdict import Standing, figures
 from tests.policies.cluster import observe, resolve
+from tests.support.examples import examples
 
 EVEN = dict.fromkeys(range(4), 64)
 BALANCED = {0: 79, 1: 79, 2: 79, 3: 19}
@@ -260,7 +261,7 @@ def test_the_median_of_the_others_leaves_itself_out_and_takes_the_upper_of_two()
 times = st.sampled_from([math.nan, 0.0, -1.0, math.inf, 1e-300, 0.05, 0.051, 0.06, 0.1, 0.2, 5.0])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(rows=st.lists(st.lists(times, min_size=6, max_size=6), min_size=1, max_size=30), flagged=st.booleans())
 def test_figures_are_those_of_array_operations(rows: list[list[float]], flagged: bool) -> None:
     """A second reading of the formulas, by numpy and in double precision."""

@@ -12,6 +12,7 @@ from controlplane.policies.prediction.arima import Arima
 from controlplane.policies.prediction.interface import Measured
 from controlplane.policies.prediction.stationary import stationary
 from tests.policies.cluster import resolve
+from tests.support.examples import examples
 
 
 def walk(predictor, speeds, cpu=None):
@@ -109,7 +110,7 @@ orders = st.builds(ArimaParameters, p=st.integers(0, 5), d=st.integers(0, 3), q=
 any_speeds = st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=60)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(parameters=orders, speeds=any_speeds)
 def test_the_coefficients_of_arima_are_always_stationary_and_invertible(parameters, speeds) -> None:
     predictor = Arima(parameters=parameters)

@@ -10,6 +10,7 @@ from controlplane.core.commands import MoveJob
 from controlplane.core.context import EventRefused
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from tests.core.story import Story
+from tests.support.examples import examples
 
 WORKERS, SERVERS = 2, 2
 
@@ -154,7 +155,7 @@ class Fate:
             self.tick(8_000)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(kind=kinds, told=acts)
 @example(
     kind={"elastic": {"restarts": 1, "from_scratch": False}, "stop": {"iterations": 2}},

@@ -27,6 +27,7 @@ from controlplane.policies.registry import names, resolve
 from controlplane.protocol.messages import Computed, Evaluation, Held, ProgressReport
 from controlplane.protocol.spec import Choice
 from tests.core.story import LB_BSP, Story
+from tests.support.examples import examples
 
 ranks = st.integers(0, 3)
 speeds = st.sampled_from([1.0, 250.0, 1000.0])
@@ -251,4 +252,4 @@ class AnyStory(RuleBasedStateMachine):
 
 
 TestAnyStory = AnyStory.TestCase
-TestAnyStory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyStory.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -21,6 +21,7 @@ from controlplane.protocol.worker import Phase
 from tests.core.motion import Motion
 from tests.policies import cluster
 from tests.policies.barriers.crowd import Crowd, may_go
+from tests.support.examples import examples
 
 BARRIERS: list[dict[str, Any]] = [{"name": name} for name in registry.names("barrier")]
 BARRIERS += [
@@ -37,7 +38,7 @@ BARRIERS += [
 GATES = [spec for spec in BARRIERS if isinstance(cluster.resolve("barrier", spec["name"]), AsyncBarrier)]
 SPEEDS = st.lists(st.sampled_from([64.0, 250.0, 500.0, 900.0, 1000.0, 1000.0, 6400.0]), min_size=1, max_size=6)
 
-laws = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+laws = settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_barrier = pytest.mark.parametrize("barrier", BARRIERS, ids=lambda spec: "-".join(map(str, spec.values())))
 every_gate = pytest.mark.parametrize("barrier", GATES, ids=lambda spec: "-".join(map(str, spec.values())))
 
@@ -114,7 +115,7 @@ REFERENCES: list[tuple[str, dict[str, Any], int | None]] = [
 
 
 @pytest.mark.parametrize(("name", "parameters", "staleness"), REFERENCES)
-@settings(laws, max_examples=40)
+@settings(laws, max_examples=examples(40))
 @given(workers=st.integers(1, 8), choices=st.lists(st.integers(0, 7), max_size=60))
 def test_sample_of_nobody_is_asp_and_of_all_others_bsp_or_ssp(name, parameters, staleness, workers, choices):
     told = Crowd(name, workers, **parameters)

@@ -9,6 +9,7 @@ from controlplane.core.choices import Observation
 from controlplane.policies import registry
 from controlplane.policies.batching.apportion import ImpossibleShares
 from tests.policies.cluster import observe, request, resolve
+from tests.support.examples import examples
 
 NAMES = registry.names("batching")
 WORKERS = 4
@@ -39,7 +40,7 @@ def kept(policy, state):
 
 
 @every_policy
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rounds=st.lists(iterations, max_size=6), low=st.integers(0, 40), room=st.integers(0, 200))
 def test_shares_sum_to_the_total_within_the_limits_whatever_is_reported(name, rounds, low, room):
     policy = resolve("batching", name)
@@ -58,7 +59,7 @@ def test_shares_sum_to_the_total_within_the_limits_whatever_is_reported(name, ro
 
 
 @every_policy
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(rounds=st.lists(iterations, max_size=5))
 def test_the_same_state_and_reports_give_the_same_decision_and_leave_the_state_alone(name, rounds):
     policy = resolve("batching", name)
@@ -73,7 +74,7 @@ def test_the_same_state_and_reports_give_the_same_decision_and_leave_the_state_a
 
 
 @every_policy
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(of=speeds, order=st.permutations(range(WORKERS)))
 def test_the_order_of_reports_does_not_matter(name, of, order):
     policy = resolve("batching", name)
@@ -88,7 +89,7 @@ def test_the_order_of_reports_does_not_matter(name, of, order):
 
 
 @every_policy
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(speed=st.floats(10.0, 10_000.0))
 def test_equal_workers_keep_shares_at_most_one_apart(name, speed):
     policy = resolve("batching", name)
@@ -100,7 +101,7 @@ def test_equal_workers_keep_shares_at_most_one_apart(name, speed):
 
 
 @every_policy
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(of=speeds, gone=st.integers(0, WORKERS - 1))
 def test_when_a_worker_leaves_the_others_take_over_its_samples(name, of, gone):
     policy = resolve("batching", name)

@@ -14,6 +14,7 @@ from controlplane.protocol.spec import Choice
 from tests.core.motion import Motion
 from tests.core.story import Story
 from tests.properties.drawn import choices
+from tests.support.examples import examples
 
 SPEEDS = {0: 1000.0, 1: 900.0, 2: 500.0, 3: 250.0}
 BATCH = 256
@@ -38,7 +39,7 @@ def goes_on_deciding(told: Story, start: int, iterations: int) -> None:
     assert Engine.restore(told.engine.snapshot(), resolve=resolve).snapshot() == told.engine.snapshot()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(before=choices("batching"), after=choices("batching"), iterations=st.integers(0, 12))
 @example(before=lb_bsp(), after=lb_bsp(p=3), iterations=8)
 @example(before=lb_bsp("narx", look_back=2), after=lb_bsp("narx", look_back=5), iterations=8)
@@ -55,7 +56,7 @@ def test_any_batching_follows_any_other_and_the_job_goes_on_deciding(before, aft
     goes_on_deciding(told, iterations, 6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), name=st.sampled_from(registry.names("prediction")))
 def test_other_parameters_of_a_predictor_leave_the_shares_near_what_it_had_learnt(data, name):
     before, after = (data.draw(choices("prediction", of=name)) for _ in range(2))
@@ -72,7 +73,7 @@ def flat(choice: Choice) -> dict[str, object]:
     return {"name": choice.name, **choice.parameters}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), question=st.sampled_from(["barrier", "placement", "data"]), when_ms=st.integers(0, 1200))
 def test_any_other_choice_follows_any_other_and_the_job_comes_to_its_end(data, question, when_ms):
     before, after = (data.draw(choices(question)) for _ in range(2))

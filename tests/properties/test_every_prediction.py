@@ -12,6 +12,7 @@ from controlplane.policies import registry
 from controlplane.policies.prediction.interface import Measured
 from controlplane.policies.prediction.networks import NETWORKS
 from tests.policies.cluster import resolve
+from tests.support.examples import examples
 
 NAMES = registry.names("prediction")
 
@@ -35,7 +36,7 @@ def after(predictor, history):
 
 
 @every_predictor
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(history=histories)
 def test_everybody_who_was_measured_and_nobody_else_is_predicted_with_a_finite_speed(name, history):
     predictor = resolve("prediction", name)
@@ -45,7 +46,7 @@ def test_everybody_who_was_measured_and_nobody_else_is_predicted_with_a_finite_s
 
 
 @every_predictor
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(history=histories)
 def test_a_snapshot_between_any_two_iterations_changes_nothing(name, history):
     predictor = resolve("prediction", name)
@@ -60,7 +61,7 @@ def test_a_snapshot_between_any_two_iterations_changes_nothing(name, history):
 
 
 @every_predictor
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(history=histories)
 def test_the_order_in_which_workers_are_named_does_not_matter(name, history):
     predictor = resolve("prediction", name)
@@ -69,7 +70,7 @@ def test_the_order_in_which_workers_are_named_does_not_matter(name, history):
 
 
 @every_predictor
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(history=histories, ranks=st.sets(st.integers(0, 5)))
 def test_whoever_leaves_the_roster_is_forgotten_and_can_come_back(name, history, ranks):
     predictor = resolve("prediction", name)
@@ -81,7 +82,7 @@ def test_whoever_leaves_the_roster_is_forgotten_and_can_come_back(name, history,
 
 
 @every_predictor
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(speed=st.floats(0.1, 1e5), cpu=st.floats(0.0, 1.0))
 def test_a_constant_speed_is_predicted_as_it_is(name, speed, cpu):
     predictor = resolve("prediction", name)

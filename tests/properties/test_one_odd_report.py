@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from controlplane.core.choices import Observation
 from controlplane.policies import registry
 from tests.policies.cluster import observe, request, resolve
+from tests.support.examples import examples
 
 SPEEDS = [1000.0, 800.0, 500.0, 250.0]
 COMMUNICATION_S = 0.004
@@ -41,7 +42,7 @@ def iteration_s(shares: dict[int, int]) -> float:
 @pytest.mark.parametrize(
     ("name", "parameters"), POLICIES, ids=lambda each: each if isinstance(each, str) else "-".join(each.values())
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     rank=st.integers(0, 3),
     compute_s=durations,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from controlplane.protocol.optimizers import OPTIMIZERS
 from controlplane.protocol.training import Clip, Group, Optimizer, Schedule
+from tests.support.examples import examples
 from workers.checkpoints.files import STATE, VALUES, Manifest, read_block, write_manifest, write_piece
 from workers.server.block_transfer import Baggage, Open, pack, read_manifest, unpack
 from workers.workloads.layout import Layout
@@ -162,7 +163,7 @@ def test_blocks_however_cut_and_moved_are_one_run_of_torch(
 
 @pytest.mark.parametrize("clip", [Clip(value=0.3), Clip(norm=0.7), Clip(norm=1e6)])
 @given(cuts=CUTS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_clipping_is_torchs_whatever_the_blocks_where_all_know_the_norm(clip: Clip, cuts: list[int]) -> None:
     optimizer = Optimizer(name="adamw", lr=0.05, clip=clip, schedule=SCHEDULE)
     blocks = Blocks(optimizer, cuts)

@@ -14,6 +14,7 @@ from controlplane.core.states import JOB_OVER, ProcessState
 from controlplane.protocol.schedule import Schedule
 from controlplane.protocol.spec import Choice
 from tests.core.story import LB_BSP, Story
+from tests.support.examples import examples
 
 WORKERS = 4
 SPLITS = [
@@ -130,7 +131,7 @@ class Tally:
 
 
 @pytest.mark.parametrize("barrier", ["bsp", "asp"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     data=st.sampled_from(SPLITS),
     samples=st.sampled_from([4, 7, 40, 200]),

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.policies.cluster import observe, resolve
+from tests.support.examples import examples
 
-few = settings(max_examples=20, deadline=None)
+few = settings(max_examples=examples(20), deadline=None)
 sizes = st.integers(3, 8)
 seeds = st.integers(0, 2**32)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from controlplane.protocol.optimizers import setting_of
 from controlplane.protocol.spec import JobSpec, Optimizer, Workload
+from tests.support.examples import examples
 from tests.workers.driver import Cluster, Vector, job_spec
 from workers.trainer.sampler import PermutationSampler
 from workers.workloads.catalogue import load_workload
@@ -55,7 +56,7 @@ def schedules(draw: st.DrawFn) -> list[list[int]]:
     return [divide(GLOBAL_BATCH, c) for c in draw(st.lists(cuts, min_size=3, max_size=6))]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(schedule=schedules(), servers=st.integers(1, 3), seed=st.integers(0, 2**31))
 def test_a_run_under_any_shares_equals_the_single_process_run(
     schedule: list[list[int]], servers: int, seed: int

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.support.examples import examples
 from workers.server.block import Block
 from workers.server.contribution import Contribution
 from workers.server.quorum import Roster, Verdict
@@ -118,4 +119,4 @@ class QuorumMachine(RuleBasedStateMachine):
 
 
 TestQuorums = QuorumMachine.TestCase
-TestQuorums.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestQuorums.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

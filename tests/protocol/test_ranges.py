@@ -45,6 +45,7 @@ from controlplane.protocol.messages import IterationReport, ProcessEnded, Proces
 from controlplane.protocol.pages import Tick
 from controlplane.protocol.spec import SpecError, parse_spec
 from controlplane.telemetry.models import Evaluation, Report
+from tests.support.examples import examples
 
 UNIONS = (WorkerMessage, ServerMessage, AgentMessage, WorkerReply, ServerReply, AgentReply, Event)
 STRUCTS = sorted({kind for union in UNIONS for kind in get_args(union)} | {Tick}, key=lambda kind: kind.__name__)
@@ -166,7 +167,7 @@ def test_a_message_is_accepted_at_first(kind, codec):
     assert type(codec.decode(msgspec.msgpack.encode(good(type_info(kind))))) is kind
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_no_field_takes_what_cannot_be_kept(data):
     kind, codec = data.draw(st.sampled_from(SAID))

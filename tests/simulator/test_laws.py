@@ -12,6 +12,7 @@ from controlplane.simulator.network import Link, ServerSpec
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenario import Scenario
 from tests.simulator.worlds import machines, spec, world
+from tests.support.examples import examples
 
 SPEEDS = st.lists(st.floats(min_value=10.0, max_value=5000.0), min_size=1, max_size=6)
 ROUGH = Wavering(noise=0.2, spikes=0.1)
@@ -32,7 +33,7 @@ def test_same_seed_gives_the_same_bytes_and_another_seed_others(policy: str) -> 
     assert first != other
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(speeds=SPEEDS, batch=st.integers(min_value=1, max_value=200))
 def test_an_iteration_of_bsp_lasts_as_long_as_the_slowest_is_busy(speeds: list[float], batch: int) -> None:
     job = spec(workers=len(speeds), batch_size=batch, stop=Stop(iterations=6))

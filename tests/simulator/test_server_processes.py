@@ -20,6 +20,7 @@ from controlplane.simulator.outcome import Outcome
 from controlplane.simulator.running import play, simulate
 from controlplane.simulator.scenario import Happening, Scenario
 from tests.simulator.worlds import alike, machines, spec, world
+from tests.support.examples import examples
 
 CRASH = (Happening(kind="crash", at_s=2.0, index=0, role="server"),)
 MEBI = 2**20
@@ -83,7 +84,7 @@ def test_a_server_that_is_lost_while_it_is_filled_is_filled_anew() -> None:
     bandwidth=st.sampled_from([None, 2e5]),
     servers=st.sampled_from([(0,), (1, 0)]),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_whenever_servers_crash_the_job_comes_to_its_end(
     at_s: float, policy: str, bandwidth: float | None, servers: tuple[int, ...]
 ) -> None:

@@ -20,6 +20,7 @@ from controlplane.telemetry.metrics import ITERATION
 from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
 from controlplane.telemetry.selectors import series
 from controlplane.telemetry.stored import OWN_COLUMNS, folded_until, known_measurements
+from tests.support.examples import examples
 from tests.support.rows import submitted_job
 from tests.telemetry.test_series import report
 
@@ -59,7 +60,7 @@ iterations = st.integers(0, 30) | st.integers(985, 1015) | st.sampled_from([1999
 wrote = st.lists(st.tuples(st.integers(0, 2), iterations, st.integers(0, 2), st.floats(0, 1e6)), max_size=12)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(wrote, st.integers(0, 3)), min_size=1, max_size=4),
     st.builds(
@@ -171,7 +172,7 @@ def told(iteration: int, known: set[str]) -> dict[str, Any]:
     return own | {"others": values}
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sets(st.sampled_from(LATER)), st.booleans()), min_size=1, max_size=5))
 def test_history_of_releases_with_fewer_measurements_reads_right(
     job: Job, releases: list[tuple[set[str], bool]]

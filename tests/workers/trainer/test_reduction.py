@@ -22,6 +22,7 @@ from controlplane.protocol.spec import (
     spec_document,
 )
 from tests.properties.test_training import GLOBAL_BATCH, schedules, single_process_run
+from tests.support.examples import examples
 from tests.workers.driver import Cluster, job_spec
 from tests.workers.reducing import ReducingCluster
 
@@ -39,7 +40,7 @@ def expected(spec: JobSpec, iterations: int, batch: int = GLOBAL_BATCH) -> np.nd
     return single_process_run(spec, [(k * batch, batch) for k in range(iterations)])
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(schedule=schedules(), seed=st.integers(0, 2**31))
 def test_a_run_without_servers_under_any_shares_equals_the_single_process_run(
     schedule: list[list[int]], seed: int
