@@ -151,7 +151,7 @@ class Loader(DataLoader[Any]):
 
     def __iter__(self) -> Any:
         pacer, batches = self.pacer, self.batches
-        batches.begin(pacer.begin_pass(self), pacer.seed, pacer.multiple, pacer.timeline)
+        batches.begin(pacer.begin_pass(self), pacer.cursor.seed, pacer.multiple, pacer.timeline)
         return self._pass(batches, super().__iter__())
 
     def _pass(self, batches: Batches, given: Iterator[Any]) -> Iterator[Any]:

@@ -8,12 +8,13 @@ control plane, and nothing but ``Stopped`` is raised in the loop.
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controlplane.protocol.agreement import Agreement, Row, Settled, Timeline
 from controlplane.protocol.dividing import Pass
 from paceline.ceilings import Ceiling
 from paceline.control import Control, Standing
+from paceline.cursor import Cursor
 from paceline.errors import CannotAttach, Stopped
 from paceline.identity import Identity
 from paceline.marks import Clock, CpuClock, CudaClock, Measured, Part
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
     from paceline.channel import Alone, Channel, Round
     from paceline.loading import Draw, Loader
+    from paceline.streams import StreamLoader
     from paceline.watching import Hook
+
+AnyLoader: TypeAlias = "Loader | StreamLoader"
 
 STAND_S: Final = 0.2
 """How often ranks that stand still ask one another whether to go on."""
@@ -49,19 +53,15 @@ class Pacer:
         self._said: set[str] = set()
         self._watched = self.world == 1
         self._gives_up = False
-        self._loader: Loader | None = None
+        self._loader: AnyLoader | None = None
         self._channel: Channel | Alone | None = None
         self._agreement: Agreement | None = None
-        self._governed = False
-        self.seed, self.multiple = 0, 1
-        self._samples = self._batch = 0
-        self._drop_last = False
-        self._iteration = 0
-        """The next, or the one that is under way."""
-        self._pass, self._begin = 0, 0
-        """Where the next iteration begins."""
-        self._is_in_pass = False
-        self._resumed = False
+        self._governed = self._meets = False
+        """Whether a control plane is named at any rank; whether the ranks sum up words."""
+        self.coming_sizes: list[int] = []
+        """Samples that each rank has for the next iteration, where they come from streams."""
+        self.multiple = 1
+        self.cursor = Cursor(self.world)
         self._draw: Draw | None = None
         """The batch that was handed out last, within an iteration."""
         self._round: Round | None = None
@@ -110,11 +110,12 @@ class Pacer:
         shuffle: bool = True,
         drop_last: bool = False,
         **options: Any,
-    ) -> "Loader":
+    ) -> "AnyLoader":
         """The batches of this rank: a ``DataLoader`` whose batches follow the shares.
 
         Args:
-            dataset: or a ``DataLoader``, whose batch size, order and options are taken over.
+            dataset: or a ``DataLoader``, whose batch size, order and options are taken over. An iterable data set
+                yields the samples of this rank alone, one by one.
             batch_size: as ``DataLoader`` has it: of one rank and one backward pass, where shares are even.
             seed: of the passes' permutations.
             accumulate: batches of one iteration, between two steps of the optimizer.
@@ -126,10 +127,11 @@ class Pacer:
         Raises:
             CannotAttach: if a value cannot be used.
         """
-        from torch.utils.data import DataLoader
+        from torch.utils.data import DataLoader, IterableDataset
 
         from paceline.given import check_number, check_options, taken_over
         from paceline.loading import Loader, Plan
+        from paceline.streams import StreamLoader
 
         plan: dict[str, Any] = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last}
         if isinstance(dataset, DataLoader):
@@ -139,9 +141,11 @@ class Pacer:
             check_number(name, value)
         if not 0 <= seed < 2**63:
             raise CannotAttach(f"loader(): seed is {seed!r}; give a whole number from 0 to 2**63 - 1")
+        made = Plan(seed=seed, accumulate=accumulate, multiple=multiple, **plan)
+        if isinstance(dataset, IterableDataset):
+            return StreamLoader(self, dataset, made, check_options(options))
         if len(dataset) < 1:
             raise CannotAttach("loader(): the data set has no sample; give one that has")
-        made = Plan(seed=seed, accumulate=accumulate, multiple=multiple, **plan)
         return Loader(self, dataset, made, check_options(options))
 
     def step(self, loss: Any = None) -> None:
@@ -165,12 +169,12 @@ class Pacer:
     @property
     def iteration(self) -> int:
         """The next one, or the one that is under way."""
-        return self._iteration
+        return self.cursor.iteration
 
     @property
     def epoch(self) -> int:
         """The pass that is under way, or begins next."""
-        return self._pass + (0 if not self._is_in_pass or self._begin < self._end_of_pass() else 1)
+        return self.cursor.epoch
 
     @property
     def last(self) -> Iteration | None:
@@ -189,18 +193,11 @@ class Pacer:
     @property
     def shares(self) -> tuple[int, ...]:
         """Samples of this iteration, by rank; none before the first batch."""
-        return () if self._agreement is None else tuple(self._agreement.timeline.shares(self._iteration))
+        return () if self._agreement is None else tuple(self._agreement.timeline.shares(self.cursor.iteration))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job stands behind the last ``step``; the same at each rank, and for any number of ranks."""
-        is_done = self._is_in_pass and self._begin >= self._end_of_pass()
-        return {
-            "iteration": self._iteration,
-            "pass": self._pass + is_done,
-            "begin": 0 if is_done else self._begin,
-            "samples": self._samples,
-            "seed": self.seed,
-        }
+        return self.cursor.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; before the first batch, at each rank.
@@ -210,9 +207,7 @@ class Pacer:
         """
         if self._agreement is not None:
             raise CannotAttach("load_state_dict(): batches were handed out already; load the state before the first")
-        self._resumed = True
-        self._iteration, self._pass, self._begin = (int(state[name]) for name in ("iteration", "pass", "begin"))
-        self._samples, self.seed = int(state["samples"]), int(state["seed"])
+        self.cursor.load(state)
 
     def close(self) -> None:
         """The script is at its end: say what is left to say. Called by itself when the process ends."""
@@ -222,7 +217,7 @@ class Pacer:
         self._reporter.flush(self._clock, self._ceiling.samples)
         if self._control is not None:
             if self._agreement is not None and not self._has_failed:
-                self._control.finish(self._iteration)
+                self._control.finish(self.cursor.iteration)
             self._control.close(FAREWELL_S)
 
     def failed(self, error: BaseException) -> None:
@@ -249,29 +244,30 @@ class Pacer:
         assert self._agreement is not None
         return self._agreement.timeline
 
-    def begin_pass(self, loader: "Loader") -> Pass:
+    def begin_pass(self, loader: AnyLoader) -> Pass:
         """The next pass over the data, or the rest of one. Collective at the first."""
         if self._draw is not None:
             self._end_early()
         self._loader = loader
         if self._agreement is None:
             self._set_up(loader)
-        elif self._is_in_pass:
-            self._pass, self._begin = self._pass + 1, 0
-        self._is_in_pass = True
-        return Pass(
-            number=self._pass,
-            first=self._iteration,
-            samples=self._samples,
-            batch=self._batch,
-            begin=self._begin,
-            drop_last=self._drop_last,
-        )
+        return self.cursor.begin_pass()
 
     def end_pass(self) -> None:
         """Every batch of the pass was handed out and used."""
+        self.end_unless_ended()
+        self.cursor.end_pass()
+
+    def end_unless_ended(self) -> None:
+        """The script goes on behind the iteration's last batch."""
         if self._draw is not None:
             self._end_early()
+
+    def agree_on(self, samples: int) -> list[int]:
+        """How many samples each rank has for the next iteration. Collective."""
+        words = [0.0] * self.world
+        words[self.rank] = float(samples)
+        return [samples] * self.world if self._channel is None else [int(n) for n in self._channel.total(words)]
 
     def awaiting_batch(self) -> None:
         """The script asks for the next batch."""
@@ -280,7 +276,7 @@ class Pacer:
             self._end_early()
         if self._measured is None:
             self._edge = self._edge if self._edge is not None else self._clock.stamp()
-            self._measured = Measured(self._iteration, 0, 0, [(Part.OTHER, self._edge)])
+            self._measured = Measured(self.cursor.iteration, 0, 0, [(Part.OTHER, self._edge)])
             self._measured.add(Part.OTHER, self._clock.stamp())
         else:
             self.mark(Part.COMPUTE)
@@ -334,7 +330,7 @@ class Pacer:
 
     def _begin_round(self, samples: int) -> None:
         """Tell the other ranks what is to be told, while the gradient is computed."""
-        if self._agreement is None or self._channel is None or not self._governed:
+        if self._agreement is None or self._channel is None or not self._meets:
             return
         if self._control is not None and (orders := self._control.hear()) is not None:
             self._agreement.hear(orders)
@@ -372,9 +368,9 @@ class Pacer:
         if self._governed:
             measured.link_s = self._wire.took_s()
         self._measured = self._draw = None
-        self._iteration, self._begin = draw.iteration + 1, draw.begin + sum(draw.sizes)
+        self.cursor.move(draw.iteration, draw.begin, draw.sizes)
         if self._control is not None and self._loader is not None:
-            self._control.move(self._iteration, self._loader.promised)
+            self._control.move(self.cursor.iteration, self._loader.promised)
         self._reporter.add(measured)
         if self._round is None or self._agreement is None:
             self._reporter.alone(self._clock)
@@ -385,12 +381,13 @@ class Pacer:
     def _settle(self, settled: Settled) -> None:
         assert self._agreement is not None
         self._reporter.heard(settled.rows, self._ceiling.samples)
-        self._agreement.timeline.forget(self._iteration)
+        self.coming_sizes = [row.coming for row in settled.rows]
+        self._agreement.timeline.forget(self.cursor.iteration)
         if settled.hold:
             settled = self._stand(settled)
         if settled.stop:
             self._say_goodbye()
-            raise Stopped(f"the job was stopped before iteration {self._iteration}")
+            raise Stopped(f"the job was stopped before iteration {self.cursor.iteration}")
 
     def _stand(self, settled: Settled) -> Settled:
         """All ranks stand before the next iteration until newer orders let them go on."""
@@ -398,23 +395,23 @@ class Pacer:
         assert self._channel is not None
         while settled.hold:
             if self._control is not None:
-                self._control.stand(self._iteration)
+                self._control.stand(self.cursor.iteration)
             time.sleep(STAND_S)
             if self._control is not None and (orders := self._control.hear()) is not None:
                 self._agreement.hear(orders)
             row = self._row(0)._replace(timed=-1)
-            settled = self._agreement.read(self._channel.total(self._agreement.words(row)), self._iteration - 1)
+            settled = self._agreement.read(self._channel.total(self._agreement.words(row)), self.cursor.iteration - 1)
         self._edge = self._clock.stamp()
         return settled
 
     def _say_goodbye(self) -> None:
         self._reporter.flush(self._clock, self._ceiling.samples)
         if self._control is not None:
-            self._control.finish(self._iteration)
+            self._control.finish(self.cursor.iteration)
 
     # -- the beginning
 
-    def _set_up(self, loader: "Loader") -> None:
+    def _set_up(self, loader: AnyLoader) -> None:
         from paceline.channel import open_channel
         from paceline.setup import HALF, Facts, agree
 
@@ -432,45 +429,39 @@ class Pacer:
             int(loader.plan.drop_last),
             int(self._watched),
             int(self._control is not None),
-            int(self._resumed and self._may_resume(loader)),
-            self._iteration,
-            self._pass,
-            self._begin,
+            int(self._may_resume(loader)),
+            self.cursor.iteration,
+            self.cursor.number,
+            self.cursor.begin,
             *newness,
         )
         start = agree(self._channel, self.rank, self.world, facts, orders)
         for note in start.notes:
             self._say(note)
-        self._samples, self._batch = start.samples, sum(start.batches)
-        self.multiple, self.seed, self._drop_last = start.multiple, start.seed, start.drop_last
-        self._iteration, self._pass, self._begin = start.iteration, start.number, start.begin
-        self._governed = start.governed
+        self.cursor.settle(samples=start.samples, batch=sum(start.batches), seed=start.seed, drop_last=start.drop_last)
+        self.cursor.go_to(start.iteration, start.number, start.begin)
+        self.multiple = start.multiple
+        self._governed, self._meets = start.governed, start.governed or not start.samples
         self._agreement = Agreement(self.rank, start.timeline, multiple=start.multiple, fixed=start.fixed)
         self._edge = self._clock.stamp()
 
-    def _standing(self, loader: "Loader") -> Standing:
+    def _standing(self, loader: AnyLoader) -> Standing:
         return Standing(
             share=loader.plan.share,
             samples=loader.samples,
             multiple=loader.plan.multiple * loader.plan.accumulate,
             micro_batch=loader.plan.batch_size if loader.plan.accumulate > 1 else None,
             device=self._device,
-            iteration=self._iteration if self._resumed else None,
+            iteration=self.cursor.iteration if self.cursor.resumed else None,
         )
 
-    def _may_resume(self, loader: "Loader") -> bool:
-        if (self._samples, self.seed) == (loader.samples, loader.plan.seed):
-            return True
-        self._say(
-            f"the loaded state is of {self._samples} samples and seed {self.seed}, the loader has {loader.samples} and"
-            f" {loader.plan.seed}: pass {self._pass} begins anew"
-        )
-        self._begin = 0
-        return True
-
-    def _end_of_pass(self) -> int:
-        batch = max(1, self._batch)
-        return self._samples // batch * batch if self._drop_last else self._samples
+    def _may_resume(self, loader: AnyLoader) -> bool:
+        if self.cursor.resumed and not self.cursor.fits(loader.samples, loader.plan.seed):
+            self._say(
+                f"the loaded state is of other samples or another seed than the loader's {loader.samples} and"
+                f" {loader.plan.seed}: pass {self.cursor.number} begins anew"
+            )
+        return self.cursor.resumed
 
     def _say(self, sentence: str) -> None:
         """Once, at one rank where all would say the same."""

@@ -1,0 +1,93 @@
+"""Where a job stands in its iterations and passes: the same at each rank, and saved with the state of the script."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controlplane.protocol.dividing import Pass
+
+
+class Cursor:
+    """Moves with each iteration that is over."""
+
+    def __init__(self, world: int) -> None:
+        self._world = world
+        self.iteration = 0
+        """The next, or the one that is under way."""
+        self.number, self.begin = 0, 0
+        """The pass, and where in it the next iteration begins."""
+        self.samples, self.batch, self.seed, self.drop_last = 0, 1, 0, False
+        self.taken: list[int] = [0] * world
+        """Samples that each rank took of its stream in this pass."""
+        self.resumed = False
+        """Whether a state was loaded."""
+        self._is_begun = self._is_done = False
+
+    def settle(self, *, samples: int, batch: int, seed: int, drop_last: bool) -> None:
+        """What the ranks have agreed on: samples of a pass (0: a stream's), and of an iteration."""
+        self.samples, self.batch, self.seed, self.drop_last = samples, max(1, batch), seed, drop_last
+
+    def go_to(self, iteration: int, number: int, begin: int) -> None:
+        """Where the ranks have agreed to begin."""
+        self.iteration, self.number, self.begin = iteration, number, begin
+        if not begin:
+            self.taken = [0] * self._world
+
+    def begin_pass(self) -> Pass:
+        """The pass that comes next, or the rest of one."""
+        if self._is_begun:
+            self.go_to(self.iteration, self.number + 1, 0)
+        self._is_begun, self._is_done = True, False
+        return Pass(
+            number=self.number,
+            first=self.iteration,
+            samples=self.samples,
+            batch=self.batch,
+            begin=self.begin,
+            drop_last=self.drop_last,
+        )
+
+    def end_pass(self) -> None:
+        """There is no further iteration in it."""
+        self._is_done = True
+
+    def move(self, iteration: int, begin: int, sizes: Sequence[int]) -> None:
+        """An iteration of so many samples by rank is over, which began there."""
+        self.iteration, self.begin = iteration + 1, begin + sum(sizes)
+        self.taken = [before + size for before, size in zip(self.taken, sizes, strict=True)]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next iteration is of another pass."""
+        end = self.samples // self.batch * self.batch if self.drop_last else self.samples
+        return self._is_begun and (self._is_done or 0 < end <= self.begin)
+
+    @property
+    def epoch(self) -> int:
+        """The pass of the next iteration."""
+        return self.number + self.is_over
+
+    def state(self) -> dict[str, Any]:
+        """To go on from, with any number of ranks."""
+        return {
+            "iteration": self.iteration,
+            "pass": self.epoch,
+            "begin": 0 if self.is_over else self.begin,
+            "samples": self.samples,
+            "seed": self.seed,
+            "taken": [0] * self._world if self.is_over else list(self.taken),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.resumed = True
+        self.iteration, self.number, self.begin = (int(state[name]) for name in ("iteration", "pass", "begin"))
+        self.samples, self.seed = int(state["samples"]), int(state["seed"])
+        taken = [int(count) for count in state["taken"]]
+        self.taken = taken if len(taken) == self._world else [0] * self._world
+
+    def fits(self, samples: int, seed: int) -> bool:
+        """Whether the loaded state is of such passes; if not, its pass begins anew."""
+        if (self.samples, self.seed) == (samples, seed):
+            return True
+        self.go_to(self.iteration, self.number, 0)
+        return False

@@ -1,0 +1,110 @@
+"""The loader of a rank whose samples are a stream of its own: the next ones, as many as its share.
+
+A stream's end is known to its reader alone. So each rank has the samples of the next iteration ready before this one
+begins, and says how many there are with the sum that all make anyway. A rank whose stream has ended goes on with
+batches that weigh nothing until all have: every rank yields the same number, and no sample is left out.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader, default_collate
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from controlplane.protocol.dividing import Span, parts
+from paceline.errors import CannotAttach
+from paceline.loading import GHOST, Draw, Plan
+
+if TYPE_CHECKING:
+    from paceline.pacer import Pacer
+
+
+class StreamLoader(DataLoader[Any]):
+    """The batches of a rank, made of single samples of its stream; made by ``pacer.loader``."""
+
+    samples = 0
+
+    def __init__(self, pacer: "Pacer", dataset: Any, plan: Plan, options: dict[str, Any]) -> None:
+        self.pacer, self.plan = pacer, plan
+        self.collate = options.pop("collate_fn", None) or default_collate
+        self.pins = bool(options.pop("pin_memory", False))
+        self._next: list[Any] = []
+        """Samples for the next iteration."""
+        self.promised = -1
+        """The last iteration whose samples are read before the one under way has ended."""
+        super().__init__(dataset, batch_size=None, collate_fn=_same, **options)
+
+    def __len__(self) -> int:
+        raise TypeError("the length of a stream is not known before its end")
+
+    @property
+    def epoch(self) -> int:
+        """The pass that is under way, or begins next."""
+        return self.pacer.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Handed on to the data set, where it has such a method."""
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the job stands behind the last ``step``; the same at each rank."""
+        return self.pacer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there, as far into each rank's stream; before the first batch, at each rank."""
+        self.pacer.load_state_dict(state)
+
+    def coming(self) -> int:
+        """Samples that there are for the next iteration."""
+        return len(self._next)
+
+    def __iter__(self) -> Any:
+        self.pacer.begin_pass(self)
+        return self._pass(super().__iter__())
+
+    def _pass(self, stream: Iterator[Any]) -> Iterator[Any]:
+        pacer = self.pacer
+        for _ in islice(stream, pacer.cursor.taken[pacer.rank]):
+            pass  # taken before a restart
+        self._read(stream, pacer.iteration)
+        sizes = pacer.agree_on(len(self._next))
+        if not all(sizes) and not sum(pacer.cursor.taken):
+            empty = ", ".join(str(rank) for rank, size in enumerate(sizes) if not size)
+            raise CannotAttach(f"the streams of ranks {empty} have no sample: give each rank some")
+        ghost: list[Any] = []
+        while self._goes_on(sizes):
+            pacer.awaiting_batch()
+            iteration, samples = pacer.iteration, self._next
+            ghost = samples[:GHOST] or ghost
+            if not ghost:
+                raise CannotAttach(
+                    f"the stream of rank {pacer.rank} ended before it was taken up again: begin a new pass"
+                )
+            for micro, part in enumerate(parts(Span(0, len(samples)), self.plan.accumulate)):
+                if micro:
+                    pacer.awaiting_batch()
+                else:
+                    self._read(stream, iteration + 1)
+                batch = self.collate(samples[part.start : part.start + part.size] or ghost)
+                begin = sum(pacer.cursor.taken)
+                pacer.has_batch(Draw(iteration, micro, part.size, begin + sum(sizes[: pacer.rank]), sizes, begin))
+                if self.pins:
+                    batch = pin_memory(batch)  # type: ignore[no-untyped-call]
+                yield batch
+            pacer.end_unless_ended()
+            sizes = pacer.coming_sizes
+        pacer.end_pass()
+
+    def _goes_on(self, sizes: list[int]) -> bool:
+        batch = self.plan.share * self.pacer.world
+        return sum(sizes) >= (batch if self.plan.drop_last else 1)
+
+    def _read(self, stream: Iterator[Any], iteration: int) -> None:
+        self.promised = iteration
+        self._next = list(islice(stream, self.pacer.timeline.shares(iteration)[self.pacer.rank]))
+
+
+def _same(sample: Any) -> Any:
+    return sample

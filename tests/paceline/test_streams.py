@@ -1,0 +1,93 @@
+"""Streams: each sample of each rank's once a pass, whatever the shares, however unlike the streams' lengths."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from tests.paceline.ranks import alone, paced, run_ranks, shared
+
+
+class Stream(IterableDataset[int]):
+    """Numbers of one rank; each worker of its loader has its own part."""
+
+    def __init__(self, rank: int, length: int) -> None:
+        self._rank, self._length = rank, length
+
+    def __iter__(self) -> Iterator[int]:
+        about = get_worker_info()
+        part, parts = (about.id, about.num_workers) if about else (0, 1)
+        return iter(range(1000 * self._rank + part, 1000 * self._rank + self._length, parts))
+
+
+LENGTHS = [90, 41, 64]
+
+
+def taken(pacer: Any, loader: Any, passes: int, most: int = 10**9) -> list[list[list[int]]]:
+    found: list[list[list[int]]] = []
+    for _ in range(passes):
+        found.append([])
+        for batch in loader:
+            assert len(batch) > 0
+            found[-1].append(batch.tolist()[: pacer._draw.size])
+            pacer.step(torch.tensor(0.0))
+            if pacer.iteration >= most:
+                return found
+    return found
+
+
+def streamed(rank: int, world: int, workers: int, accumulate: int) -> Any:
+    unit = accumulate
+    pacer, _ = paced(rank, world, {1: shared(1, 14 * unit, 4 * unit, 6 * unit)} if rank == 2 else {})
+    pacer._watched = True
+    loader = pacer.loader(Stream(rank, LENGTHS[rank]), 8, num_workers=workers, accumulate=accumulate)
+    assert isinstance(loader, DataLoader)
+    return taken(pacer, loader, 2)
+
+
+@pytest.mark.parametrize(("workers", "accumulate"), [(0, 1), (2, 1), (0, 2)])
+def test_each_sample_is_taken_once_a_pass_and_all_ranks_yield_alike(workers: int, accumulate: int) -> None:
+    ranks = run_ranks(streamed, 3, workers, accumulate)
+    for number in range(2):
+        counted = Counter(sample for rank in ranks for batch in rank[number] for sample in batch)
+        expected = [1000 * rank + sample for rank, length in enumerate(LENGTHS) for sample in range(length)]
+        assert counted == dict.fromkeys(expected, 1)
+        assert len({len(rank[number]) for rank in ranks}) == 1
+    assert len({len(batch) for batch in ranks[0][0]}) > 1
+
+
+def restarted(rank: int, world: int) -> Any:
+    def begun() -> Any:
+        pacer, _ = paced(rank, world, {})
+        pacer._watched = True
+        return pacer, pacer.loader(Stream(rank, LENGTHS[rank]), 8)
+
+    pacer, loader = begun()
+    before = taken(pacer, loader, 1, most=4)[0]
+    state = pacer.state_dict()
+    pacer, loader = begun()
+    pacer.load_state_dict(state)
+    return before + taken(pacer, loader, 1)[0]
+
+
+def test_each_sample_is_taken_once_across_a_restart() -> None:
+    ranks = run_ranks(restarted, 3)
+    counted = Counter(sample for rank in ranks for batch in rank for sample in batch)
+    assert set(counted.values()) == {1}
+    assert len(counted) == sum(LENGTHS)
+
+
+def empty(rank: int, world: int) -> str:
+    pacer = alone(rank, world)
+    try:
+        taken(pacer, pacer.loader(Stream(rank, 5 * (1 - rank)), 8), 1)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_a_rank_without_a_single_sample_is_told_to_all() -> None:
+    assert run_ranks(empty, 2) == ["the streams of ranks 1 have no sample: give each rank some"] * 2
