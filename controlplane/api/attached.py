@@ -1,12 +1,21 @@
 """What requests do about attached jobs: their tokens, and who may show one."""
 
-from typing import Final
+from typing import Any, Final
 
+from django.contrib.auth.models import AnonymousUser
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
 
+from controlplane.api.actions import NO_ANSWER
+from controlplane.api.permissions import HasRole
 from controlplane.api.problems import Problem
-from controlplane.jobs import tokens
+from controlplane.core.events import LauncherEnded
+from controlplane.jobs import services, tokens
 from controlplane.jobs.models import Job
+from controlplane.protocol.spec import parse_spec
+from controlplane.runtime.log import LogClosed, LogMissing, append_event, start_log
 
 NO_PERSON: Final = (
     "this is the token of a job's ranks: it opens their sockets, and actions/finish of its job, alone; elsewhere show "
@@ -47,6 +56,69 @@ def refuse_job_token(secret: str) -> None:
     """
     if tokens.is_job_token(secret):
         raise AuthenticationFailed(NO_PERSON)
+
+
+class JobTokenShown(BaseAuthentication):
+    """``Authorization: Bearer plj_...``: whoever launched the ranks of the job in the path."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, str] | None:
+        """Nobody by name, and the token; None for a request that shows none of a job's."""
+        secret = bearer_of(request)
+        if not tokens.is_job_token(secret):
+            return None
+        number = request.parser_context["kwargs"]["pk"]
+        verdict = tokens.verdict_on(secret, number)
+        if not verdict.good:
+            raise AuthenticationFailed(f"{verdict.sentence}.")
+        return AnonymousUser(), secret
+
+    def authenticate_header(self, request: Request) -> str:
+        """The challenge of a 401."""
+        return 'Bearer realm="paceline"'
+
+
+class LaunchedOrRole(BasePermission):
+    """Whoever shows the job's token, or a person whose role is enough."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        """Whether either is so; the refusal says which role is enough."""
+        if isinstance(request.auth, str) and tokens.is_job_token(request.auth):
+            return True
+        role = HasRole()
+        allowed = role.has_permission(request, view)
+        self.message = role.message
+        return allowed
+
+
+def bearer_of(request: Request) -> str:
+    """What the Authorization header shows; empty where it shows nothing."""
+    scheme, _, secret = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+    return secret.strip() if scheme.lower() in {"bearer", "token"} else ""
+
+
+def finish_job(*, job: Job, actor: str, exit_code: int, reason: str) -> None:
+    """Tell the engine that the launcher of an attached job has ended.
+
+    Raises:
+        Problem: if the job is native or over, or Redis does not answer.
+    """
+    over = Problem(409, f"{job} is over ({job.state}): it ended before its launcher said so")
+    if job.launch != "attached":
+        raise Problem(409, f"{job} is native: our agents end its processes; stop it by actions/stop")
+    if job.is_over:
+        raise over
+    try:
+        if not job.cursors.exists():
+            start_log(job.pk, parse_spec(job.spec))
+        entry = append_event(job.pk, LauncherEnded(actor=actor, exit_code=exit_code, reason=reason))
+    except LogMissing:
+        raise Problem(503, f"{job} was not finished: its log is being recovered; try again in a few seconds") from None
+    except LogClosed:
+        raise over from None
+    except NO_ANSWER as error:
+        raise Problem(503, f"{job} was not finished: Redis does not answer ({error}); try again") from error
+    detail = {"exit_code": exit_code, "reason": reason[:500]}
+    services.audit(actor=actor, action="job-finish", subject=str(job), detail=detail, job=job, entry=entry)
 
 
 def _check_live(job: Job) -> None:

@@ -69,6 +69,17 @@ class ApiTokenScheme(OpenApiAuthenticationExtension):
         return {"type": "http", "scheme": "bearer"}
 
 
+class JobTokenScheme(OpenApiAuthenticationExtension):
+    """How the OpenAPI document names it."""
+
+    target_class = "controlplane.api.attached.JobTokenShown"
+    name = "jobToken"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        """The scheme."""
+        return {"type": "http", "scheme": "bearer", "description": "The token of an attached job."}
+
+
 def problem_responses(*codes: int) -> dict[tuple[int, str], OpenApiResponse]:
     """Error answers by status."""
     return {(code, CONTENT_TYPE): OpenApiResponse(ProblemDocument, REASONS[code]) for code in sorted(codes)}

@@ -21,6 +21,7 @@ from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequ
 from controlplane.core.records import Worker
 from controlplane.core.state import End, Job, Round, Updates
 from controlplane.core.states import JOB_OVER, JobState
+from controlplane.protocol.launching import CUTTING
 from controlplane.protocol.messages import Held
 from controlplane.protocol.spec import CHOICES, REDUCING, Choice
 
@@ -236,6 +237,11 @@ def _check_together(context: Context, policies: Mapping[str, Any], asked: str) -
     if (reason := conflict(*together)) is not None:
         raise EventRefused(f"{asked}: {reason}")
     barrier = policies.get("barrier", context.chosen.barrier)
+    if context.spec.attached and (other := policies.keys() - {"batching"}):
+        cure = "submit a native job for that (launch: native)"
+        raise EventRefused(f"{asked}: {', '.join(sorted(other))} of an attached job stays as it is; {cure}")
+    if context.spec.attached and policies["batching"].name in CUTTING:
+        raise EventRefused(f"{asked}: expected {CUTTING[policies['batching'].name]}")
     if context.spec.server_mode == "aggregating" and barrier.name not in REDUCING:
         raise EventRefused(f"{asked}: {barrier.name} needs servers that hold the parameters; these only add up")
 

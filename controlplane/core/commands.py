@@ -61,6 +61,8 @@ class MoveProcess(Command, frozen=True, kw_only=True, tag="move-process"):
     slot: Count = 0
     emulate: Emulation | None = None
     restart: Restart | None = None
+    environment: dict[str, str] = {}
+    """What it said of itself, where no agent speaks for it: host, device, launcher, pid."""
 
 
 class StartProcess(Command, frozen=True, kw_only=True, tag="start-process"):

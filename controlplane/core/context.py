@@ -161,8 +161,9 @@ class Context:
             self.job.awaited = fields.get("awaited", "")
 
     def start_process(self, process: Process, reason: str) -> None:
-        """Have its agent run a process; one that it has begun already goes on."""
-        self.emit(StartProcess, reason, **_life(process), **_place(process))
+        """Have its agent run a process; one that it has begun already goes on. A launcher's has none."""
+        if not self.spec.attached:
+            self.emit(StartProcess, reason, **_life(process), **_place(process))
 
     def move_job(self, state: JobState, reason: str, *, awaited: str = "") -> None:
         """Move the job along an arrow of its table, and say so."""
@@ -194,13 +195,21 @@ class Context:
             job.servers[process.index] = process
 
     def stop_process(self, process: Process, reason: str) -> None:
-        """Have its agent end a process."""
+        """Have its agent end a process. A launcher's has none, and counts no longer."""
+        if self.spec.attached:
+            if not process.over:
+                self.move_process(process, ProcessState.STOPPED, reason)
+            return
         self.emit(StopProcess, reason, **_life(process), agent=process.agent)
 
     def tell_process(self, process: Process, reason: str) -> None:
         """Say where a process is."""
         restart = self.restart_of(process)
-        self.emit(MoveProcess, reason, **_life(process), state=process.state, **_place(process), restart=restart)
+        said = process.environment if isinstance(process, Worker) else {}
+        place = _place(process)
+        self.emit(
+            MoveProcess, reason, **_life(process), state=process.state, **place, restart=restart, environment=said
+        )
 
     def restart_of(self, process: Process) -> Restart | None:
         """The start that follows the end of this life, if one is planned."""

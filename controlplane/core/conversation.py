@@ -8,7 +8,19 @@ known to have been published hold: what they granted may have been done by now.
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from controlplane.core import changes, drawing, generations, granting, membership, moving, ordering, partial, recovery
+from controlplane.core import (
+    changes,
+    drawing,
+    generations,
+    granting,
+    membership,
+    moving,
+    ordering,
+    partial,
+    rank_ends,
+    ranks,
+    recovery,
+)
 from controlplane.core.commands import BeginIncarnation, MoveJob, RejectMessage, SetRoster, SetShares
 from controlplane.core.context import Context, EventRefused
 from controlplane.core.events import ConnectionLost, IncarnationBegan, ServerHeard, WorkerHeard
@@ -55,11 +67,12 @@ WorkerWord = ProgressReport | Computed | MicroBatch | Held | CopiesHeld | Keeper
 
 def on_worker_heard(context: Context, event: WorkerHeard) -> None:
     """A worker said something."""
-    worker = context.job.workers.get(event.rank)
+    attached = context.spec.attached
+    worker = ranks.speaker(context, event) if attached else context.job.workers.get(event.rank)
     if worker is None or not _may_speak(context, worker, "worker", event.rank, event.instance, event.message.number):
         return
     message = event.message
-    if not _is_next(context, worker, message.number, again=isinstance(message, WorkerHello)):
+    if not _is_next(context, worker, message.number, again=isinstance(message, WorkerHello | RankHello)):
         return
     if isinstance(message, IterationReport):
         _take_report(context, worker, message)
@@ -70,7 +83,7 @@ def on_worker_heard(context: Context, event: WorkerHeard) -> None:
     elif isinstance(message, WorkerFinished):
         _take_finished(context, worker, message)
     elif isinstance(message, RankHello):
-        _reject(context, worker, "unexpected", "this job is native: no launcher attaches ranks to it", message.number)
+        _greet_rank(context, worker, message)
     else:
         _take_word(context, worker, message)
 
@@ -143,6 +156,15 @@ def _greet_worker(context: Context, worker: Worker, hello: WorkerHello) -> None:
         membership.on_hello(context, worker)
 
 
+def _greet_rank(context: Context, worker: Worker, hello: RankHello) -> None:
+    if not context.spec.attached:
+        _reject(context, worker, "unexpected", "this job is native: no launcher attaches ranks to it", hello.number)
+    elif ranks.greet(context, worker, hello):
+        for rank in list(context.job.generation.roster):
+            take_early(context, context.job.workers[rank])
+        generations.complete(context)
+
+
 def _is_of_other_release(context: Context, process: Process, release: str) -> bool:
     """Whether a process cannot be spoken with; that ends the job, and says what to do."""
     if release in ("", RELEASE):
@@ -203,6 +225,9 @@ def _is_here(context: Context, process: Process) -> None:
 
 def _take_report(context: Context, worker: Worker, report: IterationReport) -> None:
     job = context.job
+    if worker.rank is not None and not worker.rank.counts:
+        _keep_early(worker, report)
+        return
     if report.iteration <= worker.done:
         return
     if not _has_leave(job, worker, report.iteration, report.generation):
@@ -212,10 +237,14 @@ def _take_report(context: Context, worker: Worker, report: IterationReport) -> N
         _keep_early(worker, report)
         return
     generations.on_report(context, worker, report)
+    if worker.rank is not None:
+        ranks.forget_old(context.job)
 
 
 def _has_leave(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
     """Whether the worker may be so far; where orders were forgotten, what it has done is proof of its leave."""
+    if worker.rank is not None:
+        return worker.rank.counts
     may = job.forgot or (iteration <= worker.granted and generation <= job.generation.number)
     return may and worker.index in job.generation.shares
 
@@ -273,6 +302,9 @@ def _take_word(context: Context, worker: Worker, message: WorkerWord) -> None:
 
 def _take_finished(context: Context, worker: Worker, message: WorkerFinished) -> None:
     job = context.job
+    if worker.rank is not None:
+        rank_ends.on_finished(context, worker, message)
+        return
     if job.forgot and job.end.stop_at is None and context.chosen.gate is None and job.counts(worker.index):
         granting.stop_at(context, message.iteration, f"{worker.title} had been told so by orders that were lost")
     if job.end.stop_at is None or not job.counts(worker.index) or worker.state is not ProcessState.READY:
@@ -299,6 +331,8 @@ def _may_speak(context: Context, process: Process, role: Role, index: int, insta
         process.seen_ms = context.now_ms
         if process.state is ProcessState.UNREACHABLE:
             context.move_process(process, ProcessState.READY, "it speaks again")
+            if isinstance(process, Worker) and process.rank is not None:
+                ranks.on_return(context, process)
         return True
     now = f"{process.instance} is {process.state}" if process.instance == instance else f"{process.instance} follows it"
     over = f"the job {in_words(job.state)}" if job.state in JOB_OVER else now
@@ -357,6 +391,8 @@ def _adopt(context: Context, published: dict[int, Orders]) -> None:
             job.workers[rank].leases = list(orders.ranges)
             ends = [lease.position + (lease.last - lease.first + 1) * lease.share for lease in orders.ranges]
             job.samples.cursor = max([job.samples.cursor, *ends])
+    versions = [orders.shares_version for orders in published.values()]
+    job.attachment.version = max([job.attachment.version, *versions])
     if context.chosen.gate is None and _divide_the_batch(job, current):
         job.generation.shares = {rank: current[rank].share for rank in job.generation.roster}
         job.generation.offsets = {rank: current[rank].offset for rank in job.generation.roster}

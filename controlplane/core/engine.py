@@ -19,6 +19,7 @@ from controlplane.core import (
     membership,
     moving,
     placing,
+    rank_ends,
     recovery,
     sharing,
 )
@@ -38,6 +39,7 @@ from controlplane.core.events import (
     IncarnationBegan,
     InclusionRequested,
     JobSubmitted,
+    LauncherEnded,
     PauseRequested,
     PredictorPromoted,
     PredictorTrained,
@@ -69,6 +71,7 @@ HANDLERS: dict[type[Event], Callable[[Context, Any], None]] = {
     ControlPlaneResumed: lifecycle.on_resumed,
     IncarnationBegan: conversation.on_incarnation_began,
     StopRequested: lifecycle.on_stop_requested,
+    LauncherEnded: rank_ends.on_launcher_ended,
     EngineFailed: lifecycle.on_engine_failed,
     PredictorTrained: sharing.on_predictor_news,
     PredictorPromoted: sharing.on_predictor_news,

@@ -157,6 +157,14 @@ class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
     actor: Word
 
 
+class LauncherEnded(Value, frozen=True, kw_only=True, tag="launcher-ended"):
+    """The command that had started an attached job's ranks has ended."""
+
+    actor: Word
+    exit_code: Status
+    reason: Text = ""
+
+
 class EngineFailed(Value, frozen=True, kw_only=True, tag="engine-failed"):
     """What the engine had decided about ``entry`` could not be carried out: a fault of ours ends the job."""
 
@@ -243,6 +251,7 @@ Event = (
     | ControlPlaneResumed
     | IncarnationBegan
     | StopRequested
+    | LauncherEnded
     | EngineFailed
     | PredictorTrained
     | PredictorPromoted
@@ -257,6 +266,7 @@ Event = (
 
 REQUESTS: Final = (
     StopRequested,
+    LauncherEnded,
     PredictorPromoted,
     ChangeRequested,
     PauseRequested,

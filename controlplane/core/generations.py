@@ -7,7 +7,7 @@ workers.
 
 import itertools
 
-from controlplane.core import drawing, granting, moving, ordering, partial, placing, recovery, sharing
+from controlplane.core import drawing, granting, moving, multiples, ordering, partial, placing, recovery, sharing
 from controlplane.core.choices import ImpossibleShares, Observation, ShareRequest
 from controlplane.core.commands import MoveJob, SetRoster
 from controlplane.core.context import Context, being, number_of
@@ -160,6 +160,7 @@ def _share_out(context: Context, before: Generation, first_iteration: int) -> st
         context.fault = error
         return _keep_shares(context, before, "policy", sharing.told_of_failure(context, error))
     context.chosen.batching_state = state
+    decision = multiples.rounded(decision, request, multiples.of_ranks(context))
     sharing.record_decision(context, decision)
     sharing.take_shares(context, decision, first_iteration, tell=True)
     return decision.reason
@@ -256,6 +257,10 @@ def _take_loss(context: Context, worker: Worker, report: IterationReport) -> boo
             context.close_flag(worker.index, "loss", f"the loss of {worker.title} is a number again")
         return True
     found = f"the loss of {worker.title} in iteration {report.iteration} is {report.spoilt}"
+    if context.spec.attached:
+        evidence = {"iteration": report.iteration}
+        context.open_flag(worker.index, "loss", "transient", f"{found}: the script goes on", evidence)
+        return True
     if context.spec.on_nan == "skip":
         evidence = {"iteration": report.iteration}
         context.open_flag(worker.index, "loss", "transient", f"{found}: its update is left out", evidence)
@@ -327,6 +332,8 @@ def _release(context: Context, *, changed: bool) -> None:
     job = context.job
     every = context.chosen.batching.every_iteration
     lowest = min(job.workers[rank].watermark for rank in job.generation.roster)
+    if context.spec.attached:
+        every = False  # nobody awaits a share
     used_up = lowest - job.round.completed <= max(1, granting.lead(context) // 2)
     leave = granting.raise_watermarks(context) if used_up or every else {}
     if not (leave or changed or every):

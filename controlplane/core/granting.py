@@ -19,6 +19,7 @@ from controlplane.core.context import Context, Policies
 from controlplane.core.records import Worker
 from controlplane.core.state import Hold, Job
 from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
+from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.messages import IterationReport
 
 LEAD_ITERATIONS = 50
@@ -33,11 +34,12 @@ LEAD_S = 15.0
 SMOOTHING = 0.2
 """Weight of the newest iteration in a worker's pace."""
 
-Cause = Literal["operator", "workers", "limits", "servers", "checkpoint", "policy"]
+Cause = Literal["operator", "ranks", "workers", "limits", "servers", "checkpoint", "policy"]
 
 AWAITED: Final[dict[str, str]] = {
     "operator": "somebody to resume it",
     "checkpoint": "somebody to resume it",
+    "ranks": "its ranks",
     "workers": "more workers",
     "limits": "more workers",
     "servers": "its servers",
@@ -53,6 +55,10 @@ def raise_watermarks(context: Context) -> dict[int, str]:
     """Let each counting worker go as far as a synchronous barrier allows; why, for each whose leave has grown."""
     job = context.job
     if context.chosen.gate is not None or job.hold.sequence is not None:
+        return {}
+    if context.spec.attached:
+        for worker in job.counting:
+            drawing.raise_to(worker, MAX_INT32)
         return {}
     progress = Progress(
         done={rank: job.workers[rank].done for rank in job.generation.roster},
@@ -283,6 +289,9 @@ def stop_soon(context: Context, reason: str) -> None:
     job = context.job
     if context.chosen.gate is not None:
         stop_each(context, reason, soon=True)
+        return
+    if context.spec.attached:  # they agree on the boundary by themselves
+        stop_at(context, job.round.completed + 1, reason)
         return
     stop_at(context, max(job.workers[rank].watermark for rank in job.generation.roster) + 1, reason)
 

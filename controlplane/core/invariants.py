@@ -26,7 +26,7 @@ def check(job: Job) -> None:
             assert orders.sequence <= job.sequence, _story(job, f"{worker.title} has orders of the future")
             # An asynchronous worker may be stopped short of its leave: nobody waits for it there.
             reaches_stop = orders.stop_at is not None and orders.watermark >= orders.stop_at
-            excused = worker.stop_at is not None or job.forgot
+            excused = worker.stop_at is not None or job.forgot or worker.rank is not None
             assert not reaches_stop or excused, _story(job, "leave beyond the stop")
     for key, name in job.flags.open.items():
         assert job.state not in JOB_OVER, _story(job, f"flag {name} ({key}) is open after the end")

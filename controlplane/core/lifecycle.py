@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from controlplane.core import generations, granting, lives, membership, moving, recovery
+from controlplane.core import generations, granting, lives, membership, moving, rank_ends, recovery
 from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.context import SLOTS_RETURN_MS, Context, EventRefused, being, number_of
 from controlplane.core.events import (
@@ -50,6 +50,11 @@ def on_submitted(context: Context, event: JobSubmitted) -> None:
     job.spec, job.salt = spec, event.salt
     job.synchronization = spec.synchronization
     job.since_ms = context.now_ms
+    if spec.attached:
+        job.attachment.waits_since_ms = context.now_ms
+        awaited = f"ranks: none of {spec.workers} is here; start the script with paceline run"
+        context.move_job(JobState.STARTING, "submitted: its launcher starts its ranks", awaited=awaited)
+        return
     awaited = f"{spec.workers} worker slots and {spec.servers} server slots"
     context.emit(MoveJob, "submitted", state=JobState.SUBMITTED, awaited=awaited)
 
@@ -60,6 +65,8 @@ def on_slots_assigned(context: Context, event: SlotsAssigned) -> None:
     if job.state in JOB_OVER and not job.holds_slots:
         context.emit(ReleaseSlots, f"the slots came when the job was {job.state}")
         return
+    if context.spec.attached:
+        raise EventRefused(f"job {job.number}: slots were assigned, but its launcher starts its ranks")
     if job.state in (JobState.STARTING, JobState.RUNNING, JobState.PAUSED):
         if moving.takes_slot(context, event.assignments):
             lives.start_life(context, event.assignments[0])
@@ -88,9 +95,12 @@ def _begin(context: Context, assignments: list[Assignment]) -> None:
 
 
 def on_stop_requested(context: Context, event: StopRequested) -> None:
-    """End the job now, whatever it is doing."""
+    """End the job now, whatever it is doing; ranks of a launcher's are asked to stop first."""
     if context.job.state in JOB_OVER:
         raise EventRefused(f"job {context.job.number}: stop by {event.actor}, but it is {context.job.state}")
+    if context.spec.attached:
+        rank_ends.stop(context, f"stopped by {event.actor}")
+        return
     context.end_job(JobState.CANCELLED, f"stopped by {event.actor}")
 
 
@@ -243,16 +253,24 @@ def next_deadline(job: Job) -> int | None:
     """When time alone will have something to decide, in milliseconds of the log's clock; None: never."""
     if job.state in JOB_OVER:
         return job.since_ms + SLOTS_RETURN_MS if job.holds_slots else None
+    if job.spec is not None and job.spec.attached:
+        return min([*rank_ends.next_ms(job), *_limit_ms(job)], default=None)
     processes = itertools.chain(job.workers.values(), job.servers.values())
     times = [_dead_at(job, process) for process in processes if process.state in AT_WORK]
-    if job.running_ms is not None and job.spec is not None and job.spec.stop.seconds is not None:
-        limit = job.running_ms + job.paused_ms + int(job.spec.stop.seconds * 1000)
-        times += [limit] if job.end.stop_at is None and job.state is not JobState.PAUSED else []
+    times += _limit_ms(job)
     times += lives.next_restarts_ms(job) + ([] if job.end.by_ms is None else [job.end.by_ms])
     times += [
         due_ms for due_ms in (generations.enough_at_ms(job), _look_ms(job)) if due_ms and due_ms > job.lives.looked_ms
     ]
     return min(times, default=None)
+
+
+def _limit_ms(job: Job) -> list[int]:
+    """When the job has run for as long as was asked for."""
+    if job.running_ms is None or job.spec is None or job.spec.stop.seconds is None:
+        return []
+    limit = job.running_ms + job.paused_ms + int(job.spec.stop.seconds * 1000)
+    return [limit] if job.end.stop_at is None and job.state is not JobState.PAUSED else []
 
 
 def _look_ms(job: Job) -> int | None:
@@ -286,6 +304,10 @@ def on_time_passed(context: Context, event: TimePassed) -> None:
     if job.state in JOB_OVER:
         if context.now_ms >= job.since_ms + SLOTS_RETURN_MS:
             context.return_slots(late=True)
+        return
+    if context.spec.attached:
+        rank_ends.look(context)
+        _end_after_seconds(context)
         return
     # Machines too are given time to come back where the silence was ours.
     was_ours = context.now_ms < job.resumed_ms + GRACE_MS

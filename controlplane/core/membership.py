@@ -334,6 +334,8 @@ def give_slot_back(context: Context, worker: Worker) -> None:
 
 def _worker(context: Context, rank: int, asked: str) -> Worker:
     job = context.job
+    if context.spec.attached:
+        raise EventRefused(f"{asked}, but its launcher owns the ranks: end it, or start it, there")
     if job.state not in (JobState.RUNNING, JobState.PAUSED):
         raise EventRefused(f"{asked}, but the job is {job.state}: it must be running or paused")
     if job.lives.is_rebuilding:

@@ -53,6 +53,7 @@ def issue(context: Context, worker: Worker, reason: str) -> None:
         **(_pieces(worker) if context.chosen.partitioned is not None else {}),
         final=not free or not _others_at_work(job, worker),
         **_refill(job, worker),
+        **(_attached(job) if context.spec.attached else {}),
         **(_kept(context, worker) if context.spec.workers_hold else {}),
         probes=job.placement.probes if worker.index == job.placement.prober else {},
         probe_round=job.placement.probe_round,
@@ -65,6 +66,12 @@ def _pieces(worker: Worker) -> dict[str, Any]:
     return (
         {"pieces": worker.pieces.ranges, "pieces_of": worker.pieces.iteration} if worker.pieces.iteration >= 0 else {}
     )
+
+
+def _attached(job: Job) -> dict[str, Any]:
+    """Ranks of a launcher hear everybody's shares, and wait for none."""
+    shares = [job.generation.shares[rank] for rank in job.generation.roster]
+    return {"shares": shares, "shares_version": job.attachment.version, "decision_timeout_s": 0.0}
 
 
 def _refill(job: Job, worker: Worker) -> dict[str, Any]:
@@ -95,7 +102,8 @@ def _others_at_work(job: Job, worker: Worker) -> bool:
 def _shared(context: Context, worker: Worker) -> dict[str, Any]:
     """Samples of a synchronous iteration: a part of its global batch."""
     job = context.job
-    reaches = job.round.completed + 1 if context.chosen.batching.every_iteration else worker.watermark
+    awaits = context.chosen.batching.every_iteration and not context.spec.attached
+    reaches = job.round.completed + 1 if awaits else worker.watermark
     return {
         "share": job.generation.shares[worker.index],
         "offset": job.generation.offsets[worker.index],
@@ -130,8 +138,10 @@ def _progress_s(context: Context) -> float | None:
 
 
 def issue_placement(context: Context, worker: Worker, reason: str) -> None:
-    """Send a worker the placement and where the servers are."""
+    """Send a worker the placement and where the servers are; a launcher's ranks know each other."""
     job = context.job
+    if context.spec.attached:
+        return
     context.emit(
         IssuePlacement,
         reason,

@@ -49,7 +49,7 @@ def place_first(context: Context) -> None:
 def place_generation(context: Context) -> None:
     """Without servers, the members of a generation are its placement: they find each other by it."""
     job = context.job
-    if context.spec.reduces:
+    if context.spec.reduces and not context.spec.attached:
         job.placement.plans += 1
         job.placement.version = job.placement.plans
 
@@ -224,6 +224,8 @@ def drain_server(context: Context, event: DrainRequested) -> None:
 def _check_has_servers(context: Context, asked: str) -> None:
     job = context.job
     if context.spec.reduces:
+        if context.spec.attached:
+            raise EventRefused(f"{asked}, but an attached job has no servers: the script's own engine moves tensors")
         raise EventRefused(f"{asked}, but an all-reduce job has no servers: workers hold the parameters")
     if job.state is not JobState.RUNNING:
         raise EventRefused(f"{asked}, but the job is {job.state}: blocks move between two iterations of a running one")

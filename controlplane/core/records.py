@@ -5,6 +5,7 @@ The life of a process is one record. A life that begins is another one, so nothi
 
 import msgspec
 
+from controlplane.core.attachment import Rank
 from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.protocol.checkpoints import FoundCheckpoint
 from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
@@ -92,6 +93,10 @@ class Worker(Process, kw_only=True):
     host: str = ""
     port: int = 0
     """Where the other workers of an all-reduce job find it."""
+    rank: Rank | None = None
+    """Of an attached job: what it said of itself."""
+    environment: dict[str, str] = {}
+    """Likewise, for people."""
 
     @property
     def last_completed(self) -> int:

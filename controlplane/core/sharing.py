@@ -1,6 +1,6 @@
 """Shares: what a batching policy is asked, what it decides, and what it learns while the job runs."""
 
-from controlplane.core import drawing
+from controlplane.core import drawing, multiples
 from controlplane.core.choices import Learner, Observation, Resolve, ShareDecision, ShareRequest, Trainable
 from controlplane.core.commands import AdoptPredictor, ScorePredictors, SetShares, TrainPredictor
 from controlplane.core.context import Context, EventRefused
@@ -29,6 +29,8 @@ def _within_memory(job: Job, limits: dict[int, tuple[int, int]]) -> dict[int, tu
 def take_shares(context: Context, decision: ShareDecision, iteration: int, *, tell: bool) -> None:
     """Let ``decision`` hold from ``iteration`` on."""
     job = context.job
+    if context.spec.attached:
+        job.attachment.next_version(job.incarnation)
     job.generation.shares = decision.shares
     drawing.take_batch(context, decision, iteration)
     job.generation.share_from = iteration
@@ -63,6 +65,7 @@ def decide_shares(context: Context, observations: list[Observation]) -> bool:
         context.fault = error
         return False
     context.chosen.batching_state = state
+    decision = multiples.rounded(decision, request, multiples.of_ranks(context))
     record_decision(context, decision)
     now = (job.generation.shares, job.generation.budget_s, job.generation.ceilings)
     changed = (decision.shares, decision.budget_s, decision.ceilings) != now

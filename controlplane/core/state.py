@@ -45,6 +45,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controlplane.core.attachment import Attachment
 from controlplane.core.choices import Observation, Transfer
 from controlplane.core.records import (
     Checkpoint,
@@ -309,6 +310,8 @@ class Job(msgspec.Struct, kw_only=True):
 
     workers: dict[int, Worker] = {}
     servers: dict[int, Server] = {}
+    attachment: Attachment = msgspec.field(default_factory=Attachment)
+    """Of an attached job."""
     lives: Lives = msgspec.field(default_factory=Lives)
     generation: Generation = msgspec.field(default_factory=Generation)
     samples: Samples = msgspec.field(default_factory=Samples)

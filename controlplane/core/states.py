@@ -38,7 +38,7 @@ class ProcessState(StrEnum):
 J, P = JobState, ProcessState
 
 JOB_ARROWS: dict[JobState, frozenset[JobState]] = {
-    J.SUBMITTED: frozenset({J.SCHEDULED, J.CANCELLED, J.FAILED}),
+    J.SUBMITTED: frozenset({J.SCHEDULED, J.STARTING, J.CANCELLED, J.FAILED}),
     J.SCHEDULED: frozenset({J.STARTING, J.CANCELLED, J.FAILED}),
     J.STARTING: frozenset({J.RUNNING, J.CANCELLED, J.FAILED}),
     J.RUNNING: frozenset({J.PAUSED, J.FINISHING, J.CANCELLED, J.FAILED}),

@@ -197,7 +197,7 @@ def _move_processes(job_id: int, moves: Sequence[MoveProcess]) -> None:
             agent_id=move.agent if move.agent in agents else None,
             slot=move.slot,
             emulate=msgspec.to_builtins(move.emulate),
-            environment=agents.get(move.agent, {}),
+            environment=move.environment or agents.get(move.agent, {}),
             state=move.state,
             state_since=at,
             reason=move.reason,
@@ -230,7 +230,8 @@ def _restart(move: MoveProcess) -> dict[str, Any] | None:
 def _replace_lives(job_id: int, moved: Iterable[Process]) -> None:
     """Where a new life begins, the one before counts no longer, and what was planned for it has happened."""
     for row in moved:
-        if row.state == ProcessState.ORDERED:
+        is_new = row.state == ProcessState.ORDERED or (row.state == ProcessState.READY and row.agent_id is None)
+        if is_new:  # a launcher's ranks are ordered by nobody
             before = Process.objects.filter(job_id=job_id, role=row.role, index=row.index)
             before.exclude(instance=row.instance).update(restart=None, wants_slot=False, counts_from=None)
 

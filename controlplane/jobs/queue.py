@@ -25,8 +25,8 @@ class _Wants(msgspec.Struct, frozen=True):
 
 
 def queued_jobs() -> QuerySet[Job]:
-    """Jobs that have not begun, as their rows say; some of them have slots already."""
-    return Job.objects.filter(state=JobState.SUBMITTED).order_by("id")
+    """Jobs that want slots and have not begun, as their rows say; some of them have slots already."""
+    return Job.objects.filter(state=JobState.SUBMITTED, launch="native").order_by("id")
 
 
 def ask_of(job: Job) -> Ask:

@@ -1,11 +1,17 @@
 """Attached jobs over REST: their tokens, which are shown once."""
 
+import contextlib
+
 import pytest
 from rest_framework.test import APIClient
 
-from controlplane.jobs.models import Job, JobToken
+from controlplane.core.events import LauncherEnded
+from controlplane.jobs.models import AuditEntry, Job, JobToken
+from controlplane.jobs.queue import queued_jobs
 from controlplane.jobs.tokens import verdict_on
+from controlplane.runtime.redis import connect
 from tests.api.conftest import refused
+from tests.runtime.support import logged
 from tests.support.rows import SPEC
 
 pytestmark = pytest.mark.django_db
@@ -96,3 +102,65 @@ def test_what_has_no_place_is_refused_with_the_cure(operator: APIClient) -> None
     answer = refused(operator.post("/api/v1/jobs", {**ATTACHED, "servers": 2}, format="json"))
     assert answer["errors"][0]["field"] == "servers"
     assert "launch: native" in answer["errors"][0]["expected"]
+
+
+def launched(anybody: APIClient, submitted: dict[str, object]) -> APIClient:
+    anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {submitted['token']}")
+    return anybody
+
+
+def test_the_launchers_exit_code_is_noted_in_the_log_by_the_jobs_own_token(
+    anybody: APIClient, submitted: dict[str, object], redis_url: str
+) -> None:
+    said = {"exit_code": 3, "reason": "CUDA out of memory"}
+    path = f"/api/v1/jobs/{submitted['id']}/actions/finish"
+    reply = launched(anybody, submitted).post(path, said, format="json")
+    assert (reply.status_code, reply.json()["id"]) == (202, submitted["id"])
+    with contextlib.closing(connect()) as client:
+        events = [entry.event for entry in logged(client, int(str(submitted["id"])))]
+    assert events[-1] == LauncherEnded(actor="launcher", **said)
+    row = AuditEntry.objects.get(action="job-finish")
+    assert (row.actor, row.detail) == ("launcher", {"exit_code": 3, "reason": "CUDA out of memory"})
+
+
+def test_a_token_of_another_job_finishes_nothing(
+    operator: APIClient, anybody: APIClient, submitted: dict[str, object]
+) -> None:
+    other = operator.post("/api/v1/jobs", ATTACHED, format="json").json()
+    path = f"/api/v1/jobs/{other['id']}/actions/finish"
+    answer = refused(launched(anybody, submitted).post(path, {"exit_code": 0}, format="json"))
+    assert (answer["status"], "must be of one job" in answer["detail"]) == (401, True)
+
+
+def test_a_revoked_token_finishes_nothing(
+    operator: APIClient, anybody: APIClient, submitted: dict[str, object]
+) -> None:
+    operator.delete(f"/api/v1/jobs/{submitted['id']}/token")
+    path = f"/api/v1/jobs/{submitted['id']}/actions/finish"
+    answer = refused(launched(anybody, submitted).post(path, {"exit_code": 0}, format="json"))
+    assert (answer["status"], "ended at" in answer["detail"]) == (401, True)
+
+
+def test_a_job_that_is_over_says_so_to_its_launcher(anybody: APIClient, submitted: dict[str, object]) -> None:
+    Job.objects.filter(pk=submitted["id"]).update(state="cancelled")
+    path = f"/api/v1/jobs/{submitted['id']}/actions/finish"
+    answer = refused(launched(anybody, submitted).post(path, {"exit_code": 0}, format="json"))
+    assert (answer["status"], "is over (cancelled)" in answer["detail"]) == (409, True)
+
+
+def test_a_native_job_is_not_finished_by_a_launcher(operator: APIClient) -> None:
+    number = operator.post("/api/v1/jobs", SPEC, format="json").json()["id"]
+    answer = refused(operator.post(f"/api/v1/jobs/{number}/actions/finish", {"exit_code": 0}, format="json"))
+    assert (answer["status"], "actions/stop" in answer["detail"]) == (409, True)
+
+
+@pytest.mark.parametrize("said", [{}, {"exit_code": "well"}, {"exit_code": 256}])
+def test_an_end_without_an_exit_code_is_refused(
+    operator: APIClient, submitted: dict[str, object], said: dict[str, object]
+) -> None:
+    path = f"/api/v1/jobs/{submitted['id']}/actions/finish"
+    assert refused(operator.post(path, said, format="json"))["errors"][0]["field"] == "exit_code"
+
+
+def test_it_does_not_wait_for_slots(submitted: dict[str, object]) -> None:
+    assert not queued_jobs().exists()

@@ -52,6 +52,7 @@ WRITES = {
     "POST jobs": Role.OPERATOR,
     "POST jobs/check": Role.OPERATOR,
     "POST jobs/{job}/token": Role.OPERATOR,
+    "POST jobs/{job}/actions/finish": Role.OPERATOR,
     "DELETE jobs/{job}/token": Role.OPERATOR,
     "POST jobs/{job}/actions/stop": Role.OPERATOR,
     "POST jobs/{job}/actions/pause": Role.OPERATOR,

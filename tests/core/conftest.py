@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from controlplane.core.engine import Engine
+from controlplane.policies.registry import resolve
+from tests.core.attached import Attached
 from tests.core.story import Story
 
 
@@ -19,3 +22,19 @@ def story() -> Iterator[Callable[..., Story]]:
     yield tell
     for each in told:
         each.engine.validate()
+
+
+@pytest.fixture
+def tell() -> Iterator[Callable[..., Attached]]:
+    """Stories of attached jobs; each engine is validated and kept in a snapshot when the test ends."""
+    told: list[Attached] = []
+
+    def begin(**changes: Any) -> Attached:
+        told.append(Attached(**changes))
+        return told[-1]
+
+    yield begin
+    for each in told:
+        each.engine.validate()
+        again = Engine.restore(each.engine.snapshot(), resolve=resolve)
+        assert again.snapshot() == each.engine.snapshot()

@@ -5,7 +5,14 @@ from typing import get_args
 from controlplane.core.commands import IssueOrders, IssuePlacement, MoveJob, MoveProcess, RejectMessage
 from controlplane.core.events import ConnectionLost, ServerSaid, StopRequested, WorkerSaid
 from controlplane.core.states import JobState
-from controlplane.protocol.messages import Evaluation, Heartbeat, ServerMessage, WorkerHello, WorkerMessage
+from controlplane.protocol.messages import (
+    Evaluation,
+    Heartbeat,
+    RankMessage,
+    ServerMessage,
+    WorkerHello,
+    WorkerMessage,
+)
 from tests.core.story import LB_BSP, Story, of
 
 
@@ -136,5 +143,5 @@ def test_a_worker_whose_memory_ran_short_gets_no_more_than_it_holds() -> None:
 
 
 def test_whatever_processes_may_say_but_signs_of_life_has_a_place_in_the_log() -> None:
-    assert set(get_args(WorkerSaid)) == set(get_args(WorkerMessage)) - {Heartbeat}
+    assert set(get_args(WorkerSaid)) == {*get_args(WorkerMessage), *get_args(RankMessage)} - {Heartbeat}
     assert set(get_args(ServerSaid)) == set(get_args(ServerMessage)) - {Heartbeat}

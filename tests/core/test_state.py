@@ -39,6 +39,10 @@ OUTLIVE_A_ROLLBACK = {
     "placement.version",
     "refilling.count",
     # What holds for the next lives too.
+    "attachment.ends_as",
+    "attachment.past",
+    "attachment.version",
+    "attachment.waits_since_ms",
     "checkpoints.kept",
     "end.reason",
     "placement.ask_again_ms",

@@ -16,6 +16,17 @@ class TokenGrace(serializers.Serializer[Any]):
     )
 
 
+class LauncherEnd(serializers.Serializer[Any]):
+    """How the command ended that had started a job's ranks."""
+
+    exit_code = serializers.IntegerField(
+        min_value=-255, max_value=255, help_text="0: the job has succeeded. Negative: the signal that ended it."
+    )
+    reason = serializers.CharField(
+        max_length=2000, default="", allow_blank=True, help_text="One sentence, such as the last line of its errors."
+    )
+
+
 class NewJobToken(serializers.Serializer[Any]):
     """A token of a job's ranks, in clear for this once."""
 

@@ -1,15 +1,18 @@
-"""Attached jobs: their tokens."""
+"""Attached jobs: their tokens, and their end."""
 
 from django.db import transaction
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
+from rest_framework.authentication import SessionAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.api import attached
+from controlplane.api.authentication import ApiToken
 from controlplane.api.schema import problem_responses
-from controlplane.api.serializers.attached import JobTokens, NewJobToken, TokenGrace
+from controlplane.api.serializers.attached import JobTokens, LauncherEnd, NewJobToken, TokenGrace
+from controlplane.api.serializers.jobs import JobDocument
 from controlplane.api.views.base import user_of
 from controlplane.jobs import selectors, tokens
 from controlplane.jobs.models import Job
@@ -43,6 +46,26 @@ class JobTokenView(APIView):
         with transaction.atomic():
             attached.revoke_tokens(job=_job(pk), actor=user_of(request).get_username())
         return Response(status=204)
+
+
+class JobFinishView(APIView):
+    """The end of an attached job, by its launcher's exit code."""
+
+    write_role = Role.OPERATOR
+    authentication_classes = (attached.JobTokenShown, ApiToken, SessionAuthentication)
+    permission_classes = (attached.LaunchedOrRole,)
+
+    @extend_schema(request=LauncherEnd, responses={202: JobDocument, **problem_responses(409, 503)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Say that the launcher has ended: with 0 the job has succeeded, with anything else it has failed.
+
+        It takes the job's own token, or an operator.
+        """
+        asked = LauncherEnd(data=request.data)
+        asked.is_valid(raise_exception=True)
+        actor = request.user.get_username() or "launcher"
+        attached.finish_job(job=_job(pk), actor=actor, **asked.validated_data)
+        return Response(JobDocument(_job(pk)).data, status=202)
 
 
 def _job(pk: int) -> Job:

@@ -1,0 +1,70 @@
+"""What is remembered of an attached job beside what any job has: its ranks as they said hello, and how it is to end."""
+
+from typing import Any, Final
+
+import msgspec
+
+VERSIONS: Final = 1_000_000
+"""Versions of shares begin anew at so many times the incarnation, so that they rise where a part of the log is lost."""
+
+LIVES_KEPT: Final = 8
+"""Of each rank: the lives before its own that are known to be over."""
+
+
+class Rank(msgspec.Struct, kw_only=True):
+    """One life of a rank, as it said hello."""
+
+    world: int
+    batch_size: int
+    samples: int
+    """Of one pass; 0: not known."""
+    multiple: int
+    starts: int
+    """The iteration that it begins with."""
+    knows: bool
+    """It said so by itself."""
+    position: int | None
+    """Where in the permutations that is, as far as it knows."""
+    host: str = ""
+    counts: bool = False
+    """It is a part of the present generation."""
+
+
+class Attachment(msgspec.Struct, kw_only=True):
+    """Of the whole job."""
+
+    version: int = 0
+    """Of the shares."""
+    past: dict[int, list[str]] = {}
+    """Instances whose rank another process has taken, by rank, the oldest first."""
+    waits_since_ms: int | None = None
+    """Since when it waits for ranks; None: it does not."""
+    ends_as: str = ""
+    """The state that it ends in, once its ranks stand or have had their time."""
+
+    def next_version(self, incarnation: int) -> int:
+        """Of shares that change now."""
+        self.version = max(self.version, incarnation * VERSIONS) + 1
+        return self.version
+
+    def bury(self, rank: int, instance: str) -> None:
+        """Another process has taken its rank."""
+        self.past[rank] = [*self.past.get(rank, []), instance][-LIVES_KEPT:]
+
+    def is_past(self, rank: int, instance: str) -> bool:
+        """Whether another process has taken its rank."""
+        return instance in self.past.get(rank, ())
+
+
+def about(hello: Any) -> dict[str, str]:
+    """What a ``RankHello`` says of its process, by name, for people."""
+    named = {
+        **hello.environment,
+        "host": hello.host,
+        "device": hello.device,
+        "launcher": hello.launcher,
+        "pid": str(hello.pid) if hello.pid else "",
+        "paceline": hello.release,
+        "micro-batch": str(hello.micro_batch) if hello.micro_batch else "",
+    }
+    return {name: value for name, value in named.items() if value}

@@ -1,0 +1,182 @@
+"""How an attached job ends, and what follows when its ranks are silent, gone or done: their launcher owns them.
+
+It ends with the exit code of its launcher. Where nobody says that, it ends once every rank has said that its loop
+ended, or when it has waited for ranks for as long as its spec allows.
+"""
+
+from typing import Final
+
+from controlplane.core import granting, ranks
+from controlplane.core.context import Context, EventRefused, flag_key, number_of
+from controlplane.core.events import LauncherEnded
+from controlplane.core.records import Worker
+from controlplane.core.state import Job
+from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.protocol.messages import WorkerFinished
+
+SILENCE_MS: Final = 10_000
+"""A rank without a sign of life for so long is out of reach."""
+
+GRACE_MS: Final = 10_000
+"""How long nobody is, after the control plane itself was silent: ranks come back one by one."""
+
+GONE_MS: Final = 15_000
+"""All out of reach for so long: the job waits for ranks. One: the operator is told."""
+
+END_MS: Final = 30_000
+"""So long ranks that are told to stop have for it."""
+
+LAUNCHER_MS: Final = 60_000
+"""So long the exit code of the launcher is awaited when every rank has ended its loop."""
+
+
+def next_ms(job: Job) -> list[int]:
+    """When time alone will have something to decide."""
+    assert job.spec is not None
+    members = [job.workers[rank] for rank in job.generation.roster]
+    times = [_silent_at(job, each) for each in job.live_workers if each.state is ProcessState.READY]
+    if job.state is JobState.RUNNING:
+        times += [each.since_ms + GONE_MS for each in members if _is_untold(job, each)]
+        if members and all(_is_away(each) for each in members):
+            times.append(max(each.since_ms for each in members) + GONE_MS)
+    if job.attachment.waits_since_ms is not None:
+        times.append(job.attachment.waits_since_ms + int(job.spec.wait_s * 1000))
+    return times + ([] if job.end.by_ms is None else [job.end.by_ms])
+
+
+def look(context: Context) -> None:
+    """Time has passed: note who is out of reach, and end what was awaited for long enough."""
+    job, now_ms = context.job, context.now_ms
+    for worker in job.live_workers:
+        if worker.state is ProcessState.READY and now_ms >= _silent_at(job, worker):
+            silent_s = (now_ms - worker.seen_ms) / 1000
+            context.move_process(worker, ProcessState.UNREACHABLE, f"gave no sign of life for {silent_s:.1f} s")
+    if job.state is JobState.RUNNING:
+        _look_at_members(context)
+    since_ms = job.attachment.waits_since_ms
+    if since_ms is not None and now_ms >= since_ms + int(context.spec.wait_s * 1000):
+        _give_up(context)
+    elif job.state is JobState.FINISHING and (_all_stand(job) or (job.end.by_ms or 0) <= now_ms):
+        _end(context)
+
+
+def on_finished(context: Context, worker: Worker, message: WorkerFinished) -> None:
+    """A rank's loop has ended by itself, or at the boundary that it was asked to stop at."""
+    job = context.job
+    if worker.state is not ProcessState.READY:
+        return
+    context.move_process(worker, ProcessState.FINISHED, f"its loop ended before iteration {message.iteration}")
+    if job.end.stop_at is not None and message.iteration >= job.end.stop_at:
+        _finish(context, job.end.reason, "every rank's end", END_MS)
+    elif job.generation.roster and all(
+        job.workers[rank].state is ProcessState.FINISHED for rank in job.generation.roster
+    ):
+        _finish(context, "every rank has ended its loop", "its launcher's exit code", LAUNCHER_MS)
+    if job.state is JobState.FINISHING and _all_stand(job) and job.end.stop_at is not None:
+        _end(context)
+
+
+def on_launcher_ended(context: Context, event: LauncherEnded) -> None:
+    """The launcher's exit code is the job's end."""
+    job, status = context.job, event.exit_code
+    if not context.spec.attached:
+        raise EventRefused(f"job {job.number}: finish by {event.actor}, but our agents start its processes")
+    if job.state in JOB_OVER:
+        raise EventRefused(f"job {job.number}: finish by {event.actor}, but it is {job.state}")
+    said = f": {event.reason}" if event.reason else ""
+    how = f"with status {status}" if status >= 0 else f"by signal {-status}"
+    told = f"its launcher ended {how}{said}"
+    if job.attachment.ends_as == JobState.CANCELLED:
+        context.end_job(JobState.CANCELLED, f"{job.end.reason}; {told}")
+    elif status:
+        context.end_job(JobState.FAILED, told)
+    elif not job.generation.number:
+        cure = "call paceline.attach() in the script, and let its ranks reach PACELINE_URL"
+        context.end_job(JobState.FAILED, f"{told}, but {_who_came(job)}: {cure}")
+    else:
+        _finish(context, told, "", 0)
+        job.attachment.ends_as, job.end.reason = JobState.SUCCEEDED, told
+        _end(context)
+
+
+def stop(context: Context, reason: str) -> None:
+    """Somebody ends the job: its ranks stop at one boundary, and have a while for it. Asked again, at once."""
+    job = context.job
+    here = any(worker.state is ProcessState.READY for worker in job.live_workers)
+    if not here or not job.generation.roster or job.attachment.ends_as:
+        context.end_job(JobState.CANCELLED, reason)
+        return
+    granting.stop_at(context, job.round.completed + 1, reason)
+    job.end.reason = reason
+    _finish(context, reason, "every rank's end", END_MS)
+    job.attachment.ends_as = JobState.CANCELLED
+
+
+def _finish(context: Context, reason: str, awaited: str, wait_ms: int) -> None:
+    job = context.job
+    if job.state is JobState.FINISHING:
+        return
+    job.pauses.clear()
+    job.attachment.waits_since_ms = None
+    job.attachment.ends_as = job.attachment.ends_as or JobState.SUCCEEDED
+    job.end.reason, job.end.by_ms = reason, context.now_ms + wait_ms
+    context.has_new_deadline = True
+    context.move_job(JobState.FINISHING, reason, awaited=awaited)
+
+
+def _end(context: Context) -> None:
+    job = context.job
+    done = f"{number_of(job.round.completed + 1, 'iteration')} {'was' if job.round.completed == 0 else 'were'} done"
+    context.end_job(JobState(job.attachment.ends_as), f"{job.end.reason}; {done}")
+
+
+def _give_up(context: Context) -> None:
+    job, waited = context.job, f"{context.spec.wait_s:g} s"
+    if job.generation.number:
+        context.end_job(JobState.FAILED, f"its ranks were gone for {waited}, which is as long as wait_s allows")
+        return
+    cure = "start the script with paceline run, or give its ranks PACELINE_URL, PACELINE_JOB and PACELINE_TOKEN"
+    context.end_job(JobState.FAILED, f"{_who_came(job)} within {waited}: {cure}")
+
+
+def _who_came(job: Job) -> str:
+    came = len(job.workers)
+    return (
+        f"only {number_of(came, 'rank')} of {job.spec.workers if job.spec else came} said hello"
+        if came
+        else ("no rank said hello")
+    )
+
+
+def _look_at_members(context: Context) -> None:
+    """Whether all are gone, or somebody should be told of one."""
+    job, now_ms = context.job, context.now_ms
+    members = [job.workers[rank] for rank in job.generation.roster]
+    if not members:
+        return
+    if all(_is_away(each) for each in members) and now_ms >= max(each.since_ms for each in members) + GONE_MS:
+        gone = f"all {number_of(len(members), 'rank')} are gone" if len(members) > 1 else "its rank is gone"
+        ranks.wait(context, gone, "ranks: none is here; it goes on when they come back")
+        return
+    for worker in members:
+        if _is_untold(job, worker) and now_ms >= worker.since_ms + GONE_MS:
+            away_s = (now_ms - worker.since_ms) / 1000
+            told = f"{worker.title} has been out of reach for {away_s:.0f} s: its launcher owns it, the others go on"
+            context.open_flag(worker.index, "lost", "lasting", told, {"iteration": worker.done})
+
+
+def _is_away(worker: Worker) -> bool:
+    return worker.state is not ProcessState.READY
+
+
+def _is_untold(job: Job, worker: Worker) -> bool:
+    away = worker.state is ProcessState.UNREACHABLE
+    return away and flag_key("lost", "worker", worker.index) not in job.flags.open
+
+
+def _all_stand(job: Job) -> bool:
+    return not any(worker.state is ProcessState.READY for worker in job.live_workers)
+
+
+def _silent_at(job: Job, worker: Worker) -> int:
+    return max(worker.seen_ms + SILENCE_MS, job.resumed_ms + GRACE_MS)
