@@ -1,6 +1,6 @@
-"""The slots that jobs hold: taken, given to another life, and given back.
+"""The slots that jobs hold: reserved, transferred to a new instance, and released.
 
-Every claim is held to by the database: a slot has one process, and a process one slot, whoever asks at once.
+The database enforces every claim: a slot has one process, and a process one slot, under any concurrency.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

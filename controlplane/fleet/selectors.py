@@ -1,4 +1,4 @@
-"""Reads of the fleet: who an agent is, and which slots are free."""
+"""Reads of the fleet: agents and free slots."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping

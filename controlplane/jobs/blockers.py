@@ -1,4 +1,4 @@
-"""Why one job does not start, in words that name the jobs that it waits for and say what would help."""
+"""Explains why a job does not start: names the jobs that it waits for, and what would help."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

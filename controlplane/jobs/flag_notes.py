@@ -1,4 +1,4 @@
-"""What people say about flags: seen, or not to be told for a while. The finding itself stays the engine's."""
+"""Users' notes on flags: acknowledged, or muted for a while. The engine owns the finding itself."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who may do what: three Django groups, each of which may all that the one before it may."""
+"""Permissions: three Django groups, each with all permissions of the one before it."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""Bodies of replies that are made while they are sent."""
+"""Response bodies that are generated while they are sent."""
 
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice

@@ -1,4 +1,4 @@
-"""From a parsed document to a spec that can run: shapes, ranges, and whether every name in it exists."""
+"""From a parsed document to a valid spec: shapes, ranges, and whether every name exists."""
 
 from controlplane.core.barriers import misfit
 from controlplane.jobs.documents import check_plain

@@ -1,4 +1,4 @@
-"""Why jobs that were submitted do not start: what becomes of each, and who holds its slots or is before it."""
+"""Why submitted jobs do not start: the state of each, which jobs hold its slots and which are ahead."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What each agent is to run, in Redis: written by commits, read by whoever holds the agent's socket."""
+"""Orders of agents in Redis: written by commits, read by the gateway that holds the agent's socket."""
 
 import msgspec
 

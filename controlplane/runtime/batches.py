@@ -1,6 +1,6 @@
-"""One batch of one job: what its two streams have that the database has not, written with the cursors that it moves.
+"""One batch of one job: new entries of its two streams, written in one transaction with its cursors.
 
-Commands come before events, since a report's process row is made by a command that was given long before it.
+Commands are written before events, since a report's process row is created by an earlier command.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How Celery bears it that its broker goes away: it asks again within a second, for ever, and takes nothing back."""
+"""Reconnects Celery to its broker: retries within a second, without limit, and does not restore fetched tasks."""
 
 from typing import Any, Final
 

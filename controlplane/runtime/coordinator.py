@@ -1,8 +1,8 @@
-"""Coordinates one job: takes its lease, then drains its log through the engine and lingers for more.
+"""Coordinates one job: takes its lease, processes its log with the engine, and waits for more entries.
 
-Each read is answered by one commit. Whatever else happens (a crash at any line), the log holds what was seen and the
-command stream what was answered, and the next holder goes on from there. A fault of ours ends the one job that it
-struck: nothing that comes up while an entry is answered stops the reading of the log.
+Each read is answered by one commit. After a crash at any line, the log holds the events and the command stream the
+answers, and the next holder continues from there. A bug that one job triggers fails that job; an exception while an
+entry is processed never stops the reading of the log.
 """
 
 import time

@@ -1,8 +1,8 @@
-"""Entries that cannot be written: each is set aside with its cause, ends its own job, and stops nothing else.
+"""Dead letters: entries that cannot be written are stored with their cause and end their own job only.
 
-A batch that fails is written again entry by entry, each in a transaction with the cursor that passes it. What fails by
-itself becomes a row of ``DeadLetter`` there. What can be kept of it is: the other commands of its answer, and the raw
-event, so that a log stays whole. All of this costs nothing where nothing fails.
+A batch that fails is written again entry by entry, each in a transaction with its cursor. An entry that fails by itself
+becomes a row of ``DeadLetter``. The rest of its answer and the raw event are kept, so that the log stays complete. None
+of this costs anything while nothing fails.
 """
 
 from contextlib import suppress

@@ -1,6 +1,6 @@
-"""Notices when a part of the control plane starts or had been silent, and says so in every live log.
+"""Detects that a service of the control plane started or was down, and records it in every live log.
 
-Deadlines then count afresh: a restart, a suspended machine or a Redis out of reach evicts nobody.
+Deadlines then restart, so that a restart, a suspended machine or an unreachable Redis fails no worker.
 """
 
 import os

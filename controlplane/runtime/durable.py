@@ -1,8 +1,8 @@
-"""How far each process of a job may forget what it said: the durable numbers, as Redis shows them.
+"""Durable numbers in Redis: up to which message each process need not resend.
 
-The truth is in the database, in the same transaction as the rows (``telemetry.numbers``); ingest writes it here after
-the commit, and all of it again whenever it meets a job anew. So what stands here never runs ahead, and a Redis that
-lost everything is told again. Gateways hear of it on a channel, and tell the senders.
+The numbers are stored in the database, in the same transaction as the rows (``telemetry.numbers``). Ingest writes them
+here after the commit, and all of them again when it first sees a job. So they never run ahead of the database, and a
+Redis that lost its data gets them again. Gateways receive them on a channel and inform the senders.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""The engines of this process: kept between tasks, or made from a snapshot.
+"""Cache of engines in this process: kept between tasks, or built from a snapshot.
 
-An engine belongs to one thread at a time: whoever takes it, takes it out, and puts it back only where it agrees with
-what Redis holds. One that ran ahead of a refused commit is dropped.
+An engine belongs to one thread at a time: a thread takes it out of the cache, and returns it only if it agrees with
+Redis. An engine that ran ahead of a refused commit is dropped.
 """
 
 from collections import OrderedDict

@@ -1,7 +1,7 @@
-"""Turns the engine's commands into effects: what is logged, what is sent to whom, what agents are to run.
+"""Converts the engine's commands into effects: log entries, frames to processes, orders to agents.
 
-Pure but for the job's secret, from which it derives the credentials that commands do not carry. The effects are done
-by one script (``lease.Lease.commit``), so that nothing is published that is not also logged.
+Pure, except for the job's secret, from which it derives credentials. One script performs the effects
+(``lease.Lease.commit``), so that nothing is published without being logged.
 """
 
 from collections.abc import Callable, Mapping, Sequence

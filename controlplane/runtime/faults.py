@@ -1,7 +1,7 @@
-"""Points at which a process may die, by name, so that tests can kill it there instead of at some time.
+"""Named points at which tests can kill a process.
 
-Nothing happens here in production: a point is reached, and nobody has armed it. ``PACELINE_FAULT=point:count`` has
-this process killed when it reaches the point for the count-th time, as ``manage.py bench faults`` has it.
+In production no point is armed. ``PACELINE_FAULT=point:count`` kills the process when it reaches the point for the
+count-th time, as ``manage.py bench faults`` does.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""When which job's reports are folded into chunks: seldom enough to be cheap, often enough that few rows are read raw.
+"""Schedules the folding of reports into chunks: rarely enough to be cheap, often enough that few raw rows are read.
 
-Folding goes on one short transaction at a time, between the rounds of copying, so that no report waits for it.
+Folding runs one short transaction at a time, between rounds of copying, so that reports are not delayed.
 """
 
 from collections.abc import Iterator

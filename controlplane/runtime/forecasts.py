@@ -1,7 +1,7 @@
-"""What else a job could do: played while somebody looks at it, from its last minutes, in a process of its own.
+"""Simulates alternatives for a job while a user views them, from its last minutes, in a separate process.
 
-Bounded in every way: one at a time, each job once a minute, over ``RECENT_S`` of its log, in a process that yields to
-all others and is ended after ``MOST_S``. Nobody's decisions wait for it.
+Limits: one simulation at a time, each job once per minute, over ``RECENT_S`` of its log, in a low-priority process that
+ends after ``MOST_S``. Decisions do not depend on it.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""How old what the database has of each live job is, and who copies: looked up without asking anybody who is busy."""
+"""Age of each live job's data in the database, and which process copies it, without requests to other processes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""How the control plane itself stands: each part's own numbers, read at once, and sampled every 10 s for an hour.
+"""Health of the control plane: metrics of each service, read at once, and sampled every 10 s for an hour.
 
-Reads only what parts have left behind, so that looking asks nobody who is busy: no ping through Celery's queues.
+It reads values that services publish in Redis and the database, and sends them no requests.
 """
 
 import itertools

@@ -1,9 +1,9 @@
-"""Copies the streams of every live job to the database: the one writer of history.
+"""Copies the streams of every live job to the database: the only writer of history.
 
-Each job's batch is one short transaction that also moves the job's cursors, on condition that they stand where they
-were read: a second writer, or a batch that was written before a crash, changes nothing. An entry that cannot be written
-is set aside and ends its job (``dead_letters``); a job with which anything else is wrong is tried again less and less
-often. Meanwhile the others go on.
+Each job's batch is one short transaction that also moves the job's cursors, conditional on their previous position: a
+second writer, or a batch that was written before a crash, changes nothing. An entry that cannot be written becomes a
+dead letter and ends its job (``dead_letters``). After other errors a job is retried with a growing delay, and the
+others continue.
 """
 
 import time

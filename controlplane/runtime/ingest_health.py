@@ -1,6 +1,6 @@
-"""When history cannot be written, or falls behind: what an operator is told, and whose workers are told to slow down.
+"""Health of ingest: warnings when it is stalled or behind, and the backlog that slows senders down.
 
-Nothing is lost meanwhile: streams grow, senders keep what is not durable, and ingest goes on by itself.
+Nothing is lost meanwhile: streams grow, senders keep messages until they are durable, and ingest retries.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The lease of one job: held by one thread anywhere, with a fencing token that every change is checked against."""
+"""The lease of one job: held by one thread, with a fencing token that is checked at every write."""
 
 import time
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Which process this is, as its leases name it, and whether it lives: so that nobody waits for a holder that is dead.
+"""Identity and heartbeat of this process, so that the leases of a dead process are released early.
 
-A process that decides or writes history says twice a second that it lives. A lease whose process does not say so any
-more is free before it expires; fencing tokens and conditional cursors make that safe even where it was only slow.
+A process that decides or ingests sends a heartbeat twice per second. A lease whose holder sends none is released before
+it expires. Fencing tokens and conditional cursors make that safe for a holder that was only slow.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""A job's log: the stream of what was seen. Appending to it wakes whoever decides.
+"""A job's log: a stream of events. Appending to it queues the job for decisions.
 
-An append is never repeated here: after a lost reply its sender, who knows the message number, says it again.
+An append is never retried here: after a lost reply the sender, which knows the message number, resends.
 """
 
 import asyncio

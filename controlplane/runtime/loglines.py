@@ -1,7 +1,7 @@
-"""Log lines of processes: a bounded stream for each job, and the step of ingest that writes them to rows.
+"""Log lines of processes: a bounded stream per job, and the ingest step that writes them to rows.
 
-They have streams of their own, and ingest writes them behind everything else, a bounded number each second: a flood
-of lines delays no report. What a stream had no room for is counted, and said in its place.
+They have separate streams and the lowest priority, with a limit per second, so that many lines delay no report. Lines
+that did not fit are counted, and a line in their place says how many.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Tables of the live driver's own: which Redis it works with, what recoveries gave, what else its jobs could do."""
+"""Tables of the live driver: the known Redis, incarnations granted by recoveries, forecasts."""
 
 from django.db import models
 

@@ -1,4 +1,4 @@
-"""Every Redis key, channel and time of the live driver, in one place."""
+"""Every Redis key, channel and time limit of the live driver."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""Celery's pool of threads, with one thing added: a thread that becomes free says so to the loop that fetches tasks.
+"""Celery's thread pool, extended to wake the loop that fetches tasks when a thread becomes free.
 
-Without prefetching the loop looks for tasks only while a thread is free. Nothing wakes it when one becomes free, so
-that a task waited up to a second for the loop's next look, beside idle threads.
+Without prefetching the loop fetches tasks only while a thread is free. In Celery nothing wakes the loop when a thread
+becomes free, so a task could wait for up to a second beside idle threads.
 """
 
 from concurrent.futures import Future

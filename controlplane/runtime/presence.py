@@ -1,4 +1,4 @@
-"""Signs of life and load, in Redis only: who spoke when, by Redis' own clock. Sampled to rows every 10 s."""
+"""Heartbeats and load, in Redis only, by Redis' clock. Sampled to rows every 10 s."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

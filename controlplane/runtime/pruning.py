@@ -1,7 +1,7 @@
-"""Takes away what nobody needs for ever: the detail of jobs that ended long ago, and keys, tokens and samples of old.
+"""Removes old data: details of jobs that ended long ago, keys, tokens and samples.
 
-What tells what happened and why stays: jobs, processes, decisions, flags, scores, rollups and the audit trail.
-Short transactions, so that ingest is not held up; whatever breaks it off, the next run goes on.
+Jobs, processes, decisions, flags, scores, rollups and the audit trail are kept. Transactions are short, so that ingest
+is not delayed; after an interruption the next run continues.
 """
 
 from collections.abc import Callable

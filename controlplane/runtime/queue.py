@@ -1,7 +1,6 @@
-"""Celery's queue of decisions: how a job gets into it, and whether anybody waits in it.
+"""Celery's queue of decisions: enqueues jobs, and tells whether any are waiting.
 
-A queue that cannot be reached is a Redis that cannot be reached, and is told as such: whoever lives through one lives
-through the other.
+An unreachable queue is reported as an unreachable Redis, so that callers handle both in the same way.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""Buries the processes of agents that are gone for good, and samples those that are here.
+"""Ends the processes of lost agents, and samples those that are present.
 
-An agent counts as missing from when a running reaper misses it, so that an outage of the control plane, in which
-nobody could give a sign of life, costs nobody anything.
+An agent counts as missing from the time at which a running reaper first misses it, so that an outage of the control
+plane, during which no heartbeat can arrive, fails no agent.
 """
 
 from contextlib import suppress

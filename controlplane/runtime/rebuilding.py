@@ -1,7 +1,7 @@
-"""Brings a job's engine to where its log is answered: as it was kept, or from snapshot and log.
+"""Brings a job's engine up to date with its log: from the cache, or from snapshot and log.
 
-What was answered is in the command stream, and is compared: published orders win. Where nothing is missing and nothing
-differs the job goes on as if nothing had happened; anything else is for ``recovery``.
+The replayed answers are compared with the command stream; the published orders win. If nothing is missing or different,
+the job continues; otherwise ``recovery`` handles it.
 """
 
 import itertools

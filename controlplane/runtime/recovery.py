@@ -1,9 +1,9 @@
-"""Lets a job go on whose log is not what it was: Redis lost its end or all of it, or a replay decides otherwise.
+"""Recovers a job whose log changed: Redis lost part or all of it, or a replay decides differently.
 
-The engine is rebuilt from the last snapshot, what the database has behind it, and behind that from what the stream
-still has. Then a new incarnation begins: senders say again what is not durable, and orders begin anew. Answers of
-entries that survived, but that neither Redis nor the database has, are written again, so that the decision log has no
-hole. A job that cannot be rebuilt pauses, with the reason, and is tried again.
+The engine is rebuilt from the last snapshot, then the entries in the database, then the rest of the stream. Then a new
+incarnation starts: senders resend what is not durable, and orders are sent again. Answers to surviving entries that
+neither Redis nor the database has are written again, so that the decision log has no gap. A job that cannot be rebuilt
+is paused with the reason and retried.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,8 @@
-"""Makes every Redis client of ours, with the options that were found by breaking prototypes.
+"""Creates all Redis clients, with the options that the live driver depends on.
 
-The protocol is explicit, since reply shapes of streams differ between versions of it. A read may block 1 ms to 2 s
-(0 would block for ever) and the socket's time-out is longer than that. Nothing is retried here: a lost reply to an
-append leaves two entries where it is repeated; whoever knows the message number may repeat it.
+The protocol version is explicit, since replies of streams differ between versions. A read may block for 1 ms to 2 s (0
+would block forever), and the socket time-out is longer. Nothing is retried here: retrying an append after a lost reply
+would add the entry twice. A caller that knows the message number may retry.
 """
 
 from functools import cache

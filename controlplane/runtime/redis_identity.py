@@ -1,8 +1,8 @@
-"""Notices a Redis that was restarted, lost everything, or is another one, and has every live job recovered there.
+"""Detects a Redis that was restarted, lost its data or was replaced, and starts the recovery of every live job.
 
-A Redis has an *identity*, which the database knows, and a *life*: its run id. An empty Redis is taken over; one that
-belongs to another database is refused, and nothing in it is touched; one that this database had left behind is stale,
-and emptied of jobs. Until every live job is whole again, agents are told nothing: what runs goes on.
+A Redis has an *identity*, which the database stores, and a run id. An empty Redis is taken over. One that belongs to
+another database is refused and not modified. One that this database used earlier is stale, and its jobs are removed.
+Agents receive no orders until every live job is recovered; running processes continue.
 """
 
 from secrets import token_hex

@@ -1,7 +1,6 @@
-"""Slots for servers that running jobs ask for: reserved in a task of its own, answered by an event.
+"""Reserves slots for servers that running jobs request: a task of its own, answered by an event.
 
-A task may be lost or run twice: the engine asks again after a while, and a job that holds the slot already gets that
-one again.
+A task may be lost or run twice: the engine repeats its request, and a job that already holds the slot gets it again.
 """
 
 from collections.abc import Sequence

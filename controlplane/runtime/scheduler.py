@@ -1,4 +1,4 @@
-"""Gives slots to processes that start again and to submitted jobs, and begins the logs of jobs that have none yet."""
+"""Assigns slots to submitted jobs and restarted processes, and starts the logs of new jobs."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence

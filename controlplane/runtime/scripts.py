@@ -1,4 +1,4 @@
-"""The Lua scripts: whatever must be one step in Redis is one file in ``lua/``. They use commands of Redis 6.2 only."""
+"""The Lua scripts: each atomic step in Redis is a file in ``lua/``. They use commands of Redis 6.2 only."""
 
 import asyncio
 from hashlib import sha1

@@ -1,7 +1,7 @@
-"""When to write a snapshot: often enough to recover soon, seldom enough to cost little.
+"""Decides when to write a snapshot: often enough for a quick recovery, seldom enough to cost little.
 
-A snapshot of a large job takes milliseconds, a read of it microseconds, so it is not written with each. Recovery is
-the last snapshot and a replay of the log behind it, whose answers stand in the command stream.
+A snapshot of a large job takes milliseconds, a read of the log microseconds, so not every commit writes one. Recovery
+loads the last snapshot and replays the log after it, whose answers are in the command stream.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""Snapshots of engines in the database: taken over from Redis by ingest, for when Redis has lost everything.
+"""Snapshots of engines in the database, copied from Redis by ingest, for when Redis has lost everything.
 
-One is written in the transaction that moves the job's cursors, and only once both streams are copied up to it: what
-follows it in the database is then all that a recovery has to replay.
+A snapshot is written in the transaction that moves the job's cursors, once both streams are copied up to it. A recovery
+then replays only the entries after it.
 """
 
 import time

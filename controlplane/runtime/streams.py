@@ -1,4 +1,4 @@
-"""What is cut off streams: entries that both the database and the last snapshot have no need of any more."""
+"""Trims streams: removes entries that neither the database nor the last snapshot needs."""
 
 from dataclasses import dataclass
 

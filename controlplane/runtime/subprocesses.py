@@ -1,6 +1,6 @@
-"""Work that takes long or much is done aside: by a management command, in a process that yields to all others.
+"""Runs long or expensive work as a management command in a low-priority subprocess.
 
-The thread that asked for it only waits, so those that copy, schedule and rescue keep their interpreter to themselves.
+The calling thread only waits, so that ingest, scheduling and rescue keep their interpreter free.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Celery's entries to the live driver. Every task may run twice, and may be killed at any line."""
+"""Celery tasks of the live driver. Every task may run twice, and may be killed at any line."""
 
 import gc
 import secrets

@@ -1,8 +1,7 @@
-"""Fits predictors in a task of their own: what the engine asks for by ``TrainPredictor``, answered by an event.
+"""Fits predictors in a separate task: requested by the engine with ``TrainPredictor``, answered by an event.
 
-A task may be lost or run twice: the engine takes each round's answer once, asks for no other while one is being
-answered, and asks again by itself when it must have been lost. Shares follow what was learnt before until then. Fits
-yield to all else that the control plane does.
+A task may be lost or run twice: the engine accepts one answer per round, requests no other meanwhile, and repeats a
+lost request. Until then shares follow the previous fit. Fits run with low priority.
 """
 
 import os

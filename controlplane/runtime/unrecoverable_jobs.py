@@ -1,4 +1,4 @@
-"""Jobs whose engine cannot be brought up: those that are over by the database, and those that nobody can rebuild."""
+"""Jobs whose engine cannot be restored: those that ended by the database, and those that cannot be rebuilt."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""Redis connections of an event loop's hot path: one that calls, one that listens. Both come back after a loss.
+"""Asyncio Redis connections for the hot path: one for calls, one for subscriptions. Both reconnect after a loss.
 
-redis-py does everything else. Its asyncio client spends 90 us of CPU on a script call, this 10 us; a worker's whole
-round trip may take 300 us. Nothing is repeated here: a call whose reply was lost may or may not have been done, and
-its caller is told.
+redis-py does everything else. Its asyncio client takes 90 us of CPU per script call, this one 10 us; a worker's
+complete round trip may take 300 us. Nothing is retried here: a call whose reply was lost may or may not have been
+executed, and its caller is told.
 """
 
 import asyncio

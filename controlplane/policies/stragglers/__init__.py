@@ -1,1 +1,1 @@
-"""Which worker is slow, with the evidence; what is done about it is the batching policy's affair."""
+"""Which worker is slow, with the evidence. The batching policy decides what to do about it."""

@@ -1,4 +1,4 @@
-"""Why a worker may be slow: what its machine's CPU and memory readings say beside its own past and the others'."""
+"""Why a worker may be slow: its machine's CPU and memory readings, compared with its own past and with the others."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""What the operator reads about a finding of the detector ``evidence``: the sentence and the numbers behind it."""
+"""Explains a finding of the detector ``evidence`` to the operator: a sentence, and its figures."""
 
 import math
 from bisect import bisect_left

@@ -1,4 +1,4 @@
-"""From figures to verdicts: who is slow lastingly, who for a moment, who keeps up, of whom too little is known."""
+"""From figures to verdicts: which workers are slow permanently, which temporarily, and where evidence is missing."""
 
 import math
 import statistics

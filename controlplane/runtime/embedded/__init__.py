@@ -1,4 +1,4 @@
-"""The whole control plane on one machine: its services as child processes that end with whoever started them.
+"""The whole control plane on one machine: its services as child processes that end with their parent.
 
-Knows commands, folders, ports and signals, and nothing of jobs. ``up``, ``demo`` and the integration tests start it.
+It handles commands, folders, ports and signals, not jobs. ``up``, ``demo`` and the integration tests use it.
 """

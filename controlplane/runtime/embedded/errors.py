@@ -1,4 +1,4 @@
-"""What a person at the terminal is told when something cannot be started."""
+"""Errors for the user at the terminal, when something cannot be started."""
 
 
 class CannotStart(Exception):

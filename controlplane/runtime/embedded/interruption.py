@@ -1,7 +1,7 @@
-"""Turns the signals that ask for the end into a flag that every wait looks at.
+"""Converts termination signals into a flag that every wait checks.
 
-An exception thrown by a handler could strike between the start of a child and its being remembered, and leave it
-running. A flag cannot: whoever waits sees it at the next look, with everything in a known state.
+An exception raised in a signal handler could strike between the start of a child and its registration, and leave the
+child running. A flag cannot: waits check it while the state is consistent.
 """
 
 import signal

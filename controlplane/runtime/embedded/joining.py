@@ -1,4 +1,4 @@
-"""Lets a user and a machine into a control plane that was just started, by the commands that anybody would use."""
+"""Creates a user and enrols a machine on a control plane that was just started, with the ordinary commands."""
 
 import json
 import os

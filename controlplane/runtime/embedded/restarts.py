@@ -1,4 +1,4 @@
-"""How often a service that ended by itself is started again, and after what pause."""
+"""Restart limits: how often a service that exited is restarted, and after what delay."""
 
 from collections import deque
 from collections.abc import Callable

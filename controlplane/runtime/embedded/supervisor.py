@@ -1,6 +1,6 @@
-"""Keeps a set of services together: all run, or all end, but for those that it was told to start again.
+"""Runs a set of services: if one exits, all end, except for services that may be restarted.
 
-Its one rule: whatever it started is over when its ``with`` block is left, by whichever way.
+Every process that it started has ended when its ``with`` block is left.
 """
 
 import time
