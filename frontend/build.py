@@ -36,8 +36,8 @@ from frontend.queries import (
     whatif,
 )
 from frontend.queries import figures as queries
+from frontend.queries.cache import key_of, state_key
 from frontend.queries.marks import marks
-from frontend.queries.moments import key_of, moment_of
 
 EDITION = 9
 """Raise it when figures are drawn differently, so that nobody keeps an old drawing."""
@@ -225,4 +225,4 @@ def _simulation_tag(name: str, row: Simulation, view: View) -> str:
 
 def _tag(name: str, jobs: Sequence[Job], view: View) -> str:
     made = whatif.made_at(jobs) if name in {"others", "machine-changes"} else ()
-    return key_of("figure", EDITION, name, made, moment_of(jobs), view)
+    return key_of("figure", EDITION, name, made, state_key(jobs), view)

@@ -65,7 +65,7 @@ def number_of(query: Query, field: str, thing: str) -> int | None:
     """
     found = query.get(field, "")
     if found and not (found.isdecimal() and len(found) <= ID_DIGITS):
-        raise QueryError(field, found, f"the number of a {thing}")
+        raise QueryError(field, found, f"the ID of a {thing}")
     return int(found) if found else None
 
 

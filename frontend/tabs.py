@@ -16,11 +16,11 @@ from frontend.parameters import Query, QueryError, number_of, one_of
 from frontend.queries import job as queries
 from frontend.queries import logs, moves, whatif
 from frontend.queries import waiting as lost
+from frontend.queries.cache import of_job
 from frontend.queries.environment import environments
 from frontend.queries.episodes import episodes
 from frontend.queries.lanes import lanes, steady_verdict
 from frontend.queries.measured import charts_of
-from frontend.queries.moments import of_job
 from frontend.queries.placement import updates_per_s
 from frontend.queries.stepping import stepping
 

@@ -77,7 +77,7 @@ def stop_job(*, job: Job, user: User) -> None:
     Raises:
         Problem: if it is over, or Redis does not answer.
     """
-    over = Problem(409, f"{job} is over ({job.state}): there is nothing to stop")
+    over = Problem(409, f"{job} is already over ({job.state})")
     if job.is_over:
         raise over
     try:
@@ -102,7 +102,7 @@ def prioritise_job(*, job: Job, wanted: object, user: User) -> None:
     """
     priority = _priority(wanted)
     if not services.job_prioritise(job_id=job.pk, priority=priority, actor=user.get_username()):
-        raise Problem(409, f"{job} waits no longer: the priority is about the queue alone")
+        raise Problem(409, f"{job} is no longer queued: the priority only affects queued jobs")
     transaction.on_commit(lambda: _move_queue(job))
 
 
@@ -122,7 +122,7 @@ def _move_queue(job: Job) -> None:
         ticks.publish(shared(), jobs={job.pk: job.state})
         queue.request_schedule()
     except (*NO_ANSWER, RuntimeError) as error:
-        logger.warning("pages were not told of the priority of %s: %s", job, error)
+        logger.warning("failed to notify pages of the priority of %s: %s", job, error)
 
 
 def _stop_without_log(job: Job, user: User) -> None:

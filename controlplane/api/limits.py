@@ -58,7 +58,7 @@ def most_bytes(path: str) -> int:
 
 def too_large(limit: int) -> str:
     """What somebody is told who sent more."""
-    return f"the body is larger than {limit} bytes, which is the most accepted here"
+    return f"the body exceeds the limit of {limit} bytes"
 
 
 async def _limit(scope: Any) -> int:

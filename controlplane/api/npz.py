@@ -71,7 +71,7 @@ def _check_directory(file: IO[bytes]) -> None:
     """How long the directory is, and of how many entries, as the end of the file says; and whether that is too much."""
     size = file.seek(0, io.SEEK_END)
     if size < _END.size:
-        raise NoModel("the body is not a numpy .npz file: it is no zip")
+        raise NoModel("the body is not a numpy .npz file: not a zip archive")
     file.seek(size - _END.size)
     magic, *_, entries, length, _, comment = _END.unpack(file.read(_END.size))
     if magic != b"PK\x05\x06" or comment:
@@ -86,7 +86,7 @@ def _check_directory(file: IO[bytes]) -> None:
 def _check_size(entries: int, length: int) -> None:
     if entries > MAX_ENTRIES or length > MAX_DIRECTORY:
         raise NoModel(
-            f"the body lists {entries} arrays in {length} bytes, and at most {MAX_ENTRIES} in {MAX_DIRECTORY} are kept"
+            f"the body lists {entries} arrays in {length} bytes; the limit is {MAX_ENTRIES} arrays in {MAX_DIRECTORY} bytes"
         )
 
 
@@ -100,11 +100,11 @@ def _large_end(file: IO[bytes], size: int) -> tuple[int, int] | None:
     if magic != b"PK\x06\x07":
         return None
     if at < _END_64.size:
-        raise NoModel("the body is not a numpy .npz file: its end is not where it says")
+        raise NoModel("the body is not a numpy .npz file: its directory is at the wrong place")
     file.seek(at - _END_64.size)
     magic, *_, entries, length, _ = _END_64.unpack(file.read(_END_64.size))
     if magic != b"PK\x06\x06":
-        raise NoModel("the body is not a numpy .npz file: its end is not where it says")
+        raise NoModel("the body is not a numpy .npz file: its directory is at the wrong place")
     return entries, length
 
 

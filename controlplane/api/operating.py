@@ -74,7 +74,7 @@ def drain_server(*, job: Job, index: int, user: User) -> requests.Request:
     """
     _check_servers(job)
     if not Process.objects.filter(job=job, role="server", index=index, ended_at=None).exists():
-        raise Problem(HTTPStatus.NOT_FOUND, f"{job} has no server s{index} now")
+        raise Problem(HTTPStatus.NOT_FOUND, f"{job} has no running server s{index}")
     event = DrainRequested(actor=user.get_username(), role="server", index=index)
     return _ask(job, user, "server-drain", f"s{index}", event)
 

@@ -66,7 +66,7 @@ def _text(stream: IO[Any], context: Context) -> str:
     limit = most_bytes(request.path) if request is not None else SPEC_BYTES
     encoding = request.headers.get("Content-Encoding", "") if request is not None else ""
     if encoding.strip().lower() not in {"", "identity"}:
-        raise Problem(415, f"Content-Encoding {encoding[:50]!r} is not read here: send the body as it is")
+        raise Problem(415, f"Content-Encoding {encoding[:50]!r} is not supported: send the body uncompressed")
     raw = stream.read(limit + 1)
     if len(raw) > limit:
         raise Problem(413, too_large(limit))
@@ -77,7 +77,7 @@ def _text(stream: IO[Any], context: Context) -> str:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _first_line(error: Exception) -> str:

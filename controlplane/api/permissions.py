@@ -17,6 +17,6 @@ class HasRole(BasePermission):
         needed = getattr(view, "read_role", Role.VIEWER) if reading else getattr(view, "write_role", Role.ADMIN)
         held = role_of(request.user)
         self.message = (
-            f"this takes the role {needed}, and you have {held or 'none'}; an admin can put you in that group"
+            f"this requires the role {needed}; your role is {held or 'none'}. An admin can add you to that group"
         )
         return may(request.user, needed)

@@ -26,7 +26,7 @@ CONTENT_TYPE = "application/problem+json"
 FIELDS_AT_FAULT = "urn:paceline:problem:fields"
 """The type of problems whose ``errors`` name fields; others have none of their own, and the title of their status."""
 
-HOW_TO_BE_LET_IN = f"It takes Authorization: Bearer TOKEN, with one that {MANAGE} access NAME prints."
+HOW_TO_BE_LET_IN = f"Send Authorization: Bearer TOKEN; {MANAGE} access NAME creates a token."
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def document(status: int, detail: str, errors: Sequence[FieldError] = ()) -> dic
     if trace := current_trace():
         body["trace_id"] = trace
     if errors:
-        body |= {"type": FIELDS_AT_FAULT, "title": "Some of what was sent cannot be accepted"}
+        body |= {"type": FIELDS_AT_FAULT, "title": "The request has invalid fields"}
         body |= errors[0].document | {"errors": [error.document for error in errors]}
     return body
 
@@ -111,7 +111,7 @@ class BusyDatabase(MiddlewareMixin):
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's handler of 400."""
     if _wants_problem(request):
-        return plain_response(400, "the request cannot be understood")
+        return plain_response(400, "the request is malformed")
     return defaults.bad_request(request, exception)
 
 
@@ -138,7 +138,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     return defaults.server_error(request)
 
 
-INTERNAL = "something went wrong here; the log of the web process says what"
+INTERNAL = "internal error; see the log of the web process"
 
 
 def _busy_answer(request: HttpRequest, error: BaseException) -> HttpResponse:
@@ -170,13 +170,13 @@ def _as_problem(error: Exception, context: dict[str, Any]) -> Problem:
         case exceptions.APIException():
             return Problem(error.status_code, _sentence(error.detail), headers=_headers(error))
         case Http404():
-            return Problem(404, str(error) or "there is no such thing here")
+            return Problem(404, str(error) or "not found")
         case PermissionDenied():
             return Problem(403, str(error) or "this is not allowed")
         case RequestDataTooBig():
             return Problem(413, str(error))
         case SuspiciousOperation():
-            return Problem(400, "the request cannot be understood")
+            return Problem(400, "the request is malformed")
         case _ if busy.is_busy(error):
             return Problem(503, busy.told(error), headers=busy.headers())
         case _:

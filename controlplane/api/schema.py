@@ -16,22 +16,22 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
     OpenApiParameter.HEADER,
-    description="Sent again with the same document, it leads to the same job.",
+    description="A repeated request with the same key and document returns the same job.",
 )
 IF_NONE_MATCH = OpenApiParameter("If-None-Match", OpenApiTypes.STR, OpenApiParameter.HEADER)
 
 REASONS = {
-    400: "The request cannot be accepted; ``errors`` names the fields.",
-    401: "It does not say who asks.",
-    403: "Whoever asks may not.",
-    404: "There is no such thing.",
-    409: "It is in a state that does not allow this.",
-    412: "It was changed since it was read.",
+    400: "The request is invalid; ``errors`` lists the fields.",
+    401: "Authentication is missing or invalid.",
+    403: "The user lacks the required role.",
+    404: "The resource does not exist.",
+    409: "The state of the resource does not allow this.",
+    412: "The resource has changed since it was read.",
     413: "The body is too large.",
-    415: "The body is of a media type that is not read.",
-    422: "The idempotency key came before with another document, or what is asked for contradicts itself.",
-    428: "It takes If-Match.",
-    503: "Something that is needed does not answer.",
+    415: "The media type of the body is not supported.",
+    422: "The idempotency key was used with a different document, or the request is contradictory.",
+    428: "If-Match is required.",
+    503: "A required service is unavailable.",
 }
 
 

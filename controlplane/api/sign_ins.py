@@ -67,7 +67,7 @@ def _told_again(body: bytes, receive: Receive) -> Receive:
 
 
 async def _refuse(send: Send) -> None:
-    body = json.dumps(problems.document(503, f"others are signing in just now; try again in {RETRY_S} s")).encode()
+    body = json.dumps(problems.document(503, f"too many concurrent sign-ins; try again in {RETRY_S} s")).encode()
     headers = [
         (b"content-type", problems.CONTENT_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),

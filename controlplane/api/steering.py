@@ -100,7 +100,7 @@ def promote_predictor(*, job: Job, wanted: object, user: User) -> None:
     name = wanted.get("predictor") if isinstance(wanted, Mapping) else None
     predictors = registry.predictors(selectors.job_synchronization(job).batching)
     if not isinstance(name, str) or name not in predictors:
-        allowed = f"one of those that run side by side: {', '.join(predictors)}" if predictors else "none: it has none"
+        allowed = f"one of the running predictors: {', '.join(predictors)}" if predictors else "none: it has none"
         fault = FieldError(field="predictor", found=name, expected=allowed)
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"predictor: expected {allowed}", errors=[fault])
     check_state(job, "told which predictor to act upon", (JobState.RUNNING, JobState.PAUSED))
@@ -126,7 +126,7 @@ def _choices(job: Job, now: Synchronization, wanted: object) -> dict[str, Choice
     asked = {question: getattr(spec.synchronization, question) for question in wanted}
     choices = {question: choice for question, choice in asked.items() if choice != getattr(now, question)}
     if not choices:
-        raise Problem(HTTPStatus.CONFLICT, f"{job} runs with these policies already: there is nothing to change")
+        raise Problem(HTTPStatus.CONFLICT, f"{job} already runs with these policies")
     return choices
 
 
@@ -138,7 +138,7 @@ def _check_seen(job: Job, policy: JobPolicy, if_match: str | None) -> None:
     if policy.etag not in seen and "*" not in seen:
         raise Problem(
             HTTPStatus.PRECONDITION_FAILED,
-            f"{job} was changed since: its policy is {policy.etag}, If-Match was {if_match}; read it again",
+            f"{job} has changed since it was read: its policy is {policy.etag}, If-Match was {if_match}; read it again",
         )
 
 

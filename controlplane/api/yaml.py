@@ -39,9 +39,11 @@ def load_yaml(text: str) -> Any:
         NoYaml: where PyYAML was built without libyaml.
     """
     if Loader is None:
-        raise NoYaml("YAML is not read here, since PyYAML has no libyaml: send JSON, or install a wheel of PyYAML")
+        raise NoYaml(
+            "YAML is not supported here, because PyYAML was built without libyaml: send JSON, or install a PyYAML wheel"
+        )
     if len(text) > MAX_YAML:
-        raise YamlRefused(f"it has {len(text)} characters, and at most {MAX_YAML} are read; write it in JSON")
+        raise YamlRefused(f"it has {len(text)} characters, above the limit of {MAX_YAML}; use JSON")
     try:
         _check_events(text)
         return yaml.load(text, Loader=_PlainLoader)
@@ -57,13 +59,13 @@ def _check_events(text: str) -> None:
         if isinstance(event, yaml.NodeEvent):
             nodes += 1
             if nodes > MAX_NODES:
-                raise _refusal(event, f"more than {MAX_NODES} values; write it in JSON")
+                raise _refusal(event, f"more than {MAX_NODES} values; use JSON")
             if event.anchor is not None:  # of an alias: what it stands for
-                raise _refusal(event, "aliases and their anchors are not accepted; write the value again")
+                raise _refusal(event, "anchors and aliases are not supported; repeat the value")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                raise _refusal(event, f"it is nested too deeply, in more than {MAX_DEPTH} levels")
+                raise _refusal(event, f"nested more than {MAX_DEPTH} levels deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -89,7 +91,7 @@ class _PlainLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: igno
 def _number(construct: Any) -> Any:
     def constructing(loader: Any, node: yaml.ScalarNode) -> Any:
         if len(node.value) > MAX_NUMBER:
-            problem = f"a number of {len(node.value)} characters, and at most {MAX_NUMBER} are read"
+            problem = f"a number of {len(node.value)} characters, above the limit of {MAX_NUMBER}"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         return construct(loader, node)
 

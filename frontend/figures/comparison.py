@@ -27,10 +27,10 @@ ROOM = 1.05
 
 
 def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
-    """Held-out loss above, accuracy below, a line for each job on one x axis."""
+    """Validation loss above, accuracy below, a line for each job on one x axis."""
     name = "learning"
     if not any(len(job.learned.scored_iteration) or len(job.learned.iteration) for job in jobs):
-        return empty(name, "Lines appear once one of the jobs has been evaluated.")
+        return empty(name, "No data yet: lines appear after the first evaluation of one of the jobs.")
     if not any(has_learned(job.learned) for job in jobs):
         return empty(name, NOT_LEARNED)
     if not any(has_axis(job.learned, view) for job in jobs):
@@ -45,7 +45,7 @@ def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
         points, drawn = points + len(x), drawn + len(thin_x)
         data += [
             _line(job, "training loss", thin_x, thin_y, place, theme, "y", pale=True),
-            _line(job, "held-out loss", scored_x, job.learned.scored_loss, place, theme, "y"),
+            _line(job, "validation loss", scored_x, job.learned.scored_loss, place, theme, "y"),
             _line(job, "accuracy", scored_x, job.learned.scored_accuracy, place, theme, "y2", legend=True),
         ]
     return {
@@ -53,7 +53,7 @@ def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
         "layout": layout(
             theme,
             name=revision(name, view),
-            caption="Held-out loss (training loss pale behind it) and accuracy of each job.",
+            caption="Validation loss (training loss in a paler colour) and accuracy of each job.",
             sampling=sampling_note(points, drawn),
             xaxis=axis(theme, X_TITLES[view.x or "time"], anchor="y2", rangemode="tozero"),
             yaxis=loss_axis(theme, view),
@@ -66,7 +66,7 @@ def compared_lengths(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
     """Share of iterations that take at most so long, a step line for each job."""
     name = "iteration-lengths"
     if not any(len(job.iteration_s) for job in jobs):
-        return empty(name, "Lines appear with the first reported iteration of one of the jobs.")
+        return empty(name, "No data yet: lines appear after the first reported iteration of one of the jobs.")
     theme = THEMES[view.theme]
     end_ms = ROOM * max(float(job.iteration_s.max()) for job in jobs if len(job.iteration_s)) * 1000
     return {
@@ -74,9 +74,9 @@ def compared_lengths(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
         "layout": layout(
             theme,
             name=name,
-            caption="The share of iterations that take at most so long: further left is faster, steeper is steadier.",
+            caption="Cumulative distribution of iteration times: further left is faster, steeper is more stable.",
             hovermode="closest",
-            xaxis=axis(theme, "Length of an iteration (ms)", range=[0, end_ms]),
+            xaxis=axis(theme, "Iteration time (ms)", range=[0, end_ms]),
             yaxis=axis(theme, "Share of iterations", tickformat=".0%", range=[0, 1.02]),
         ),
     }

@@ -27,17 +27,17 @@ AGAINST: Final = {
     "samples": "samples",
 }
 GAP = 0.06
-NO_EPOCHS: Final = (
-    "How many samples make an epoch is not known: no worker of this job has said how large its training split is."
-)
-NOT_LEARNED = "No loss was reported and nothing was scored: a simulation of timing alone learns nothing."
+NO_EPOCHS: Final = "Epochs are unknown: no worker of this job has reported the size of its training split."
+NOT_LEARNED = "No loss or accuracy: this is a timing-only simulation without training."
 
 
 def convergence(rows: Convergence, view: View) -> dict[str, Any]:
     """Loss above with the global batch, accuracy below with its target, on one x axis."""
     name = "convergence"
     if not len(rows.iteration) and not len(rows.scored_iteration):
-        return empty(name, "Loss and accuracy appear with the first reported iteration and the first evaluation.")
+        return empty(
+            name, "No data yet: loss and accuracy appear after the first reported iteration and the first evaluation."
+        )
     if not has_learned(rows):
         return empty(name, NOT_LEARNED)
     if not has_axis(rows, view):
@@ -57,7 +57,7 @@ def convergence(rows: Convergence, view: View) -> dict[str, Any]:
     return {
         "data": [
             *training,
-            _line("Held-out loss", scored_x, rows.scored_loss, theme.category(1), "y", {"width": 2}, markers=True),
+            _line("Validation loss", scored_x, rows.scored_loss, theme.category(1), "y", {"width": 2}, markers=True),
             _line("Accuracy", *_accuracies(rows, x, scored_x), theme.category(2), "y2", {"width": 2}, markers=True),
             *([_batch(*extremes(x, rows.batch, budget(4)), theme)] if len(x) else []),
         ],
@@ -225,9 +225,9 @@ def x_of(rows: Convergence, view: View) -> tuple[Numbers, Numbers]:
 def _caption(rows: Convergence, view: View) -> str:
     against, reached = AGAINST[view.x], f"{_accuracy_told(rows, view)}{_loss_told(rows, view)}"
     if not len(rows.scored_accuracy):
-        return f"Training loss against {against}; the held-out split has not been scored yet.{reached}"
+        return f"Training loss against {against}; not evaluated on the validation split yet.{reached}"
     best = float(max(rows.scored_accuracy))
-    return f"Loss and held-out accuracy against {against}; best accuracy so far {best:.1%}.{reached}"
+    return f"Loss and validation accuracy against {against}; best accuracy so far {best:.1%}.{reached}"
 
 
 def _accuracy_told(rows: Convergence, view: View) -> str:
@@ -243,7 +243,7 @@ def _loss_told(rows: Convergence, view: View) -> str:
     """The same of a loss."""
     if view.loss is None:
         return ""
-    which = "held-out" if rows.has_scored_loss else "training"
+    which = "validation" if rows.has_scored_loss else "training"
     there = rows.first_loss(view.loss)
     if there is None:
         return f" A {which} loss of {view.loss:.4g} has not been reached."

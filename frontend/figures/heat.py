@@ -15,10 +15,10 @@ METRICS: Final = {
     "pace": "Time per sample",
     "waiting": "Waiting",
     "communication": "Communication",
-    "iteration": "Whole iteration",
+    "iteration": "Iteration time",
     "share": "Batch size",
 }
-SCALES: Final = {"ratio": "Times the median", "absolute": "Absolute"}
+SCALES: Final = {"ratio": "Relative to median", "absolute": "Absolute"}
 ROW_PX = 22
 LEAST_PX = 260
 MOST_PX = 1_400
@@ -42,12 +42,12 @@ STROKES = 90
 """Over the width of the map: so closely is struck through what nobody reported."""
 
 _SENTENCES: Final = {
-    "work": "compute and communication, without waiting",
-    "pace": "compute and communication per sample",
-    "waiting": "time spent waiting for others",
-    "communication": "pushes and pulls",
-    "iteration": "the whole iteration",
-    "share": "samples taken",
+    "work": "compute and communication time, without waiting",
+    "pace": "compute and communication time per sample",
+    "waiting": "time spent waiting for other workers",
+    "communication": "push and pull time",
+    "iteration": "total iteration time",
+    "share": "samples processed",
 }
 
 
@@ -55,7 +55,7 @@ def heat_map(heat: Heat, view: View) -> dict[str, Any]:
     """A row for each worker, a column for each stretch of iterations; struck through where nothing was reported."""
     name, metric = "heat-map", view.metric or "work"
     if not heat.values.size:
-        return empty(name, "The map fills with the first iteration that a worker reports.")
+        return empty(name, "No data yet: the heat map appears after the first reported iteration.")
     theme, ratio = THEMES[view.theme], (view.scale or "ratio") == "ratio"
     shown = over_median(heat.values) if ratio else heat.values * _factor(metric)
     unit = "" if ratio else _unit(metric)
@@ -101,16 +101,18 @@ def pattern(values: Floats, labels: tuple[str, ...], first: Numbers | None = Non
     slow = [label for label, row in zip(labels, rows, strict=True) if row > NOTICEABLE]
     bad = int(np.sum(columns > 2 * usual)) if usual > 0 else 0
     if slow and len(slow) <= max(1, len(labels) // 2):
-        return f"Rows stand out ({_few(slow)}): slow machines, not bad moments."
+        return f"Rows stand out ({_few(slow)}): slow machines rather than single events."
     if beginning := _beginning(values, labels, np.arange(values.shape[1]) if first is None else first):
         return beginning
     if 0 < bad <= values.shape[1] // 4:
-        return f"{bad} column{'s' if bad > 1 else ''} stand{'' if bad > 1 else 's'} out: everybody was slow at once."
+        return f"{bad} column{'s' if bad > 1 else ''} stand{'' if bad > 1 else 's'} out: all workers were slow at once."
     ratio = over_median(values)
     slow_cells = ratio > 2 * NOTICEABLE
     if slow_cells.mean() > SCATTERED and slow_cells.any(axis=1).mean() >= 0.5:
-        return "Single cells stand out all over: it goes with what is processed, not with a machine or a moment."
-    return "No row and no column stands out."
+        return (
+            "Single cells stand out across the map: the cause is the data processed rather than a machine or an event."
+        )
+    return "No row or column stands out."
 
 
 def _beginning(values: Floats, labels: tuple[str, ...], first: Numbers) -> str:
@@ -131,7 +133,7 @@ def _beginning(values: Floats, labels: tuple[str, ...], first: Numbers) -> str:
     if not long:
         return ""
     times = float(_median(columns[None, :long], axis=1)[0]) / late
-    return f"Everybody was slower up to iteration {first[long]:g}, {times:.2g} times as slow as later: a warm-up."
+    return f"All workers were slower up to iteration {first[long]:g} ({times:.2g} times the later time): warm-up."
 
 
 def _loud_at_first(loud: NDArray[np.bool_]) -> int:
@@ -210,12 +212,12 @@ def _diverging(theme: Theme) -> dict[str, Any]:
 
 
 def _caption(heat: Heat, metric: str, *, ratio: bool) -> str:
-    against = "as a multiple of the median worker's in the same iteration" if ratio else f"in {_unit(metric)}"
+    against = "relative to the median worker of the same iteration" if ratio else f"in {_unit(metric)}"
     hint = pattern(heat.values, heat.labels, heat.first) if metric in ("work", "pace") else ""
     words = f"Colour is {_SENTENCES[metric]}, {against}. {hint}".strip()
-    missing = " Struck through is what no report came for." if np.isnan(heat.values).any() else ""
-    grouped = " Rows stand together by kind of machine." if heat.classes else ""
-    return f"{words}{missing}{grouped} A click on a cell opens its iteration."
+    missing = " Hatched cells have no report." if np.isnan(heat.values).any() else ""
+    grouped = " Rows are grouped by machine class." if heat.classes else ""
+    return f"{words}{missing}{grouped} Click a cell to open its iteration in the timeline."
 
 
 def _factor(metric: str) -> float:

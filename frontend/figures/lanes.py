@@ -169,18 +169,18 @@ class Verdict:
 def verdict(lanes: Lanes) -> Verdict:
     """What the picture says, in words."""
     if not lanes.rows:
-        return Verdict(tone="calm", headline="No worker has reported an iteration yet")
+        return Verdict(tone="calm", headline="No iteration reported yet")
     if lanes.failed:
-        return Verdict(tone="bad", headline="The job failed: these were its last iterations", detail=_missing(lanes))
+        return Verdict(tone="bad", headline="The job failed. Its last iterations are shown.", detail=_missing(lanes))
     if lanes.reporting == 1:
-        return Verdict(tone="calm", headline="One worker: nobody to wait for", detail=_missing(lanes))
+        return Verdict(tone="calm", headline="Single worker: no waiting for others", detail=_missing(lanes))
     lost = waiting([lane.now for lane in lanes.rows])
     if lost <= BALANCED:
         return _balanced(lanes, lost)
     slowest = max(lanes.rows, key=lambda lane: (lane.now.compute_s + lane.now.communication_s, -lane.rank))
     others = waiting([lane.now for lane in lanes.rows if lane is not slowest])
     sets, spend = ("set", "spent") if lanes.over else ("sets", "spend")
-    headline = f"w{slowest.rank} {sets} the pace: the others {spend} {others:.0%} of their time waiting for it"
+    headline = f"w{slowest.rank} {sets} the pace: the other workers {spend} {others:.0%} of their time waiting for it"
     detail = _joined(_missing(lanes), _gain(lanes, lost) or _prospect(lanes))
     return Verdict(tone="watch", headline=headline, detail=detail, about=f"w{slowest.rank}")
 
@@ -190,13 +190,16 @@ def _balanced(lanes: Lanes, lost: float) -> Verdict:
     gain, orders = _gain(lanes, lost), _orders_share(lanes)
     missing, together = _missing(lanes), f"{_all(lanes)} together"
     if orders > MUCH:
-        headline = f"Waiting for the control plane's orders takes {orders:.0%} of an iteration"
+        headline = f"Coordination takes {orders:.0%} of an iteration (waiting for the control plane)"
         return Verdict(
-            tone="watch", headline=headline, detail=_joined(missing, f"Else {together}.", gain), about="orders"
+            tone="watch",
+            headline=headline,
+            detail=_joined(missing, f"Apart from that, {together}.", gain),
+            about="orders",
         )
-    told = f"Waiting for orders takes {orders:.0%} of an iteration." if orders > BALANCED else ""
+    told = f"Coordination takes {orders:.0%} of an iteration." if orders > BALANCED else ""
     if gain and (lanes.speed_up or 1.0) < SLOWER:
-        headline = f"Balanced, but slower than the even split: {together}"
+        headline = f"Balanced, but slower than with equal shares: {together}"
         return Verdict(tone="watch", headline=headline, detail=_joined(missing, gain, told), about="even split")
     return Verdict(tone="good", headline=f"Balanced: {together}", detail=_joined(missing, gain, told))
 
@@ -207,7 +210,7 @@ def _joined(*sentences: str) -> str:
 
 def _all(lanes: Lanes) -> str:
     """Whose end is meant, as a subject with its verb."""
-    who = "all workers" if lanes.reporting == lanes.roster else f"the {lanes.reporting} workers left"
+    who = "all workers" if lanes.reporting == lanes.roster else f"the {lanes.reporting} remaining workers"
     return f"{who} {'finished' if lanes.over else 'finish'}"
 
 
@@ -232,14 +235,15 @@ def _gain(lanes: Lanes, lost: float) -> str:
         return ""
     was, now = length(before), length([lane.now for lane in lanes.rows])
     return (
-        f"Since the even split, waiting went from {waiting(before):.0%} to {lost:.0%},"
-        f" and an iteration from {was * 1000:.0f} to {now * 1000:.0f} ms: {lanes.speed_up or 1:.1f} times as fast."
+        f"Compared with equal shares, waiting changed from {waiting(before):.0%} to {lost:.0%}"
+        f" and the iteration time from {was * 1000:.0f} to {now * 1000:.0f} ms:"
+        f" {lanes.speed_up or 1:.1f} times as fast."
     )
 
 
 def _prospect(lanes: Lanes) -> str:
     if lanes.over:
-        return "" if lanes.adaptive else "Uniform batching gave every worker the same share."
+        return "" if lanes.adaptive else "With uniform batching, all workers had the same share."
     if lanes.adaptive:
-        return "Shares follow measured speed; they move as soon as there is enough evidence."
-    return "Uniform batching gives every worker the same share, so this will not change by itself."
+        return "Shares follow measured speed. They change once there is enough evidence."
+    return "With uniform batching, all workers have the same share, so this does not change by itself."

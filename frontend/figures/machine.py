@@ -14,7 +14,7 @@ def speed_by_batch(speeds: Speeds, view: View) -> dict[str, Any]:
     """A marker for each batch size that a worker here had: samples per second of busy time, a colour for each job."""
     name = "speed-by-batch"
     if not speeds.series:
-        return empty(name, "Markers appear once a worker on this machine has reported iterations.")
+        return empty(name, "No data yet: points appear after a worker on this machine has reported iterations.")
     theme = THEMES[view.theme]
     return {
         "data": [
@@ -53,7 +53,7 @@ def machine_load(load: Load, view: View) -> dict[str, Any]:
     """CPU and memory over time, both as a part of what there is."""
     name = "load"
     if not len(load.at_ms):
-        return empty(name, "Lines appear with the first sample of this machine's load, 10 s after it has joined.")
+        return empty(name, "No data yet: lines appear with the first load sample, 10 s after the machine has joined.")
     theme, limit = THEMES[view.theme], budget(2)
     lines = [extremes(load.at_ms, values, limit) for values in (load.cpu, load.memory)]
     drawn = sum(len(x) for x, _ in lines)
@@ -73,11 +73,11 @@ def machine_load(load: Load, view: View) -> dict[str, Any]:
         "layout": layout(
             theme,
             name=name,
-            caption=f"Load of the machine, sampled every 10 s; CPU is at {load.cpu[-1]:.0%}, memory at"
-            f" {load.memory[-1]:.0%} in the last sample.",
+            caption=f"CPU and memory use, sampled every 10 s. Latest sample: CPU {load.cpu[-1]:.0%}, memory"
+            f" {load.memory[-1]:.0%}.",
             sampling=sampling_note(2 * len(load.at_ms), drawn),
             xaxis=axis(theme, "Time (UTC)", type="date"),
-            yaxis=axis(theme, "In use", tickformat=".0%", range=[0, 1.02]),
+            yaxis=axis(theme, "Utilization", tickformat=".0%", range=[0, 1.02]),
         ),
     }
 
@@ -89,6 +89,6 @@ def _moment(at_ms: float) -> str:
 def _speeds_told(speeds: Speeds) -> str:
     fastest = max(speeds.series, key=lambda each: float(each.samples_per_second.max()))
     return (
-        f"Speed at each batch size, medians with the middle half of {speeds.reports:,} iterations: where it is level,"
-        f" time grows with the batch. At best {fastest.samples_per_second.max():.4g} samples/s, by {fastest.label}."
+        f"Throughput by batch size: medians and quartiles of {speeds.reports:,} iterations. Where it is level,"
+        f" time grows with the batch. Best: {fastest.samples_per_second.max():.4g} samples/s, by {fastest.label}."
     )

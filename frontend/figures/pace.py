@@ -9,7 +9,7 @@ from frontend.figures.rows import Leads, Traces, View, WorkerTrace
 from frontend.figures.theme import THEMES, axis, empty, layout
 from frontend.figures.workers import X_TITLES, of_all, step_line, x_of
 
-SPEEDS: Final = {"busy": "While it works", "whole": "Waiting included"}
+SPEEDS: Final = {"busy": "Busy time only", "whole": "Including waiting"}
 """What samples are divided by: the worker's own part of an iteration (LB-BSP's v), or all of it."""
 
 
@@ -17,16 +17,16 @@ def worker_speeds(traces: Traces, view: View) -> dict[str, Any]:
     """A line for each worker: samples per second."""
     name, whole = "worker-speed", view.metric == "whole"
     if not traces.workers:
-        return empty(name, "Speeds appear with the first iteration that a worker reports.")
+        return empty(name, "No data yet: speeds appear after the first reported iteration.")
     theme, limit = THEMES[view.theme], budget(len(traces.workers))
     lines = [
         extremes(x_of(trace, traces.batch, view), smoothed(_speed(trace, whole=whole), view.smooth), limit)
         for trace in traces.workers
     ]
     told = (
-        "Samples per second over whole iterations, waiting included: what each worker adds to the job."
+        "Samples per second over whole iterations, including waiting: each worker's part of the job's throughput."
         if whole
-        else "Samples per second while a worker computes and communicates: what shares are decided by."
+        else "Samples per second of busy time (compute and communication): the basis of share decisions."
     )
     return {
         "data": [
@@ -61,10 +61,10 @@ def staleness(leads: Leads, view: View) -> dict[str, Any]:
     lines = [extremes(x_of(lead, leads.batch, view), lead.ahead, limit) for lead in leads.workers]
     most = max(int(lead.ahead.max()) for lead in leads.workers)
     told = (
-        f"By how many iterations a worker was ahead of the slowest when it was let go, under {leads.barrier}: at most"
+        f"Iterations by which a worker was ahead of the slowest one when it started, under {leads.barrier}: at most"
         f" {most} in the iterations shown"
         if most
-        else f"Under {leads.barrier} nobody was ahead of the slowest in the iterations shown: staleness is 0"
+        else f"Under {leads.barrier} no worker was ahead of the slowest one in the iterations shown: staleness is 0"
     )
     points = sum(len(lead.ahead) for lead in leads.workers)
     return {

@@ -6,7 +6,7 @@ from typing import Any, Final
 from frontend.figures.rows import Holding, Placements, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout, mixed, readable_on
 
-MOMENTS: Final = {"now": "Now", "before": "Before the last move"}
+MOMENTS: Final = {"now": "Now", "before": "Before last move"}
 COLOURS: Final = {"time": "Time per MiB", "traffic": "Traffic"}
 """What the colour of the map is: how dear a MiB is on its server, or how much goes there and back per second."""
 
@@ -187,36 +187,38 @@ def _up_to(values: Sequence[float]) -> list[float]:
 def _caption(placements: Placements, holdings: Sequence[Holding], when: str, colour: str) -> str:
     blocks = sum(len(holding.blocks) for holding in holdings)
     total = sum(holding.held_bytes for holding in holdings) / MIB
-    here = f"{blocks} blocks, {total:.3g} MiB, on {len(holdings)} servers; the fullest holds {imbalance(holdings):.2f}"
-    said = "what goes to a server per second, and as much back" if colour == "traffic" else "the time of an exchange"
-    sentence = f"{here} times the mean. Colour is {said}{'' if colour == 'traffic' else ' for each MiB'}."
+    here = (
+        f"{blocks} blocks, {total:.3g} MiB, on {len(holdings)} servers; the largest load is {imbalance(holdings):.2f}"
+    )
+    said = "traffic to a server per second, the same in each direction" if colour == "traffic" else "exchange time"
+    sentence = f"{here} times the mean. Colour is {said}{'' if colour == 'traffic' else ' per MiB'}."
     if placements.updates_per_s is not None:
         sentence += f" Workers push {placements.updates_per_s:.3g} updates/s, each to every block."
     if colour == "time" and all(each.exchange_s is None for each in holdings):
-        sentence += f" None is known{f': {placements.before_unknown}' if when == 'before' else ' yet'}."
+        sentence += f" No times are known{f': {placements.before_unknown}' if when == 'before' else ' yet'}."
     if when == "now" and placements.before:
-        sentence += f" Before the last move the fullest held {imbalance(placements.before):.2f} times the mean."
+        sentence += f" Before the last move the largest load was {imbalance(placements.before):.2f} times the mean."
     return sentence
 
 
 def _nothing(placements: Placements, when: str) -> str:
     if when == "before" and placements.now:
-        return "No block has moved: this is the first placement."
-    return "The map appears when the parameters have been placed, once every server has said hello."
+        return "No block has been moved: this is the first placement."
+    return "No data yet: the map appears once all servers have connected and the parameters are placed."
 
 
 def _no_bars(placements: Placements, when: str) -> str:
     if not placements.now:
         return _nothing(placements, when)
     if when == "now":
-        return "Bars appear once workers have exchanged blocks with the servers."
+        return "No data yet: bars appear after workers have exchanged blocks with the servers."
     return (_pace_before(placements) + _right_after(placements)).strip() or _nothing(placements, when)
 
 
 def _pace(placements: Placements, when: str) -> str:
     """Which server paces all, and whether that became faster."""
     slowest, was = _slowest(placements.now), _slowest(placements.before)
-    rule = "Workers exchange with all servers side by side, so the slowest paces them"
+    rule = "Workers exchange with all servers in parallel, so the slowest server sets the pace"
     if when == "now":
         told = f"{rule}: {_told(slowest)}." if slowest else ""
         return told + _pace_before(placements) + _right_after(placements)
@@ -229,7 +231,7 @@ def _pace_before(placements: Placements) -> str:
     if was:
         return f" Before the last move it was {_told(was)}{f'; now it is {_change(was, slowest)}' if slowest else ''}."
     if placements.before:
-        return f" What single exchanges took before the last move is not known: {placements.before_unknown}."
+        return f" Exchange times before the last move are unknown: {placements.before_unknown}."
     return ""
 
 

@@ -18,9 +18,7 @@ def predictions(found: Predictions, view: View) -> dict[str, Any]:
     """A line of predicted and one of measured times of the slowest worker; misses are marked by crosses."""
     name = "predictions"
     if not len(found.iteration):
-        return empty(
-            name, "Predicted and measured times appear once workers have trained with shares that a prediction gave."
-        )
+        return empty(name, "No data yet: times appear after workers have trained with predicted shares.")
     theme, off = THEMES[view.theme], found.off
     missed = np.abs(off) > MISSED
     lines = (
@@ -46,7 +44,7 @@ def predictions(found: Predictions, view: View) -> dict[str, Any]:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": f"Off by more than {MISSED:.0%}",
+                "name": f"Error above {MISSED:.0%}",
                 "x": numbers(found.iteration[missed]),
                 "y": numbers((found.measured_s[missed] * 1000).round(3)),
                 "text": [f"{each:+.0%}".replace("-", MINUS) for each in off[missed]],
@@ -62,7 +60,7 @@ def predictions(found: Predictions, view: View) -> dict[str, Any]:
             name=name,
             caption=_caption(found, int(missed.sum())),
             meta={"name": name, "follow": "?tab=timeline&first-timeline={x}"},
-            xaxis=axis(theme, "Iteration from which the shares hold", rangemode="nonnegative"),
+            xaxis=axis(theme, "First iteration of the shares", rangemode="nonnegative"),
             yaxis=axis(theme, "Slowest worker (ms)", rangemode="tozero"),
         ),
     }
@@ -72,7 +70,7 @@ def _caption(found: Predictions, missed: int) -> str:
     off = np.abs(found.off)
     last = f"the last {len(off)} decisions" if len(off) > 1 else "one decision"
     return (
-        f"Of {last} about shares: the slowest worker's time as it was predicted, and as it was in the first iteration"
+        f"Of {last} on shares: predicted and measured time of the slowest worker in the first iteration"
         f" under them. Half are within {float(np.median(off)):.1%}, nine in ten within"
-        f" {float(np.quantile(off, 0.9)):.1%}; {missed} missed by more than {MISSED:.0%}."
+        f" {float(np.quantile(off, 0.9)):.1%}; {missed} with an error above {MISSED:.0%}."
     )

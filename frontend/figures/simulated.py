@@ -17,7 +17,7 @@ def simulated_iterations(found: Simulated, view: View) -> dict[str, Any]:
     """A bar for each policy: its mean iteration, split by the parts of all workers' time; waiting hatched."""
     name = "simulated-iterations"
     if not found.outcomes:
-        return empty(name, "A bar appears for each policy when its run has come to an end.")
+        return empty(name, "No data yet: a bar appears for each policy once its run has completed.")
     theme = THEMES[view.theme]
     labels = [outcome.policy for outcome in found.outcomes]
     bars = []
@@ -56,8 +56,8 @@ def _told(found: Simulated) -> str:
     best = min(found.outcomes, key=lambda outcome: (outcome.iteration_s, outcome.policy))
     base = next((outcome for outcome in found.outcomes if outcome.policy == found.baseline), None)
     if base is None or base is best or not best.iteration_s:
-        return f"The shortest iterations are {best.policy}'s, {best.iteration_s * 1000:.4g} ms."
+        return f"Shortest iteration time: {best.policy} with {best.iteration_s * 1000:.4g} ms."
     return (
-        f"The shortest iterations are {best.policy}'s, {best.iteration_s * 1000:.4g} ms:"
-        f" {base.iteration_s / best.iteration_s:.2f} times as fast as {base.policy}, which is the baseline."
+        f"Shortest iteration time: {best.policy} with {best.iteration_s * 1000:.4g} ms:"
+        f" {base.iteration_s / best.iteration_s:.2f} times as fast as {base.policy} (baseline)."
     )

@@ -103,7 +103,7 @@ FIGURES: dict[str, FigureKind] = {
         x=("iteration", "time", "samples"),
         draw=worker_speeds,
         marked=True,
-        options=(Option(name="metric", title="Time that counts", values=SPEEDS),),
+        options=(Option(name="metric", title="Time base", values=SPEEDS),),
     ),
     "staleness": FigureKind(
         title="Staleness", rows="leads", x=("iteration", "time", "samples"), draw=staleness, marked=True
@@ -114,11 +114,11 @@ FIGURES: dict[str, FigureKind] = {
         x=("time", "iteration", "update", "epoch", "samples"),
         draw=convergence,
         marked=True,
-        options=(Option(name="scale", title="Axis of losses", values=LOSS_SCALES),),
+        options=(Option(name="scale", title="Loss axis", values=LOSS_SCALES),),
         entries=TARGETS,
     ),
     "heat-map": FigureKind(
-        title="Every worker, every iteration",
+        title="Heat map of iterations",
         rows="heat",
         x=("iteration",),
         draw=heat_map,
@@ -129,7 +129,7 @@ FIGURES: dict[str, FigureKind] = {
         ),
     ),
     "block-map": FigureKind(
-        title="Which server holds what",
+        title="Block placement",
         rows="placement",
         x=("server",),
         draw=block_map,
@@ -139,24 +139,26 @@ FIGURES: dict[str, FigureKind] = {
         ),
     ),
     "server-exchanges": FigureKind(
-        title="What an exchange with each server takes",
+        title="Exchange time per server",
         rows="placement",
         x=("server",),
         draw=server_exchanges,
         options=(Option(name="scale", title="When", values=MOMENTS),),
     ),
     "waiting-price": FigureKind(
-        title="Who waits, and how far each runs ahead", rows="waiting", x=("worker",), draw=waiting_price
+        title="Waiting and staleness per worker", rows="waiting", x=("worker",), draw=waiting_price
     ),
-    "others": FigureKind(title="What other policies would do", rows="others", x=("saved",), draw=others),
+    "others": FigureKind(title="Other policies, predicted", rows="others", x=("saved",), draw=others),
     "machine-changes": FigureKind(
-        title="What other machines would do", rows="others", x=("saved",), draw=machine_changes
+        title="Other cluster sizes, predicted", rows="others", x=("saved",), draw=machine_changes
     ),
-    "predictions": FigureKind(title="Predicted and measured", rows="predictions", x=("iteration",), draw=predictions),
+    "predictions": FigureKind(
+        title="Predicted and measured time", rows="predictions", x=("iteration",), draw=predictions
+    ),
     "predictor-errors": FigureKind(
-        title="How far predictors are off", rows="predictors", x=("iteration",), draw=predictor_errors
+        title="Prediction error", rows="predictors", x=("iteration",), draw=predictor_errors
     ),
-    "timeline": FigureKind(title="Iteration by iteration", rows="window", x=("time",), draw=timeline, windowed=True),
+    "timeline": FigureKind(title="Timeline of iterations", rows="window", x=("time",), draw=timeline, windowed=True),
     **{
         name: FigureKind(
             title=each.chart,
@@ -175,16 +177,16 @@ COMPARISONS: dict[str, FigureKind] = {
         rows="compared",
         x=("time", "iteration", "update", "epoch", "samples"),
         draw=compared_learning,
-        options=(Option(name="scale", title="Axis of losses", values=LOSS_SCALES),),
+        options=(Option(name="scale", title="Loss axis", values=LOSS_SCALES),),
     ),
     "iteration-lengths": FigureKind(
-        title="How long iterations take", rows="compared", x=("length",), draw=compared_lengths
+        title="Iteration time distribution", rows="compared", x=("length",), draw=compared_lengths
     ),
 }
 """Figures of several jobs together."""
 
 MACHINES: dict[str, FigureKind] = {
-    "speed-by-batch": FigureKind(title="Speed by batch size", rows="speeds", x=("batch",), draw=speed_by_batch),
+    "speed-by-batch": FigureKind(title="Throughput by batch size", rows="speeds", x=("batch",), draw=speed_by_batch),
     "load": FigureKind(title="Load", rows="load", x=("time",), draw=machine_load),
     **{
         name: FigureKind(title=group[0].chart, rows="samples", x=("time",), draw=partial(machine_measurement, group))
@@ -195,7 +197,7 @@ MACHINES: dict[str, FigureKind] = {
 
 SIMULATIONS: dict[str, FigureKind] = {
     "simulated-iterations": FigureKind(
-        title="Where an iteration's time goes", rows="simulated", x=("policy",), draw=simulated_iterations
+        title="Iteration time by phase", rows="simulated", x=("policy",), draw=simulated_iterations
     ),
 }
 """Figures of one simulation."""

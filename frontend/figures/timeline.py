@@ -25,7 +25,7 @@ def timeline(window: Window, view: View) -> dict[str, Any]:
     """A row for each worker, a bar for each phase; a diamond marks the last to arrive in an iteration."""
     name = "timeline"
     if not window.stays:
-        return empty(name, "Bars appear with the first iteration that a worker reports.")
+        return empty(name, "No data yet: bars appear after the first reported iteration.")
     theme = THEMES[view.theme]
     begin = min(stay.ended_s - stay.whole_s for stay in window.stays)
     labels = {rank: f"w{rank}" for rank in window.ranks}
@@ -48,7 +48,7 @@ def timeline(window: Window, view: View) -> dict[str, Any]:
             barmode="overlay",
             bargap=0.25,
             dragmode="zoom",
-            xaxis=axis(theme, "Time since the window began (ms)", rangemode="tozero"),
+            xaxis=axis(theme, "Time since the start of the window (ms)", rangemode="tozero"),
             yaxis=axis(
                 theme,
                 type="category",
@@ -173,10 +173,10 @@ def _caption(window: Window) -> str:
     waiting, whole = waiting_shares(window.stays)
     some = "" if len(window.ranks) == window.roster else f" ({len(window.ranks)} of {window.roster} workers)"
     return (
-        f"Iterations {window.first} to {window.last}{some}: {waiting:.3g} s of {whole:.3g} worker-seconds went into"
+        f"Iterations {window.first} to {window.last}{some}: {waiting:.3g} s of {whole:.3g} worker-seconds were spent"
         f" waiting ({waiting / whole if whole else 0:.0%}). {_who_came_last(window)}"
-        " Dotted lines are where an iteration ended for all. Bars follow one another by measured durations; a worker's"
-        f" row is placed to within {_ms(window.uncertain_s)} by its quickest reports"
+        " Dotted lines mark the end of an iteration on all workers. Bars are placed by measured durations; the offset"
+        f" between rows is known to within {_ms(window.uncertain_s)}"
         f" (95% of reports arrived within {_ms(window.late_s)})."
     )
 
@@ -185,7 +185,7 @@ def _who_came_last(window: Window) -> str:
     arrivals = last_arrivals(window.stays, window.uncertain_s)
     iterations = len(_by_iteration(window.stays))
     if not arrivals:
-        return "In every iteration the last two arrived too close to one another to tell who was last."
+        return "In every iteration the last two workers finished too close together to tell which was last."
     rank, times = max(Counter(stay.rank for stay in arrivals.values()).items(), key=lambda item: (item[1], -item[0]))
     close = iterations - len(arrivals)
     told = f"; in {close} the last two were too close to tell" if close else ""

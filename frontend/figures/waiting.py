@@ -11,7 +11,7 @@ def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
     """A bar for each worker: worker-seconds by phase, waiting hatched; diamonds are its mean staleness."""
     name = "waiting-price"
     if not waiting.workers:
-        return empty(name, "Bars appear with the first iteration that a worker reports.")
+        return empty(name, "No data yet: bars appear after the first reported iteration.")
     theme, labels = THEMES[view.theme], [each.label for each in waiting.workers]
     ahead = [each.staleness for each in waiting.workers]
     data = [
@@ -69,8 +69,8 @@ def _caption(waiting: Waiting) -> str:
         f" {waiting.waiting_s:.4g} to waiting, {waiting.coordination_s:.4g} to coordination"
     )
     most = max(waiting.workers, key=lambda each: (each.waiting_s, -each.rank))
-    who = f"; most of the waiting was {most.label}'s" if most.waiting_s > waiting.waiting_s / 2 > 0 else ""
-    again = f"; {waiting.again_s:.4g} of waiting was in iterations that were done again" if waiting.again_s else ""
+    who = f"; {most.label} waited most" if most.waiting_s > waiting.waiting_s / 2 > 0 else ""
+    again = f"; {waiting.again_s:.4g} of waiting was in repeated iterations" if waiting.again_s else ""
     if waiting.staleness is None:
         return f"{lost}{who}{again}."
     return (

@@ -18,7 +18,7 @@ def others(ways: Others, view: View) -> dict[str, Any]:
     name = "others"
     found = [way for way in ways.ways if way.kind == "policy"]
     if not found:
-        return empty(name, ways.reason or "No other policy was played: none goes together with the rest of this job.")
+        return empty(name, ways.reason or "No other policies were simulated: none is compatible with this job.")
     rows = [way for way in found if not way.unfinished]
     return _bars(name, rows, _told(replace(ways, ways=tuple(found)), len(found) - len(rows)), view)
 
@@ -28,7 +28,7 @@ def machine_changes(ways: Others, view: View) -> dict[str, Any]:
     name = "machine-changes"
     found = [way for way in ways.ways if way.kind == "machines"]
     if not found:
-        return empty(name, ways.reason or "No change of machines was played.")
+        return empty(name, ways.reason or "No cluster changes were simulated.")
     rows = sorted((way for way in found if not way.unfinished), key=lambda way: (-abs(way.saved), way.name))
     return _bars(name, rows, _changes_told(ways, rows, len(found) - len(rows)), view)
 
@@ -77,7 +77,7 @@ def predictor_errors(found: PredictorErrors, view: View) -> dict[str, Any]:
     if not len(found.iteration):
         return empty(
             name,
-            "Lines appear once predictors that run side by side have been scored. This takes a policy that predicts.",
+            "No data yet: lines appear once predictors are scored. This requires a batching policy with predictors.",
         )
     theme = THEMES[view.theme]
     return {
@@ -85,7 +85,7 @@ def predictor_errors(found: PredictorErrors, view: View) -> dict[str, Any]:
             {
                 "type": "scatter",
                 "mode": "lines+markers",
-                "name": f"{predictor} (acting)" if predictor == found.acting else predictor,
+                "name": f"{predictor} (active)" if predictor == found.acting else predictor,
                 "x": numbers(found.iteration),
                 "y": numbers(errors),
                 "line": {
@@ -102,9 +102,9 @@ def predictor_errors(found: PredictorErrors, view: View) -> dict[str, Any]:
         "layout": layout(
             theme,
             name=name,
-            caption=f"Mean error of the predicted speeds, relative to what was measured; {found.acting} decides.",
+            caption=f"Mean relative error of the predicted speeds; {found.acting} is the active predictor.",
             xaxis=axis(theme, "Iteration", rangemode="nonnegative"),
-            yaxis=axis(theme, "Off by", tickformat=".0%", rangemode="tozero"),
+            yaxis=axis(theme, "Error", tickformat=".0%", rangemode="tozero"),
         ),
     }
 
@@ -124,11 +124,11 @@ def _changes_told(ways: Others, rows: Sequence[Other], left_out: int) -> str:
     most = next((way for way in rows if way.whole), None)
     verb = "save" if most is not None and most.saved >= 0 else "cost"
     lead = f"{_capital(most.name)} would {verb} {abs(most.saved):.0%} of the time." if most is not None else ""
-    more = f" Left out, since they did not come to an end: {left_out}." if left_out else ""
+    more = f" Not shown, because their runs did not complete: {left_out}." if left_out else ""
     return (
-        f"{lead} Under the policies that hold now, with the same global batch; right of zero time is saved, left of it"
-        f" lost. More bandwidth shortens all of an exchange, at best. Whiskers are the least and most of single runs;"
-        f" less than the model's {ways.doubt:.0%} means nothing.{more}"
+        f"{lead} Under the current policies, with the same global batch. Right of zero time is saved, left of it"
+        f" lost. Results for bandwidth are upper bounds. Whiskers show the minimum and maximum of single runs;"
+        f" differences below {ways.doubt:.0%} are within the model error.{more}"
     ).strip()
 
 
@@ -142,12 +142,12 @@ def _told(ways: Others, left_out: int) -> str:
     lead = (
         f"Best: {best.name}, which would save {best.saved:.0%} of the time, {sure}."
         if best is not None and best.saved > 0
-        else "No other way that does the same work saves time."
+        else "No other variant that does the same work saves time."
     )
     if any(not way.whole for way in ways.ways):
-        lead += " Grey bars are of ways that process fewer samples: less work, not the same in less time."
-    more = f" Left out, since they did not come to an end: {left_out}." if left_out else ""
+        lead += " Grey bars process fewer samples: less work, not the same work in less time."
+    more = f" Not shown, because their runs did not complete: {left_out}." if left_out else ""
     return (
-        f"{lead} Whiskers are the least and most of single runs; on what was recorded the model is {ways.doubt:.0%}"
-        f" off, so less than that means nothing. Left of zero it would take longer.{more}"
+        f"{lead} Whiskers show the minimum and maximum of single runs; differences below {ways.doubt:.0%} are within"
+        f" the model error. Left of zero the variant is slower.{more}"
     )

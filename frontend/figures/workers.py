@@ -33,12 +33,12 @@ def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
     """Step lines: the samples that each worker took in each iteration."""
     name = "batch-size"
     if not traces.workers:
-        return empty(name, "Batch sizes appear with the first iteration that a worker reports.")
+        return empty(name, "No data yet: batch sizes appear after the first reported iteration.")
     theme, limit = THEMES[view.theme], budget(len(traces.workers))
     lines = [_steps(trace, traces, limit, view) for trace in traces.workers]
     drawn = sum(len(x) for x, _ in lines)
     which = of_all(len(traces.workers), traces.roster, view)
-    caption = f"Samples that each worker takes per iteration{which}. Together they stay one global batch."
+    caption = f"Samples per worker and iteration{which}. Their sum, the global batch, is constant."
     return {
         "data": [step_line(trace, x, y, theme, "samples") for trace, (x, y) in zip(traces.workers, lines, strict=True)],
         "layout": layout(
@@ -56,16 +56,15 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
     """A strip per worker on one scale: phases stacked to the whole iteration, waiting hatched, the rest solid."""
     name = "iteration-time"
     if not traces.workers:
-        return empty(name, "Iteration times appear with the first iteration that a worker reports.")
+        return empty(name, "No data yet: iteration times appear after the first reported iteration.")
     theme, count = THEMES[view.theme], len(traces.workers)
     every = max(1, -(-max(len(trace.iteration) for trace in traces.workers) // (budget(len(PHASES) * count) // 2)))
     top, highest = _scale(traces)
     caption = (
-        f"Where each worker's time goes{of_all(len(traces.workers), traces.roster, view)}, on one scale."
-        " Hatched is waiting for the slowest worker,"
-        " grey is waiting for the control plane's orders."
+        f"Time of each worker by phase{of_all(len(traces.workers), traces.roster, view)}, on one scale."
+        " Hatched: waiting for the slowest worker. Grey: coordination (waiting for the control plane)."
         f"{_tolerated(traces)}"
-    ) + (f" Lone spikes, of up to {highest:.0f} ms, go beyond the scale." if highest > top else "")
+    ) + (f" Single spikes of up to {highest:.0f} ms exceed the scale." if highest > top else "")
     return {
         "data": [
             area for row, trace in enumerate(traces.workers) for area in _strip(trace, row, traces, every, view, theme)
@@ -196,8 +195,8 @@ def _tolerated(traces: Traces) -> str:
     if middle is None:
         return ""
     return (
-        f" The band is the median worker's own time of late, {middle * 1000:.0f} ms, and {TOLERANCE:.0%} either side:"
-        " shares are balanced where all computing and communicating ends within it."
+        f" The band is the recent busy time of the median worker, {middle * 1000:.0f} ms ± {TOLERANCE:.0%}: shares are"
+        " balanced where all workers finish compute and communication within it."
     )
 
 
@@ -252,5 +251,5 @@ def _merge(values: Numbers, every: int, how: Any) -> Numbers:
 
 def of_all(shown: int, roster: int, view: View) -> str:
     """Which workers these are, where they are not all."""
-    which = "as chosen" if view.ranks else "the slowest" if view.top else "the slowest and the fastest"
+    which = "selected" if view.ranks else "slowest" if view.top else "slowest and fastest"
     return "" if shown == roster else f" ({shown} of {roster} workers: {which})"

@@ -24,7 +24,7 @@ class Copy:
 def copy_of(job: Job) -> Copy:
     """The same job again; of a simulated run its policies and its spec, and nothing of its machines."""
     if job.simulation is None:
-        return Copy(spec=job.spec, what="The job that you duplicate")
+        return Copy(spec=job.spec, what="The duplicated job")
     spec = job.spec | {"name": job.name}
     for path in MACHINES:
         spec = _left_out(spec, path.split("."))
@@ -36,7 +36,7 @@ def copy_of(job: Job) -> Copy:
     model = spec["workload"]["name"]
     if model not in catalogue.WORKLOADS:
         spec["workload"] = {}
-        left.append(f"Only the times of {model} were simulated, and no workload here has that name: choose one.")
+        left.append(f"Only the timing of {model} was simulated, and no workload has this name: choose a workload.")
     scenario = scenario_of(job.simulation)
     if scenario is not None and job.policy in scenario.reassigning:
         left.append(f"Under {job.policy} simulated workers hand work to one another, which those of a job do not.")

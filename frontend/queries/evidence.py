@@ -12,7 +12,11 @@ MOST: Final = 8
 """Findings, the first of a list, for which it is looked up what was done about them."""
 
 MEASURES: Final = {"others": "the others' median", "own": "its own usual time"}
-SECONDS: Final = {"busy_s": "Busy per iteration", "iteration_s": "An iteration", "without_s": "Without it"}
+SECONDS: Final = {
+    "busy_s": "Busy time per iteration",
+    "iteration_s": "Iteration time",
+    "without_s": "Iteration time without it",
+}
 TOLD: Final = frozenset({"ratio", "measure", "slow_iterations", "window", "confidence", "cause", "cost_s", *SECONDS})
 
 
@@ -87,13 +91,13 @@ def facts(evidence: Mapping[str, Any]) -> list[Fact]:
     """The numbers in words and units; what has no words here is told as it is."""
     found = []
     if "ratio" in evidence:
-        against = MEASURES.get(evidence.get("measure", ""), "what is usual")
-        found.append(Fact(name="How slow", text=f"{formats.significant(evidence['ratio'])} times {against}"))
+        against = MEASURES.get(evidence.get("measure", ""), "the usual time")
+        found.append(Fact(name="Slowdown", text=f"{formats.significant(evidence['ratio'])} times {against}"))
     if "window" in evidence:
         raised = f"in {evidence.get('slow_iterations', '?')} of the last {evidence['window']} iterations"
-        found.append(Fact(name="How often", text=raised))
+        found.append(Fact(name="Frequency", text=raised))
     if "confidence" in evidence:
-        found.append(Fact(name="How sure", text=formats.percent(evidence["confidence"], 1)))
+        found.append(Fact(name="Confidence", text=formats.percent(evidence["confidence"], 1)))
     if evidence.get("cause"):
         found.append(Fact(name="Cause", text=str(evidence["cause"])))
     found += [

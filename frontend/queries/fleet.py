@@ -14,8 +14,8 @@ from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.protocol.spec import parse_spec
 from frontend.formats import percent
+from frontend.queries.cache import of_cluster
 from frontend.queries.minute import BusyMinute, busy_lines
-from frontend.queries.moments import of_cluster
 from frontend.queries.wording import emulation_told
 
 LOSSES, SHOWN_LOSSES = 200, 4
@@ -107,7 +107,7 @@ class MachineCard:
         """The others, in words; empty where all are shown."""
         held, free = self.taken - SHOWN_SLOTS, self.worker_slots - self.taken - len(self.free)
         state = "free" if self.online else "offline"
-        return " and ".join([f"{held} more taken"] * (held > 0) + [f"{free} more {state}"] * (free > 0))
+        return " and ".join([f"{held} more in use"] * (held > 0) + [f"{free} more {state}"] * (free > 0))
 
     @property
     def part_of_more(self) -> float:
@@ -123,7 +123,7 @@ class MachineCard:
     def minute_told(self) -> str:
         """The same in words."""
         known = [part for part in self.minute.line if part is not None]
-        return f"over the last minute {percent(min(known))} to {percent(max(known))} of each second" if known else ""
+        return f"between {percent(min(known))} and {percent(max(known))} busy over the last minute" if known else ""
 
     @property
     def sparklines(self) -> list[str]:

@@ -13,9 +13,9 @@ from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.jobs.flag_notes import Note, notes_on
 from controlplane.jobs.models import AuditEntry, Decision, Flag, Job, Process
 from controlplane.protocol.spec import parse_spec
+from frontend.queries.acknowledgements import Acknowledgement, acknowledgements
 from frontend.queries.effects import Effect, effects
 from frontend.queries.evidence import Evidence, evidence_of
-from frontend.queries.taken import Taken, taken
 from frontend.queries.wording import describe, emulation_told
 
 DECISIONS = 50
@@ -74,8 +74,8 @@ class DecisionLine:
     actor: str
     """Who asked for it, else the policy that decided, else the engine."""
     effect: Effect | None
-    taken: Taken | None
-    """Who has taken it up, where it was pushed to workers."""
+    acknowledgement: Acknowledgement | None
+    """Which workers have confirmed it, where it was sent to workers."""
     payload: str
     """As JSON, to be read by people."""
 
@@ -178,22 +178,22 @@ def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: 
     found = list(rows[: most + 1])
     earlier = {row.pk: _previous(row, found[place + 1 :]) for place, row in enumerate(found)}
     shown = found[:most] if kinds != "key" else news(found[:most])
-    came_to, took, asked = effects(job, shown), taken(job, shown), askers(job)
+    measured, acked, actors = effects(job, shown), acknowledgements(job, shown), request_actors(job)
     return [
-        _decision_line(row, earlier[row.pk], actor_of(row, asked), came_to.get(row.pk), took.get(row.pk))
+        _decision_line(row, earlier[row.pk], actor_of(row, actors), measured.get(row.pk), acked.get(row.pk))
         for row in shown
     ]
 
 
-def askers(job: Job) -> dict[str, str]:
-    """By the entry of the job's log that it made, who asked for something."""
-    asked = AuditEntry.objects.filter(job=job).exclude(entry="")
-    return dict(asked.values_list("entry", "actor"))
+def request_actors(job: Job) -> dict[str, str]:
+    """The actor of each request, by the entry of the job's log that carries it."""
+    requests = AuditEntry.objects.filter(job=job).exclude(entry="")
+    return dict(requests.values_list("entry", "actor"))
 
 
-def actor_of(row: Decision, asked: Mapping[str, str]) -> str:
+def actor_of(row: Decision, actors: Mapping[str, str]) -> str:
     """Who asked for a decision, else the policy that it names, else the engine."""
-    return asked.get(row.cause) or str(row.payload.get("policy") or "the engine")
+    return actors.get(row.cause) or str(row.payload.get("policy") or "the engine")
 
 
 def news(rows: Sequence[Decision]) -> list[Decision]:
@@ -216,7 +216,7 @@ def _previous(row: Decision, older: list[Decision]) -> dict[str, int]:
 
 
 def _decision_line(
-    row: Decision, earlier: dict[str, int], actor: str, effect: Effect | None, took: Taken | None
+    row: Decision, earlier: dict[str, int], actor: str, effect: Effect | None, ack: Acknowledgement | None
 ) -> DecisionLine:
     return DecisionLine(
         sequence=row.sequence,
@@ -229,7 +229,7 @@ def _decision_line(
         cause=row.cause,
         actor=actor,
         effect=effect,
-        taken=took,
+        acknowledgement=ack,
         payload=json.dumps(row.payload, indent=1)[:MAX_PAYLOAD],
     )
 

@@ -154,7 +154,7 @@ def _transfers(job: Job) -> list[Transfer]:
 
 
 def _means(job: Job, lines: Sequence[ServerLine]) -> list[Transfer]:
-    """What an exchange with each server takes by the mean of its workers, where single ones are not to be had."""
+    """Exchange time per server by the mean of its workers, where single ones are not to be had."""
     return [
         Transfer(rank=0, server=line.index, iteration=job.iteration, bytes=line.held_bytes, seconds=push + pull)
         for line in lines

@@ -15,10 +15,10 @@ from controlplane.runtime.dead_letters import job_warnings
 from controlplane.runtime.ingest_health import history
 from controlplane.runtime.redis import shared
 from controlplane.runtime.redis_memory import redis_memory
+from frontend.queries.cache import of_job
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, news, of_kinds
 from frontend.queries.jobs import JobLine, lines, speed
-from frontend.queries.moments import of_job
 from frontend.queries.wording import counted, describe
 
 LIVE_JOBS = 12
@@ -90,7 +90,7 @@ def history_notice() -> str:
             if warning
         )
     except (RedisError, RuntimeError) as error:
-        return f"Redis is out of reach, so nothing on this page moves: {error}"
+        return f"Redis is unreachable, so this page does not update: {error}"
 
 
 def overview_jobs(now: datetime) -> list[JobLine]:
@@ -176,7 +176,7 @@ def _offline() -> list[EventLine]:
             at=agent.seen_at,
             kind="machine-offline",
             what=f"{agent.name} is offline",
-            reason=f"its connection ended, and with it {counted(len(agent.slots), 'worker slot')}"
+            reason=f"its connection ended; unavailable: {counted(len(agent.slots), 'worker slot')}"
             f" and {counted(agent.server_slots, 'server slot')}",
         )
         for agent in gone

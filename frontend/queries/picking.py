@@ -19,8 +19,8 @@ PER_PAGE: Final = 60
 RECENT: Final = 10
 """Iterations of a job over which a worker's waiting is measured."""
 
-STATES: Final = {"": "all", "online": "online", "offline": "offline", "flagged": "flagged", "free": "with a free slot"}
-ORDERS: Final = {"": "as they joined", "load": "by load", "waiting": "by waiting", "flag": "flagged first"}
+STATES: Final = {"": "all", "online": "online", "offline": "offline", "flagged": "flagged", "free": "with free slots"}
+ORDERS: Final = {"": "by join time", "load": "by CPU load", "waiting": "by waiting", "flag": "flagged first"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

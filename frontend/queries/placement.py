@@ -81,9 +81,9 @@ def _times_before(job: Job, row: Decision, moved: int | None) -> tuple[Times, st
     """What exchanges took under the placement ``row``, which held until the entry ``moved``; or why it is not known."""
     began = entry_of(job, row)
     if moved is None or began is None:
-        return {}, "a simulated run keeps only its last ones" if job.simulation_id else "the job's log is not kept"
+        return {}, "simulated runs keep only the latest exchanges" if job.simulation_id else "the job's log was deleted"
     times = exchange_times(job, Stretch(first=began, last=moved), _sizes(_held(row.payload)))
-    return times, "" if times else "no worker had made a whole one"
+    return times, "" if times else "no worker completed one"
 
 
 def _worth(job: Job, moved: Decision) -> Worth | None:

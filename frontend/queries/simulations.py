@@ -25,10 +25,13 @@ from frontend.queries.comparison import LEAST, MOST
 
 PER_PAGE = 25
 
-OTHERS_ONLY = "on other machines than its own, or with another global batch, nothing was recorded to compare with."
-OWN_MISSING = "simulate the policies that it had, recorded, as well: they are compared with what was recorded."
-OWN_UNFINISHED = "the policies that the job had, recorded, did not bring the simulated one to its end."
-OWN_FIRST = "it is told when the policies that the job had, recorded, have been played."
+OTHERS_ONLY = "not available: there are no recorded measurements for the changed cluster or global batch."
+OWN_MISSING = (
+    "not available: also select the policy recorded, which repeats the job's own policies and is compared with the"
+    " recorded run."
+)
+OWN_UNFINISHED = "not available: the simulated run of the policy recorded did not complete."
+OWN_FIRST = "available once the run of the policy recorded has completed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,7 @@ def offered_by(query: Query) -> Scenario:
     """
     number = number_of(query, "job", "recorded job")
     if number is None:
-        raise QueryError("job", "", "the number of a recorded job")
+        raise QueryError("job", "", "the ID of a recorded job")
     try:
         found = recorded_outline(number)
         check(found)

@@ -20,8 +20,8 @@ STALENESS_POINTS = 8_000
 
 MAX_RANKS = 512
 FULL = "bsp"
-ALONE = "One worker has nobody to be ahead of."
-NOT_YET = "Staleness appears with the first iterations that two workers report."
+ALONE = "Not applicable: the job has a single worker."
+NOT_YET = "No data yet: staleness appears after the first iterations reported by two workers."
 
 
 def leads(job: Job, view: View) -> Leads:

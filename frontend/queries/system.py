@@ -30,7 +30,7 @@ QUEUED = 50
 
 PACKAGES = ("django", "channels", "celery", "djangorestframework", "plotly", "numpy", "msgspec", "uvicorn")
 
-WELL, WATCH, DOWN, UNKNOWN = "well", "behind", "down", "unknown"
+WELL, WATCH, DOWN, UNKNOWN = "healthy", "degraded", "down", "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def _web(now: Health, past: Sequence[Sample]) -> Part:
     remedy = ""
     if away:
         names = ", ".join(f"{gateway.host} ({formats.duration(gateway.silent_s)})" for gateway in away)
-        remedy = f"No sign of life from {names}: start its web process (uvicorn) again, or let it be forgotten."
+        remedy = f"No heartbeat from {names}: restart its web process (uvicorn), or wait until the entry expires."
     return Part(
         name="web",
         title="Web and websockets",
@@ -117,19 +117,23 @@ def _decisions(now: Health, past: Sequence[Sample]) -> Part:
     remedy = ""
     if not now.deciders:
         remedy = (
-            "Nobody decides: workers go on until they have used up their leave, then wait. Start a Celery worker for "
-            "the queue decisions: python -m celery -A controlplane.config worker -Q decisions."
+            "No decision process is running: workers continue up to their granted iteration, then wait. Start a Celery "
+            "worker for the queue decisions: python -m celery -A controlplane.config worker -Q decisions."
         )
     elif queued > QUEUED:
-        remedy = f"{queued} jobs wait for a thread that decides: start another Celery worker for the queue decisions."
+        remedy = (
+            f"{queued} jobs are waiting for a decision thread: start another Celery worker for the queue decisions."
+        )
     elif late:
-        remedy = f"Orders come late (over {SLOW_MS:.0f} ms): this machine is busy, or too few threads decide."
+        remedy = (
+            f"Decision latency is above {SLOW_MS:.0f} ms: this machine is overloaded, or has too few decision threads."
+        )
     return Part(
         name="decisions",
         title="Decisions (Celery)",
         state=_worst(now, down=not now.deciders, watch=bool(remedy)),
         facts=(
-            Fact(name="Processes that decide", text=str(now.deciders)),
+            Fact(name="Decision processes", text=str(now.deciders)),
             Fact(name="Latency, median", text=formats.milliseconds(now.decision_p50_s)),
             Fact(name="Latency, 95th percentile", text=formats.milliseconds(now.decision_p95_s)),
             Fact(name="Jobs queued", text=str(queued)),
@@ -145,12 +149,12 @@ def _history(now: Health, past: Sequence[Sample]) -> Part:
     remedy = streams.sentence
     if not remedy and not now.ingesting and now.streams.jobs:
         remedy = (
-            "Nobody copies streams to the database: start a Celery worker for the queue history: "
-            "python -m celery -A controlplane.config worker -Q history. Nothing is lost meanwhile."
+            "No ingest process is running: start a Celery worker for the queue history: "
+            "python -m celery -A controlplane.config worker -Q history. No data is lost in the meantime."
         )
     elif not remedy and streams.lag_s > LAG_S:
         remedy = (
-            "Pages show what was: the database takes less than jobs say. It catches up by itself when they say less."
+            "Pages are out of date: jobs report faster than the database can store. It catches up when the rate drops."
         )
     return Part(
         name="history",
@@ -173,7 +177,7 @@ def _beat(now: Health) -> Part:
     silent = now.beat_s is None or now.beat_s > BEAT_S
     ago = "never" if now.beat_s is None else f"{formats.duration(now.beat_s)} ago"
     remedy = (
-        "No periodic task comes through: jobs are not started and lost machines not noticed. Start beat "
+        "No periodic tasks are running: jobs are not started and lost machines are not detected. Start beat "
         "(python -m celery -A controlplane.config beat) and a Celery worker for the queue history."
     )
     return Part(
@@ -189,23 +193,25 @@ def _redis(now: Health, past: Sequence[Sample]) -> Part:
     fault, server = now.faults.get("redis", ""), now.redis
     if server is None:
         cure = (
-            "" if "name an empty one" in fault else " Bring it back, or check REDIS_URL; jobs go on from the database."
+            ""
+            if "name an empty one" in fault
+            else " Restart it, or check REDIS_URL. Jobs are restored from the database."
         )
         return Part(name="redis", title="Redis", state=DOWN, facts=(), remedy=f"{fault}.{cure}")
     part = server.used_bytes / server.limit_bytes if server.limit_bytes else None
     limit = f" of {formats.size(server.limit_bytes)}" if server.limit_bytes else ""
     remedy = ""
     if part is not None and part > FULL:
-        remedy = f"Redis has used {part:.0%} of its memory: raise maxmemory, or end jobs whose history falls behind."
+        remedy = f"Redis uses {part:.0%} of its memory: raise maxmemory, or stop jobs whose history is behind."
     elif server.ms > SLOW_MS:
-        remedy = "Redis answers slowly: see what else runs on its machine."
+        remedy = "Redis responds slowly: check the load of its host."
     return Part(
         name="redis",
         title="Redis",
         state=WATCH if remedy else WELL,
         facts=(
             Fact(name="Memory", text=f"{formats.size(server.used_bytes)}{limit}"),
-            Fact(name="Answer", text=formats.milliseconds(server.ms / 1000)),
+            Fact(name="Response time", text=formats.milliseconds(server.ms / 1000)),
             Fact(name="Clients", text=str(server.clients)),
         ),
         remedy=remedy,
@@ -218,7 +224,7 @@ def _database(now: Health) -> Part:
     server = now.database
     if server is None:
         fault = now.faults.get("database", "")
-        remedy = f"{fault}. Bring it back, or check DATABASE_URL. Jobs go on, and what they say waits in Redis."
+        remedy = f"{fault}. Restart it, or check DATABASE_URL. Jobs continue; their reports are buffered in Redis."
         return Part(name="database", title="Database", state=DOWN, facts=(), remedy=remedy)
     slow = server.ms > SLOW_MS
     return Part(
@@ -226,11 +232,11 @@ def _database(now: Health) -> Part:
         title="Database",
         state=WATCH if slow else WELL,
         facts=(
-            Fact(name="Answer", text=formats.milliseconds(server.ms / 1000)),
+            Fact(name="Response time", text=formats.milliseconds(server.ms / 1000)),
             Fact(name="Size", text=formats.size(server.used_bytes)),
-            Fact(name="Kind", text=server.version),
+            Fact(name="Version", text=server.version),
         ),
-        remedy="The database answers slowly: see what else it does, and its disk." if slow else "",
+        remedy="The database responds slowly: check its load and its disk." if slow else "",
     )
 
 
@@ -250,7 +256,7 @@ def _worst(now: Health, *, down: bool, watch: bool) -> str:
 
 
 def _unknown(now: Health) -> str:
-    return "Not known while Redis does not answer." if "redis" in now.faults else ""
+    return "Unknown while Redis is unreachable." if "redis" in now.faults else ""
 
 
 def _versions(now: Health) -> Iterator[Fact]:

@@ -112,7 +112,7 @@ def _other(found: dict[str, Any]) -> Other:
 
 def _reason(job: Job, found: Forecast | None) -> str:
     if found is not None:
-        return f"Nothing could be played: {found.reason}."
+        return f"The simulation failed: {found.reason}."
     if not job.iteration:
-        return "Other ways are played once every worker has reported some iterations."
-    return "Other ways are being played in the background; they appear here within a minute or two."
+        return "Variants are simulated once all workers have reported some iterations."
+    return "Variants are being simulated in the background. Results appear within a minute or two."

@@ -33,7 +33,7 @@ def counted(count: int, noun: str) -> str:
 
 def _move_job(payload: Payload) -> str:
     awaited = payload.get("awaited")
-    return f"job {in_words(payload.get('state', '?'))}" + (f", awaits {awaited}" if awaited else "")
+    return f"job {in_words(payload.get('state', '?'))}" + (f", waiting for {awaited}" if awaited else "")
 
 
 def _roster(payload: Payload) -> str:
@@ -50,23 +50,23 @@ def _move_blocks(payload: Payload) -> str:
     moves = payload.get("moves", {}).values()
     ways = Counter((source, destination) for source, destination in moves)
     parts = [f"{count} from s{source} to s{destination}" for (source, destination), count in sorted(ways.items())]
-    more = f" and {len(parts) - SHOWN} more ways" if len(parts) > SHOWN else ""
+    more = f" and {len(parts) - SHOWN} more routes" if len(parts) > SHOWN else ""
     return f"{counted(len(moves), 'block')} to move: {', '.join(parts[:SHOWN])}{more}"
 
 
 def _begin_incarnation(payload: Payload) -> str:
-    return f"log begun anew, incarnation {payload.get('incarnation')}"
+    return f"new log, incarnation {payload.get('incarnation')}"
 
 
 def _roll_back(payload: Payload) -> str:
     first, last = payload.get("to_iteration", 0), payload.get("completed", 0)
     again = f"iterations {first} to {last} are" if first < last else f"iteration {first} is"
-    return f"{again} done again" if first <= last else f"everything begins anew before iteration {first}"
+    return f"{again} repeated" if first <= last else f"restart before iteration {first}"
 
 
 def _refill_blocks(payload: Payload) -> str:
     servers = " and ".join(f"s{index}" for index in payload.get("servers", []))
-    return f"{servers or 'a server'} filled again by workers, from version {payload.get('version', '?')} on"
+    return f"{servers or 'a server'} restored from workers, from version {payload.get('version', '?')} on"
 
 
 def _note_updates(payload: Payload) -> str:
@@ -80,28 +80,28 @@ def _measure_placement(payload: Payload) -> str:
     before, after = payload.get("before_s"), payload.get("after_s", 0.0)
     gained = f"{before / after:.2f} times as fast as before" if before and after else "measured"
     paused = milliseconds(payload.get("paused_s", 0.0))
-    return f"placement {payload.get('version', '?')}: exchanges {gained}, workers held up {paused} at most"
+    return f"placement {payload.get('version', '?')}: exchanges {gained}, workers paused for at most {paused}"
 
 
 def _request_slot(payload: Payload) -> str:
-    return f"a slot for {_title(payload)} is asked for"
+    return f"slot requested for {_title(payload)}"
 
 
 def _release_slot(payload: Payload) -> str:
-    return f"the slot of {_title(payload)} is given back"
+    return f"slot of {_title(payload)} released"
 
 
 def _keep_checkpoint(payload: Payload) -> str:
-    return f"checkpoint before iteration {payload.get('iteration', '?')} is kept"
+    return f"checkpoint before iteration {payload.get('iteration', '?')} saved"
 
 
 def _skip_checkpoint(payload: Payload) -> str:
     iteration = payload.get("iteration")
-    return f"checkpoint before iteration {iteration} is left out" if iteration else "a checkpoint is left out"
+    return f"checkpoint before iteration {iteration} skipped" if iteration else "checkpoint skipped"
 
 
 def _abandon_move(payload: Payload) -> str:
-    return f"placement {payload.get('version', '?')} is given up"
+    return f"placement {payload.get('version', '?')} abandoned"
 
 
 def _raise_flag(payload: Payload) -> str:
@@ -115,9 +115,7 @@ def _close_flag(payload: Payload) -> str:
         return "flag closed"
     who, kind = _named(named["who"]), named["kind"]
     return (
-        f"{who}: {kind} becomes a lasting finding"
-        if payload.get("escalated")
-        else f"{who}: the finding {kind} is closed"
+        f"{who}: {kind} becomes a persistent finding" if payload.get("escalated") else f"{who}: {kind} finding closed"
     )
 
 
@@ -149,16 +147,16 @@ def _policies(payload: Payload) -> str:
 
 
 def _decline(payload: Payload) -> str:
-    return f"what {payload.get('actor', '?')} asked for is declined"
+    return f"request of {payload.get('actor', '?')} declined"
 
 
 def _leave_out(payload: Payload) -> str:
     iteration = payload.get("iteration")
-    return f"w{payload.get('rank', '?')} is left out" + ("" if iteration is None else f" before iteration {iteration}")
+    return f"w{payload.get('rank', '?')} excluded" + ("" if iteration is None else f" before iteration {iteration}")
 
 
 def _take_back(payload: Payload) -> str:
-    return f"w{payload.get('rank', '?')} is taken back"
+    return f"w{payload.get('rank', '?')} included again"
 
 
 def _drain_server(payload: Payload) -> str:
@@ -188,7 +186,7 @@ def _cut(payload: Payload) -> str:
 def _quorum(payload: Payload) -> str:
     ranks = payload.get("ranks", [])
     verb = "makes" if len(ranks) == 1 else "make"
-    return f"{_workers(ranks) or 'nobody'} {verb} iteration {payload.get('iteration', '?')}"
+    return f"{_workers(ranks) or 'no workers'} {verb} iteration {payload.get('iteration', '?')}"
 
 
 def _micro_batch(payload: Payload) -> str:
@@ -197,7 +195,9 @@ def _micro_batch(payload: Payload) -> str:
 
 
 def _partition(payload: Payload) -> str:
-    return f"{payload.get('samples', 0):,} samples are divided among {_workers(payload.get('ranks', [])) or 'nobody'}"
+    return (
+        f"{payload.get('samples', 0):,} samples are divided among {_workers(payload.get('ranks', [])) or 'no workers'}"
+    )
 
 
 def _move_splits(payload: Payload) -> str:
@@ -218,14 +218,14 @@ def _score(payload: Payload) -> str:
     scores = sorted(payload.get("scores", {}).items(), key=lambda each: (each[1].get("relative", 0.0), each[0]))
     acting = payload.get("acting")
     parts = [
-        f"{name} {score.get('relative', 0.0):.1%} off" + (", acting" if name == acting else "")
+        f"{name} {score.get('relative', 0.0):.1%} off" + (", active" if name == acting else "")
         for name, score in scores
     ]
-    return "predicted speeds: " + "; ".join(parts) if parts else "no predictor has a score yet"
+    return "predicted speeds: " + "; ".join(parts) if parts else "no predictor scored yet"
 
 
 def _adopt(payload: Payload) -> str:
-    return f"shares are decided with {payload.get('acting', '?')}"
+    return f"active predictor: {payload.get('acting', '?')}"
 
 
 def _title(payload: Payload) -> str:
@@ -242,7 +242,7 @@ def _shares(shares: dict[str, int], earlier: dict[str, int]) -> str:
     ranks = sorted(shares, key=int)
     moved = [rank for rank in ranks if rank in earlier and earlier[rank] != shares[rank]]
     if earlier and not moved:
-        return "shares stay as they are"
+        return "shares unchanged"
     parts = [f"w{rank} {earlier[rank]} → {shares[rank]}" for rank in moved] or [
         f"w{rank} {shares[rank]}" for rank in ranks
     ]

@@ -68,8 +68,8 @@ STATE_ICONS = {
     "offline": "slash",
     "queued": "queued",
     "pending": "spinner",
-    "well": "check",
-    "behind": "warning",
+    "healthy": "check",
+    "degraded": "warning",
     "down": "cross",
     "unknown": "question",
 }
@@ -161,7 +161,7 @@ def first_clause(sentence: str) -> str:
 def gain(part: float) -> str:
     """By how much something became shorter, in words that need no sign."""
     per_cent = f"{abs(part):.0%}"
-    return "as long as before" if per_cent == "0%" else f"{per_cent} {'shorter' if part >= 0 else 'longer'}"
+    return "unchanged" if per_cent == "0%" else f"{per_cent} {'shorter' if part >= 0 else 'longer'}"
 
 
 @register.filter

@@ -14,7 +14,7 @@ from controlplane.jobs.roles import Role
 from controlplane.jobs.streaming import streamed_lines
 from frontend.parameters import one_of
 from frontend.queries.audit import audit_rows
-from frontend.queries.job import KINDS, actor_of, askers, of_kinds
+from frontend.queries.job import KINDS, actor_of, of_kinds, request_actors
 from frontend.queries.wording import describe
 from frontend.views.access import needs
 from frontend.views.audit import asked_for
@@ -31,7 +31,7 @@ def decisions_export(request: HttpRequest, job_id: int, form: str) -> StreamingH
     rows = Decision.objects.filter(of_kinds(kinds), job=job).order_by("incarnation", "sequence")
     return _file(
         request,
-        map(partial(_line, askers(job)), rows.iterator(chunk_size=500)),
+        map(partial(_line, request_actors(job)), rows.iterator(chunk_size=500)),
         COLUMNS,
         f"job-{job.pk}-decisions",
         form,
@@ -59,8 +59,8 @@ def _asked(row: AuditEntry) -> dict[str, Any]:
     return {name: row.at.isoformat() if name == "at" else getattr(row, name) for name in AUDIT_COLUMNS}
 
 
-def _line(asked: dict[str, str], row: Decision) -> dict[str, Any]:
-    said = {"at": row.at.isoformat(), "what": describe(row.kind, row.payload), "actor": actor_of(row, asked)}
+def _line(actors: dict[str, str], row: Decision) -> dict[str, Any]:
+    said = {"at": row.at.isoformat(), "what": describe(row.kind, row.payload), "actor": actor_of(row, actors)}
     return {name: said[name] if name in said else getattr(row, name) for name in COLUMNS}
 
 

@@ -31,15 +31,13 @@ from frontend.parameters import QueryError
 from frontend.report import render_report
 
 WINDOW = (
-    OpenApiParameter(
-        "first", OpenApiTypes.INT, description="The first iteration of a window; the latest where absent."
-    ),
-    OpenApiParameter("count", OpenApiTypes.INT, description="Iterations in a window, at most 20."),
+    OpenApiParameter("first", OpenApiTypes.INT, description="First iteration of the window (default: the latest)."),
+    OpenApiParameter("count", OpenApiTypes.INT, description="Number of iterations in the window, at most 20."),
 )
 
 FIGURE_REPLIES = {
     200: {"type": "object", "properties": {"data": {"type": "array"}, "layout": {"type": "object"}}},
-    304: OpenApiResponse(description="It is as it was."),
+    304: OpenApiResponse(description="Not modified."),
 }
 
 
@@ -50,14 +48,14 @@ class FigureView(APIView):
         parameters=[
             IF_NONE_MATCH,
             OpenApiParameter("theme", OpenApiTypes.STR, enum=["light", "dark"]),
-            OpenApiParameter("x", OpenApiTypes.STR, description="The horizontal axis, where a figure has several."),
+            OpenApiParameter("x", OpenApiTypes.STR, description="Horizontal axis."),
             OpenApiParameter("ranks", OpenApiTypes.STR, description="Workers to show, separated by commas."),
-            OpenApiParameter("metric", OpenApiTypes.STR, description="What a map is of, where a figure has several."),
+            OpenApiParameter("metric", OpenApiTypes.STR, description="Metric shown."),
             OpenApiParameter(
                 "scale",
                 OpenApiTypes.STR,
                 enum=["ratio", "absolute", "linear", "log", "now", "before"],
-                description="Of a map's colours, of losses, or when: the first of what a figure has, where absent.",
+                description="Scale of colours or losses, or time of the placement (default: the figure's first option).",
             ),
             OpenApiParameter("accuracy", OpenApiTypes.STR, description="A target, such as 0.95 or 95%."),
             OpenApiParameter("loss", OpenApiTypes.STR, description="A target, such as 0.2."),
@@ -80,7 +78,7 @@ class ComparisonView(APIView):
             IF_NONE_MATCH,
             OpenApiParameter("jobs", OpenApiTypes.STR, required=True, description="2 to 6 jobs, such as 3,5."),
             OpenApiParameter("theme", OpenApiTypes.STR, enum=["light", "dark"]),
-            OpenApiParameter("x", OpenApiTypes.STR, description="The horizontal axis, where a figure has several."),
+            OpenApiParameter("x", OpenApiTypes.STR, description="Horizontal axis."),
             OpenApiParameter("scale", OpenApiTypes.STR, enum=["linear", "log"], description="Of losses."),
         ],
         responses=FIGURE_REPLIES,

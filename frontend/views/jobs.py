@@ -14,12 +14,12 @@ from controlplane.protocol.spec import parse_spec
 from frontend import presets
 from frontend.figures import FIGURES
 from frontend.parameters import one_of
-from frontend.queries import asked
 from frontend.queries import jobs as job_list
+from frontend.queries import pending_requests
+from frontend.queries.cache import of_job
 from frontend.queries.copying import copy_of
 from frontend.queries.figures import MAX_WORKERS
 from frontend.queries.lanes import lanes, ranks
-from frontend.queries.moments import of_job
 from frontend.tabs import TABS, tab_of
 from frontend.views.access import needs, rights
 from frontend.views.freshness import data_age
@@ -69,7 +69,7 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
         "tab": tab,
         "tab_name": name,
         "tabs": TABS,
-        "requests": asked.open_lines(job, timezone.now()),
+        "requests": pending_requests.open_lines(job, timezone.now()),
         "questions": presets.questions(),
         "figures": {figure: FIGURES[figure] for figure in shown},
         "figures_grid": name if usual == tab.figures else "heatmap",

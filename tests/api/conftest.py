@@ -71,7 +71,7 @@ def problem(status: int, detail: str, *errors: tuple[str, object, str]) -> dict[
         "detail": detail,
     }
     if faults:
-        body |= {"type": "urn:paceline:problem:fields", "title": "Some of what was sent cannot be accepted"}
+        body |= {"type": "urn:paceline:problem:fields", "title": "The request has invalid fields"}
         body |= {**faults[0], "errors": faults}
     return body
 

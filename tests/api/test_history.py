@@ -117,7 +117,7 @@ def test_the_placement_that_holds_is_the_latest(viewer: APIClient, job: Job) -> 
 
 def test_before_the_servers_are_there_nothing_is_placed(viewer: APIClient, job: Job) -> None:
     found = refused(viewer.get(f"/api/v1/jobs/{job.pk}/placement"))
-    assert found == problem(404, f"job {job.pk} has no placement yet: its servers have not all said hello")
+    assert found == problem(404, f"job {job.pk} has no placement yet: not all of its servers have connected")
 
 
 def test_workers_and_servers_are_listed_with_their_machine(viewer: APIClient, job: Job) -> None:

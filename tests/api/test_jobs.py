@@ -246,7 +246,7 @@ def test_the_priority_of_a_job_that_runs_is_not_changed(operator: APIClient, ada
     job = submitted_job(ada)
     Job.objects.filter(pk=job.pk).update(state="running")
     reply = operator.patch(f"/api/v1/jobs/{job.pk}", {"priority": 20}, format="json")
-    assert refused(reply) == problem(409, f"{job} waits no longer: the priority is about the queue alone")
+    assert refused(reply) == problem(409, f"{job} is no longer queued: the priority only affects queued jobs")
     assert not AuditEntry.objects.filter(action="job-priority").exists()
 
 

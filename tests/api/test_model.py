@@ -114,14 +114,14 @@ def foreign_zip() -> bytes:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (b"no zip", "the body is not a numpy .npz file: it is no zip"),
+        (b"no zip", "the body is not a numpy .npz file: not a zip archive"),
         (foreign_zip(), "the body must be a numpy .npz of arrays of numbers: 'run.sh' is none"),
         (
             npz(a=np.array([{"x": 1}], dtype=object)),
             "the body must be a numpy .npz of arrays of numbers: 'a.npy' is none",
         ),
         (npz(), "the body must be a numpy .npz of arrays of numbers: it is empty"),
-        (b"", "the body is not a numpy .npz file: it is no zip"),
+        (b"", "the body is not a numpy .npz file: not a zip archive"),
     ],
 )
 def test_what_is_no_model_leaves_nothing_behind(
@@ -138,6 +138,6 @@ def test_a_model_that_is_too_large_is_refused_and_the_old_one_stays(
     put(anybody, job, body, shown(job))
     monkeypatch.setattr(models_store, "MAX_MODEL_BYTES", 1000)
     reply = put(anybody, job, npz(a=np.zeros(400)), shown(job))
-    sentence = "the model is larger than 1000 bytes, which is the most that is kept"
+    sentence = "the model is larger than 1000 bytes, which is the most that saved"
     assert refused(reply) == problem(413, sentence)
     assert [path.read_bytes() for path in (tmp_path / "models").iterdir()] == [body]

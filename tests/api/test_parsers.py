@@ -106,7 +106,7 @@ def test_a_body_that_is_packed_is_refused_with_the_cure(operator: APIClient) -> 
     found = refused(operator.post("/api/v1/jobs", b"\x1f\x8b", content_type="application/json", headers=headers))
     assert (found["status"], found["detail"]) == (
         415,
-        "Content-Encoding 'gzip' is not read here: send the body as it is",
+        "Content-Encoding 'gzip' is not supported: send the body uncompressed",
     )
 
 

@@ -34,7 +34,7 @@ def test_what_breaks_here_says_so_and_nothing_more(viewer: APIClient, monkeypatc
     monkeypatch.setattr(selectors, "job_decisions", break_down)
     monkeypatch.setattr("controlplane.api.views.history.DecisionsView.rows_of", staticmethod(break_down))
     monkeypatch.setattr("controlplane.api.views.history._job", lambda pk: type("Row", (), {"pk": pk}))
-    sentence = "something went wrong here; the log of the web process says what"
+    sentence = "internal error; see the log of the web process"
     assert refused(viewer.get("/api/v1/jobs/1/decisions")) == problem(500, sentence)
 
 

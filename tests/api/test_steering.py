@@ -139,5 +139,5 @@ def test_a_predictor_that_runs_beside_can_be_promoted(operator: APIClient, job: 
     other = operator.post(where, {"predictor": "narx"}, format="json")
     assert (other.status_code, refused(other)["detail"]) == (
         422,
-        "predictor: expected one of those that run side by side: ema, arima",
+        "predictor: expected one of the running predictors: ema, arima",
     )

@@ -256,6 +256,6 @@ def test_controls(page: Page, ada: User, width: int) -> None:
     page.locator("#bulk-stop").click()
     keep(page, "dialog-bulk-stop")
     page.goto("/jobs/new/")
-    page.get_by_role("button", name="Check only").click()
+    page.get_by_role("button", name="Validate").click()
     page.locator("#submit-finding").wait_for()
     keep(page, "submit-checked")

@@ -138,15 +138,15 @@ def test_other_machines_are_chosen_without_a_mouse(site: str, look: Look, ada: U
     expect(page.get_by_role("slider", name="Bandwidth")).to_be_disabled()
     page.locator("#scenario").select_option("psld-alexnet-8")
     press(page, "#bandwidth", "ArrowRight")
-    expect(page.locator("#bandwidth-value")).to_have_text("2 times")
+    expect(page.locator("#bandwidth-value")).to_have_text("2\N{MULTIPLICATION SIGN}")
     page.locator("#scenario").select_option("demo")
     press(page, "#workers", "ArrowLeft")
-    expect(page.locator("#workers-value")).to_have_text("3 (else 4)")
+    expect(page.locator("#workers-value")).to_have_text("3 (default 4)")
     press(page, "#global_batch", "End")
     expect(page.get_by_role("slider", name="Global batch")).to_have_attribute("aria-valuetext", "1024")
     press(page, "#simulate-button", "Enter")
     page.wait_for_url(re.compile(r"/simulations/\d+/$"))
-    expect(page.locator("#simulation")).to_contain_text("On other machines: 3 workers, a global batch of 1024.")
+    expect(page.locator("#simulation")).to_contain_text("Changed cluster: 3 workers, a global batch of 1024.")
     assert Simulation.objects.get().variation == {"workers": 3, "global_batch": 1024}
 
 
@@ -158,14 +158,14 @@ def test_a_predictor_is_promoted_and_a_report_taken_without_a_mouse(
     button = page.locator("#promote-narx")
     button.focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="Leave it as it is")).to_be_focused()
+    expect(page.get_by_role("button", name="Cancel")).to_be_focused()
     page.keyboard.press("Escape")
     expect(button).to_be_focused()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("button", name="Let narx decide")).to_be_focused()
+    expect(page.get_by_role("button", name="Promote narx")).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.locator("#job-requests")).to_contain_text("Pending: another predictor")
+    expect(page.locator("#job-requests")).to_contain_text("Pending: change of predictor")
     assert AuditEntry.objects.filter(action="predictor-promote").count() == 1
     page.locator("#report").focus()
     with page.expect_download() as download:

@@ -167,7 +167,9 @@ def test_a_new_credential_is_pending_until_the_machine_has_kept_it_and_its_work_
     agent.suspend()
     try:
         confirm(page, "#rotate", naming="Rotate the credential of machines?")
-        expect(page.locator("#credential")).to_contain_text("The old one holds until machines has acknowledged")
+        expect(page.locator("#credential")).to_contain_text(
+            "The old credential stays valid until machines has acknowledged"
+        )
     finally:
         agent.resume()
     expect(page.locator("#credential")).to_contain_text("and acknowledged.", timeout=SLOW_MS)
@@ -209,7 +211,7 @@ def test_pages_say_that_they_show_what_was_while_history_stands_still(job: int, 
 def test_a_killed_worker_comes_back_and_one_that_is_lost_says_why(job: int, watch: Watch) -> None:
     page = watch(f"/jobs/{job}/?tab=processes")
     os.kill(process_of(job, "w1").pid, signal.SIGKILL)
-    expect(row(page, "w1")).to_contain_text("life 2", timeout=SLOW_MS)
+    expect(row(page, "w1")).to_contain_text("instance 2", timeout=SLOW_MS)
     expect(row(page, "w1").locator(".state-ready")).to_be_visible(timeout=SLOW_MS)
     expect(row(page, "w1")).to_contain_text("was ended by signal 9; restart 1 of 1")
     os.kill(process_of(job, "w1").pid, signal.SIGKILL)
@@ -223,7 +225,7 @@ def test_a_killed_worker_comes_back_and_one_that_is_lost_says_why(job: int, watc
     watch(f"/jobs/{job}/?tab=processes")
     confirm(page, "#include-w1", naming=f"Include w1 in job #{job} again?")
     expect(row(page, "w1").locator(".state-ready")).to_be_visible(timeout=SLOW_MS)
-    expect(row(page, "w1")).to_contain_text("life 3")
+    expect(row(page, "w1")).to_contain_text("instance 3")
     watch(f"/jobs/{job}/")
     await_mark(page, "w1 is lost: was ended by signal 9; restart 1 of 1")
     await_mark(page, "w1 is ready")
@@ -260,7 +262,7 @@ def test_a_pause_is_pending_until_it_is_acknowledged_and_the_audit_names_who(
     with held(stack, "decisions"):
         confirm(page, "#job-pause", naming=f"Pause job #{job}, live?")
         expect(page.locator("#job-requests [data-stage=pending]")).to_contain_text(
-            f"Pending: a pause asked for by {stack.user}", timeout=SLOW_MS
+            f"Pending: pause requested by {stack.user}", timeout=SLOW_MS
         )
         expect(page.locator("h1 .state")).to_have_text("running")
     expect(page.locator("h1 .state")).to_have_text("paused", timeout=SLOW_MS)
@@ -275,8 +277,8 @@ def test_an_excluded_worker_is_gone_until_it_is_taken_back(job: int, stack: Stac
     page = watch(f"/jobs/{job}/?tab=processes")
     pending = page.locator("#job-requests .notice")
     with held(stack, "decisions"):
-        confirm(page, "#exclude-w2", naming="Its process ends at once and is not started again")
-        expect(pending).to_contain_text("Pending: w2 is excluded", timeout=SLOW_MS)
+        confirm(page, "#exclude-w2", naming="Its process is stopped immediately and not restarted")
+        expect(pending).to_contain_text("Pending: exclude w2", timeout=SLOW_MS)
     expect(page.locator("#include-w2")).to_be_visible(timeout=SLOW_MS)
     expect(pending).to_have_count(0, timeout=SLOW_MS)
     confirm(page, "#include-w2", naming="takes part from the next iteration")

@@ -34,10 +34,10 @@ def test_policies_are_changed_from_what_holds_now(site: str, look: Look, ada: Us
     dialog.get_by_label("Settings of barrier").fill("staleness=3")
     assert axe_findings(page, within="#policy-dialog") == []
     with page.expect_request(lambda request: request.method == "PATCH") as sent:
-        dialog.get_by_role("button", name="Change it").click()
+        dialog.get_by_role("button", name="Apply").click()
     assert json.loads(sent.value.post_data or "") == {"barrier": {"name": "ssp", "staleness": 3}}
     expect(dialog).to_be_hidden()
-    expect(page.locator("#job-requests")).to_contain_text("Pending: barrier becomes ssp")
+    expect(page.locator("#job-requests")).to_contain_text("Pending: barrier → ssp")
 
 
 def test_a_refused_change_says_its_title_and_its_trace(
@@ -49,7 +49,7 @@ def test_a_refused_change_says_its_title_and_its_trace(
     dialog = page.locator("#policy-dialog")
     dialog.get_by_label("Barrier", exact=True).select_option("ssp")
     dialog.get_by_label("Settings of barrier").fill("staleness=many")
-    dialog.get_by_role("button", name="Change it").click()
+    dialog.get_by_role("button", name="Apply").click()
     alert = page.locator("#policy-alert")
     expect(alert.locator("strong")).to_have_text(re.compile(r"\w"))
     expect(alert.get_by_role("button", name=re.compile("^Copy trace id [0-9a-f]"))).to_be_visible()
@@ -98,10 +98,10 @@ def test_several_jobs_are_stopped_at_once_and_columns_can_be_hidden(
         page.get_by_label(f"Select {job.name}").check()
     expect(page.locator("#bulk-count")).to_have_text("2 jobs")
     page.locator("#bulk-stop").click()
-    expect(page.locator("#bulk-effect")).to_contain_text("their workers and servers end at once")
+    expect(page.locator("#bulk-effect")).to_contain_text("their workers and servers stop immediately")
     assert axe_findings(page, within="dialog[open]") == []
-    page.get_by_role("button", name="Stop them").click()
-    expect(page.locator("#toasts")).to_have_text("2 jobs were asked to stop. Audit")
+    page.get_by_role("button", name="Stop jobs").click()
+    expect(page.locator("#toasts")).to_have_text("Stop of 2 jobs requested. Audit")
     assert AuditEntry.objects.filter(action="job-stop").count() == 2
 
 
@@ -112,12 +112,12 @@ def test_a_spec_can_be_checked_without_submitting_it(site: str, look: Look, ada:
     page.get_by_label("Samples of each worker").select_option("iid")
     shown = json.loads(page.locator("#preview").text_content() or "")
     assert (shown["checkpoint"]["every"], shown["workload"]["partition"]) == (7, "iid")
-    page.get_by_role("button", name="Check only").click()
+    page.get_by_role("button", name="Validate").click()
     expect(page.locator("#submit-finding")).to_contain_text(
         "The spec is valid: digits cannot start as things are: needs 4 worker slots"
     )
     page.get_by_label("Communication").select_option("all-reduce")
-    page.get_by_role("button", name="Check only").click()
+    page.get_by_role("button", name="Validate").click()
     expect(page.get_by_label("Parameter servers")).to_have_attribute("aria-invalid", "true")
     assert Job.objects.count() == 0
     assert len(errors) == 1
@@ -152,8 +152,8 @@ def test_an_operator_moves_a_job_in_the_queue(site: str, look: Look, ada: User, 
     page.locator("#ask-choice select").select_option("50")
     assert axe_findings(page, within="dialog[open]") == []
     with page.expect_request(lambda request: request.method == "PATCH") as sent:
-        page.get_by_role("button", name="Change it").click()
+        page.get_by_role("button", name="Change priority").click()
     assert json.loads(sent.value.post_data or "") == {"priority": 50}
-    expect(page.locator("#toasts")).to_have_text(f"Job #{queue[1].pk} has priority 50 now. Audit")
+    expect(page.locator("#toasts")).to_have_text(f"Priority of job #{queue[1].pk} set to 50. Audit")
     assert Job.objects.get(pk=queue[1].pk).priority == 50
     expect(page.locator("#job-priority")).to_have_text("Priority 50")

@@ -238,9 +238,9 @@ def test_a_block_is_moved_in_thought(site: str, look: Look, ada: User, job: Job)
     page.goto(f"/jobs/{job.pk}/?tab=placement")
     page.locator("select[name=move]").select_option("1")
     page.locator("select[name=to]").select_option("1")
-    page.get_by_role("button", name="Foretell").click()
+    page.get_by_role("button", name="Predict").click()
     expect(page).to_have_url(f"{site}/jobs/{job.pk}/?tab=placement&move=1&to=1")
-    expect(page.locator(".move-told")).to_contain_text("an exchange would take 18 ms instead of 9 ms")
+    expect(page.locator(".move-told")).to_contain_text("predicted exchange time 18 ms instead of 9 ms")
     expect(page.locator("select[name=to]")).to_have_value("1")
 
 
@@ -266,12 +266,12 @@ def exported(page: Page, figure: Locator, word: str) -> bytes:
 def test_a_job_without_reports_shows_sentences_and_no_axes(site: str, look: Look, ada: User, job: Job) -> None:
     page = look(site, user=ada)
     page.goto(f"/jobs/{job.pk - 2}/")
-    expect(page.get_by_text("Batch sizes appear with the first iteration that a worker reports.")).to_be_visible()
+    expect(page.get_by_text("No data yet: batch sizes appear after the first reported iteration.")).to_be_visible()
     assert page.locator(".main-svg").count() == 0
 
 
 def test_an_enrolment_token_is_made_on_the_page(site: str, look: Look, ada: User) -> None:
     page = look(site, user=ada)
     page.goto("/workers/")
-    page.get_by_role("button", name="Make an enrolment token").click()
+    page.get_by_role("button", name="Create an enrolment token").click()
     expect(page.locator("#enrol-command")).to_contain_text("python -m workers join")

@@ -119,5 +119,5 @@ def test_stopping_asks_first_and_names_the_job(site: str, look: Look, ada: User)
     assert AuditEntry.objects.count() == 0
     page.locator("#stop").click()
     page.get_by_role("button", name=f"Stop job #{job.pk}").click()
-    expect(page.locator("#toasts")).to_have_text(f"Job #{job.pk} was asked to stop. Audit")
+    expect(page.locator("#toasts")).to_have_text(f"Stop of job #{job.pk} requested. Audit")
     assert AuditEntry.objects.get().action == "job-stop"

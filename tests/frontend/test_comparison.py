@@ -115,7 +115,7 @@ def test_the_page_says_who_won_and_where_they_differ(viewer: Client, pair: list[
     page = text_of(viewer, f"/compare/?jobs={pair[0].pk}&jobs={pair[1].pk}&target=70")
     assert "Time to 70.0% accuracy 5.2 s" in page
     assert "synchronization.batching.name uniform lb-bsp-cpu" in page
-    assert "Pick 2 to 6 jobs" in text_of(viewer, "/compare/")
+    assert "Choose 2 to 6 jobs" in text_of(viewer, "/compare/")
     assert text_of(viewer, f"/compare/?jobs={pair[0].pk},{pair[1].pk}&target=120", 400).startswith(
         "target: found '120'"
     )

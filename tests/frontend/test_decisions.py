@@ -65,7 +65,7 @@ def test_decisions_that_change_no_iteration_have_no_effect(job: Job) -> None:
 def test_the_log_says_the_effect_and_links_to_its_iteration(viewer: Client, job: Job) -> None:
     shares(job, 1, 20, predicted_s=0.1)
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=decisions&decisions=shares")
-    assert "264 ms \N{RIGHTWARDS ARROW} 102 ms 61% shorter slowest predicted 100 ms, was 101 ms" in page
+    assert "264 ms \N{RIGHTWARDS ARROW} 102 ms 61% shorter slowest worker: 100 ms predicted, 101 ms measured" in page
     body = viewer.get(f"/jobs/{job.pk}/?tab=decisions&decisions=shares").content.decode()
     assert f'href="/jobs/{job.pk}/?tab=timeline&amp;first-timeline=20"' in body
 
@@ -104,13 +104,13 @@ def test_an_export_of_an_unknown_kind_is_refused(viewer: Client, job: Job) -> No
 
 
 def test_the_audit_page_says_who_asked_for_what(viewer: Client) -> None:
-    assert "Nothing was asked yet." in text_of(viewer, "/audit/")
+    assert "No requests yet." in text_of(viewer, "/audit/")
     audit(actor="ada", action="job-stop", subject="job 7", detail={"state": "running"})
     audit(actor="bob", action="token-create", subject="token 1")
     page = text_of(viewer, "/audit/?actor=ad")
     assert "ada job-stop job 7 state running" in page
     assert "bob" not in page
-    assert "No entry matches." in text_of(viewer, "/audit/?action=job-stop&actor=bob")
+    assert "No matching entries." in text_of(viewer, "/audit/?action=job-stop&actor=bob")
 
 
 def test_what_was_asked_stands_as_it_was_sent_and_a_whole_spec_in_a_drawer(viewer: Client) -> None:

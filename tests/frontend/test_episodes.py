@@ -75,4 +75,4 @@ def test_key_decisions_and_the_overview_tell_the_change_that_mattered(viewer: Cl
     key = text_of(viewer, f"/jobs/{job.pk}/?tab=decisions")
     assert "w3: 64 → 23" in key
     overview = text_of(viewer, f"/jobs/{job.pk}/")
-    assert "Last change that mattered : w3: 64 → 23, iterations 264 ms → 102 ms" in overview
+    assert "Last significant change : w3: 64 → 23, iterations 264 ms → 102 ms" in overview

@@ -6,10 +6,10 @@ from django.test import Client
 from controlplane.jobs.models import Decision, Job
 from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
+from frontend.queries.acknowledgements import acknowledgements
 from frontend.queries.effects import effects, predictions
 from frontend.queries.evidence import Fact, Reference, Since, cost, evidence_of, facts
 from frontend.queries.lanes import lanes
-from frontend.queries.taken import taken
 from tests.frontend import factories
 from tests.frontend.factories import BALANCED, EVEN, Pace
 from tests.frontend.test_pages import text_of
@@ -60,13 +60,13 @@ def test_a_flag_leads_to_its_decision_its_numbers_and_what_was_done(job: Job) ->
     assert behind.since == Since(before=64, after=23, decision=Reference(incarnation=0, sequence=3))
     assert behind.left_out is None
     assert [(fact.name, fact.text) for fact in behind.facts] == [
-        ("How slow", "3.9 times the others' median"),
-        ("How often", "in 8 of the last 10 iterations"),
-        ("How sure", "99.9%"),
+        ("Slowdown", "3.9 times the others' median"),
+        ("Frequency", "in 8 of the last 10 iterations"),
+        ("Confidence", "99.9%"),
         ("Cause", "cpu"),
-        ("Busy per iteration", "264 ms"),
-        ("An iteration", "264 ms"),
-        ("Without it", "132 ms"),
+        ("Busy time per iteration", "264 ms"),
+        ("Iteration time", "264 ms"),
+        ("Iteration time without it", "132 ms"),
     ]
 
 
@@ -81,7 +81,7 @@ def test_a_worker_that_was_left_out_is_said_to_be(job: Job, viewer: Client) -> N
     factories.make_decision(job, 9, "leave-out", {"rank": 3, "iteration": 30})
     (flag,) = job.flags.all()
     assert evidence_of(job, [flag])[flag.pk].left_out == Reference(incarnation=0, sequence=9)
-    assert "Done since: left out" in text_of(viewer, f"/jobs/{job.pk}/")
+    assert "Since then: excluded" in text_of(viewer, f"/jobs/{job.pk}/")
 
 
 def test_evidence_of_another_make_is_told_as_it_is() -> None:
@@ -114,28 +114,28 @@ def test_a_push_is_acknowledged_by_who_reports_the_iteration_that_it_holds_from(
     Report.objects.filter(rank=1, iteration=20).update(coordination_s=0.5)
     Report.objects.filter(rank=2, iteration=20).update(samples=40)
     Report.objects.filter(rank=3, iteration=20).delete()
-    _, late = (taken(job, rows)[row.pk] for row in rows)
-    assert (late.told, late.took, late.missing, late.otherwise, late.over) == (4, 3, (3,), (2,), True)
+    _, late = (acknowledgements(job, rows)[row.pk] for row in rows)
+    assert (late.sent, late.received, late.missing, late.deviating, late.over) == (4, 3, (3,), (2,), True)
     assert (late.latency_s, late.slowest_s) == (pytest.approx(0.001), 0.5)
     coming = shares(job, 7, 60, BALANCED)
-    found = taken(job, [coming])[coming.pk]
-    assert (found.took, found.missing, found.latency_s, found.over) == (0, (0, 1, 2, 3), None, False)
+    found = acknowledgements(job, [coming])[coming.pk]
+    assert (found.received, found.missing, found.latency_s, found.over) == (0, (0, 1, 2, 3), None, False)
 
 
 def test_a_change_of_policies_is_acknowledged_too_and_life_cycles_are_not_pushed(job: Job) -> None:
     change = factories.make_decision(job, 8, "change-policies", {"first_iteration": 30, "generation": 1, "choices": {}})
     other = factories.make_decision(job, 9, "move-job", {"state": "running"})
-    found = taken(job, [change, other])
+    found = acknowledgements(job, [change, other])
     assert found.keys() == {change.pk}
-    assert (found[change.pk].told, found[change.pk].took) == (4, 4)
+    assert (found[change.pk].sent, found[change.pk].received) == (4, 4)
 
 
 def test_the_log_says_who_took_a_decision_up_and_marks_what_was_mispredicted(job: Job, viewer: Client) -> None:
     shares(job, 7, 60, BALANCED)
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=decisions&decisions=shares")
-    assert "4 of 4 workers orders took 1 ms, at most 1 ms" in page
-    assert "0 of 4 workers not yet: w0 w1 w2 w3" in page
-    assert "slowest predicted 50 ms, was 101 ms missed by 102%" in page
+    assert "4 of 4 workers order latency 1 ms, maximum 1 ms" in page
+    assert "0 of 4 workers pending: w0 w1 w2 w3" in page
+    assert "slowest worker: 50 ms predicted, 101 ms measured off by 102%" in page
 
 
 def test_predictions_are_drawn_beside_what_the_first_iteration_under_them_was(job: Job) -> None:

@@ -63,7 +63,7 @@ def test_a_run_that_learns_nothing_has_no_blank_axes() -> None:
         compared_learning([Compared(job=1, label="a", learned=timing, iteration_s=np.ones(3))], View(x="time")),
     ):
         assert figure["data"] == []
-        assert "learns nothing" in figure["layout"]["meta"]["empty"]
+        assert "without training" in figure["layout"]["meta"]["empty"]
 
 
 def test_before_the_first_score_accuracy_has_the_axis_that_it_will_have() -> None:
@@ -133,7 +133,7 @@ def test_a_lone_stall_does_not_flatten_the_rest() -> None:
     stalled = worker(0, [64] * 6, [0.2, 0.2, 5.0, 0.1, 0.1, 0.1], [0.0] * 6)
     figure = iteration_times(Traces(workers=(stalled,), roster=1, width=1, reports=6), View(x="iteration"))
     assert figure["layout"]["yaxis"]["range"] == [0, pytest.approx(205 * 1.1)]
-    assert figure["layout"]["meta"]["caption"].endswith("Lone spikes, of up to 5005 ms, go beyond the scale.")
+    assert figure["layout"]["meta"]["caption"].endswith("Single spikes of up to 5005 ms exceed the scale.")
 
 
 def test_merged_iterations_show_their_lowest_and_highest_share() -> None:
@@ -195,7 +195,7 @@ def test_a_caption_says_which_workers_these_are() -> None:
         for chosen in ({}, {"top": 2}, {"ranks": (0, 1)})
     ]
     which = [re.search("2 of 64 workers: ([^)]+)", caption) for caption in captions]
-    assert [found and found[1] for found in which] == ["the slowest and the fastest", "the slowest", "as chosen"]
+    assert [found and found[1] for found in which] == ["slowest and fastest", "slowest", "selected"]
 
 
 def test_the_band_lies_around_the_median_workers_own_time_in_every_strip() -> None:
@@ -219,10 +219,10 @@ def test_epochs_need_the_size_of_the_training_split() -> None:
     known, unknown = learning(), replace(learning(), training_samples=None)
     assert plain(convergence(known, View(x="epoch"))["data"][0]["x"]) == [0.5, 1.0, 1.5]
     assert plain(convergence(known, View(x="update"))["data"][0]["x"]) == [2, 4, 6]
-    assert "epoch is not known" in convergence(unknown, View(x="epoch"))["layout"]["meta"]["empty"]
+    assert "Epochs are unknown" in convergence(unknown, View(x="epoch"))["layout"]["meta"]["empty"]
     sides = [
         Compared(job=at, label=f"{at}", learned=side, iteration_s=np.ones(3))
         for at, side in enumerate((known, unknown))
     ]
     assert {trace["legendgroup"] for trace in compared_learning(sides, View(x="epoch"))["data"]} == {"0"}
-    assert "epoch is not known" in compared_learning(sides[1:], View(x="epoch"))["layout"]["meta"]["empty"]
+    assert "Epochs are unknown" in compared_learning(sides[1:], View(x="epoch"))["layout"]["meta"]["empty"]

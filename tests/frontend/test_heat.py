@@ -28,17 +28,17 @@ LABELS = tuple(f"w{rank}" for rank in range(5))
 def test_a_slow_machine_is_a_row() -> None:
     slow = np.array(EVEN)
     slow[3] *= 3
-    assert pattern(slow, LABELS) == "Rows stand out (w3): slow machines, not bad moments."
+    assert pattern(slow, LABELS) == "Rows stand out (w3): slow machines rather than single events."
 
 
 def test_a_bad_moment_of_the_cluster_is_a_column() -> None:
     stalled = np.array(EVEN)
     stalled[:, 2] *= 5
-    assert pattern(stalled, LABELS) == "1 column stands out: everybody was slow at once."
+    assert pattern(stalled, LABELS) == "1 column stands out: all workers were slow at once."
 
 
 def test_even_workers_leave_nothing_to_see() -> None:
-    assert pattern(np.array(EVEN), LABELS) == "No row and no column stands out."
+    assert pattern(np.array(EVEN), LABELS) == "No row or column stands out."
 
 
 def test_a_machine_that_was_slow_until_the_shares_moved_is_told_with_its_end() -> None:
@@ -53,7 +53,7 @@ def test_a_machine_that_was_slow_until_the_shares_moved_is_told_with_its_end() -
 def test_a_slow_start_of_all_is_a_warm_up() -> None:
     warming = np.full((5, 40), 0.1)
     warming[:, :10] *= 1.6
-    told = "Everybody was slower up to iteration 10, 1.6 times as slow as later: a warm-up."
+    told = "All workers were slower up to iteration 10 (1.6 times the later time): warm-up."
     assert pattern(warming, LABELS) == told
 
 
@@ -68,9 +68,9 @@ def test_cells_that_stand_out_all_over_go_with_the_data() -> None:
     skewed = np.full((5, 20), 0.1)
     for place in range(10):
         skewed[place % 5, 2 * place] = 0.4
-    assert pattern(skewed, LABELS).startswith("Single cells stand out all over: it goes with what is processed")
+    assert pattern(skewed, LABELS).startswith("Single cells stand out across the map: the cause is the data processed")
     skewed[1:] = 0.1
-    assert pattern(skewed, LABELS) == "No row and no column stands out."
+    assert pattern(skewed, LABELS) == "No row or column stands out."
 
 
 def test_two_iterations_are_no_pattern() -> None:
@@ -91,7 +91,7 @@ def test_no_data_is_struck_through_and_a_cell_at_the_median_is_not() -> None:
     figure = heat_map(two_rows(), View(x="iteration"))
     (strokes,) = figure["layout"]["shapes"]
     assert (strokes["path"], strokes["layer"]) == ("M2.5,1.5L3.5,0.5", "below")
-    assert "Struck through is what no report came for." in figure["layout"]["meta"]["caption"]
+    assert "Hatched cells have no report." in figure["layout"]["meta"]["caption"]
     whole = heat_map(heat_of(EVEN), View(x="iteration"))
     assert whole["layout"]["shapes"] == []
     assert "Struck through" not in whole["layout"]["meta"]["caption"]
@@ -109,7 +109,7 @@ def test_strokes_stay_few_and_within_the_map(rows: int, columns: int, width: int
 def test_rows_of_one_kind_of_machine_stand_together_under_its_name() -> None:
     figure = heat_map(of_two_kinds(), View(x="iteration"))
     assert figure["data"][0]["y"] == [["fast", "fast", "slow"], ["w0 machine-0", "w1 machine-1", "w2 machine-2"]]
-    assert "Rows stand together by kind of machine." in figure["layout"]["meta"]["caption"]
+    assert "Rows are grouped by machine class." in figure["layout"]["meta"]["caption"]
     go.Figure(json.loads(json.dumps(figure)))
 
 

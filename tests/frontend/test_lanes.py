@@ -33,26 +33,26 @@ BALANCED = (
 
 
 def test_before_the_first_report_nothing_is_claimed() -> None:
-    assert verdict(lanes()) == Verdict(tone="calm", headline="No worker has reported an iteration yet")
+    assert verdict(lanes()) == Verdict(tone="calm", headline="No iteration reported yet")
 
 
 def test_a_single_worker_waits_for_nobody() -> None:
-    assert verdict(lanes(UNEVEN[0])).headline == "One worker: nobody to wait for"
+    assert verdict(lanes(UNEVEN[0])).headline == "Single worker: no waiting for others"
 
 
 def test_the_slowest_worker_is_named_with_what_it_costs_the_others() -> None:
     assert verdict(lanes(*UNEVEN, adaptive=False)) == Verdict(
         tone="watch",
-        headline="w1 sets the pace: the others spend 75% of their time waiting for it",
-        detail="Uniform batching gives every worker the same share, so this will not change by itself.",
+        headline="w1 sets the pace: the other workers spend 75% of their time waiting for it",
+        detail="With uniform batching, all workers have the same share, so this does not change by itself.",
     )
 
 
 def test_of_a_job_that_is_over_it_speaks_in_the_past() -> None:
     assert verdict(lanes(*UNEVEN, adaptive=False, over=True)) == Verdict(
         tone="watch",
-        headline="w1 set the pace: the others spent 75% of their time waiting for it",
-        detail="Uniform batching gave every worker the same share.",
+        headline="w1 set the pace: the other workers spent 75% of their time waiting for it",
+        detail="With uniform batching, all workers had the same share.",
     )
 
 
@@ -60,7 +60,7 @@ def test_a_balanced_job_says_what_that_was_worth() -> None:
     assert verdict(lanes(*BALANCED)) == Verdict(
         tone="good",
         headline="Balanced: all workers finish together",
-        detail="Since the even split, waiting went from 40% to 0%, and an iteration from 400 to 160 ms:"
+        detail="Compared with equal shares, waiting changed from 40% to 0% and the iteration time from 400 to 160 ms:"
         " 2.5 times as fast.",
     )
 
@@ -68,7 +68,7 @@ def test_a_balanced_job_says_what_that_was_worth() -> None:
 def test_a_failed_job_is_not_praised() -> None:
     assert verdict(lanes(*BALANCED, roster=4, failed=True)) == Verdict(
         tone="bad",
-        headline="The job failed: these were its last iterations",
+        headline="The job failed. Its last iterations are shown.",
         detail="Only 2 of 4 workers took part in these iterations.",
     )
 
@@ -77,7 +77,7 @@ def test_those_who_are_left_are_not_called_all() -> None:
     pair = (lane(0, 128, phases(0.16, 0.0)), lane(1, 128, phases(0.16, 0.0)))
     assert verdict(lanes(*pair, roster=4)) == Verdict(
         tone="good",
-        headline="Balanced: the 2 workers left finish together",
+        headline="Balanced: the 2 remaining workers finish together",
         detail="Only 2 of 4 workers take part in these iterations.",
     )
 
@@ -95,8 +95,8 @@ def test_a_job_that_waits_for_orders_is_not_called_balanced() -> None:
     slow = Phases(compute_s=0.08, communication_s=0.0, waiting_s=0.0, coordination_s=0.1)
     assert verdict(lanes(lane(0, 64, slow), lane(1, 64, slow))) == Verdict(
         tone="watch",
-        headline="Waiting for the control plane's orders takes 56% of an iteration",
-        detail="Else all workers finish together.",
+        headline="Coordination takes 56% of an iteration (waiting for the control plane)",
+        detail="Apart from that, all workers finish together.",
     )
 
 
@@ -107,12 +107,10 @@ def test_balance_that_made_iterations_longer_is_no_praise() -> None:
     )
     found = verdict(lanes(*longer))
     assert found.tone == "watch"
-    assert found.headline == "Balanced, but slower than the even split: all workers finish together"
-    assert found.detail.endswith("an iteration from 400 to 500 ms: 0.8 times as fast.")
+    assert found.headline == "Balanced, but slower than with equal shares: all workers finish together"
+    assert found.detail.endswith("the iteration time from 400 to 500 ms: 0.8 times as fast.")
 
 
 def test_what_waiting_for_orders_costs_is_not_hidden() -> None:
     slow = Phases(compute_s=0.08, communication_s=0.0, waiting_s=0.0, coordination_s=0.02)
-    assert (
-        verdict(lanes(lane(0, 64, slow), lane(1, 64, slow))).detail == "Waiting for orders takes 20% of an iteration."
-    )
+    assert verdict(lanes(lane(0, 64, slow), lane(1, 64, slow))).detail == "Coordination takes 20% of an iteration."

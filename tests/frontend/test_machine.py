@@ -85,7 +85,7 @@ def test_the_page_holds_all_of_it_and_an_idle_machine_says_so(viewer: Client, jo
     assert "ValueError: no such data set" in page
     assert factories.flag_sentence() in page
     bare = Agent.objects.create(name="bare", credential_digest="bare")
-    assert "Nothing ran here yet." in text_of(viewer, f"/workers/{bare.pk}/live/")
+    assert "No processes yet." in text_of(viewer, f"/workers/{bare.pk}/live/")
     assert viewer.get("/workers/9999/").status_code == 404
 
 
@@ -106,14 +106,16 @@ def test_its_credential_is_rotated_from_its_page_and_pending_until_acknowledged(
 ) -> None:
     agent, path = machine(), f"/workers/{machine().pk}/"
     button = f'data-post="/api/v1/agents/{agent.pk}/actions/rotate"'
-    assert "the one that it was given when it last joined" in text_of(viewer, path)
+    assert "Issued when the machine was last enrolled" in text_of(viewer, path)
     assert button not in viewer.get(path).content.decode()
     page = operator.get(path).content.decode()
     assert button in page
     assert 'data-ask="Rotate the credential of machine-3?"' in page
     Agent.objects.filter(pk=agent.pk).update(can_rotate=True)
     rotation_ask(agent.pk)
-    assert "The old one holds until machine-3 has acknowledged the new one" in text_of(viewer, f"{path}live/")
+    assert "The old credential stays valid until machine-3 has acknowledged the new one" in text_of(
+        viewer, f"{path}live/"
+    )
     assert button not in operator.get(path).content.decode()
     secret = credential_issue(agent.pk, None)
     assert secret is not None

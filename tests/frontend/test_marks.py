@@ -91,7 +91,7 @@ def test_what_operators_and_policies_change_and_who_comes_and_goes_is_marked(job
     assert [(round(each.iteration), each.words.partition(":")[0]) for each in found] == [
         (1, "job is paused, awaits "[:13]),
         (2, "job is running"),
-        (3, "w3 is left out"),
+        (3, "w3 excluded"),
         (4, "w2 is lost"),
         (5, "w2 is ready"),
     ]

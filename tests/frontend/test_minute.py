@@ -157,12 +157,12 @@ def test_the_cards_of_many_machines_take_as_many_queries_as_those_of_one() -> No
 @pytest.mark.django_db
 def test_a_card_draws_the_minute_and_says_it_in_words(viewer: Client) -> None:
     job_of_a_minute()
-    assert "no report within the minute" in viewer.get("/").content.decode(), "those reports are of long ago"
+    assert "no report in the last minute" in viewer.get("/").content.decode(), "those reports are of long ago"
     cache.clear()
     Report.objects.update(at=F("at") + (timezone.now() - NOW))
     page = viewer.get("/").content.decode()
     assert page.count('<svg class="spark"') == 4
-    assert len(re.findall(r'aria-label="over the last minute \d+% to \d+% of each second"', page)) == 4
+    assert len(re.findall(r'aria-label="between \d+% and \d+% busy over the last minute"', page)) == 4
 
 
 @pytest.mark.django_db

@@ -83,18 +83,18 @@ def test_the_page_says_what_a_move_would_come_to(viewer: Client) -> None:
     assert "Choose a block and a server" in text_of(viewer, path)
     page = text_of(viewer, f"{path}&move=1&to=1")
     assert (
-        "Block 1 (2 MiB) from s0 to s1: an exchange would take 18 ms instead of 9 ms, 100% longer."
-        " The fullest server would hold 1.00 times the mean; now it is 1.50." in page
+        "Block 1 (2 MiB) from s0 to s1: predicted exchange time 18 ms instead of 9 ms, 100% longer."
+        " Load imbalance (largest server over the mean): 1.00 after the move, now 1.50." in page
     )
     assert "s1 2 MiB 4 MiB 9 ms 18 ms" in page
-    assert "learned from 2 exchanges" in page
+    assert "fitted per server on 2 exchanges" in page
 
 
 @pytest.mark.django_db
 def test_a_link_to_what_is_gone_says_so_and_nonsense_is_refused(viewer: Client) -> None:
     path = f"/jobs/{factories.demo_job().pk}/?tab=placement"
     assert "to: found server 5, expected one of 0, 1" in text_of(viewer, f"{path}&move=1&to=5")
-    assert "move: found 'x', expected the number of a block" in text_of(viewer, f"{path}&move=x", 400)
+    assert "move: found 'x', expected the ID of a block" in text_of(viewer, f"{path}&move=x", 400)
 
 
 @pytest.mark.django_db

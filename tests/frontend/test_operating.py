@@ -69,12 +69,12 @@ def test_a_request_is_shown_until_it_has_an_effect_and_a_refusal_for_a_while(job
     entry.entry = "5-2"
     entry.save()
     shown = page(job)
-    assert "<strong>Pending:</strong> w3 is drained" in shown
-    assert "<strong>Pending:</strong> barrier becomes asp" in shown
+    assert "<strong>Pending:</strong> drain w3" in shown
+    assert "<strong>Pending:</strong> barrier → asp" in shown
     row = factories.make_decision(job, 90, "decline-request", {"actor": "ada"}, reason="it ends before iteration 3")
     row.cause = "5-2"
     row.save()
-    assert "<strong>Declined:</strong> barrier becomes asp" in page(job)
+    assert "<strong>Declined:</strong> barrier → asp" in page(job)
     assert "it ends before iteration 3" in page(job)
     type(entry).objects.update(at=timezone.now() - timedelta(minutes=5))
     assert "barrier becomes asp" not in page(job)
@@ -86,7 +86,7 @@ def test_a_finding_that_was_seen_or_muted_is_listed_and_not_announced(job: Job) 
     assert announced in page(job)
     flag_acknowledge(flag=flag, actor="ada")
     shown = page(job)
-    assert (announced in shown, "seen by ada" in shown, 'id="acknowledge-' in shown) == (False, True, False)
+    assert (announced in shown, "acknowledged by ada" in shown, 'id="acknowledge-' in shown) == (False, True, False)
     flag_mute(flag=flag, actor="bob", until=timezone.now() + timedelta(hours=1))
     shown = page(job)
     assert ("muted by bob until" in shown, 'id="unmute-' in shown) == (True, True)
@@ -96,7 +96,7 @@ def test_findings_that_were_closed_long_ago_are_folded_away(job: Job) -> None:
     for place in range(CLOSED + 2):
         at = factories.START - timedelta(minutes=place)
         factories.make_flag(job, key=f"w1:{place}", rank=1, opened_at=at, closed_at=at, sentence=f"finding {place}.")
-    shown, folded = page(job).split("<summary>2 more that were closed</summary>")
+    shown, folded = page(job).split("<summary>2 more closed findings</summary>")
     assert Flag.objects.get(closed_at=None).sentence in shown
     for place in range(CLOSED + 2):
         assert (f"finding {place}." in shown, f"finding {place}." in folded) == (place < CLOSED, place >= CLOSED)
@@ -130,7 +130,7 @@ def test_the_operator_chooses_how_long_a_finding_is_muted(job: Job) -> None:
 def test_updates_that_came_late_or_not_at_all_are_told(job: Job) -> None:
     noted = {"late": {"3": 4, "1": 2}, "missing": [[58, 3]]}
     factories.make_decision(job, 90, "note-updates", noted)
-    assert "Updates that came too late to count: w1 2, w3 4." in page(job, tab="placement")
+    assert "Updates that arrived too late and were dropped: w1 2, w3 4." in page(job, tab="placement")
     told = "w3 left in iteration 58; 6 late updates dropped so far"
     assert told in page(job, tab="decisions", decisions="barrier")
 

@@ -65,13 +65,13 @@ def test_a_viewer_is_offered_nothing_that_is_refused(viewer: Client, operator: C
     job = factories.demo_job()
     path = f"/jobs/{job.pk}/"
     assert "Stop job" not in text_of(viewer, path)
-    assert f"Stop job #{job.pk}, digits? Its 4 workers and 2 servers end at once" in text_of(operator, path)
+    assert f"Stop job #{job.pk}, digits? Its 4 workers and 2 servers stop immediately" in text_of(operator, path)
 
 
 def test_a_job_page_says_who_is_slow_who_waits_and_what_shares_became(viewer: Client) -> None:
     page = text_of(viewer, f"/jobs/{factories.demo_job().pk}/")
     assert "Balanced: all workers finish together" in page
-    assert "waiting went from 48% to 1%, and an iteration from 264 to 102 ms: 2.6 times as fast" in page
+    assert "waiting changed from 48% to 1% and the iteration time from 264 to 102 ms: 2.6 times as fast" in page
     assert "w3 computes 3.9 times as long per sample as the median worker" in page
     assert "64 \N{RIGHTWARDS ARROW} 23" in page
     assert "91.2% target 95%" in page
@@ -109,7 +109,7 @@ def test_a_job_that_waits_says_for_what(viewer: Client) -> None:
     job = Job.objects.create(name="digits", spec=factories.spec())
     page = text_of(viewer, f"/jobs/{job.pk}/")
     assert "Not started: cannot start as things are: needs 4 worker slots and 2 server slots, and no machine is" in page
-    assert "No worker has reported an iteration yet" in page
+    assert "No iteration reported yet" in page
 
 
 @pytest.mark.parametrize("address", ["/", "/jobs/"])
@@ -145,7 +145,7 @@ def test_a_failed_job_is_not_called_balanced(viewer: Client) -> None:
     Job.objects.update(state=JobState.FAILED)
     Report.objects.filter(rank__gte=2, iteration__gte=50).delete()
     page = text_of(viewer, f"/jobs/{job.pk}/")
-    assert "The job failed: these were its last iterations Only 2 of 4 workers took part in these iterations." in page
+    assert "The job failed. Its last iterations are shown. Only 2 of 4 workers took part in these iterations." in page
     for praise in ("Balanced", "times as fast", "those that wait least"):
         assert praise not in page
 
@@ -179,19 +179,19 @@ def test_the_overview_leads_to_all_decisions_of_the_newest_job(viewer: Client) -
 
 def test_an_empty_control_plane_says_what_to_do_next(admin: Client) -> None:
     overview, jobs, machines = (text_of(admin, path) for path in ("/", "/jobs/", "/workers/"))
-    assert "No machine has joined yet." in overview
-    assert "Let a machine join" in overview
+    assert "No machines yet." in overview
+    assert "Add a machine" in overview
     assert "Submit the first job" in overview
-    assert "No job yet." in jobs
-    assert "Make an enrolment token" in machines
+    assert "No jobs yet." in jobs
+    assert "Create an enrolment token" in machines
 
 
 def test_a_search_without_a_match_says_so(viewer: Client) -> None:
     factories.make_job()
-    assert "No job matches. Nothing is called \N{LEFT DOUBLE QUOTATION MARK}vision" in text_of(
+    assert "No matching jobs. No job name contains \N{LEFT DOUBLE QUOTATION MARK}vision" in text_of(
         viewer, "/jobs/?q=vision"
     )
-    assert "No job matches. None is queued now." in text_of(viewer, "/jobs/?state=queued")
+    assert "No matching jobs. No job is queued now." in text_of(viewer, "/jobs/?state=queued")
 
 
 def test_a_script_in_a_name_stays_text(viewer: Client) -> None:
@@ -210,7 +210,7 @@ def test_a_script_in_a_name_stays_text(viewer: Client) -> None:
             f"decisions: found 'best', expected one of {', '.join(KINDS)}",
         ),
         ("tab=secrets", f"tab: found 'secrets', expected one of {', '.join(TABS)}"),
-        ("tab=decisions&before=x", "before: found 'x', expected the number of a decision"),
+        ("tab=decisions&before=x", "before: found 'x', expected the ID of a decision"),
     ],
 )
 def test_a_query_that_cannot_be_followed_is_refused(viewer: Client, query: str, message: str) -> None:
@@ -241,7 +241,7 @@ def test_an_unknown_state_is_refused(viewer: Client) -> None:
 @pytest.mark.parametrize("path", ["/jobs/99/", "/jobs/99/live/", "/nowhere/"])
 def test_what_does_not_exist_is_not_found(viewer: Client, path: str) -> None:
     page = text_of(viewer, path, 404)
-    assert "There is nothing here No page has this address, or what it showed has been deleted." in page
+    assert "Page not found This page does not exist, or what it showed was deleted." in page
     assert "Resolver404" not in page
     assert "given query" not in page
 
@@ -264,7 +264,7 @@ def test_only_an_admin_makes_enrolment_tokens(admin: Client, operator: Client) -
 def test_a_job_can_be_duplicated(operator: Client) -> None:
     job = factories.make_job()
     body = operator.get(f"/jobs/new/?copy={job.pk}").content.decode()
-    assert "The job that you duplicate" in body
+    assert "The duplicated job" in body
     assert operator.get("/jobs/new/?copy=x").status_code == 404
 
 
@@ -276,7 +276,7 @@ def test_a_job_that_would_end_with_a_server_says_so(viewer: Client, more: dict[s
     job = factories.make_job(spec=factories.spec(**more))
     factories.make_processes(job, factories.make_agents(4))
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=placement")
-    assert ("starts no server again: the loss of one ends it" in page) == warned
+    assert ("does not restart servers: if one is lost, the job fails" in page) == warned
 
 
 def test_every_preset_is_a_spec_that_is_accepted() -> None:
@@ -306,7 +306,7 @@ def test_every_choice_of_the_form_is_accepted() -> None:
 def test_signing_in_and_out(client: Client) -> None:
     User.objects.create_user("ada", password="pace-line-1", is_superuser=True)
     refused = client.post("/login/", {"username": "ada", "password": "wrong"})
-    assert "do not go together" in refused.content.decode()
+    assert "Incorrect user name or password" in refused.content.decode()
     assert client.post("/login/", {"username": "ada", "password": "pace-line-1"}).headers["Location"] == "/"
     assert client.get("/").status_code == 200
     client.post("/logout/")
@@ -317,14 +317,14 @@ def test_a_login_link_signs_in_once(client: Client) -> None:
     path = issue_login_link(User.objects.create_user("ada", is_superuser=True))
     assert client.get(path).headers["Location"] == "/"
     assert client.get("/").status_code == 200
-    assert "This link does not sign you in" in text_of(Client(), path, 403)
+    assert "This sign-in link is not valid" in text_of(Client(), path, 403)
 
 
 def test_a_login_link_works_on_this_machine_only(client: Client) -> None:
     path = issue_login_link(User.objects.create_user("ada", is_superuser=True))
     response = client.get(path, REMOTE_ADDR="192.0.2.7")
     assert response.status_code == 403
-    assert "only in a browser on the machine that printed them" in response.content.decode()
+    assert "only in a browser on the machine where they were created" in response.content.decode()
     assert client.get(path).status_code == 302
 
 

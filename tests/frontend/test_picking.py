@@ -57,15 +57,15 @@ def test_who_waits_is_said_where_the_order_asks_for_it(job: Job, viewer: Client)
         pytest.approx(0.726, abs=0.01),
     )
     for path in ("/", "/workers/"):
-        assert "waits 73%" in text_of(viewer, f"{path}?sort=waiting")
-        assert "waits 73%" not in text_of(viewer, path)
+        assert "waiting 73%" in text_of(viewer, f"{path}?sort=waiting")
+        assert "waiting 73%" not in text_of(viewer, path)
 
 
 def test_an_address_says_what_is_wrong_with_it_and_nothing_found_leads_back(job: Job, viewer: Client) -> None:
     for path in ("/", "/workers/", "/workers/live/", "/live/"):
         assert text_of(viewer, f"{path}?state=best", 400).startswith("state: found 'best', expected one of online,")
-        assert "None of the 4 machines is like that." in text_of(viewer, f"{path}?state=offline")
-    with pytest.raises(QueryError, match="job: found 'x', expected the number of a job"):
+        assert "None of the 4 machines matches." in text_of(viewer, f"{path}?state=offline")
+    with pytest.raises(QueryError, match="job: found 'x', expected the ID of a job"):
         picked([], {"job": "x"})
 
 

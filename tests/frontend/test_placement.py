@@ -55,14 +55,14 @@ def test_the_fuller_server_has_the_more_traffic() -> None:
     colour = dict(zip(trace["ids"], trace["marker"]["colors"], strict=True))
     assert (colour["s0"], colour["s1"]) == (160.0, 40.0)
     assert trace["text"][trace["ids"].index("s1/2")] == ", 10 updates/s, 40 MiB/s each way"
-    assert "what goes to a server per second" in figure["layout"]["meta"]["caption"]
+    assert "traffic to a server per second" in figure["layout"]["meta"]["caption"]
     assert "Workers push 10 updates/s, each to every block." in figure["layout"]["meta"]["caption"]
 
 
 def test_the_caption_says_what_the_move_did_to_the_balance() -> None:
     caption = block_map(moved(), View())["layout"]["meta"]["caption"]
-    assert "the fullest holds 1.60 times the mean" in caption
-    assert "Before the last move the fullest held 1.20 times the mean." in caption
+    assert "the largest load is 1.60 times the mean" in caption
+    assert "Before the last move the largest load was 1.20 times the mean." in caption
 
 
 def test_a_placement_that_never_moved_has_no_before() -> None:
@@ -70,7 +70,7 @@ def test_a_placement_that_never_moved_has_no_before() -> None:
     figure = block_map(first, View(scale="before"))
     assert (figure["data"], figure["layout"]["meta"]["empty"]) == (
         [],
-        "No block has moved: this is the first placement.",
+        "No block has been moved: this is the first placement.",
     )
 
 
@@ -86,7 +86,7 @@ def caption(placed: Placements, when: str = "now") -> str:
 
 def test_the_server_that_paces_all_is_named_and_whether_it_became_faster() -> None:
     assert caption(moved()) == (
-        "Workers exchange with all servers side by side, so the slowest paces them: s1, 40 ms."
+        "Workers exchange with all servers in parallel, so the slowest server sets the pace: s1, 40 ms."
         " Before the last move it was s1, 80 ms; now it is 50% shorter."
         " Right after the move it took 41 ms instead of 80 ms right before; 42 ms was predicted."
     )
@@ -113,22 +113,22 @@ def test_now_and_before_have_one_scale_and_the_same_servers() -> None:
 
 def test_where_it_is_not_known_what_exchanges_took_no_bar_is_drawn_but_said_why() -> None:
     then = tuple(replace(each, push_s=None, pull_s=None) for each in moved().before)
-    placed = replace(moved(), before=then, before_unknown="the job's log is not kept")
+    placed = replace(moved(), before=then, before_unknown="the job's log was deleted")
     figure = server_exchanges(placed, View(scale="before"))
     assert (figure["data"], figure["layout"]["meta"]["empty"]) == (
         [],
-        "What single exchanges took before the last move is not known: the job's log is not kept."
+        "Exchange times before the last move are unknown: the job's log was deleted."
         " Right after the move it took 41 ms instead of 80 ms right before; 42 ms was predicted.",
     )
     assert (
-        "None is known: the job's log is not kept."
+        "No times are known: the job's log was deleted."
         in block_map(placed, View(scale="before"))["layout"]["meta"]["caption"]
     )
 
 
 def test_of_a_first_placement_there_are_no_bars_of_before() -> None:
     figure = server_exchanges(replace(moved(), before=(), worth=None), View(scale="before"))
-    assert figure["layout"]["meta"]["empty"] == "No block has moved: this is the first placement."
+    assert figure["layout"]["meta"]["empty"] == "No block has been moved: this is the first placement."
 
 
 @pytest.mark.django_db
@@ -139,7 +139,7 @@ def test_the_last_two_placements_are_now_and_before() -> None:
     assert (found.now[0].held_bytes, found.now[1].pull_s) == (6 << 20, 0.005)
     assert ([each.exchange_s for each in found.before], found.before_unknown) == (
         [None, None],
-        "the job's log is not kept",
+        "the job's log was deleted",
     )
 
 
@@ -186,7 +186,7 @@ def test_a_move_after_which_nobody_has_reported_has_no_times_yet() -> None:
     caused(job, 2)
     found = placements(job, View())
     assert [each.exchange_s for each in found.now] == [None, None]
-    assert "Bars appear once workers" in server_exchanges(found, View())["layout"]["meta"]["empty"]
+    assert "bars appear after workers have exchanged" in server_exchanges(found, View())["layout"]["meta"]["empty"]
     assert "before the last move s1, 80 ms." in caption(found, "before")
 
 
@@ -209,4 +209,4 @@ def test_of_a_simulated_run_it_is_said_that_single_exchanges_are_not_kept() -> N
         simulation=Simulation.objects.create(scenario="demo", policies=["bsp"], seed=1)
     )
     job.refresh_from_db()
-    assert "not known: a simulated run keeps only its last ones." in caption(placements(job, View()))
+    assert "unknown: simulated runs keep only the latest exchanges." in caption(placements(job, View()))

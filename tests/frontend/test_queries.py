@@ -169,7 +169,7 @@ def test_a_share_decision_says_what_it_changed() -> None:
     factories.make_decisions(job, count=2)
     lines = job_queries.decisions(job, kinds="shares")
     assert [line.what for line in lines] == [
-        "shares stay as they are",
+        "shares unchanged",
         "w0 64 \N{RIGHTWARDS ARROW} 93, w1 64 \N{RIGHTWARDS ARROW} 93, w2 64 \N{RIGHTWARDS ARROW} 47,"
         " w3 64 \N{RIGHTWARDS ARROW} 23",
         "w0 64, w1 64, w2 64, w3 64",
@@ -274,7 +274,7 @@ def test_a_machine_that_is_lost_is_an_event() -> None:
         at=lost_at,
         kind="machine-offline",
         what="machine-3 is offline",
-        reason="its connection ended, and with it 1 worker slot and 1 server slot",
+        reason="its connection ended; unavailable: 1 worker slot and 1 server slot",
     )
     assert "never-here is offline" not in [event.what for event in overview.events()]
 
@@ -294,7 +294,7 @@ def test_a_job_that_stays_in_a_state_is_news_once() -> None:
         payload = {"state": state, "awaited": awaited}
         factories.make_decision(job, sequence, "move-job", payload)
     lines = [line.what for line in job_queries.decisions(job)]
-    assert lines == ["job is running", "job is starting, awaits hello of 2"]
+    assert lines == ["job is running", "job is starting, waiting for hello of 2"]
     assert [event.what for event in overview.events()] == lines
     assert len(job_queries.decisions(job, kinds="all")) == 3
 
@@ -306,7 +306,7 @@ def test_a_large_machine_shows_some_of_its_slots_and_counts_the_others() -> None
     Reservation.objects.bulk_create(rows)
     card = fleet.machine(agent, START)
     assert (card.taken, card.worker_slots, [slot.number for slot in card.slots]) == (20, 1_000, [*range(7, 23)])
-    assert card.more == "4 more taken and 980 more free"
+    assert card.more == "4 more in use and 980 more free"
     Reservation.objects.filter(index__gt=1).delete()
     card = fleet.machine(agent, START)
     assert (card.taken, [slot.number for slot in card.slots]) == (2, [0, 1, 2, 3, 7, 8])

@@ -37,14 +37,14 @@ def test_only_operators_are_offered_to_simulate(viewer: Client, operator: Client
     assert "Simulate a scenario" not in text_of(viewer, "/simulations/")
     page = text_of(operator, "/simulations/")
     assert "Simulate a scenario" in page
-    assert "Nothing was simulated yet." in page
+    assert "No simulations yet." in page
 
 
 def test_a_simulation_says_how_far_it_is_and_can_be_cancelled(
     viewer: Client, operator: Client, row: Simulation
 ) -> None:
     path = f"/simulations/{row.pk}/"
-    assert "0 of 2 policies are done; it waits for a free worker" in text_of(viewer, path)
+    assert "0 of 2 policies completed; waiting for a free Celery worker" in text_of(viewer, path)
     assert "Cancel" not in text_of(viewer, path)
     assert f"/api/v1/simulations/{row.pk}/actions/cancel" in operator.get(path).content.decode()
     assert "queued" in text_of(viewer, "/simulations/")
@@ -115,7 +115,7 @@ def test_what_holds_of_simulated_machines_only_is_left_to_who_submits(row: Simul
         "limits": {"minimum": 2},
         "elastic": {"restarts": 0},
     }
-    assert copy.left[1].startswith("Only the times of resnet-32 were simulated")
+    assert copy.left[1].startswith("Only the timing of resnet-32 was simulated")
 
 
 def test_other_machines_are_offered_and_said(operator: Client) -> None:
@@ -123,9 +123,9 @@ def test_other_machines_are_offered_and_said(operator: Client) -> None:
     assert 'data-scenario="demo" data-workers="4" data-batch="256" data-limited="no"' in page
     user, variation = User.objects.create(username="ann"), Variation(workers=3)
     row = simulation_submit(scenario="demo", policies=["bsp"], seed=3, user=user, variation=variation)
-    assert "demo #1 on 3 workers".replace("#1", f"#{row.pk}") in text_of(operator, "/simulations/")
+    assert "demo #1, changed: 3 workers".replace("#1", f"#{row.pk}") in text_of(operator, "/simulations/")
     simulation_run(row.pk)
-    assert "On other machines: 3 workers." in text_of(operator, f"/simulations/{row.pk}/")
+    assert "Changed cluster: 3 workers." in text_of(operator, f"/simulations/{row.pk}/")
     assert operator.get(f"/jobs/new/?copy={row.runs.get().pk}").context["copied"].spec["workers"] == 3
 
 
@@ -156,20 +156,20 @@ def test_the_page_of_a_job_that_is_over_leads_to_the_form_filled_in(viewer: Clie
         True,
     ]
     page = operator.get(link).content.decode()
-    assert '<option value="job" selected>machines as in a recorded job</option>' in page
+    assert '<option value="job" selected>Machines of a recorded job</option>' in page
     assert f'value="{job.pk}" aria-describedby="job-error"' in page
     assert '<div class="field" id="job-field">' in page, "it is to be seen"
     assert page.count(f'data-scenario="job-{job.pk}"') == 1
     running = factories.make_job()
-    assert "Simulate with these machines" not in text_of(operator, f"/jobs/{running.pk}/")
+    assert "Simulate on these machines" not in text_of(operator, f"/jobs/{running.pk}/")
 
 
 @pytest.mark.parametrize(
     ("number", "sentence"),
     [
         ("99999", "expected a job that is over and recorded (job 99999: there is none in this database"),
-        ("seven", "job: found 'seven', expected the number of a recorded job"),
-        ("", "job: found '', expected the number of a recorded job"),
+        ("seven", "job: found 'seven', expected the ID of a recorded job"),
+        ("", "job: found '', expected the ID of a recorded job"),
     ],
 )
 def test_a_job_that_cannot_be_simulated_is_told_on_its_field(operator: Client, number: str, sentence: str) -> None:
@@ -220,11 +220,11 @@ def test_the_prediction_error_is_on_the_page_with_a_link_to_the_job(viewer: Clie
 def test_where_nothing_can_be_compared_with_the_record_the_page_says_why(viewer: Client) -> None:
     row = played(outcomes=[simulate(find("demo"), "bsp").document()])
     path = f"/simulations/{row.pk}/"
-    assert "Prediction error: simulate the policies that it had, recorded, as well" in text_of(viewer, path)
+    assert "Prediction error: not available: also select the policy recorded" in text_of(viewer, path)
     Simulation.objects.filter(pk=row.pk).update(variation={"workers": 5})
-    assert "Prediction error: on other machines than its own" in text_of(viewer, path)
+    assert "Prediction error: not available: there are no recorded measurements" in text_of(viewer, path)
     Simulation.objects.filter(pk=row.pk).update(variation={}, finished_at=None, state="running")
-    assert "Prediction error: it is told when the policies that the job had" in text_of(viewer, path)
+    assert "Prediction error: available once the run of the policy recorded" in text_of(viewer, path)
     stuck = simulate(find("demo"), "bsp").document() | {"policy": "recorded", "state": "running"}
     Simulation.objects.filter(pk=row.pk).update(outcomes=[stuck])
     assert "Prediction error: the policies that the job had, recorded, did not bring" in text_of(viewer, path)
@@ -248,6 +248,6 @@ def test_a_live_part_is_put_in_place(viewer: Client, row: Simulation) -> None:
 
 def test_a_scenario_that_is_gone_is_said(viewer: Client) -> None:
     row = Simulation.objects.create(scenario="of-old", policies=["bsp"], state="failed", finished_at=timezone.now())
-    assert "this release has no such scenario any more" in text_of(viewer, f"/simulations/{row.pk}/")
+    assert "this scenario is not part of this release" in text_of(viewer, f"/simulations/{row.pk}/")
     assert viewer.get(f"/api/v1/simulations/{row.pk}").json()["paper"] == []
     assert viewer.get("/simulations/9999/").status_code == 404

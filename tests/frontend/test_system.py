@@ -31,29 +31,29 @@ def judged(**changes: Any) -> dict[str, Part]:
 
 
 def test_when_all_is_well_every_part_says_so_and_none_gives_advice() -> None:
-    assert {(part.state, part.remedy) for part in judged().values()} == {("well", "")}
+    assert {(part.state, part.remedy) for part in judged().values()} == {("healthy", "")}
 
 
 @pytest.mark.parametrize(
     ("changes", "name", "state", "remedy"),
     [
         ({"deciders": 0}, "decisions", "down", "worker -Q decisions"),
-        ({"queued": {"decisions": 51}}, "decisions", "behind", "start another Celery worker"),
-        ({"decision_p95_s": 0.4}, "decisions", "behind", "Orders come late"),
+        ({"queued": {"decisions": 51}}, "decisions", "degraded", "start another Celery worker"),
+        ({"decision_p95_s": 0.4}, "decisions", "degraded", "Decision latency is above"),
         ({"ingesting": False}, "history", "down", "worker -Q history"),
-        ({"streams": Streams(jobs=1, lag_s=31.0)}, "history", "behind", "catches up by itself"),
-        ({"streams": Streams(sentence="History stands still.")}, "history", "behind", "History stands still."),
+        ({"streams": Streams(jobs=1, lag_s=31.0)}, "history", "degraded", "catches up when the rate drops"),
+        ({"streams": Streams(sentence="History stands still.")}, "history", "degraded", "History stands still."),
         ({"beat_s": 40.0}, "beat", "down", "celery -A controlplane.config beat"),
         ({"beat_s": None}, "beat", "down", "Start beat"),
         (
             {"redis": Server(ms=1, version="Redis 7", used_bytes=9, limit_bytes=10)},
             "redis",
-            "behind",
+            "degraded",
             "raise maxmemory",
         ),
         ({"redis": None, "faults": {"redis": "no answer"}}, "redis", "down", "check REDIS_URL"),
         ({"database": None, "faults": {"database": "disk full"}}, "database", "down", "check DATABASE_URL"),
-        ({"gateways": (Gateway(host="web-2", silent_s=9, pages=0, machines=0),)}, "web", "behind", "web-2 (9 s)"),
+        ({"gateways": (Gateway(host="web-2", silent_s=9, pages=0, machines=0),)}, "web", "degraded", "web-2 (9 s)"),
     ],
 )
 def test_a_part_that_is_not_well_says_what_to_do(changes: dict[str, Any], name: str, state: str, remedy: str) -> None:
@@ -61,7 +61,7 @@ def test_a_part_that_is_not_well_says_what_to_do(changes: dict[str, Any], name: 
     assert found[name].state == state
     assert remedy in found[name].remedy
     others = {part.state for part in found.values() if part.name != name}
-    assert others == ({"unknown", "well"} if "redis" in changes.get("faults", {}) else {"well"})
+    assert others == ({"unknown", "healthy"} if "redis" in changes.get("faults", {}) else {"healthy"})
 
 
 def test_a_trend_begins_at_the_left_and_its_highest_touches_the_top() -> None:
@@ -82,16 +82,16 @@ def test_the_page_names_versions_and_machines_that_differ(viewer: Client, redis_
     for agent in factories.make_agents(3):
         Agent.objects.filter(pk=agent.pk).update(version="0.1.0" if agent.name != "machine-2" else "0.0.9")
     page = text_of(viewer, "/system/")
-    assert "2 of 6 parts need attention" in page  # Nobody decides here, and no beat runs.
-    assert "Nobody decides" in page
+    assert "2 of 6 components need attention" in page  # Nobody decides here, and no beat runs.
+    assert "No decision process is running" in page
     assert "machine-2 (0.0.9)" in page
     assert "Agents online 0.1.0 on 2 machines" in page
-    assert "2 of 6 parts need attention" in text_of(viewer, "/system/live/")
+    assert "2 of 6 components need attention" in text_of(viewer, "/system/live/")
 
 
 @pytest.mark.django_db
 def test_without_redis_the_page_still_opens_and_says_so(viewer: Client, settings: Any, tmp_path: Any) -> None:
     settings.REDIS_URL = f"unix://{tmp_path}/nobody.sock"
     page = text_of(viewer, "/system/")
-    assert "Not known while Redis does not answer." in page
+    assert "Unknown while Redis is unreachable." in page
     assert "check REDIS_URL" in page

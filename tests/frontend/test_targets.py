@@ -28,7 +28,7 @@ def test_a_typed_target_takes_the_place_of_the_jobs() -> None:
 
 def test_a_loss_is_looked_for_where_the_held_out_split_was_scored() -> None:
     figure = convergence(learning(), View(x="iteration", loss=1.0))["layout"]
-    assert "A held-out loss of 1 was reached after 0.8 s, 3 iterations" in figure["meta"]["caption"]
+    assert "A validation loss of 1 was reached after 0.8 s, 3 iterations" in figure["meta"]["caption"]
     rule, foot = figure["shapes"][-2:]
     assert (rule["yref"], rule["y0"], foot["yref"], foot["x0"]) == ("y", 1.0, "y domain", 3.0)
 
@@ -41,7 +41,7 @@ def test_without_scores_it_is_looked_for_in_training() -> None:
 
 def test_what_was_not_reached_is_said_and_drawn_without_a_foot() -> None:
     figure = convergence(learning(), View(x="time", accuracy=0.99, loss=0.01))["layout"]
-    said = "The target of 99.0% has not been reached. A held-out loss of 0.01 has not been reached."
+    said = "The target of 99.0% has not been reached. A validation loss of 0.01 has not been reached."
     assert said in figure["meta"]["caption"]
     assert len(figure["shapes"]) == 2
 

@@ -33,7 +33,7 @@ def test_the_best_way_comes_first_with_its_uncertainty(viewer: Client, played: J
     page = text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
     assert "without w3 70 ms 10% 100% 30.0% 25.0% to 35.0%" in page
     assert "asp 90 ms 10% 100% not finished" in page
-    assert "the model is 4.0% off" in page
+    assert "The model error on the recorded iterations is 4.0%" in page
     assert others(played, View()).doubt == pytest.approx(0.04)
 
 
@@ -57,7 +57,7 @@ def test_predictors_stand_side_by_side_and_only_operators_may_promote(
     path = f"/jobs/{played.pk}/?tab=whatif"
     assert "Promote" not in text_of(viewer, path)
     page = operator.get(path).content.decode()
-    assert f'data-ask="Let narx decide in job #{played.pk}?"' in page
+    assert f'data-ask="Promote narx in job #{played.pk}?"' in page
     assert "<dialog" not in operator.get(f"/jobs/{played.pk}/live/?tab=whatif").content.decode()
     assert "Let ema decide?" not in text_of(operator, path)
     found = predictors(played, View())
@@ -115,17 +115,17 @@ def test_what_an_earlier_release_played_is_told_apart_by_its_name(played: Job) -
 
 
 def test_a_simulated_run_says_that_it_is_played_on_its_scenario(viewer: Client, played: Job) -> None:
-    assert "Learned from the last 180 s" in text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
+    assert "Machine models are fitted on the last 180 s" in text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
     Job.objects.update(simulation=Simulation.objects.create(scenario="demo", policies=["bsp"], seed=1))
-    assert "Played on the machines of its scenario" in text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
+    assert "Simulated on the machines of its scenario" in text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
 
 
 def test_while_nothing_was_played_it_says_why(viewer: Client) -> None:
     job = factories.demo_job()
     path = f"/jobs/{job.pk}/?tab=whatif"
-    assert "being played in the background" in text_of(viewer, path)
+    assert "being simulated in the background" in text_of(viewer, path)
     Forecast.objects.create(job=job, reason="w2 has 3 iterations", made_at=timezone.now())
-    assert "Nothing could be played: w2 has 3 iterations." in text_of(viewer, path)
+    assert "The simulation failed: w2 has 3 iterations." in text_of(viewer, path)
 
 
 def test_who_looks_has_it_played(viewer: Client, redis_url: str) -> None:

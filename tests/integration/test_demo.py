@@ -85,10 +85,10 @@ def test_what_is_kept_goes_to_an_empty_folder_only(tmp_path: Path) -> None:
     (taken / "paceline.sqlite3").touch()
     code, said = run(tmp_path, "demo", "--keep", str(taken))
     assert code == 1
-    assert f"--keep {taken}: there is something in it; name a new folder or an empty one." in said
+    assert f"--keep {taken}: the folder is not empty; use a new or empty one." in said
 
 
 def test_too_few_iterations_are_refused(tmp_path: Path) -> None:
     code, said = run(tmp_path, "demo", "--iterations", "10")
     assert code == 2
-    assert "found '10', expected a number from 60 on: shares settle in the first 30" in said
+    assert "found '10', expected at least 60: shares settle in the first 30" in said

@@ -79,15 +79,15 @@ def what_compares(run: Run) -> str:
     """How the run can be compared with plain BSP, and how not, for a person."""
     barrier, batching = run.name_of("barrier"), run.name_of("batching")
     if not run.choices:
-        return "Both runs are plain BSP: there is nothing to compare, differences are chance."
+        return "Both runs are plain BSP: there is nothing to compare; differences are random."
     if not has_common_iterations(run):
         return (
-            f"Under {barrier} workers have no iterations in common, and each update makes 1/n of a step: compare the "
+            f"Under {barrier}, workers do not share iterations, and each update is 1/n of a step: compare the "
             "time for the same number of samples, and the accuracy at the end; not the number of iterations."
         )
     if barrier in {"aggressive", "backup"}:
         return (
-            f"Under {barrier} an iteration stands for a part of its batch: compare the time to the same accuracy, not "
+            f"Under {barrier}, an iteration processes only part of its batch: compare the time to the same accuracy, not "
             "the time of an iteration."
         )
     if batching == "deadline":

@@ -21,10 +21,12 @@ class AgentRow(serializers.ModelSerializer[Agent]):
     """A machine."""
 
     labels = serializers.DictField(
-        child=serializers.CharField(), read_only=True, help_text="Of its enrolment token; jobs are placed by these."
+        child=serializers.CharField(), read_only=True, help_text="From its enrolment token; used for scheduling."
     )
     unverified_labels = serializers.DictField(
-        child=serializers.CharField(), read_only=True, help_text="What the machine says of itself beside them."
+        child=serializers.CharField(),
+        read_only=True,
+        help_text="Reported by the machine itself; not used for scheduling.",
     )
     slots = serializers.ListField(child=serializers.JSONField(), read_only=True)
     reserved = serializers.SerializerMethodField()
@@ -96,7 +98,7 @@ class EnrolReply(serializers.Serializer[Any]):
     """A machine has joined."""
 
     agent = serializers.IntegerField()
-    credential = serializers.CharField(help_text="Shown once; the agent keeps it.")
+    credential = serializers.CharField(help_text="Shown once; stored by the agent.")
 
 
 class EnrolmentTokenRequest(serializers.Serializer[Any]):
@@ -105,7 +107,7 @@ class EnrolmentTokenRequest(serializers.Serializer[Any]):
     name = NameField(
         allow_blank=True,
         default="",
-        help_text="The machine that may join with it, again if it is known and offline; empty: any that is not known.",
+        help_text="Name of the machine that may join with it (again, if it is known and offline); empty: any new machine.",
     )
     labels = LabelsField(default=dict)
     uses = serializers.IntegerField(
@@ -164,4 +166,4 @@ class EnrolmentTokenReply(serializers.Serializer[Any]):
     id = serializers.IntegerField(help_text="Ends it: DELETE agents/enrolment-tokens/ID.")
     token = serializers.CharField()
     expires_at = serializers.DateTimeField()
-    command = serializers.CharField(help_text="What to run on the machine.")
+    command = serializers.CharField(help_text="Command to run on the machine.")

@@ -74,7 +74,9 @@ class MetricsQuery(MeasurementsQuery):
         max_length=20,
     )
     since = serializers.IntegerField(min_value=0, max_value=MAX_INT, default=0, help_text="First iteration.")
-    points = serializers.IntegerField(min_value=4, max_value=10_000, default=500, help_text="Most points per series.")
+    points = serializers.IntegerField(
+        min_value=4, max_value=10_000, default=500, help_text="Maximum number of points per series."
+    )
 
 
 class SeriesRow(serializers.Serializer[Any]):
@@ -83,7 +85,7 @@ class SeriesRow(serializers.Serializer[Any]):
     metric = serializers.CharField()
     unit = serializers.CharField()
     worker = serializers.IntegerField(source="rank", allow_null=True)
-    raw_points = serializers.IntegerField(help_text="Before thinning.")
+    raw_points = serializers.IntegerField(help_text="Before down-sampling.")
     thinned = serializers.BooleanField()
     iterations = serializers.ListField(child=serializers.IntegerField())
     values = serializers.ListField(child=serializers.FloatField())

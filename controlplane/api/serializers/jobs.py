@@ -18,14 +18,14 @@ class BlockerDocument(serializers.Serializer[Any]):
     """A job that another one waits for."""
 
     job = serializers.IntegerField(read_only=True)
-    name = serializers.CharField(read_only=True, help_text="Empty where there is no such job any more.")
+    name = serializers.CharField(read_only=True, help_text="Empty if the job no longer exists.")
     relation = serializers.ChoiceField(
-        ("holds", "ahead"), read_only=True, help_text="It holds slots that would do, or is before it in the queue."
+        ("holds", "ahead"), read_only=True, help_text="It holds suitable slots, or is ahead in the queue."
     )
-    worker_slots = serializers.IntegerField(source="workers", read_only=True, help_text="That it holds, or needs.")
+    worker_slots = serializers.IntegerField(source="workers", read_only=True, help_text="Held or requested.")
     server_slots = serializers.IntegerField(source="servers", read_only=True)
-    since = serializers.DateTimeField(read_only=True, allow_null=True, help_text="Of one ahead: its submission.")
-    priority = serializers.IntegerField(read_only=True, allow_null=True, help_text="Of one ahead.")
+    since = serializers.DateTimeField(read_only=True, allow_null=True, help_text="Submission time of a job ahead.")
+    priority = serializers.IntegerField(read_only=True, allow_null=True, help_text="Of a job ahead.")
 
 
 class WaitingDocument(serializers.Serializer[Waiting]):
@@ -35,9 +35,9 @@ class WaitingDocument(serializers.Serializer[Waiting]):
     standing = serializers.ChoiceField(
         ("starts", "waits", "never"),
         read_only=True,
-        help_text="Whether it is about to start, others hold its slots, or there are too few even if all were free.",
+        help_text="Whether it is about to start, other jobs hold its slots, or there are too few slots in total.",
     )
-    ahead = serializers.SerializerMethodField(help_text="Jobs before it that need slots of the same machines.")
+    ahead = serializers.SerializerMethodField(help_text="Jobs ahead of it that need slots of the same machines.")
     blockers = BlockerDocument(many=True, read_only=True)
     labels = serializers.DictField(source="ask.labels", child=serializers.CharField(), read_only=True)
     machines_online = serializers.IntegerField(source="capacity.online", read_only=True)
@@ -117,7 +117,7 @@ class JobDocument(JobRow):
     environment = serializers.DictField(
         child=serializers.CharField(), read_only=True, help_text="By name, at its start."
     )
-    model_bytes = serializers.IntegerField(read_only=True, help_text="0 while there is no model to download.")
+    model_bytes = serializers.IntegerField(read_only=True, help_text="0 until there is a model to download.")
 
     class Meta(JobRow.Meta):
         fields = (
@@ -149,10 +149,10 @@ class SubmittedJob(JobDocument):
 class RestartDocument(serializers.Serializer[Any]):
     """The next start of a process that ended."""
 
-    number = serializers.IntegerField(help_text="Which restart it is; 0 where its own end is not the cause.")
+    number = serializers.IntegerField(help_text="Number of restarts caused by failures of this process.")
     allowed = serializers.IntegerField()
-    at = serializers.DateTimeField(help_text="When its pause is over.")
-    wants_slot = serializers.BooleanField(help_text="It waits for a free slot: its machine is out of reach.")
+    at = serializers.DateTimeField(help_text="When it is started.")
+    wants_slot = serializers.BooleanField(help_text="It waits for a free slot, because its machine is unreachable.")
 
 
 class BlockTime(serializers.Serializer[Any]):
@@ -211,7 +211,7 @@ class CheckDocument(serializers.Serializer[Any]):
     """What a spec would lead to."""
 
     spec = serializers.DictField(help_text="With all defaults.")
-    finding = serializers.CharField(help_text="What it would wait for now.")
+    finding = serializers.CharField(help_text="What it would wait for if submitted now.")
 
 
 class PolicyField(serializers.DictField):
@@ -225,12 +225,12 @@ class PolicyField(serializers.DictField):
 class PolicyDocument(serializers.Serializer[Any]):
     """What a job runs with now."""
 
-    batching = PolicyField(source="synchronization.batching", help_text="How many samples each worker takes.")
-    barrier = PolicyField(source="synchronization.barrier", help_text="When a worker may go on.")
+    batching = PolicyField(source="synchronization.batching", help_text="Number of samples of each worker.")
+    barrier = PolicyField(source="synchronization.barrier", help_text="When a worker may start its next iteration.")
     placement = PolicyField(source="synchronization.placement", help_text="Which server holds which block.")
     data = PolicyField(source="synchronization.data", help_text="Which samples a worker may draw.")
-    changes = serializers.IntegerField(help_text="Changes that were asked for and accepted.")
-    pending = serializers.DictField(help_text="What was asked for last and waits for its generation, by question.")
+    changes = serializers.IntegerField(help_text="Number of accepted changes.")
+    pending = serializers.DictField(help_text="The pending part of the last change, by question.")
 
 
 class PriorityRequest(serializers.Serializer[Any]):

@@ -49,4 +49,4 @@ class RequestRow(serializers.Serializer[Request]):
     about = serializers.CharField(help_text="w0 is the worker of rank 0, s1 the server of index 1; empty: the job.")
     detail = serializers.DictField()
     stage = serializers.ChoiceField(choices=[stage.value for stage in Stage])
-    reason = serializers.CharField(help_text="The engine's sentence; empty while it has not answered.")
+    reason = serializers.CharField(help_text="Answer of the engine; empty until it has answered.")

@@ -122,7 +122,7 @@ class PlacementView(APIView):
         """Which server holds which block now."""
         decision = selectors.job_placement(_job(pk).pk)
         if decision is None:
-            raise Problem(404, f"job {pk} has no placement yet: its servers have not all said hello")
+            raise Problem(404, f"job {pk} has no placement yet: not all of its servers have connected")
         return Response(PlacementReply(_placement(decision)).data)
 
 

@@ -22,7 +22,7 @@ class LogFilter(django_filters.FilterSet):
     """``?level=warning&process=w0&text=loss&since=2026-03-02T12:00:00Z``."""
 
     level = django_filters.ChoiceFilter(
-        choices=[(level, level) for level in LEVELS], method="of_level", help_text="This level and the worse ones."
+        choices=[(level, level) for level in LEVELS], method="of_level", help_text="Minimum level."
     )
     process = django_filters.CharFilter(method="of_process", max_length=8, help_text="w0, or s1 for a server.")
     text = django_filters.CharFilter(field_name="text", lookup_expr="icontains", max_length=200)

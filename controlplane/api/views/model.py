@@ -46,7 +46,7 @@ class ModelView(APIView):
         job = get_object_or_404(Job, pk=pk)
         path = Path(job.model_path)
         if not job.model_path or not path.is_file():
-            raise Problem(404, f"{job} has no model: it is stored when a job reaches its end")
+            raise Problem(404, f"{job} has no model: the model is stored when a job succeeds")
         headers = {
             "Content-Length": str(path.stat().st_size),
             "Content-Disposition": f'attachment; filename="job-{pk}.npz"',

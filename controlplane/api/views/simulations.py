@@ -45,7 +45,7 @@ class SimulationRow(serializers.ModelSerializer[Simulation]):
 
     submitted_by = serializers.CharField(source="submitted_by.username", default=None, read_only=True, allow_null=True)
     policies = serializers.ListField(child=serializers.CharField(), read_only=True)
-    variation = serializers.DictField(read_only=True, help_text="What is other than the scenario says.")
+    variation = serializers.DictField(read_only=True, help_text="Differences from the scenario.")
     state = serializers.CharField(read_only=True, help_text="queued, running, succeeded, failed or cancelled.")
     total = serializers.SerializerMethodField()
 
@@ -94,7 +94,7 @@ class SimulationRequest(serializers.Serializer[Any]):
     """What to simulate."""
 
     scenario = serializers.CharField(
-        max_length=100, help_text="Its name, or job-7 for machines as they were recorded in job 7, once that is over."
+        max_length=100, help_text="Name of the scenario, or job-7 to use the machines recorded in the finished job 7."
     )
     policies = serializers.ListField(
         child=serializers.CharField(max_length=200),
@@ -106,10 +106,10 @@ class SimulationRequest(serializers.Serializer[Any]):
     )
     seed = serializers.IntegerField(required=False, default=0, min_value=0, max_value=MAX_SEED)
     workers = serializers.IntegerField(
-        required=False, help_text="More are like the scenario's fastest, fewer are without its slowest."
+        required=False, help_text="Additional workers copy the fastest one; fewer workers drop the slowest."
     )
-    bandwidth = serializers.FloatField(required=False, help_text="So many times that of every link and server.")
-    global_batch = serializers.IntegerField(required=False, help_text="Samples of an iteration, over all workers.")
+    bandwidth = serializers.FloatField(required=False, help_text="Factor for the bandwidth of all links and servers.")
+    global_batch = serializers.IntegerField(required=False, help_text="Samples per iteration over all workers.")
 
 
 class ScenariosView(APIView):
@@ -172,5 +172,5 @@ class SimulationCancelView(APIView):
             row = Simulation.objects.filter(pk=pk).first()
             if row is None:
                 raise Problem(404, f"there is no simulation {pk}")
-            raise Problem(409, f"simulation {pk} is {row.state} already")
+            raise Problem(409, f"simulation {pk} is already {row.state}")
         return Response(SimulationDocument(Simulation.objects.get(pk=pk)).data, status=202)

@@ -19,7 +19,11 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
 
 IF_MATCH = OpenApiParameter(
-    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, required=True, description="The ETag that was read."
+    "If-Match",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    required=True,
+    description="The ETag of the version that was read.",
 )
 ETAG = OpenApiParameter("ETag", OpenApiTypes.STR, OpenApiParameter.HEADER, response=[200, 202])
 

@@ -59,9 +59,14 @@ class Command(BaseCommand):
             named = f"{question} of the second run, with its defaults; any of the four: compared with plain BSP"
             parser.add_argument(f"--{question}", choices=registry.names(question), help=named)
         parser.add_argument("--iterations", type=enough, help="iterations of each run (default: the scenario's)")
-        parser.add_argument("--exit", action="store_true", dest="leave", help="end after the table, not at Ctrl-C")
         parser.add_argument(
-            "--keep", type=Path, metavar="FOLDER", help="put database, models and logs there, and leave them"
+            "--exit",
+            action="store_true",
+            dest="leave",
+            help="exit after printing the results instead of waiting for Ctrl-C",
+        )
+        parser.add_argument(
+            "--keep", type=Path, metavar="FOLDER", help="keep database, models and logs in this new folder"
         )
         parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as one line of JSON")
         parser.add_argument("--host", default="127.0.0.1", help="address of the dashboard (default: %(default)s)")
@@ -240,14 +245,14 @@ def kept_folder(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         is_empty = not any(folder.iterdir())
     except OSError as error:
-        raise CannotStart(f"--keep {folder}: {error.strerror or error}; name a folder that you may write.") from None
+        raise CannotStart(f"--keep {folder}: {error.strerror or error}; use a writable folder.") from None
     if not is_empty:
-        raise CannotStart(f"--keep {folder}: there is something in it; name a new folder or an empty one.")
+        raise CannotStart(f"--keep {folder}: the folder is not empty; use a new or empty one.")
     return folder.resolve()
 
 
 def enough(text: str) -> int:
     """A number of iterations after which shares have settled."""
     if not text.isdecimal() or int(text) < 60:
-        raise ArgumentTypeError(f"found {text!r}, expected a number from 60 on: shares settle in the first 30")
+        raise ArgumentTypeError(f"found {text!r}, expected at least 60: shares settle in the first 30")
     return int(text)

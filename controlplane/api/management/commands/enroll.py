@@ -20,19 +20,19 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        text = "a label that the machine is to carry; repeat it for several"
+        text = "label of the machine; can be repeated"
         parser.add_argument("--label", action="append", type=label, default=[], metavar="K=V", help=text)
-        text = "the machine that it is for; one that has joined before and is offline joins again with it"
+        text = "name of the machine; an offline machine that joined before can join again with it"
         parser.add_argument("--name", type=machine_name, help=text)
-        text = "how many machines may join with it, each under a name of its own (default: 1)"
+        text = "number of machines that can join with it (default: 1)"
         parser.add_argument("--uses", type=uses, default=1, metavar="N", help=text)
-        text = "how long it can be used, such as 30m, 2h, 7d (default: 1h)"
+        text = "lifetime of the token, such as 30m, 2h, 7d (default: 1h)"
         parser.add_argument("--expires", type=seconds, default=3_600.0, metavar="TIME", help=text)
         text = (
-            "remove machines that joined with it once they have been offline for so long, such as 1h (default: never)"
+            "remove machines that joined with it after this time offline, such as 1h (default: never)"
         )
         parser.add_argument("--remove-after", type=seconds, metavar="TIME", help=text)
-        parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
     def handle(self, *args: Any, **options: Any) -> None:
         name, uses = options["name"] or "", options["uses"]

@@ -38,13 +38,16 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("spec", metavar="SPEC.yaml", help="the job, in YAML or JSON; - reads standard input")
         parser.add_argument(
-            "--priority", type=int, metavar="N", help="-100 to 100, in place of the spec's: the highest starts first"
+            "--priority",
+            type=int,
+            metavar="N",
+            help="-100 to 100, overrides the spec; jobs with higher priority start first",
         )
-        parser.add_argument("--watch", action="store_true", help="follow the job until it is over")
-        parser.add_argument("--json", action="store_true", help="one JSON document per line instead of text")
+        parser.add_argument("--watch", action="store_true", help="watch the job until it ends")
+        parser.add_argument("--json", action="store_true", help="print one JSON document per line")
         parser.add_argument("--url", default=settings.PACELINE_URL, help="the control plane (default: %(default)s)")
         parser.add_argument(
-            "--token-file", type=Path, help="file with an API token; else PACELINE_API_TOKEN, else one of this machine"
+            "--token-file", type=Path, help="file with an API token (default: PACELINE_API_TOKEN, then the local token)"
         )
 
     def handle(self, *args: Any, spec: str, watch: bool, url: str, **options: Any) -> None:
@@ -61,7 +64,7 @@ class Command(BaseCommand):
             cure = f"start one with: {MANAGE} up, or name another with --url"
             raise CommandError(f"{error}; {cure}", returncode=NOT_REACHED) from None
         except KeyboardInterrupt:
-            raise CommandError("no longer watching; the job goes on", returncode=INTERRUPTED) from None
+            raise CommandError("stopped watching; the job continues", returncode=INTERRUPTED) from None
         if watch and job.state != JobState.SUCCEEDED:
             sys.exit(NOT_SUCCEEDED)
 

@@ -53,7 +53,7 @@ function ask(button) {
     const place = document.getElementById(id ?? "");
     if (place) place.textContent = text ?? "";
   }
-  confirm.textContent = button.dataset.word ?? "Do it";
+  confirm.textContent = button.dataset.word ?? "Confirm";
   for (const name of ["post", "method", "body", "done"]) {
     if (button.dataset[name] === undefined) delete confirm.dataset[name];
     else confirm.dataset[name] = button.dataset[name];
@@ -91,7 +91,7 @@ async function post(button) {
     toast(button.dataset.done ?? "Done.", false, true);
   } else {
     const problem = await problemOf(response);
-    toast(problem?.detail ?? (response ? `Refused (${response.status}).` : "The control plane cannot be reached; nothing was changed."), true, false, problem);
+    toast(problem?.detail ?? (response ? `Request rejected (status ${response.status}).` : "The control plane is unreachable; nothing was changed."), true, false, problem);
   }
   button.disabled = false;
   button.closest("dialog")?.close();
@@ -107,7 +107,7 @@ async function copy(button) {
   } catch {
     // Without TLS there is no clipboard off loopback: select the text for the person instead.
     getSelection()?.selectAllChildren(source);
-    toast("Selected: press Ctrl+C to copy.");
+    toast("Text selected: press Ctrl+C to copy.");
   }
 }
 
@@ -116,9 +116,9 @@ async function copyLink(button) {
   button.closest("details")?.removeAttribute("open");
   try {
     await navigator.clipboard.writeText(location.href);
-    toast("Copied the link to this view.");
+    toast("Link copied.");
   } catch {
-    toast("This page may not write to the clipboard: copy its address from the address bar.");
+    toast("No clipboard access: copy the URL from the address bar.");
   }
 }
 

@@ -36,11 +36,11 @@ export function exportMenu(owner) {
     const text = csv(tabulate(owner.figure, owner.choices.x ?? "x"));
     save(`${file}.csv`, URL.createObjectURL(new Blob([text], { type: "text/csv" })));
   };
-  if (!owner.hasAttribute("trace")) item("CSV, as shown", asCsv);
+  if (!owner.hasAttribute("trace")) item("CSV (chart data)", asCsv);
   for (const format of ["png", "svg"]) {
     item(format.toUpperCase(), async () => save(`${file}.${format}`, await picture(owner, `${heading} \u00b7 ${subject}`, format)));
   }
-  if (owner.hasAttribute("measurements")) item("CSV, every report", () => save(`${file}-reports.csv`, measurements(owner)));
+  if (owner.hasAttribute("measurements")) item("CSV (raw reports)", () => save(`${file}-reports.csv`, measurements(owner)));
   if (owner.hasAttribute("trace")) item("Trace for Perfetto", () => save(`${file}.json`, owner.traceUrl()));
   return menu;
 }

@@ -25,7 +25,7 @@ function plotly(url) {
     script.onload = () => resolve(/** @type {any} */ (window).Plotly);
     script.onerror = () => {
       loading = undefined;
-      reject(new Error("the chart library did not load"));
+      reject(new Error("failed to load the chart library"));
     };
     document.head.append(script);
   });
@@ -37,7 +37,7 @@ async function reasonOf(response) {
   const problem = response.status === 400 ? await response.json().catch(() => null) : null;
   const wrong = problem?.errors?.map((/** @type {any} */ each) => `${each.field}: found ${JSON.stringify(each.found)}, expected ${each.expected}`).join("; ");
   const trace = response.headers.get("X-Trace-Id");
-  return wrong || problem?.detail || `this figure could not be fetched (${response.status}${trace ? `, trace id ${trace}` : ""}); it is asked for again with the next change`;
+  return wrong || problem?.detail || `failed to load this figure (status ${response.status}${trace ? `, trace id ${trace}` : ""}); it is loaded again when its data changes`;
 }
 
 class PlotlyFigure extends HTMLElement {

@@ -41,7 +41,7 @@ function show() {
   if (stop) stop.hidden = live().length === 0;
   const effect = document.getElementById("bulk-effect");
   const named = live().map((job) => `#${job}`).join(", ");
-  if (effect) effect.textContent = `Jobs ${named}: their workers and servers end at once and their slots become free. They cannot be resumed; what they have measured stays.`;
+  if (effect) effect.textContent = `Jobs ${named}: their workers and servers stop immediately and their slots become free. The jobs cannot be resumed. Their measurements are kept.`;
 }
 
 async function stopAll() {
@@ -49,11 +49,11 @@ async function stopAll() {
     const response = await send("POST", `/api/v1/jobs/${job}/actions/stop`, {});
     if (response?.ok) return null;
     const problem = await problemOf(response);
-    return { problem, reason: problem?.detail ?? `job ${job}: ${response ? `refused (${response.status})` : "the control plane cannot be reached"}` };
+    return { problem, reason: problem?.detail ?? `job ${job}: ${response ? `rejected (status ${response.status})` : "the control plane is unreachable"}` };
   });
   const refused = (await Promise.all(asked)).filter((each) => each !== null);
   const done = asked.length - refused.length;
-  if (done) toast(done === 1 ? "1 job was asked to stop." : `${done} jobs were asked to stop.`, false, true);
+  if (done) toast(`Stop of ${done === 1 ? "1 job" : `${done} jobs`} requested.`, false, true);
   for (const { reason, problem } of refused) toast(reason, true, false, problem);
   picked.clear();
   dialog?.close();

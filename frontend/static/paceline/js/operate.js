@@ -34,10 +34,10 @@ function say(text, problem = null) {
 
 async function open() {
   const response = await fetch(form?.dataset.url ?? "", { headers: { Accept: "application/json" }, cache: "no-store", credentials: "same-origin" });
-  if (!response.ok) return toast(`What holds now could not be read (${response.status}).`, true, false, await problemOf(response));
+  if (!response.ok) return toast(`Failed to load the current policies (status ${response.status}).`, true, false, await problemOf(response));
   etag = response.headers.get("ETag") ?? "";
   now = await response.json();
-  say(Object.keys(now.pending).length ? `A change is pending already: ${Object.entries(now.pending).map(([question, choice]) => `${question} becomes ${choice.name}`).join(", ")}.` : "");
+  say(Object.keys(now.pending).length ? `A change is already pending: ${Object.entries(now.pending).map(([question, choice]) => `${question} → ${choice.name}`).join(", ")}.` : "");
   for (const question of questions()) {
     field(question).value = now[question].name;
     field(`${question}-settings`).value = settingsOf(now[question]);
@@ -57,15 +57,15 @@ function sorted(choice) {
 
 async function send() {
   const changes = wanted();
-  if (!Object.keys(changes).length) return say("Nothing differs from what holds now.");
+  if (!Object.keys(changes).length) return say("No changes: these are the current policies.");
   const response = await ask("PATCH", form?.dataset.url ?? "", changes, { "If-Match": etag });
   if (!response?.ok) {
     const problem = await problemOf(response);
-    return say(problem?.detail ?? (response ? `Refused (${response.status}).` : "The control plane cannot be reached; nothing was changed."), problem);
+    return say(problem?.detail ?? (response ? `Request rejected (status ${response.status}).` : "The control plane is unreachable; nothing was changed."), problem);
   }
   document.dispatchEvent(new CustomEvent("paceline:asked"));
   dialog?.close();
-  return toast("The change was asked for; it is pending until its generation starts.", false, true);
+  return toast("Change requested. It takes effect when its generation starts.", false, true);
 }
 
 document.addEventListener("click", (event) => {

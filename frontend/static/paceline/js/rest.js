@@ -9,7 +9,7 @@ function csrf() {
 }
 
 /**
- * Nothing: the control plane cannot be reached.
+ * Nothing: the control plane is unreachable.
  * @param {"POST" | "PATCH"} method @param {string} url @param {any} document_ @param {Record<string, string>} headers @returns {Promise<Response | null>}
  */
 export function send(method, url, document_, headers = {}) {

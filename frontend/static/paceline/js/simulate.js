@@ -24,7 +24,7 @@ function slider(name) {
   const at = Number(input.value);
   if (name === "workers") return { input, number: at, words: String(at), usual: at === Number(own.workers) };
   if (name === "bandwidth") {
-    const words = input.disabled ? "unlimited here" : at ? `${2 ** at} times` : "as it is";
+    const words = input.disabled ? "unlimited" : at ? `${2 ** at}×` : "unchanged";
     return { input, number: 2 ** at, words, usual: at === 0 };
   }
   const samples = Math.max(1, Math.round(Number(own.batch) * 2 ** (at / 4)));
@@ -48,7 +48,7 @@ function tell() {
     const { input, words, usual } = slider(name);
     input.setAttribute("aria-valuetext", words);
     const output = document.getElementById(`${name}-value`);
-    if (output) output.textContent = !own ? "" : usual || name === "bandwidth" ? words : `${words} (else ${name === "workers" ? own.workers : own.batch})`;
+    if (output) output.textContent = !own ? "" : usual || name === "bandwidth" ? words : `${words} (default ${name === "workers" ? own.workers : own.batch})`;
   }
 }
 
@@ -85,12 +85,12 @@ async function look() {
   jobError.textContent = "";
   if (number && !picked()) {
     const response = await fetch(`/simulations/job/?${new URLSearchParams({ job: number })}`, { credentials: "same-origin" }).catch(() => null);
-    const said = response ? await response.text() : "the control plane cannot be reached";
+    const said = response ? await response.text() : "the control plane is unreachable";
     if (number !== job.value.trim()) return;
     // Whoever is signed out is sent on, to a page that is no part of this form.
     if (response?.redirected) location.reload();
     else if (response?.ok) jobPicks.innerHTML = said;
-    else jobError.textContent = response && response.status !== 400 ? `this job could not be looked up (${response.status})` : said;
+    else jobError.textContent = response && response.status !== 400 ? `failed to load this job (status ${response.status})` : said;
   }
   offer();
 }
@@ -105,8 +105,8 @@ async function ask() {
   const answer = /** @type {any} */ (await problemOf(response));
   if (response?.ok) location.assign(`/simulations/${answer.id}/`);
   else if (scenario.value === JOB && answer?.errors?.some((/** @type {any} */ each) => each.field === "scenario")) jobError.textContent = answer.detail;
-  else if (!response) alarm(alertBox, "The control plane cannot be reached; nothing was simulated.");
-  else alarm(alertBox, answer?.errors?.map((/** @type {any} */ each) => `${each.field}: expected ${each.expected}`).join("; ") || answer?.detail || `Refused (${response.status}).`, answer);
+  else if (!response) alarm(alertBox, "The control plane is unreachable; the simulation was not started.");
+  else alarm(alertBox, answer?.errors?.map((/** @type {any} */ each) => `${each.field}: expected ${each.expected}`).join("; ") || answer?.detail || `Request rejected (status ${response.status}).`, answer);
   return response?.ok === true;
 }
 
@@ -117,7 +117,7 @@ form.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (button.disabled) return;
   if (scenario.value === JOB && !job.value.trim()) {
-    jobError.textContent = "expected the number of a recorded job";
+    jobError.textContent = "expected the ID of a recorded job";
     job.focus();
     return;
   }

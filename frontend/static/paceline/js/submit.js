@@ -135,7 +135,7 @@ function showProblem(problem) {
     show(`e-${field.getAttribute("name")}`, `Expected ${error.expected}`);
     first ??= field;
   }
-  say(rest.join("; ") || problem.detail || "The job was refused.", problem);
+  say(rest.join("; ") || problem.detail || "The job was rejected.", problem);
   first?.focus();
 }
 
@@ -149,7 +149,7 @@ function say(text, problem = null) {
 async function check() {
   clearErrors();
   const response = await ask("POST", form.dataset.checkUrl ?? "", spec());
-  if (!response) return say("The control plane cannot be reached.");
+  if (!response) return say("The control plane is unreachable.");
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) return showProblem(answer);
   finding.textContent = `The spec is valid: ${answer.finding}.`;
@@ -161,7 +161,7 @@ async function check() {
 async function send() {
   const response = await ask("POST", form.dataset.url ?? "", spec(), { "Idempotency-Key": key });
   if (!response) {
-    say("The control plane cannot be reached. Submitting again is safe: the same job is not made twice.");
+    say("The control plane is unreachable. Submitting again is safe: the job is not created twice.");
     return false;
   }
   const answer = await response.json().catch(() => ({}));

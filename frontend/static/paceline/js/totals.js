@@ -31,7 +31,7 @@ export class Totals {
     });
     const rows = [...sums].sort(([a], [b]) => Number(a.slice(1)) - Number(b.slice(1)));
     const everybody = rows.reduce((all, [, row]) => all.map((sum, at) => sum + row[at]), new Array(this.bars.length).fill(0));
-    const head = make("tr", {}, make("th", { scope: "col" }, "Shown above"), ...this.bars.map((bar) => make("th", { scope: "col", class: "number" }, bar.name)));
+    const head = make("tr", {}, make("th", { scope: "col" }, "Totals"), ...this.bars.map((bar) => make("th", { scope: "col", class: "number" }, bar.name)));
     const line = (/** @type {string} */ name, /** @type {number[]} */ row) =>
       make("tr", {}, make("th", { scope: "row" }, name), ...row.map((sum) => make("td", { class: "number" }, `${Math.round(sum)} ms`)));
     const body = make("tbody", {}, ...rows.map(([name, row]) => line(name, row)), line("All", everybody));

@@ -70,7 +70,7 @@ function pick(box) {
   const most = Number(form?.dataset.most ?? chosen.length);
   if (chosen.length > most) {
     box.checked = false;
-    return toast(`At most ${most} workers fit a chart; untick another one first.`, true);
+    return toast(`A chart shows at most ${most} workers. Deselect one first.`, true);
   }
   return look(chosen.map((each) => each.value).join(","));
 }

@@ -1,4 +1,4 @@
-"""What people asked of a job and has no effect yet, as its page shows it."""
+"""Requests that have no effect on a job yet, as its page shows them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,15 +20,15 @@ class RequestLine:
 
 
 WORDS = {
-    "job-pause": "a pause",
-    "job-resume": "its resumption",
-    "job-stop": "its end",
-    "predictor-promote": "another predictor",
-    "worker-exclude": "{about} is excluded",
-    "worker-include": "{about} is included",
-    "worker-drain": "{about} is drained",
-    "server-add": "another server",
-    "server-drain": "{about} is drained",
+    "job-pause": "pause",
+    "job-resume": "resume",
+    "job-stop": "stop",
+    "predictor-promote": "change of predictor",
+    "worker-exclude": "exclude {about}",
+    "worker-include": "include {about}",
+    "worker-drain": "drain {about}",
+    "server-add": "additional server",
+    "server-drain": "drain {about}",
 }
 """By the audit's action."""
 
@@ -49,8 +49,8 @@ def open_lines(job: Job, now: datetime) -> list[RequestLine]:
 
 
 def in_words(request: Request) -> str:
-    """``batching becomes uniform``, ``w3 is drained``."""
+    """``batching → uniform``, ``drain w3``."""
     if request.action == "job-change":
-        changed = [f"{question} becomes {choice.get('name', '?')}" for question, choice in request.detail.items()]
+        changed = [f"{question} → {choice.get('name', '?')}" for question, choice in request.detail.items()]
         return ", ".join(changed)
     return WORDS.get(request.action, request.action).format(about=request.about or "it")

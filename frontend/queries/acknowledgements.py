@@ -1,4 +1,4 @@
-"""Who has taken up what was pushed: a worker's report of the iteration from which a change holds acknowledges it."""
+"""Which workers have acknowledged a decision: a report of the first iteration under it is the acknowledgement."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ PUSHED: Final = frozenset({"set-shares", "set-roster", "change-policies"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """How far one decision has come."""
+class Acknowledgement:
+    """How many workers have acknowledged one decision."""
 
-    told: int
-    took: int
+    sent: int
+    received: int
     missing: tuple[int, ...]
-    """Ranks that were told and have not reported the iteration from which it holds."""
-    otherwise: tuple[int, ...]
+    """Ranks that were sent the decision and have not reported its first iteration."""
+    deviating: tuple[int, ...]
     """Ranks that reported it with another number of samples than their share."""
     latency_s: float | None
     """From the engine's release to the orders' arrival, as the workers measured it: median,"""
@@ -35,18 +35,18 @@ class Taken:
     """Whether those that are missing will not report it any more."""
 
     @property
-    def told_missing(self) -> str:
+    def missing_in_words(self) -> str:
         """``w3 w7``, and how many more."""
         return workers(self.missing)
 
     @property
-    def told_otherwise(self) -> str:
-        """The same of those that did another number."""
-        return workers(self.otherwise)
+    def deviating_in_words(self) -> str:
+        """The same of those with a different number of samples."""
+        return workers(self.deviating)
 
 
-def taken(job: Job, decisions: Sequence[Decision]) -> dict[int, Taken]:
-    """By primary key, of those that were pushed; one read of columns for all of them."""
+def acknowledgements(job: Job, decisions: Sequence[Decision]) -> dict[int, Acknowledgement]:
+    """By primary key, for decisions that are sent to workers; one read of columns for all of them."""
     pushed = {row.pk: (row, at) for row in decisions if row.kind in PUSHED and (at := holds_from(row)) is not None}
     if not pushed:
         return {}
@@ -55,7 +55,7 @@ def taken(job: Job, decisions: Sequence[Decision]) -> dict[int, Taken]:
     table = _by_iteration(read_columns(job.pk, ("samples", "coordination_s"), span), places)
     reached = job.iteration - 1
     return {
-        pk: _taken(row, table.get(at, {}), over=job.is_over or at <= reached)
+        pk: _acknowledgement(row, table.get(at, {}), over=job.is_over or at <= reached)
         for pk, (row, at) in pushed.items()
         if at >= span.first
     }
@@ -82,17 +82,19 @@ def _by_iteration(found: Mapping[int, Block], wanted: set[int]) -> dict[int, dic
     return table
 
 
-def _taken(row: Decision, said: Mapping[int, Said], *, over: bool) -> Taken:
+def _acknowledgement(row: Decision, said: Mapping[int, Said], *, over: bool) -> Acknowledgement:
     payload: dict[str, Any] = row.payload
     shares = {int(rank): share for rank, share in payload.get("shares", {}).items()}
-    told = sorted(shares or payload.get("ranks") or said)
-    took = {rank: said[rank] for rank in told if rank in said and said[rank][0] >= payload.get("generation", 0)}
-    waits = [coordination_s for _, _, coordination_s in took.values()]
-    return Taken(
-        told=len(told),
-        took=len(took),
-        missing=tuple(rank for rank in told if rank not in took),
-        otherwise=tuple(rank for rank, (_, samples, _) in took.items() if rank in shares and samples != shares[rank]),
+    sent = sorted(shares or payload.get("ranks") or said)
+    received = {rank: said[rank] for rank in sent if rank in said and said[rank][0] >= payload.get("generation", 0)}
+    waits = [coordination_s for _, _, coordination_s in received.values()]
+    return Acknowledgement(
+        sent=len(sent),
+        received=len(received),
+        missing=tuple(rank for rank in sent if rank not in received),
+        deviating=tuple(
+            rank for rank, (_, samples, _) in received.items() if rank in shares and samples != shares[rank]
+        ),
         latency_s=statistics.median(waits) if waits else None,
         slowest_s=max(waits, default=None),
         over=over,

@@ -1,4 +1,4 @@
-"""What all who look at the same moment share is read once, and anew with whatever moves."""
+"""What pages read is cached for all viewers of a tick, and read again when something changes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from controlplane.runtime import ticks
 from controlplane.runtime.redis import shared
 from controlplane.telemetry.models import Cursor
 from frontend.queries import fleet
-from frontend.queries.moments import of_cluster, of_job
+from frontend.queries.cache import of_cluster, of_job
 from tests.frontend import factories
 
 pytestmark = pytest.mark.django_db

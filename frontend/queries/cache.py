@@ -1,4 +1,4 @@
-"""What all who look at the same moment share: whoever comes first reads it, and who comes later gets the same."""
+"""Caches what pages read: all viewers of the same tick share one read."""
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -13,13 +13,13 @@ from controlplane.runtime.redis import shared
 from controlplane.telemetry.models import Cursor
 
 KEPT_S: Final = 10
-"""Where nothing moves it is read again all the same: a job that says nothing makes no samples per second."""
+"""Seconds after which values expire even if nothing changes: a silent job has a throughput of 0."""
 
 T = TypeVar("T")
 
 
-def moment_of(jobs: Sequence[Job]) -> tuple[object, ...]:
-    """What is another with everything that streams bring of these jobs. Reads two indexed rows of each."""
+def state_key(jobs: Sequence[Job]) -> tuple[object, ...]:
+    """Changes whenever ingest stores anything about these jobs. Reads two indexed rows of each."""
     copied = Cursor.objects.filter(job__in=[job.pk for job in jobs], stream__in=("events", "commands"))
     cursors = copied.order_by("job", "stream").values_list("job", "stream", "incarnation", "position")
     return [(job.pk, job.state, job.iteration, str(job.started_at)) for job in jobs], *cursors
@@ -31,17 +31,17 @@ def key_of(kind: str, *parts: object) -> str:
 
 
 def of_job(what: str, job: Job, read: Callable[[Job], T]) -> T:
-    """What ``read`` gives of the job as it is now."""
-    return _kept(key_of("moment", what, moment_of([job])), lambda: read(job))
+    """The result of ``read`` for the job, cached until the job changes."""
+    return _kept(key_of("cached", what, state_key([job])), lambda: read(job))
 
 
 def of_cluster(what: str, read: Callable[[], T]) -> T:
-    """What ``read`` gives, anew for each tick that pages hear; each time where none can be heard."""
+    """The result of ``read``, cached until the next tick; not cached while Redis is unreachable."""
     try:
         tick = shared().get(names.PAGES_SEQUENCE)
     except (RedisError, RuntimeError):
         return read()
-    return _kept(key_of("moment", what, tick), read)
+    return _kept(key_of("cached", what, tick), read)
 
 
 def _kept(key: str, read: Callable[[], T]) -> T:
