@@ -86,7 +86,7 @@ def _check_directory(file: IO[bytes]) -> None:
 def _check_size(entries: int, length: int) -> None:
     if entries > MAX_ENTRIES or length > MAX_DIRECTORY:
         raise NoModel(
-            f"the body lists {entries} arrays in {length} bytes; the limit is {MAX_ENTRIES} arrays in {MAX_DIRECTORY} bytes"
+            f"the body lists {entries} arrays in {length} bytes; the limits are {MAX_ENTRIES} and {MAX_DIRECTORY}"
         )
 
 

@@ -7,15 +7,16 @@ from typing import Any
 import msgspec
 from django import template
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from controlplane.policies.registry import catalogue
 from controlplane.simulator.variations import is_limited
 from frontend import formats
 from frontend.figures.table import Entry, Option
 from frontend.figures.theme import LIGHT
+from frontend.glossary import Term, by_name
 from frontend.queries.simulations import varied_of
 
 register = template.Library()
@@ -75,23 +76,6 @@ STATE_ICONS = {
 }
 """State is never told by colour alone: each has an icon and its word."""
 
-WORDS = {
-    "busy": "Compute and communication, as a part of its workers' time in the last 60 seconds; the rest was lost.",
-    "coordination": "Time from the slowest worker's report until the next orders arrive.",
-    "lost": "Time spent waiting for other workers, or for the control plane (coordination), of all workers' time.",
-    "part": "Which part of its job's samples this machine takes.",
-    "share": "The number of samples that a worker takes per iteration.",
-    "speed-up": "How many times as fast iterations are as they were under the even split, at the job's beginning.",
-    "staleness": "By how many iterations a worker is ahead of the slowest when it is let go.",
-    "waiting": "Time in which a worker has finished and waits for the slowest, as a part of all workers' time.",
-}
-
-
-@cache
-def explanations() -> dict[str, str]:
-    """What each policy does, in the registry's own sentence."""
-    return {entry.name: entry.explanation for entry in catalogue()}
-
 
 @register.simple_tag
 def icon(name: str, label: str = "") -> SafeString:
@@ -124,13 +108,25 @@ def when(moment: datetime | None) -> SafeString:
     )
 
 
-@register.simple_tag
-def word(name: str, label: str = "") -> SafeString:
-    """A term with its meaning on hover, under another label where the sentence wants one."""
-    meaning = WORDS.get(name) or explanations().get(name)
-    if not meaning:
+@cache
+def terms() -> dict[str, Term]:
+    """The glossary by name."""
+    return by_name()
+
+
+@register.simple_tag(takes_context=True)
+def word(context: dict[str, Any], name: str, label: str = "", *, link: bool = True) -> SafeString:
+    """A term under another label where wanted: a link to its glossary entry, with its meaning on hover.
+
+    Where there is no page to link to (a report), or within another link, only the meaning on hover.
+    """
+    term = terms().get(name)
+    if term is None:
         return format_html("<span>{}</span>", label or name)
-    return format_html('<abbr title="{}">{}</abbr>', meaning, label or name)
+    if not link or context.get("report"):
+        return format_html('<abbr title="{}">{}</abbr>', term.meaning, label or name)
+    address = f"{reverse('glossary')}#{term.anchor}"
+    return format_html('<a class="term" href="{}" title="{}">{}</a>', address, term.meaning, label or name)
 
 
 @register.filter

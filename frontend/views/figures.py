@@ -55,7 +55,7 @@ class FigureView(APIView):
                 "scale",
                 OpenApiTypes.STR,
                 enum=["ratio", "absolute", "linear", "log", "now", "before"],
-                description="Scale of colours or losses, or time of the placement (default: the figure's first option).",
+                description="Scale of colours or losses, or time of the placement (default: first option).",
             ),
             OpenApiParameter("accuracy", OpenApiTypes.STR, description="A target, such as 0.95 or 95%."),
             OpenApiParameter("loss", OpenApiTypes.STR, description="A target, such as 0.2."),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.command import MEASURED, STANDALONE
+from docs import make_glossary
 from docs.make_states import page
 from tests.architecture.sources import ROOT
 
@@ -14,6 +15,10 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").
 
 def test_the_state_diagrams_are_those_of_the_tables() -> None:
     assert (ROOT / "docs" / "states.md").read_text() == page(), "run: python docs/make_states.py"
+
+
+def test_the_glossary_is_that_of_the_pages() -> None:
+    assert (ROOT / "docs" / "glossary.md").read_text() == make_glossary.page(), "run: python docs/make_glossary.py"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -87,7 +87,7 @@ def what_compares(run: Run) -> str:
         )
     if barrier in {"aggressive", "backup"}:
         return (
-            f"Under {barrier}, an iteration processes only part of its batch: compare the time to the same accuracy, not "
+            f"Under {barrier}, an iteration covers part of its batch: compare the time to the same accuracy, not "
             "the time of an iteration."
         )
     if batching == "deadline":

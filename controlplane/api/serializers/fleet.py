@@ -107,7 +107,7 @@ class EnrolmentTokenRequest(serializers.Serializer[Any]):
     name = NameField(
         allow_blank=True,
         default="",
-        help_text="Name of the machine that may join with it (again, if it is known and offline); empty: any new machine.",
+        help_text="Machine that may join with it (again, if it is known and offline); empty: any new machine.",
     )
     labels = LabelsField(default=dict)
     uses = serializers.IntegerField(
