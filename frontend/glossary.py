@@ -36,7 +36,7 @@ class Term:
         return slugify(self.name)
 
 
-TERMS: Final = (
+TERMS: Final[tuple[Term, ...]] = (
     Term(
         name="acknowledgement",
         meaning="A worker acknowledges a decision by reporting the first iteration that it computed under it.",

@@ -28,9 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("--uses", type=uses, default=1, metavar="N", help=text)
         text = "lifetime of the token, such as 30m, 2h, 7d (default: 1h)"
         parser.add_argument("--expires", type=seconds, default=3_600.0, metavar="TIME", help=text)
-        text = (
-            "remove machines that joined with it after this time offline, such as 1h (default: never)"
-        )
+        text = "remove machines that joined with it after this time offline, such as 1h (default: never)"
         parser.add_argument("--remove-after", type=seconds, metavar="TIME", help=text)
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
