@@ -37,6 +37,7 @@ def render_report(job: Job) -> str:
     """The document. Figures are drawn in the light theme, as for paper; times are absolute."""
     drawn, flags = lanes(job), queries.flags(job, timezone.now())
     context = {
+        "report": True,
         "job": one_job(job, timezone.now()),
         "lanes": drawn,
         "verdict": verdict(drawn),

@@ -80,5 +80,5 @@ def _copy(stream: IO[bytes], file: IO[bytes]) -> None:
     while chunk := stream.read(CHUNK_BYTES):
         size += len(chunk)
         if size > MAX_MODEL_BYTES:
-            raise Problem(413, f"the model is larger than {MAX_MODEL_BYTES} bytes, which is the most that saved")
+            raise Problem(413, f"the model exceeds the limit of {MAX_MODEL_BYTES} bytes")
         file.write(chunk)

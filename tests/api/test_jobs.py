@@ -108,18 +108,18 @@ def test_a_field_at_fault_is_named_with_what_was_found_and_what_is_allowed(opera
     ("body", "media", "status", "detail"),
     [
         ("{", "application/json", 400, "the body is not JSON: Expecting property name enclosed in double quotes: "),
-        ('{"seed": NaN}', "application/json", 400, "the body is not JSON: NaN is no JSON number"),
+        ('{"seed": NaN}', "application/json", 400, "the body is not JSON: NaN is not a JSON number"),
         ("[" * 100_000, "application/json", 400, "the body is not JSON: it is nested too deeply"),
         (b"\xff", "application/json", 400, "the body is not UTF-8: byte 0 cannot be read"),
         (
             "a: &x 1\nb: *x",
             "application/yaml",
             400,
-            "the body is not YAML: aliases and their anchors are not accepted; write",
+            "the body is not YAML: anchors and aliases are not supported; repeat",
         ),
         ("!!python/object:os.system {}", "application/yaml", 400, "the body is not YAML: could not determine a const"),
         ("a: [", "application/yaml", 400, "the body is not YAML: while parsing a flow node, did not find"),
-        (" " * 1_048_577, "application/json", 413, "the body is larger than 1048576 bytes, which is the most accepted"),
+        (" " * 1_048_577, "application/json", 413, "the body exceeds the limit of 1048576 bytes"),
         (
             *("a=1", "application/x-www-form-urlencoded", 415),
             'Unsupported media type "application/x-www-form-urlencoded" in request. Content-Type can be: '
@@ -202,7 +202,7 @@ def test_a_job_that_is_over_cannot_be_stopped(operator: APIClient, ada: User) ->
     job = submitted_job(ada)
     Job.objects.update(state="failed")
     reply = operator.post(f"/api/v1/jobs/{job.pk}/actions/stop")
-    sentence = f"job {job.pk} (digits) is over (failed): there is nothing to stop"
+    sentence = f"job {job.pk} (digits) is already over (failed)"
     assert (reply.status_code, refused(reply)) == (409, problem(409, sentence))
 
 

@@ -76,7 +76,7 @@ async def test_the_web_process_streams_it_without_blocking(async_client: AsyncCl
 
 
 def test_a_job_without_a_model_says_so(viewer: APIClient, job: Job) -> None:
-    sentence = f"job {job.pk} (digits) has no model: it is stored when a job reaches its end"
+    sentence = f"job {job.pk} (digits) has no model: the model is stored when a job succeeds"
     assert refused(viewer.get(f"/api/v1/jobs/{job.pk}/model")) == problem(404, sentence)
 
 
@@ -138,6 +138,6 @@ def test_a_model_that_is_too_large_is_refused_and_the_old_one_stays(
     put(anybody, job, body, shown(job))
     monkeypatch.setattr(models_store, "MAX_MODEL_BYTES", 1000)
     reply = put(anybody, job, npz(a=np.zeros(400)), shown(job))
-    sentence = "the model is larger than 1000 bytes, which is the most that saved"
+    sentence = "the model exceeds the limit of 1000 bytes"
     assert refused(reply) == problem(413, sentence)
     assert [path.read_bytes() for path in (tmp_path / "models").iterdir()] == [body]

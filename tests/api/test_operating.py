@@ -131,7 +131,7 @@ def test_a_change_is_under_way_until_its_generation_and_declined_ones_are_not_pe
     ("spec", "path", "status", "sentence"),
     [
         ({}, "workers/9/actions/exclude", 404, "has no worker w9: it has w0 to w3"),
-        ({}, "servers/9/actions/drain", 404, "has no server s9 now"),
+        ({}, "servers/9/actions/drain", 404, "has no running server s9"),
         ({"elastic": {"minimum_workers": 4}}, "workers/0/actions/drain", 409, "needs at least 4 of its 4 workers"),
         (
             {"servers": 0, "communication": "all-reduce"},

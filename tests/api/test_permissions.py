@@ -99,7 +99,7 @@ def call(client: APIClient, method: str, path: str, there: dict[str, int]) -> An
 def test_reading_takes_a_viewer(path: str, client_of: Clients, anybody: APIClient, there: dict[str, int]) -> None:
     stranger = call(anybody, "GET", path, there)
     assert (refused(stranger)["status"], stranger["WWW-Authenticate"]) == (401, CHALLENGE)
-    sentence = "this takes the role viewer, and you have none; an admin can put you in that group"
+    sentence = "this requires the role viewer; your role is none. An admin can add you to that group"
     assert refused(call(client_of(None), "GET", path, there)) == problem(403, sentence)
     assert call(client_of(Role.VIEWER), "GET", path, there).status_code in {200, 404}
 
@@ -115,7 +115,7 @@ def test_writing_takes_the_role_that_is_named(
         enough = list(Role).index(role) >= list(Role).index(needed)
         assert (reply.status_code != 403) == enough, (role, reply.content)
         if not enough:
-            sentence = f"this takes the role {needed}, and you have {role}; an admin can put you in that group"
+            sentence = f"this requires the role {needed}; your role is {role}. An admin can add you to that group"
             assert refused(reply) == problem(403, sentence)
 
 

@@ -122,7 +122,7 @@ def test_a_cancelled_simulation_keeps_what_it_has_and_stores_nothing_more(
     assert went_on == ["bsp"], "the run under way broke off before its end"
     assert [job.policy for job in row.runs.all()] == ["bsp"]
     again = client.post(f"/api/v1/simulations/{pk}/actions/cancel")
-    assert (again.status_code, "cancelled already" in again.json()["detail"]) == (409, True)
+    assert (again.status_code, "already cancelled" in again.json()["detail"]) == (409, True)
     assert client.post("/api/v1/simulations/99999/actions/cancel").status_code == 404
 
 

@@ -87,7 +87,7 @@ def test_of_two_who_saw_the_same_only_one_changes_the_job(operator: APIClient, j
     second = patch(operator, job, {"barrier": "ssp"})
     assert (second.status_code, refused(second)["detail"]) == (
         412,
-        f'job {job.pk} (digits) was changed since: its policy is "1", If-Match was "0"; read it again',
+        f'job {job.pk} (digits) has changed since it was read: its policy is "1", If-Match was "0"; read it again',
     )
     assert patch(operator, job, {"barrier": "ssp"}, etag=None).status_code == 428
 
@@ -99,7 +99,7 @@ def test_of_two_who_saw_the_same_only_one_changes_the_job(operator: APIClient, j
         ({"barrier": {"name": "ssp", "staleness": -1}}, 400, "synchronization.barrier.staleness: expected"),
         ({"colour": "red"}, 400, "spec: expected a mapping with one or more of batching, barrier, placement, data"),
         ({"barrier": "backup", "data": "rotation"}, 422, "barrier backup drops the updates of late workers"),
-        ({"barrier": "bsp"}, 409, "runs with these policies already"),
+        ({"barrier": "bsp"}, 409, "already runs with these policies"),
     ],
 )
 def test_a_change_that_has_no_place_is_refused_with_the_reason(

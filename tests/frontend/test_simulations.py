@@ -227,7 +227,9 @@ def test_where_nothing_can_be_compared_with_the_record_the_page_says_why(viewer:
     assert "Prediction error: available once the run of the policy recorded" in text_of(viewer, path)
     stuck = simulate(find("demo"), "bsp").document() | {"policy": "recorded", "state": "running"}
     Simulation.objects.filter(pk=row.pk).update(outcomes=[stuck])
-    assert "Prediction error: the policies that the job had, recorded, did not bring" in text_of(viewer, path)
+    assert "Prediction error: not available: the simulated run of the policy recorded did not complete" in text_of(
+        viewer, path
+    )
     Simulation.objects.filter(pk=row.pk).update(scenario="demo")
     assert "Prediction error" not in text_of(viewer, path)
 
