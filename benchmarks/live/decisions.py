@@ -15,7 +15,7 @@ import msgspec
 from benchmarks.live.cluster import running_cluster
 from benchmarks.live.load_agent import report
 from benchmarks.live.measuring import Target, measure_apart
-from benchmarks.live.simulated_jobs import Counted, crowd
+from benchmarks.live.simulated_jobs import Counted, simulated_jobs
 from benchmarks.live.timing import Figures, Timing, figures, measure_echo
 from benchmarks.live.usage import cpu_while
 from benchmarks.tables import counted_line
@@ -127,7 +127,7 @@ def _payload(number: int) -> bytes:
 async def measure_path(target: Target, *, workers: int) -> Path:
     """Reports as fast as orders come."""
     timing = Timing(seconds=target.seconds)
-    async with crowd(target.websockets, timing, jobs=1, workers=workers, batching=BATCHING) as known:
+    async with simulated_jobs(target.websockets, timing, jobs=1, workers=workers, batching=BATCHING) as known:
         await known.until("the training of the predictor", known.adopted, seconds=TRAINED_S)
         cpu = asyncio.create_task(cpu_while(timing, target.processes))
         timing.start()

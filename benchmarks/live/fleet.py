@@ -9,8 +9,8 @@ import msgspec
 
 from benchmarks.live.cluster import running_cluster
 from benchmarks.live.measuring import Target, measure_apart
-from benchmarks.live.simulated_jobs import Counted, crowd
-from benchmarks.live.steady_load import Steady, Waits
+from benchmarks.live.simulated_jobs import Counted, simulated_jobs
+from benchmarks.live.steady_load import SteadyLoad, Waits
 from benchmarks.live.usage import WORKERS, Usage, metered
 from benchmarks.tables import counted_line, usage_lines, waits_line, waits_title
 
@@ -79,11 +79,11 @@ def measure(within: str) -> dict[str, Any]:
 
 
 async def _measure(target: Target) -> Result:
-    pace = Steady(1.0)
+    pace = SteadyLoad(1.0)
     beyond: list[tuple[float, Waits]] = []
     jobs = target.jobs or ceil(target.workers / MOST_PER_JOB)
     each = ceil(target.workers / jobs)
-    async with crowd(target.websockets, pace, jobs=jobs, workers=each, batching=BATCHING) as known:
+    async with simulated_jobs(target.websockets, pace, jobs=jobs, workers=each, batching=BATCHING) as known:
         await known.until("the training of the predictors", known.adopted, seconds=TRAINED_S)
         await asyncio.sleep(WARM_UP_S)
         async with metered(target.processes) as meter:

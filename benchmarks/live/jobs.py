@@ -10,8 +10,8 @@ import psutil
 
 from benchmarks.live.cluster import running_cluster
 from benchmarks.live.measuring import Target, measure_apart
-from benchmarks.live.simulated_jobs import Counted, crowd
-from benchmarks.live.steady_load import Steady, Waits
+from benchmarks.live.simulated_jobs import Counted, simulated_jobs
+from benchmarks.live.steady_load import SteadyLoad, Waits
 from benchmarks.live.usage import Usage, metered
 from benchmarks.tables import counted_line, usage_lines, waits_line, waits_title
 
@@ -70,8 +70,8 @@ def measure(within: str) -> dict[str, Any]:
 
 
 async def _measure(target: Target) -> Result:
-    pace, jobs, stretches = Steady(PACES_S[0]), target.jobs or JOBS, []
-    async with crowd(target.websockets, pace, jobs=jobs, workers=1) as known:
+    pace, jobs, stretches = SteadyLoad(PACES_S[0]), target.jobs or JOBS, []
+    async with simulated_jobs(target.websockets, pace, jobs=jobs, workers=1) as known:
         for period_s in PACES_S:
             pace.period_s = period_s
             await asyncio.sleep(min(WARM_UP_S, target.seconds))

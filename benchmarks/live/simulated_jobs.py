@@ -52,7 +52,7 @@ class Counted:
 
 
 @dataclass(slots=True, kw_only=True)
-class Crowd:
+class SimulatedJobs:
     """Jobs that run, and the machines that run them."""
 
     jobs: list[int]
@@ -95,15 +95,15 @@ class Crowd:
 
 
 @asynccontextmanager
-async def crowd(
+async def simulated_jobs(
     base: str, pace: Pace, *, jobs: int, workers: int, batching: Mapping[str, Any] = DEFAULT
-) -> AsyncIterator[Crowd]:
+) -> AsyncIterator[SimulatedJobs]:
     """``jobs`` jobs with ``workers`` workers each, all running; at the end they are stopped and their rows counted."""
     machines = await sync_to_async(_machines)(base, pace, jobs=jobs, workers=workers)
     running = [asyncio.create_task(machine.run()) for machine in machines]
     try:
         ids = [await sync_to_async(submit)(workers, {"batching": dict(batching)}) for _ in range(jobs)]
-        known = Crowd(jobs=ids, machines=machines, running=running)
+        known = SimulatedJobs(jobs=ids, machines=machines, running=running)
         await known.until(f"the start of {jobs} jobs", known.all_run, seconds=STARTED_S)
         yield known
         known.counted = await _end(known)
@@ -118,7 +118,7 @@ def _machines(base: str, pace: Pace, *, jobs: int, workers: int) -> list[LoadAge
     slots, servers = ceil(jobs * workers / count), ceil(jobs / count)
     made = []
     for number in range(count):
-        credential = join(f"bench-{number}-{token_hex(4)}")  # each crowd has machines of its own
+        credential = join(f"bench-{number}-{token_hex(4)}")  # each run has machines of its own
         made.append(LoadAgent(base, credential, slots=slots, server_slots=servers, pace=pace))
     return made
 
@@ -146,7 +146,7 @@ def submit(workers: int, synchronization: Mapping[str, Any], *, servers: int = 1
     return job.pk
 
 
-async def _end(known: Crowd) -> Counted:
+async def _end(known: SimulatedJobs) -> Counted:
     """Stop the jobs, and count once ingest has copied their whole logs and forgot them."""
     for job in known.jobs:
         await sync_to_async(log.append_event)(job, StopRequested(actor="bench"))

@@ -38,7 +38,7 @@ class Waits:
     """Of an iteration's time, on average."""
 
 
-class Steady:
+class SteadyLoad:
     """A pace of one report per period and worker."""
 
     def __init__(self, period_s: float, seed: int = 7) -> None:

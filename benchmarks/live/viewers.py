@@ -21,8 +21,8 @@ from websockets.asyncio.client import ClientConnection
 from benchmarks.live.browsers import Tab, missing, session, watch
 from benchmarks.live.cluster import running_cluster
 from benchmarks.live.measuring import Target, measure_apart
-from benchmarks.live.simulated_jobs import Crowd, crowd
-from benchmarks.live.steady_load import Stage, Steady, Waits, summary
+from benchmarks.live.simulated_jobs import SimulatedJobs, simulated_jobs
+from benchmarks.live.steady_load import Stage, SteadyLoad, Waits, summary
 from benchmarks.live.timing import open_socket, percentile
 from benchmarks.live.usage import Usage, metered
 from benchmarks.tables import usage_lines, waits_line, waits_title
@@ -53,7 +53,7 @@ SLOPE_FROM_S: Final = 300.0
 """A shorter look at memory tells nothing of its slope: a job's charts fill at first."""
 
 
-class Looked(Steady):
+class TimedLoad(SteadyLoad):
     """Remembers by the wall clock, which a browser shares, when each iteration's last report was sent."""
 
     def __init__(self, period_s: float) -> None:
@@ -122,10 +122,10 @@ def measure(within: str) -> dict[str, Any]:
 
 
 async def _measure(target: Target) -> Result:
-    pace = Looked(PERIOD_S)
+    pace = TimedLoad(PERIOD_S)
     address = urlsplit(target.websockets)._replace(scheme="http").geturl()
     cookie = await sync_to_async(session)()
-    async with crowd(target.websockets, pace, jobs=1, workers=WORKERS, batching=BATCHING) as known:
+    async with simulated_jobs(target.websockets, pace, jobs=1, workers=WORKERS, batching=BATCHING) as known:
         await known.until("the first iterations", lambda: len(pace.sent_at) > WARM_UP_ITERATIONS, seconds=STARTED_S)
         result = await _in_turns(target, pace, {"Cookie": f"sessionid={cookie}", "Origin": address})
         if reason := missing():
@@ -137,7 +137,7 @@ async def _measure(target: Target) -> Result:
     return result
 
 
-async def _in_turns(target: Target, pace: Looked, headers: Mapping[str, str]) -> Result:
+async def _in_turns(target: Target, pace: TimedLoad, headers: Mapping[str, str]) -> Result:
     """The waits for orders while nobody looks on, and while fifty pages are open."""
     seconds, heard = target.seconds / TURNS, 0
     stages: dict[bool, list[Stage]] = {False: [], True: []}
@@ -161,7 +161,7 @@ def _together(stages: Iterable[Stage], seconds: float) -> Waits:
 
 
 async def _in_a_browser(
-    target: Target, known: Crowd, pace: Looked, result: Result, *, address: str, cookie: str
+    target: Target, known: SimulatedJobs, pace: TimedLoad, result: Result, *, address: str, cookie: str
 ) -> Result:
     """The job's own page, for as long as memory is to be looked at."""
     async with metered(target.processes) as meter:

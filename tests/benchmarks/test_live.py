@@ -14,7 +14,7 @@ from benchmarks.live import fleet, jobs
 from benchmarks.live.decisions import Path as Measured
 from benchmarks.live.decisions import Result, summed_up, table
 from benchmarks.live.simulated_jobs import Counted
-from benchmarks.live.steady_load import Steady, Waits, summary
+from benchmarks.live.steady_load import SteadyLoad, Waits, summary
 from benchmarks.live.timing import Figures, Timing, figures
 from benchmarks.live.usage import Usage, growth
 from controlplane.runtime.embedded.control_plane import ControlPlane, parts
@@ -154,7 +154,7 @@ def test_waits_are_summed_up_over_workers_and_by_job() -> None:
 
 
 async def test_a_wait_counts_from_the_last_report_of_the_iteration() -> None:
-    pace = Steady(0.01)
+    pace = SteadyLoad(0.01)
     stretch = pace.begin()
     await pace.before_report(1, 0, 0)
     early = time.perf_counter()
