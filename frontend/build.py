@@ -39,7 +39,7 @@ from frontend.queries import figures as queries
 from frontend.queries.cache import key_of, state_key
 from frontend.queries.marks import marks
 
-EDITION = 9
+EDITION = 10
 """Raise it when figures are drawn differently, so that nobody keeps an old drawing."""
 
 KEPT_S = 600

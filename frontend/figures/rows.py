@@ -26,9 +26,12 @@ class WorkerTrace:
     """Smallest batch size among the entry's iterations."""
     highest: Integers
     compute_s: Floats
+    """Of its samples, data loading included."""
     communication_s: Floats
     waiting_s: Floats
     coordination_s: Floats
+    data_s: Floats | None = None
+    """Part of ``compute_s``: waiting for the next batch. None: not known."""
 
     @property
     def busy_s(self) -> Floats:

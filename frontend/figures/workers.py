@@ -28,6 +28,12 @@ RECENT = 20
 
 PHASES = ("compute", "communication", "waiting", "coordination")
 
+PATTERNS = {"waiting": "/", "data": "x"}
+"""Phases that are hatched; the others are solid."""
+
+LOADING = 0.01
+"""Data loading is drawn apart from compute where it is such a part of some worker's time."""
+
 
 def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
     """Step lines: the samples that each worker took in each iteration."""
@@ -63,6 +69,7 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
     caption = (
         f"Time of each worker by phase{of_all(len(traces.workers), traces.roster, view)}, on one scale."
         " Hatched: waiting for the slowest worker. Grey: coordination (waiting for the control plane)."
+        f"{' Crosshatched: waiting for the next batch.' if _is_loading(traces) else ''}"
         f"{_tolerated(traces)}"
     ) + (f" Single spikes of up to {highest:.0f} ms exceed the scale." if highest > top else "")
     return {
@@ -106,19 +113,22 @@ def step_line(trace: WorkerTrace | Lead, x: Numbers, y: Numbers, theme: Theme, u
 
 def _strip(trace: WorkerTrace, row: int, traces: Traces, every: int, view: View, theme: Theme) -> list[dict[str, Any]]:
     x = _merge(x_of(trace, traces.batch, view), every, np.min)
-    merged = {phase: _merge(getattr(trace, f"{phase}_s"), every, np.mean) for phase in PHASES}
+    parts = {phase: getattr(trace, f"{phase}_s") for phase in PHASES}
+    if trace.data_s is not None and _is_loading(traces):
+        parts = {"data": trace.data_s} | parts | {"compute": trace.compute_s - trace.data_s}
+    merged = {phase: _merge(seconds, every, np.mean) for phase, seconds in parts.items()}
     times = {phase: smoothed(seconds, view.smooth) for phase, seconds in merged.items()}
     return [_area(trace, phase, x, seconds, row, theme) for phase, seconds in times.items()]
 
 
 def _area(trace: WorkerTrace, phase: str, x: Numbers, seconds: Numbers, row: int, theme: Theme) -> dict[str, Any]:
     suffix = str(row + 1) if row else ""
-    colour = getattr(theme, phase)
-    fill = {"fillcolor": colour} if phase != "waiting" else {"fillpattern": hatch(colour)}
+    colour = theme.compute if phase == "data" else getattr(theme, phase)
+    fill = {"fillpattern": hatch(colour, PATTERNS[phase])} if phase in PATTERNS else {"fillcolor": colour}
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": phase.capitalize(),
+        "name": "Data loading" if phase == "data" else phase.capitalize(),
         "legendgroup": phase,
         "showlegend": row == 0,
         "x": numbers(x),
@@ -133,10 +143,18 @@ def _area(trace: WorkerTrace, phase: str, x: Numbers, seconds: Numbers, row: int
     }
 
 
-def hatch(colour: str) -> dict[str, Any]:
-    """The pattern that means waiting, wherever it is drawn."""
+def _is_loading(traces: Traces) -> bool:
+    """Whether some worker waits noticeably for its batches."""
+    known = [
+        (float(each.data_s.sum()), float(np.nansum(each.whole_s))) for each in traces.workers if each.data_s is not None
+    ]
+    return any(data_s >= LOADING * whole_s > 0 for data_s, whole_s in known)
+
+
+def hatch(colour: str, shape: str = "/") -> dict[str, Any]:
+    """A pattern; the slanted one means waiting, wherever it is drawn."""
     return {
-        "shape": "/",
+        "shape": shape,
         "size": 6,
         "solidity": 0.35,
         "fgcolor": colour,

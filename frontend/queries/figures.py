@@ -180,6 +180,7 @@ def _worker(job: Job, rank: int, windows: Windows) -> WorkerTrace:
         lowest=windows.of("samples", "min").astype(np.int64),
         highest=windows.of("samples", "max").astype(np.int64),
         compute_s=windows.mean(*PROCESSING),
+        data_s=np.nan_to_num(windows.mean("data_s")) if windows.of("data_s", "count").any() else None,
         communication_s=windows.mean("push_s", "pull_s"),
         waiting_s=windows.mean("waiting_s"),
         coordination_s=windows.mean("coordination_s"),

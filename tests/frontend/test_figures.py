@@ -226,3 +226,18 @@ def test_epochs_need_the_size_of_the_training_split() -> None:
     ]
     assert {trace["legendgroup"] for trace in compared_learning(sides, View(x="epoch"))["data"]} == {"0"}
     assert "Epochs are unknown" in compared_learning(sides[1:], View(x="epoch"))["layout"]["meta"]["empty"]
+
+
+@pytest.mark.parametrize(("data_s", "phases"), [(0.0, 4), (0.0001, 4), (0.02, 5)])
+def test_data_loading_is_drawn_apart_from_compute_where_it_is_noticeable(data_s: float, phases: int) -> None:
+    traces = two_workers()
+    fast, slow = traces.workers
+    loading = replace(traces, workers=(replace(fast, data_s=np.zeros(3)), replace(slow, data_s=np.full(3, data_s))))
+    drawn, before = (iteration_times(each, View(x="iteration"))["data"] for each in (loading, traces))
+    assert len(drawn) == 2 * phases
+    strip = {area["legendgroup"]: np.array(plain(area["y"])) for area in drawn[phases:]}
+    compute = np.array(plain(before[4]["y"]))
+    if phases == 5:
+        assert [area["name"] for area in drawn[:2]] == ["Data loading", "Compute"]
+        assert strip["data"].tolist() == [20.0] * 3
+    np.testing.assert_allclose(strip["compute"] + strip.get("data", 0.0), compute)
