@@ -23,7 +23,7 @@ FOLDERS = [
     "tests/runtime/test_loglines.py",
     "tests/runtime/test_loops.py",
     "tests/runtime/test_pruning.py",
-    "tests/runtime/test_troubles.py",
+    "tests/runtime/test_ingest_health.py",
     "tests/frontend",
 ]
 LEFT_OUT = [f"--ignore=tests/{path}" for path in ("api/test_contract.py", "api/demo", "api/test_permissions.py")]
