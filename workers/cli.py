@@ -230,7 +230,7 @@ def _live(
         slots, servers = len(offer.slots), offer.server_slots
         facts = {"event": "connected", "agent": credential.agent, "name": offer.name, "url": plane.url}
         plain = f"agent {offer.name} is connected to {plane.url} with {slots} worker slots and {servers} server slots"
-        with contextlib.suppress(OSError):  # whoever read it has gone: the machine still takes part
+        with contextlib.suppress(OSError):  # the reader of the pipe is gone: the machine keeps running
             typer.echo(json.dumps(facts | {"slots": slots, "server_slots": servers}) if json_output else plain)
 
     return Agent(plane, credential, offer, state, announce=announce, json_logs=json_output).run()

@@ -15,7 +15,7 @@ HOW_TO_GET_ONE = "make one with: python manage.py enroll"
 
 
 class EnrolmentError(RuntimeError):
-    """The machine could not be enrolled; the text is one sentence for whoever typed the command."""
+    """The machine could not be enrolled; the text is one sentence for the user at the terminal."""
 
 
 def read_token(argument: str | None, environment: Mapping[str, str]) -> str | None:

@@ -20,7 +20,7 @@ from controlplane.protocol.spec import Emulation
 def reserve_slots(job_id: int, takes: Sequence[Take], *, enough: int) -> list[Assignment] | None:
     """These slots for the job's workers and servers; None where they are not all free any more, or there are none.
 
-    A job that holds ``enough`` already gets the same ones again, since whoever asks may have crashed after asking.
+    A job that holds ``enough`` already gets the same ones again, since the caller may have crashed after its request.
     """
     try:
         with transaction.atomic():
@@ -39,7 +39,7 @@ def replace_slot(
     """A slot for a process that is to start again: its own where that machine is here, else another; None if none is.
 
     A job that waits behind others does not wait for this: a running one comes first. ``offers`` are those of a moment
-    ago, of whoever asks for several.
+    ago, for callers that ask for several.
     """
     try:
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Links that sign a user in once, for whoever sits at the machine that printed them.
+"""Links that sign a user in once, for the user of the machine that printed them.
 
 Nothing is stored: a link is signed and names the user's last login, which redeeming it changes. So any login in
 between ends it too.

@@ -237,7 +237,7 @@ def _replace_lives(job_id: int, moved: Iterable[Process]) -> None:
 
 
 def _count_workers(job_id: int, rosters: Sequence[SetRoster]) -> None:
-    """Whoever counts for the first time owes none of the iterations before; whoever left owes none after."""
+    """A new worker owes none of the earlier iterations; a worker that left owes none of the later ones."""
     for roster in rosters:
         workers = Process.objects.filter(job_id=job_id, role="worker")
         workers.exclude(index__in=roster.ranks).update(counts_from=None)

@@ -20,7 +20,7 @@ ORDER = tuple(Role)
 
 
 def role_of(user: User | AnonymousUser) -> Role | None:
-    """The highest role of the user; superusers are admins, whoever is in no group has none."""
+    """The highest role of the user; superusers are admins, users without a group have none."""
     if not user.is_authenticated or not user.is_active:
         return None
     if user.is_superuser:

@@ -14,7 +14,7 @@ from controlplane.jobs.queue import ask_of, queued_jobs
 
 @dataclass(slots=True)
 class Queue:
-    """All jobs that wait, at one moment: whoever asks about several of them reads it once."""
+    """All waiting jobs at one moment, read once for several of them."""
 
     now: datetime
     extra: Ask | None = None

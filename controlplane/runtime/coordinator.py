@@ -46,7 +46,7 @@ class Surroundings:
     enqueue: Callable[[int], None]
     stopping: Flag
     places: Semaphore
-    """For those that linger: fewer than there are threads, so that one is free for whoever has news."""
+    """Limit of waiting coordinators: below the number of threads, so that one is free for a job with new entries."""
     linger_s: float = names.LINGER_S
 
 

@@ -132,7 +132,7 @@ class Ingest:
         before = self._rests.get(job)
         pause_s = min(LONGEST_REST_S, before.pause_s * 2) if before else SHORTEST_REST_S
         self._rests[job] = Rest(pause_s=pause_s, until=time.monotonic() + pause_s)
-        logger.exception("history of a job stands still", job=job, next_attempt_s=pause_s)
+        logger.exception("ingest of a job stalled", job=job, next_attempt_s=pause_s)
 
     def _rests_now(self, job: int) -> bool:
         rest = self._rests.get(job)
@@ -259,5 +259,5 @@ def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pau
 def _stand_still(client: Client, error: Exception) -> None:
     """Say so, once in the logs and on the pages; what was read and not written is read again."""
     if note_ingest_error(client, error):
-        logger.error("history stands still", why=explained(error))
+        logger.error("ingest stalled", why=explained(error))
         ticks.publish(client, fleet=True)

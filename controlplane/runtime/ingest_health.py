@@ -44,7 +44,7 @@ class History:
         """For the operator; empty while all is well."""
         if self.stopped_since is not None:
             since = self.stopped_since.strftime("%Y-%m-%d %H:%M:%S UTC")
-            return f"History stands still since {since}: {self.why} It goes on by itself. {self._kept()}"
+            return f"Ingest has been stalled since {since}: {self.why} It resumes by itself. {self._kept()}"
         if self.entries >= WORTH_TELLING:
             return f"{self.behind or 'History falls behind.'} {self._kept()}"
         return self.behind
@@ -73,7 +73,7 @@ def explained(error: Exception) -> str:
 
 
 def note_ingest_error(client: Client, error: Exception) -> bool:
-    """Say that history stands still; whether that is news. The broken connection is given up."""
+    """Record that ingest is stalled; True if it was not before. The broken connection is closed."""
     connection.close()
     why = explained(error)
     seconds, microseconds = client.time()

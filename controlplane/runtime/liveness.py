@@ -38,7 +38,7 @@ def where() -> str:
 
 
 def begin(client: Client, key: Callable[[str], str] = names.process) -> None:
-    """From now on leases name this process; whoever calls this goes on with ``say``. ``key`` is where it says so.
+    """Leases name this process from now on; the caller continues with ``say``. ``key`` is where it says so.
 
     Processes of this machine that are gone are struck off at once: after a restart nobody waits for them at all.
     """
@@ -63,7 +63,7 @@ def say(client: Client) -> None:
 
 
 def start_heartbeat(stopping: Event) -> Thread:
-    """Say it from a thread of its own, until told to stop; whoever has a pulse says it with each beat instead."""
+    """Send heartbeats from a separate thread until ``stopping`` is set."""
     thread = Thread(target=_heartbeat_until, args=(stopping,), name="alive", daemon=True)
     thread.start()
     return thread

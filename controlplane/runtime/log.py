@@ -89,7 +89,7 @@ async def aappend_event(caller: Caller, job: int, event: Event) -> None:
 def begin_append(
     caller: Caller, job: int, payloads: list[bytes], *, with_source: bool = False
 ) -> asyncio.Future[list[Any]]:
-    """Send encoded events on their way, in order; whoever gets the reply looks at it with ``flipped``.
+    """Send encoded events in order; the caller passes the reply to ``flipped``.
 
     A log that Redis may have lost the end of takes none before it is recovered. What processes say may follow from
     orders that were lost: the engine would refuse it as more than it allowed, and take no resend for news.

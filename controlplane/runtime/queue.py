@@ -19,7 +19,7 @@ SCHEDULE: Final = "controlplane.runtime.tasks.schedule"
 
 
 def enqueue(job: int) -> None:
-    """Have some worker coordinate the job. Only whoever flipped it from idle to queued may call this.
+    """Enqueue the job for coordination. Only the caller that changed it from idle to queued may do this.
 
     Raises:
         RedisError: if the queue is out of reach; the job is found again, as if its task had been lost.

@@ -1,6 +1,6 @@
 """Virtual time: a heap of what is to happen, ordered by (time, sequence). Nothing here knows what a worker is.
 
-Ties go to whoever was scheduled first, so a run is a function of its inputs alone.
+Ties are broken in the order of scheduling, so a run is a function of its inputs alone.
 """
 
 import heapq

@@ -1,8 +1,8 @@
 """Lost servers in virtual time, whose blocks begin again with workers' copies, as ``workers.trainer.refilling`` has it.
 
 From the loss of a server until its blocks are filled, nobody gets a version and no update counts. An exchange that was
-under way is made again with the lost servers alone. In lockstep, whoever had pushed beyond the copy pushes again: that
-takes its time, and nothing is lost but what the optimiser remembered. Without lockstep the lost blocks are as the
+under way is made again with the lost servers alone. In lockstep, workers that had pushed beyond the copy push again:
+that takes its time, and nothing is lost but what the optimiser remembered. Without lockstep the lost blocks are as the
 worker had pulled them.
 """
 

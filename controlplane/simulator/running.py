@@ -47,7 +47,7 @@ def play(
     until_target: bool = False,
     watch: Callable[[], None] | None = None,
 ) -> Cluster:
-    """The whole run, for whoever wants to see more of it than its outcome.
+    """The whole run, for callers that need more than its outcome.
 
     ``watch`` is called many times a second, and ends the run by raising. Else raises as ``simulate`` does.
     """

@@ -42,7 +42,7 @@ def test_when_all_is_well_every_part_says_so_and_none_gives_advice() -> None:
         ({"decision_p95_s": 0.4}, "decisions", "degraded", "Decision latency is above"),
         ({"ingesting": False}, "history", "down", "worker -Q history"),
         ({"streams": Streams(jobs=1, lag_s=31.0)}, "history", "degraded", "catches up when the rate drops"),
-        ({"streams": Streams(sentence="History stands still.")}, "history", "degraded", "History stands still."),
+        ({"streams": Streams(sentence="Ingest is stalled.")}, "history", "degraded", "Ingest is stalled."),
         ({"beat_s": 40.0}, "beat", "down", "celery -A controlplane.config beat"),
         ({"beat_s": None}, "beat", "down", "Start beat"),
         (

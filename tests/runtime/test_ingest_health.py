@@ -150,12 +150,12 @@ def test_health_and_overview_say_that_history_stands_still(client: Client, job: 
     client.hset(names.INGEST_TROUBLE, mapping={"since_ms": 1_772_000_000_000, "why": "its disk is full."})
     browser = Browser()
     reply = browser.get("/readyz")
-    assert (reply.status_code, "History stands still since 2026-02-25" in reply.json()["detail"]) == (503, True)
+    assert (reply.status_code, "Ingest has been stalled since 2026-02-25" in reply.json()["detail"]) == (503, True)
     assert "paceline_history_stopped 1.0" in browser.get("/metrics").content.decode()
     User.objects.update(is_superuser=True)
     browser.force_login(User.objects.get())
     for page in ("/", "/live/"):
-        assert "History stands still since 2026-02-25" in browser.get(page).content.decode()
+        assert "Ingest has been stalled since 2026-02-25" in browser.get(page).content.decode()
     client.delete(names.INGEST_TROUBLE)
     assert browser.get("/readyz").status_code == 200
     assert "notice-bad" not in browser.get("/").content.decode()

@@ -41,7 +41,7 @@ class Saved:
     is_spoilt: bool = False
 
     def message(self, number: int) -> CheckpointSaved:
-        """As whoever holds the parameters says it to the control plane."""
+        """As the owner of the parameters reports it to the control plane."""
         return CheckpointSaved(
             number=number,
             iteration=self.iteration,

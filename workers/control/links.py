@@ -26,7 +26,7 @@ log = structlog.get_logger("control")
 
 
 class Stopping(threading.Event):
-    """The order to end; whoever waits for something else is woken to see it."""
+    """The order to end; it wakes all other waits."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ class Outbox(Generic[Message]):
         self._box: outbox.Outbox[Message] = outbox.Outbox(renumber=renumber)
 
     def say(self, build: Callable[[int], Message]) -> None:
-        """Number and keep ``build(number)``. It must not call back into whoever holds the outbox."""
+        """Number and keep ``build(number)``. It must not call back into the owner of the outbox."""
         with self._changed:
             self._box.say(build)
             self._changed.notify_all()

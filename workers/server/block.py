@@ -43,7 +43,7 @@ class Keep(Protocol):
 
 
 NO_TERM = (-1, -1)
-"""That of whoever does not care under which orders it is answered."""
+"""For callers that accept an answer under any orders."""
 
 
 class Block:
@@ -192,7 +192,7 @@ class Block:
                     self._norms.poke()
 
     def leave(self) -> None:
-        """The block is another server's now: whoever waits for what it does not have here is told ``Gone``."""
+        """The block was moved to another server: pending requests are answered with ``Gone``."""
         with self._condition:
             self._frozen = self._gone = True
             self._condition.notify_all()

@@ -103,7 +103,7 @@ class Server:
         self.abort()
 
     def abort(self) -> None:
-        """Wake whoever is blocked on the connection; from any thread."""
+        """Wake the thread that is blocked on the connection; from any thread."""
         if (connection := self._connection) is not None:
             connection.abort()
 

@@ -45,7 +45,7 @@ def choose(
         work: does the real work on so many samples.
         whole: a usual share, at least 1.
         least_s: how long so many samples take at least, since the machine is emulated.
-        now: the clock that it is timed with, in seconds; by default the thread's own, which stands still while
+        now: the clock that it is timed with, in seconds; by default the thread's CPU clock, which stops while
             others have the processor. Processes of a job compute on one thread.
     """
 

@@ -27,7 +27,7 @@ class Refiller:
 
     Args:
         parameters: the memory that blocks are pulled into.
-        still: held by whoever changes ``parameters`` other than by pulling.
+        still: held while ``parameters`` are changed other than by pulling.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ class Channel:
                 pass
 
     def abort(self) -> None:
-        """End the connection from any thread: whoever is blocked on it gets ``ConnectionClosed``."""
+        """End the connection from any thread: a thread that is blocked on it gets ``ConnectionClosed``."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -40,7 +40,7 @@ class Peer(NamedTuple):
 
 
 KeyOf = Callable[[Peer], bytes]
-"""From whoever says hello to the key that it shares with this server."""
+"""From a peer's hello to the key that it shares with this server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

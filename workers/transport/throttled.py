@@ -19,7 +19,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 class Lane:
-    """One direction: bytes leave it one after another, whoever they are from."""
+    """One direction: bytes of all senders leave it one after another."""
 
     def __init__(self, rest: Callable[[float], object], now: Callable[[], float]) -> None:
         self._rest, self._now = rest, now

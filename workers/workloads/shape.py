@@ -111,7 +111,7 @@ def loading_s_of(replica: object) -> float | None:
 
 
 class Rule(Protocol):
-    """What a complete sum does to one block of the values, at whoever holds it.
+    """What a complete sum does to one block of the values, at its owner.
 
     It acts on each element by itself, so applying it block by block is the same as on the whole.
     """

@@ -235,7 +235,7 @@ class LbBspGpu:
     def _warn(
         self, state: LbBspGpuState, stuck: Mapping[int, int], times: Times
     ) -> tuple[LbBspGpuState, list[Finding]]:
-        """Tell of whoever is newly hopeless, and of whoever is not any longer."""
+        """Report ranks that became hopeless, and those that are not any more."""
         others = sorted((time for rank, time in times.items() if rank not in stuck), reverse=True)
         instead = f"; without it the slowest would take {seconds(others[0])}" if others else ""
         opened = [

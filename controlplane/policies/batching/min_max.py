@@ -1,7 +1,7 @@
 """Divides samples so that the slowest worker ends as early as possible, in whole numbers, exactly.
 
 Each worker's time is ``begin + per_sample * share``. Water-filling: raise a common end as long as the shares that fit
-under it do not exceed the total; what is then left over goes one by one to whoever would end first with it.
+under it do not exceed the total; what is then left over goes one by one to the worker that would end first with it.
 """
 
 import heapq

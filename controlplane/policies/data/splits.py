@@ -110,7 +110,7 @@ def draw(share: int, rank: int, state: SplitsState) -> list[Piece]:
 
 
 def advance(done: Iterable[Piece], state: SplitsState) -> SplitsState:
-    """The state after these samples were processed, whoever has them by now and however they are split."""
+    """The state after these samples were processed, independently of their owner and of later splits."""
     splits = list(state.splits)
     for piece in done:
         for number, split in enumerate(splits):
@@ -172,8 +172,8 @@ def count_anew(state: SplitsState) -> SplitsState:
 def take_over(ranks: Sequence[int], state: SplitsState) -> tuple[SplitsState, DataDecision]:
     """A new roster: splits of those who left go to who has fewest samples, and newcomers are given some.
 
-    A newcomer takes from whoever has most, as long as that leaves the giver with no less than the newcomer; where that
-    leaves it with nothing, the largest split of whoever has most is divided for it.
+    A newcomer takes from the worker that has most, as long as that leaves the giver with no less than the newcomer;
+    where that leaves it with nothing, the largest split of the worker that has most is divided for it.
 
     Raises:
         ValueError: where there are fewer samples than workers, or no worker.
@@ -194,7 +194,7 @@ def take_over(ranks: Sequence[int], state: SplitsState) -> tuple[SplitsState, Da
 
 
 def _provide(state: SplitsState, newcomer: int) -> SplitsState:
-    """Whole splits of whoever has most, or else half a split."""
+    """Whole splits of the worker that has most, or else half a split."""
     while True:
         held = sizes(state)
         own = held.pop(newcomer, 0)

@@ -126,7 +126,7 @@ class Recurrent:
         return fresh if old.look_back == new.look_back else msgspec.structs.replace(fresh, sheet=self._sheet_of(state))
 
     def keep(self, ranks: Collection[int], state: RecurrentState) -> RecurrentState:
-        """Windows and history of ``ranks``; the weights stay, for whoever they fit."""
+        """Windows and history of ``ranks``; the weights stay for the ranks that they fit."""
         kept = [rank for rank in state.columns if rank in ranks]
         return msgspec.structs.replace(
             state,

@@ -44,7 +44,7 @@ class Loader:
         self._worth_s = WORTH_S if worth_s is None else worth_s
         self._sample_s = 0.0
         self.waited_s = 0.0
-        """How long ``take`` took, in all: what whoever asks waits for."""
+        """Total time spent in ``take``: how long callers have waited."""
         self._ahead: deque[tuple[Samples, Future[Batch]]] = deque()
         self._thread: ThreadPoolExecutor | None = None
         self._stream: torch.cuda.Stream | None = None
@@ -52,7 +52,7 @@ class Loader:
     def expect(self, batches: Sequence[Samples]) -> None:
         """Begin to take these batches, which are asked for in this order; others under way are dropped.
 
-        The first is asked for at once: where it is not under way already, it is left to whoever asks.
+        The first is asked for at once: where it is not under way already, the caller does it.
         """
         known, self._ahead = self._ahead, deque()
         for at, samples in enumerate(batches):
