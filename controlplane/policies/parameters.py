@@ -70,9 +70,7 @@ class RecurrentParameters(Part, frozen=True, kw_only=True):
         int,
         Meta(ge=20, le=10_000, description="It is first trained after so many iterations, and on the last so many."),
     ] = 500
-    retrain_every: Annotated[
-        int, Meta(ge=0, description="Iterations between two trainings; 0: it is trained once.")
-    ] = 100
+    retrain_every: Annotated[int, Meta(ge=0, description="Retraining interval in iterations; 0: trained once.")] = 100
     alpha: Annotated[
         float, Meta(gt=0.0, le=1.0, description="Weight of the latest observation in the EMA that predicts until then.")
     ] = 0.2

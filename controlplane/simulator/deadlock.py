@@ -35,5 +35,5 @@ def _what_for(worker: SimulatedWorker, servers: Servers) -> str:
         return f"pushed iteration {k} in vain and waits for orders"
     if worker.phase is Phase.BOUNDARY and orders is not None:
         held = ", by orders to hold" if orders.hold else ""
-        return f"waits for leave to start iteration {k}, has it up to {orders.watermark}{held}"
+        return f"waits for the grant of iteration {k}, granted up to {orders.watermark}{held}"
     return worker.phase.name.lower()
