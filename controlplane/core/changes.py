@@ -33,7 +33,7 @@ def on_change_requested(context: Context, event: ChangeRequested) -> None:
     """Adopt other policies, now or once every worker stands."""
     job = context.job
     asked = f"job {job.number}: change by {event.actor}"
-    if job.state in JOB_OVER or job.state is JobState.FINISHING or _is_ending(context):
+    if job.state in JOB_OVER or job.state is JobState.FINISHING or context.mode.is_ending(job):
         raise EventRefused(f"{asked}, but it is {job.state} and starts no further iteration")
     choices = {**job.requests.choices, **event.choices}
     choices = {question: choice for question, choice in choices.items() if _current(job, question, asked) != choice}
@@ -48,7 +48,7 @@ def on_change_requested(context: Context, event: ChangeRequested) -> None:
     barrier = policies.get("barrier", context.chosen.barrier)
     if (found := misfit(context.spec, barrier)) is not None:
         raise EventRefused(f"{asked}: {found[0]} is {found[1]}, expected {found[2]}")
-    if job.generation.number and context.chosen.gate is not None and barrier.synchronous:
+    if job.generation.number and context.mode.is_asynchronous and barrier.synchronous:
         job.requests.choices = choices
         granting.hold(context, f"{_told(choices)}, asked for by {event.actor}: every worker stands first")
         return
@@ -57,7 +57,7 @@ def on_change_requested(context: Context, event: ChangeRequested) -> None:
         granting.release(context, f"{event.actor} withdrew the change")
         return
     first = _first_iteration(context)
-    if job.end.stop_at is not None and context.chosen.gate is None and first >= job.end.stop_at:
+    if not context.mode.is_asynchronous and job.end.stop_at is not None and first >= job.end.stop_at:
         raise EventRefused(
             f"{asked} would begin with iteration {first}, but it ends before iteration {job.end.stop_at}"
         )
@@ -132,10 +132,10 @@ def settle(context: Context) -> None:
 
 def _install(context: Context, choices: dict[str, Choice], policies: dict[str, Any], first: int, reason: str) -> None:
     job = context.job
-    was_free = context.chosen.gate is not None
+    was_asynchronous = context.mode.is_asynchronous
     context.chosen.adopt(policies)
     job.synchronization = msgspec.structs.replace(job.synchronization, **choices)
-    is_free = context.chosen.gate is not None
+    is_asynchronous = context.mode.is_asynchronous
     context.emit(
         ChangePolicies,
         reason,
@@ -149,11 +149,11 @@ def _install(context: Context, choices: dict[str, Choice], policies: dict[str, A
         _begin_barrier(job, first)
     if "data" in choices:
         drawing.take_back(context, first)
-    if was_free and is_free:
+    if was_asynchronous and is_asynchronous:
         _shorten_leases(job)
-    elif is_free:
+    elif is_asynchronous:
         _become_asynchronous(job, first)
-    elif was_free:
+    elif was_asynchronous:
         _become_synchronous(job, first)
     generations.begin_generation(context, job.generation.roster, first_iteration=first, reason=reason)
     if "placement" in choices:
@@ -213,9 +213,7 @@ def _first_iteration(context: Context) -> int:
     job = context.job
     if not job.generation.number:
         return 0
-    if context.chosen.gate is not None:
-        return min((worker.last_completed for worker in job.counting), default=job.round.completed) + 1
-    return job.round.completed + 2
+    return context.mode.first_of_change(job)
 
 
 def _current(job: Job, question: str, asked: str) -> Choice:
@@ -259,11 +257,6 @@ def _check_data(context: Context, data: Any, asked: str) -> None:
             data.partition(context.job.samples.count, context.job.generation.roster or [0])
     except ValueError as error:
         raise EventRefused(f"{asked}: {error}; leave out workers, or keep data: shared") from None
-
-
-def _is_ending(context: Context) -> bool:
-    """Whether the end is near: an asynchronous job has one only when nothing more is handed out."""
-    return context.chosen.gate is not None and context.job.end.stop_at is not None
 
 
 def _told(choices: dict[str, Choice]) -> str:

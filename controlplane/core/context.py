@@ -36,6 +36,7 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
+from controlplane.core.modes import Asynchronous, Lockstep
 from controlplane.core.records import Process, Server, Worker
 from controlplane.core.state import Job
 from controlplane.core.states import AT_WORK, JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, in_words, move
@@ -85,12 +86,13 @@ class Policies:
         self._placement_state_type = self.rebalancing.state_type if self.rebalancing is not None else type(None)
         if not isinstance(self.placement_state, self._placement_state_type):
             self.placement_state = None
-        self.gate = barrier if isinstance(barrier, AsyncBarrier) else None
-        self.cutter = barrier if isinstance(barrier, PartialBarrier) else None
-        self.namer = barrier if isinstance(barrier, QuorumBarrier) else None
-        self.is_partial = self.cutter is not None or self.namer is not None
+        self.async_barrier = barrier if isinstance(barrier, AsyncBarrier) else None
+        self.mode = Lockstep() if self.async_barrier is None else Asynchronous(self.async_barrier)
+        self.partial_barrier = barrier if isinstance(barrier, PartialBarrier) else None
+        self.quorum_barrier = barrier if isinstance(barrier, QuorumBarrier) else None
+        self.is_partial = self.partial_barrier is not None or self.quorum_barrier is not None
         """Whether iterations may be made by less than everybody's whole share."""
-        deciding = self.gate or self.cutter or self.namer
+        deciding = self.async_barrier or self.partial_barrier or self.quorum_barrier
         self._barrier_state_type = deciding.state_type if deciding is not None else type(None)
         if not isinstance(self.barrier_state, self._barrier_state_type):
             self.barrier_state = None
@@ -153,6 +155,11 @@ class Context:
         """The job's policies; there are some from the first event on."""
         assert self.policies is not None
         return self.policies
+
+    @property
+    def mode(self) -> Lockstep:
+        """Whether workers are in lockstep or not, by its answers."""
+        return self.chosen.mode
 
     def emit(self, command: type[AnyCommand], reason: str, /, **fields: Any) -> None:
         """Add a command with this entry as its cause."""

@@ -305,12 +305,12 @@ def _take_finished(context: Context, worker: Worker, message: WorkerFinished) ->
     if worker.rank is not None:
         rank_ends.on_finished(context, worker, message)
         return
-    if job.forgot and job.end.stop_at is None and context.chosen.gate is None and job.counts(worker.index):
+    if job.forgot and job.end.stop_at is None and not context.mode.is_asynchronous and job.counts(worker.index):
         granting.stop_at(context, message.iteration, f"{worker.title} had been told so by orders that were lost")
     if job.end.stop_at is None or not job.counts(worker.index) or worker.state is not ProcessState.READY:
         _reject(context, worker, "unexpected", f"{worker.title} was not told to finish", message.number)
         return
-    if context.chosen.gate is None and message.iteration < job.end.stop_at:
+    if context.mode.ends_early(job, message.iteration):
         early = f"{worker.title} finished before iteration {message.iteration}, but the end is before {job.end.stop_at}"
         _reject(context, worker, "unexpected", early, message.number)
         return
@@ -387,29 +387,9 @@ def _adopt(context: Context, published: dict[int, Orders]) -> None:
     current = {rank: orders for rank, orders in published.items() if job.counts(rank)}
     for rank, orders in current.items():
         drawing.raise_to(job.workers[rank], max(job.workers[rank].watermark, orders.watermark))
-        if context.chosen.gate is not None:
-            job.workers[rank].leases = list(orders.ranges)
-            ends = [lease.position + (lease.last - lease.first + 1) * lease.share for lease in orders.ranges]
-            job.samples.cursor = max([job.samples.cursor, *ends])
     versions = [orders.shares_version for orders in published.values()]
     job.attachment.version = max([job.attachment.version, *versions])
-    if context.chosen.gate is None and _divide_the_batch(job, current):
-        job.generation.shares = {rank: current[rank].share for rank in job.generation.roster}
-        job.generation.offsets = {rank: current[rank].offset for rank in job.generation.roster}
-        job.generation.share_from = max(orders.share_from for orders in current.values())
-
-
-def _divide_the_batch(job: Job, published: dict[int, Orders]) -> bool:
-    """Whether these orders are one decision about everybody who counts."""
-    if sorted(published) != job.generation.roster or any(
-        orders.generation != job.generation.number for orders in published.values()
-    ):
-        return False
-    share_from = {orders.share_from for orders in published.values()}
-    spans = sorted((orders.offset, orders.offset + orders.share) for orders in published.values())
-    ends = [0, *(stop for _, stop in spans)]
-    whole = ends[-1] == sum(job.generation.shares.values())
-    return whole and len(share_from) == 1 and all(start == end for (start, _), end in zip(spans, ends, strict=False))
+    context.mode.take_over(job, current)
 
 
 def _tell_processes(context: Context, reason: str) -> None:

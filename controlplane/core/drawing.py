@@ -86,7 +86,7 @@ def hand_out(context: Context, ranks: Iterable[int]) -> None:
     due = [worker for worker in (job.workers[rank] for rank in ranks) if worker.watermark > worker.pieces.iteration]
     if not due:
         return
-    own, free = own_bounds(context), context.chosen.gate is not None
+    own, free = own_bounds(context), context.mode.is_asynchronous
     most = {worker.index: min(_most(job, worker), own.get(worker.index, _most(job, worker))) for worker in due}
     pieces = data.pieces(most, context.chosen.data_state)
     for worker in due:
@@ -98,14 +98,14 @@ def hand_out(context: Context, ranks: Iterable[int]) -> None:
 def note_processed(context: Context, worker: Worker, report: IterationReport) -> None:
     """Note what was really processed."""
     job, policies = context.job, context.chosen
-    if policies.gate is None:
+    if context.mode.has_global_batch:
         job.round.processed[report.iteration] = job.round.processed.get(report.iteration, 0) + report.samples
     if policies.partitioned is None or report.iteration != worker.pieces.iteration or worker.pieces.counted:
         return
     if worker.pieces.ranges and report.position != worker.pieces.ranges[0].start:
         return
     worker.pieces.drawn = report.samples
-    if policies.gate is not None:
+    if not context.mode.has_global_batch:
         _advance(context, [worker])
 
 

@@ -138,7 +138,7 @@ class Engine:
             self.deadline_ms = lifecycle.deadline_after(self._job, event, self.deadline_ms)
         else:
             self.deadline_ms = lifecycle.next_deadline(self._job)
-        if self._policies is not None and self._policies.gate is not None:
+        if self._policies is not None and self._policies.async_barrier is not None:
             look_ms = granting.next_look_ms(self._job, self._policies)
             if look_ms is not None:
                 self.deadline_ms = look_ms if self.deadline_ms is None else min(self.deadline_ms, look_ms)

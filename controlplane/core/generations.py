@@ -52,8 +52,8 @@ def begin_when_ready(context: Context) -> None:
     who = f"{missed}{number_of(spec.workers, 'worker')}{_and_servers(spec.servers)}"
     context.move_job(JobState.RUNNING, f"{who} {being(spec.workers + spec.servers)} ready")
     job.running_ms = context.now_ms
-    if spec.stop.iterations is not None and context.chosen.gate is None:
-        job.end.stop_at = spec.stop.iterations
+    if (last := context.mode.first_stop(spec)) is not None:
+        job.end.stop_at = last
         job.end.reason = f"{spec.stop.iterations} iterations were asked for"
     _enlist(context, ready, job.round.completed + 1)
     begin_generation(context, ready, first_iteration=job.round.completed + 1, reason="the first roster")
@@ -185,7 +185,7 @@ def _resize(context: Context, first_iteration: int) -> None:
     size = len(job.generation.roster) * spec.usual_share
     if spec.elastic.global_batch == "keep" or size in (0, job.batch):
         return
-    if context.chosen.gate is None:
+    if context.mode.has_global_batch:
         job.samples.origin_position += (first_iteration - job.samples.origin_iteration) * job.width
         job.samples.origin_iteration = first_iteration
     job.samples.global_batch = size
@@ -232,21 +232,19 @@ def on_report(context: Context, worker: Worker, report: IterationReport) -> None
     worker.ceiling = report.ceiling
     if report.moving_s > 0.0:
         moving.note_pause(job, worker, report)
-    free = policies.gate is not None
+    mode = policies.mode
     if worker.reports > WARM_UP_REPORTS and report.samples > 0:
-        seen = job.round.recent if free else job.round.observed.setdefault(iteration, {})
-        seen[worker.index] = _observation(worker, report)
+        mode.seen(job, iteration)[worker.index] = _observation(worker, report)
         if report.exchanges:
-            transfers = job.round.recent_transfers if free else job.round.transfers.setdefault(iteration, [])
-            transfers += placing.transfers_of(worker, report)
+            mode.exchanges(job, iteration).extend(placing.transfers_of(worker, report))
     drawing.note_processed(context, worker, report)
-    if free:
+    if mode.is_asynchronous:
         if granting.on_arrival(context, worker, report):
             _count_round(context)
     elif policies.is_partial:
         partial.on_report(context, worker, report)
     complete(context)
-    if free and recovery.checkpoint_is_due(context):
+    if not mode.keeps_versions and recovery.checkpoint_is_due(context):
         recovery.hold_for_checkpoint(context)
 
 
@@ -279,7 +277,7 @@ def complete(context: Context) -> None:
     if reached <= job.round.completed:
         job.recount()
         return
-    if context.chosen.gate is not None:
+    if context.mode.is_asynchronous:
         job.round.completed = reached
         job.recount()
         return

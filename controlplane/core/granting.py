@@ -54,7 +54,7 @@ BOUNDARY: Final = "every worker's next boundary"
 def raise_watermarks(context: Context) -> dict[int, str]:
     """Let each counting worker go as far as a synchronous barrier allows; why, for each whose leave has grown."""
     job = context.job
-    if context.chosen.gate is not None or job.hold.sequence is not None:
+    if context.mode.is_asynchronous or job.hold.sequence is not None:
         return {}
     if context.spec.attached:
         for worker in job.counting:
@@ -95,7 +95,7 @@ def lead_of(iteration_s: float) -> int:
 def begin_asynchronous(context: Context) -> None:
     """A generation begins, or goes on after a hold: leave for everybody whom the barrier lets go. Orders follow."""
     job, policies = context.job, context.chosen
-    if policies.gate is None or not _lets_go(job):
+    if policies.async_barrier is None or not _lets_go(job):
         return
     going = [job.workers[rank] for rank in job.generation.roster if _goes_on(job.workers[rank])]
     members = Members(
@@ -104,7 +104,7 @@ def begin_asynchronous(context: Context) -> None:
         seed=context.spec.seed,
         at_ms=context.now_ms,
     )
-    policies.barrier_state, passage = policies.gate.start(members, policies.barrier_state)
+    policies.barrier_state, passage = policies.async_barrier.start(members, policies.barrier_state)
     for rank, release in passage.releases.items():
         _extend(context, job.workers[rank], release)
     _say_who_waits(context, passage)
@@ -116,7 +116,7 @@ def on_arrival(context: Context, worker: Worker, report: IterationReport) -> boo
     job, policies = context.job, context.chosen
     worker.pace_s += (report.iteration_s - worker.pace_s) * (SMOOTHING if worker.pace_s else 1.0)
     drawing.use_up(worker)
-    if policies.gate is None or not _lets_go(job):
+    if policies.async_barrier is None or not _lets_go(job):
         return False
     arrival = Arrival(
         rank=worker.index,
@@ -125,24 +125,24 @@ def on_arrival(context: Context, worker: Worker, report: IterationReport) -> boo
         busy_s=report.busy_s,
         at_ms=context.now_ms,
     )
-    policies.barrier_state, passage = policies.gate.arrive(arrival, policies.barrier_state)
+    policies.barrier_state, passage = policies.async_barrier.arrive(arrival, policies.barrier_state)
     _let_pass(context, passage)
     return True
 
 
 def next_look_ms(job: Job, policies: Policies) -> int | None:
     """When the barrier wants to look again at those who wait, in milliseconds of the log's clock; None: never."""
-    if policies.gate is None or policies.barrier_state is None or job.state in JOB_OVER or not _lets_go(job):
+    if policies.async_barrier is None or policies.barrier_state is None or job.state in JOB_OVER or not _lets_go(job):
         return None
-    return policies.gate.recheck_at_ms(policies.barrier_state)
+    return policies.async_barrier.recheck_at_ms(policies.barrier_state)
 
 
 def recheck(context: Context) -> None:
     """Look again at those who wait, where the barrier asked for it."""
     policies = context.chosen
     due_ms = next_look_ms(context.job, policies)
-    if policies.gate is not None and due_ms is not None and due_ms <= context.now_ms:
-        policies.barrier_state, passage = policies.gate.recheck(context.now_ms, policies.barrier_state)
+    if policies.async_barrier is not None and due_ms is not None and due_ms <= context.now_ms:
+        policies.barrier_state, passage = policies.async_barrier.recheck(context.now_ms, policies.barrier_state)
         _let_pass(context, passage)
 
 
@@ -186,8 +186,8 @@ def _say_who_waits(context: Context, passage: Passage) -> None:
 
 def _let_in(context: Context, passage: Passage) -> dict[int, int]:
     """PSP by the letter: up to which iteration the updates of those who pass now are let in."""
-    job, gate = context.job, context.chosen.gate
-    if gate is None or not gate.holds_updates:
+    job, barrier = context.job, context.chosen.async_barrier
+    if barrier is None or not barrier.holds_updates:
         return {}
     return {rank: job.workers[rank].done for rank in passage.releases if job.workers[rank].done >= 0}
 
@@ -287,7 +287,7 @@ def stop_at(context: Context, iteration: int, reason: str) -> None:
 def stop_soon(context: Context, reason: str) -> None:
     """Let the job end as early as all can agree on: after the last iteration that somebody has leave for."""
     job = context.job
-    if context.chosen.gate is not None:
+    if context.mode.is_asynchronous:
         stop_each(context, reason, soon=True)
         return
     if context.spec.attached:  # they agree on the boundary by themselves
@@ -313,8 +313,8 @@ def stop_each(context: Context, reason: str, *, soon: bool) -> None:
         worker.stop_at = (worker.last_completed if soon else worker.watermark) + 1
     job.end.stop_at = max(job.workers[rank].watermark for rank in job.generation.roster) + 1
     told = f"stop {'at the next boundary' if soon else 'after what was handed out'}: {reason}"
-    gate = context.chosen.gate
-    if gate is not None and gate.holds_updates:
+    barrier = context.chosen.async_barrier
+    if barrier is not None and barrier.holds_updates:
         # Nobody is let pass any more. As a generation of its own, so that the last pull is answered after that.
         job.generation.number += 1
         ordering.issue_all(context, told)
@@ -337,7 +337,7 @@ def worker_finished(context: Context, worker: Worker) -> None:
     if job.state is JobState.RUNNING:
         context.move_job(JobState.FINISHING, job.end.reason, awaited="every worker's end and the saved parameters")
         _leave_out_latecomers(context)
-    if context.chosen.gate is not None and job.lives.at_work == 1:
+    if context.mode.is_asynchronous and job.lives.at_work == 1:
         _let_finish(context)
     lives.finish_if_all_have(context)
 

@@ -180,8 +180,7 @@ def finish_if_all_have(context: Context) -> None:
     if is_due and _last_checkpoint_has_time(context):
         return
     count = job.round.completed + 1
-    in_common = f"{count} iterations were done"
-    done = in_common if context.chosen.gate is None else f"every worker got as far as iteration {count}"
+    done = context.mode.told_done(count)
     saved = "" if job.end.model_saved else "; the final parameters were not saved: who was to save them ended before"
     kept = "; the checkpoint of its end is not whole" if is_due else ""
     context.end_job(JobState.SUCCEEDED, f"{job.end.reason}; {done}{saved}{kept}")
@@ -196,7 +195,7 @@ def finish_without_checkpoint(context: Context) -> None:
 def _last_checkpoint_is_due(context: Context) -> bool:
     """Whether the servers are still to keep what the last iteration led to; workers who hold it do so as they end."""
     job, asked = context.job, context.spec.checkpoint
-    if asked is None or context.spec.workers_hold or context.chosen.gate is not None:
+    if asked is None or context.spec.workers_hold or not context.mode.keeps_versions:
         return False
     last = job.round.completed + 1
     return last > 0 and last % asked.every == 0 and all(each.iteration < last for each in job.checkpoints.kept)

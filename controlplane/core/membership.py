@@ -25,7 +25,7 @@ def on_hello(context: Context, worker: Worker) -> None:
     if job.state is JobState.FINISHING or _is_late(context) or not _has_data(context, worker):
         return
     if job.requests.join_at is None:
-        job.requests.join_at = soonest(context)
+        job.requests.join_at = context.mode.soonest(job)
     if _entrance(context) is None:
         reconsider(context)
 
@@ -35,8 +35,7 @@ def _is_late(context: Context) -> bool:
     job = context.job
     if not job.generation.roster or job.end.stop_at is None:
         return False
-    # Without lockstep a job that has an end hands out nothing more.
-    return context.chosen.gate is not None or job.end.stop_at <= soonest(context)
+    return context.mode.is_too_late(job)
 
 
 def _has_data(context: Context, worker: Worker) -> bool:
@@ -56,7 +55,7 @@ def let_in_latecomers(context: Context) -> None:
     """Who was not let in since the others had leave to the end has to go on where all of those are gone."""
     job = context.job
     if not job.generation.roster and newcomers(job):
-        job.requests.join_at = soonest(context)
+        job.requests.join_at = context.mode.soonest(job)
 
 
 def admit(context: Context) -> None:
@@ -71,7 +70,7 @@ def admit(context: Context) -> None:
         reconsider(context)
         return
     first = _entrance(context)
-    ready = [rank for rank in leaving if context.chosen.gate is None or _is_at_boundary(job, rank)]
+    ready = [rank for rank in leaving if context.mode.may_leave(job, job.workers[rank])]
     if first is not None and (waiting or ready):
         _turn_over(context, waiting, ready, first)
 
@@ -86,13 +85,6 @@ def leavers(job: Job) -> list[int]:
     if not job.requests.left_out or job.state is JobState.FINISHING:
         return []
     return [rank for rank in job.generation.roster if rank in job.requests.left_out]
-
-
-def _is_at_boundary(job: Job, rank: int) -> bool:
-    """Whether an asynchronous worker has finished an iteration since it was told to leave, or stands."""
-    worker = job.workers[rank]
-    at = worker.last_completed
-    return worker.is_held or at > job.requests.left_out[rank].after or at >= worker.granted
 
 
 def reconsider(context: Context) -> None:
@@ -140,8 +132,8 @@ def may_be_enough(context: Context, *, without: int) -> bool:
 def _entrance(context: Context) -> int | None:
     """The iteration from which newcomers count, once it has come."""
     job = context.job
-    if context.chosen.gate is not None:
-        return soonest(context)
+    if context.mode.is_asynchronous:
+        return context.mode.soonest(job)
     if not job.generation.roster:
         servers = job.live_servers
         # A server that was lost says how far it is only once it has begun again with its blocks.
@@ -154,22 +146,12 @@ def _entrance(context: Context) -> int | None:
     if job.hold.sequence is not None and job.is_at_boundary:
         _take_leave_back(job)
     if job.requests.join_at is not None:
-        job.requests.join_at = max(job.requests.join_at, soonest(context))
+        job.requests.join_at = max(job.requests.join_at, context.mode.soonest(job))
     return (
         job.requests.join_at
         if job.requests.join_at is not None and job.round.completed >= job.requests.join_at - 1
         else None
     )
-
-
-def soonest(context: Context) -> int:
-    """The first iteration for which nobody has leave; for an asynchronous job, the one of the slowest."""
-    job = context.job
-    if context.chosen.gate is not None:
-        return (
-            min((job.workers[rank].last_completed for rank in job.generation.roster), default=job.round.completed) + 1
-        )
-    return max((job.workers[rank].granted for rank in job.generation.roster), default=job.round.completed) + 1
 
 
 def _take_leave_back(job: Job) -> None:
@@ -185,14 +167,14 @@ def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: in
     """Those of ``ranks`` count from ``first`` on, those who are ``leaving`` no longer."""
     job = context.job
     job.requests.join_at = None
-    if context.chosen.gate is None and not job.generation.roster:
+    if not context.mode.is_asynchronous and not job.generation.roster:
         _skip_to(job, first)
     for rank in ranks:
         worker = job.workers[rank]
         worker.done = first - 1
         worker.skip_to = first
         drawing.raise_to(worker, first - 1)
-        if context.chosen.gate is not None and job.end.stop_at is not None:
+        if context.mode.is_ending(job):
             worker.stop_at = first
         context.close_flag(rank, "lost", f"{worker.title} counts again from iteration {first} on")
     job.hold.is_quiesced = False
@@ -203,7 +185,7 @@ def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: in
     members = sorted({*job.generation.roster, *ranks} - {*leaving})
     generations.begin_generation(context, members, first_iteration=first, reason="; ".join(told))
     if leavers(job):
-        job.requests.join_at = soonest(context)
+        job.requests.join_at = context.mode.soonest(job)
     generations.complete(context)
     reconsider(context)
 
@@ -277,7 +259,7 @@ def on_drain_requested(context: Context, event: DrainRequested) -> None:
         )
     _check_enough(context, worker, asked)
     why, counts = f"was drained by {event.actor}", job.counts(worker.index)
-    first = soonest(context) if counts else None
+    first = context.mode.soonest(job) if counts else None
     if first is not None and job.end.stop_at is not None and job.end.stop_at <= first:
         raise EventRefused(
             f"{asked}, but the job ends before iteration {job.end.stop_at}, which is sooner than it could"
@@ -287,7 +269,7 @@ def on_drain_requested(context: Context, event: DrainRequested) -> None:
         context.emit(LeaveOut, f"{worker.title} {why} before it counted", rank=worker.index)
         _end(context, worker, why)
         return
-    when = "at its next boundary" if context.chosen.gate is not None else f"before iteration {first}"
+    when = context.mode.told_leaving(first)
     context.emit(LeaveOut, f"{worker.title} {why}: it leaves {when}", rank=worker.index, iteration=first)
     if job.requests.join_at is None:
         job.requests.join_at = first

@@ -195,7 +195,7 @@ def tell_everybody(context: Context, reason: str) -> None:
 def _freeze_at(context: Context) -> int:
     """Synchronous modes move between two versions: after the open iteration, which some may be pushing already."""
     job = context.job
-    return 0 if context.chosen.gate is not None else max(job.round.completed + 2, job.generation.first_iteration)
+    return context.mode.freeze_at(job)
 
 
 def _tell_servers(context: Context, reason: str) -> None:

@@ -6,8 +6,6 @@ Orders say what was decided elsewhere; nothing is decided here.
 from collections.abc import Iterable, Set
 from typing import Any
 
-from controlplane.core import barriers
-from controlplane.core.barriers import Stepping
 from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders
 from controlplane.core.context import Context
 from controlplane.core.records import Server, Worker
@@ -15,7 +13,7 @@ from controlplane.core.state import Job
 from controlplane.core.states import AT_WORK, ProcessState
 from controlplane.protocol.base import MAX_SECONDS
 from controlplane.protocol.optimizers import clips_by_norm
-from controlplane.protocol.orders import Apply, Member, Orders, PeerAddress, ServerOrders
+from controlplane.protocol.orders import Member, Orders, PeerAddress, ServerOrders
 
 PROGRESS_REPORTS = 8
 """How many words of progress an iteration should have at least, where they are asked for."""
@@ -31,27 +29,28 @@ def issue(context: Context, worker: Worker, reason: str) -> None:
     """New orders for one worker, with a new sequence."""
     job = context.job
     job.sequence += 1
-    free = context.chosen.gate is not None
+    mode = context.mode
+    awaits = context.chosen.batching.every_iteration and not context.spec.attached
     worker.orders = Orders(
         incarnation=job.incarnation,
         generation=job.generation.number,
         sequence=job.sequence,
-        **(_leased(context, worker) if free else _shared(context, worker)),
+        **mode.samples(job, worker, every_iteration=awaits),
         global_batch=job.width,
         watermark=worker.watermark,
         placement_version=job.placement.version,
-        stop_at=worker.stop_at if free else job.end.stop_at,
+        stop_at=mode.stop_of(job, worker),
         evaluator=worker.index == job.generation.roster[0],
         held_s=min(MAX_SECONDS, (context.now_ms - worker.done_ms) / 1000) if worker.done_ms else 0.0,
         skip_to=worker.skip_to,
         hold=job.hold.sequence is not None,
         cut=job.updates.cut,
         progress_s=_progress_s(context),
-        announce=context.chosen.namer is not None,
+        announce=context.chosen.quorum_barrier is not None,
         budget_s=job.generation.budget_s,
         ceiling=job.generation.ceilings.get(worker.index),
         **(_pieces(worker) if context.chosen.partitioned is not None else {}),
-        final=not free or not _others_at_work(job, worker),
+        final=mode.is_final(job, worker, others_at_work=_others_at_work(job, worker)),
         **_refill(job, worker),
         **(_attached(job) if context.spec.attached else {}),
         **(_kept(context, worker) if context.spec.workers_hold else {}),
@@ -99,42 +98,12 @@ def _others_at_work(job: Job, worker: Worker) -> bool:
     return worker.index == job.generation.roster[0] and job.lives.at_work > (worker.state in AT_WORK)
 
 
-def _shared(context: Context, worker: Worker) -> dict[str, Any]:
-    """Samples of a synchronous iteration: a part of its global batch."""
-    job = context.job
-    awaits = context.chosen.batching.every_iteration and not context.spec.attached
-    reaches = job.round.completed + 1 if awaits else worker.watermark
-    return {
-        "share": job.generation.shares[worker.index],
-        "offset": job.generation.offsets[worker.index],
-        "origin_iteration": job.samples.origin_iteration,
-        "origin_position": job.samples.origin_position,
-        "share_from": job.generation.share_from,
-        "share_until": max(job.generation.share_from, reaches),
-    }
-
-
-def _leased(context: Context, worker: Worker) -> dict[str, Any]:
-    """Samples that were handed out to this worker alone."""
-    job, leases = context.job, worker.leases
-    first = leases[-1].first if leases else worker.last_completed + 1
-    return {
-        "share": leases[-1].share if leases else job.generation.shares[worker.index],
-        "offset": 0,
-        "origin_iteration": first,
-        "origin_position": leases[-1].position if leases else job.samples.cursor,
-        "share_from": first,
-        "share_until": max(first, worker.watermark),
-        "ranges": list(leases),
-    }
-
-
 def _progress_s(context: Context) -> float | None:
     """How often a worker says how far it is: often enough within an iteration to be of use (ruling 17)."""
-    cutter, iteration_s = context.chosen.cutter, context.job.pace.iteration_s
-    if cutter is None:
+    barrier, iteration_s = context.chosen.partial_barrier, context.job.pace.iteration_s
+    if barrier is None:
         return None
-    return min(cutter.report_s, iteration_s / PROGRESS_REPORTS) if iteration_s > 0 else cutter.report_s
+    return min(barrier.report_s, iteration_s / PROGRESS_REPORTS) if iteration_s > 0 else barrier.report_s
 
 
 def issue_placement(context: Context, worker: Worker, reason: str) -> None:
@@ -154,7 +123,7 @@ def issue_placement(context: Context, worker: Worker, reason: str) -> None:
         generation=job.generation.number,
         peers=_peers(context),
         refills=job.refilling.by_block,
-        again=context.chosen.gate is None or job.round.completed + 1 < job.updates.apply_from,
+        again=context.mode.places_again(job),
     )
 
 
@@ -177,6 +146,7 @@ def issue_server_orders(context: Context, server: Server, reason: str) -> None:
         )  # it cannot push anything again
     ]
     lost = set(job.refilling.current.lost) if job.refilling.current is not None else set()
+    stepping = context.mode.stepping(job)
     change = job.placement.change
     moves = change.moves if change is not None else {}
     sends = {index: each.destination for index, each in moves.items() if each.source == server.index}
@@ -197,7 +167,7 @@ def issue_server_orders(context: Context, server: Server, reason: str) -> None:
             sends=sends,
             freeze_at=change.freeze_at if change is not None else 0,
             aggregation=context.spec.weighing,
-            apply=_apply(context),
+            apply=context.mode.apply(job),
             apply_from=job.updates.apply_from,
             skip_to=job.updates.skip_to,
             awaits=[b.index for b in job.placement.blocks if b.server == server.index and b.index in lost],
@@ -205,10 +175,10 @@ def issue_server_orders(context: Context, server: Server, reason: str) -> None:
             restore=job.checkpoints.restore,
             save_at=job.checkpoints.save_at,
             whole=job.checkpoints.whole if server.index == min(each.index for each in job.live_servers) else None,
-            scale=_stepping(context).scale,
-            gather=_stepping(context).gather,
+            scale=stepping.scale,
+            gather=stepping.gather,
             quorums=dict(job.updates.quorums),
-            named_from=job.updates.apply_from if context.chosen.namer is not None else None,
+            named_from=job.updates.apply_from if context.chosen.quorum_barrier is not None else None,
             passed=dict(job.updates.passed),
         ),
     )
@@ -225,20 +195,3 @@ def _spoken_to(context: Context, server: Server, receivers: Set[int]) -> list[Se
 def _addresses(servers: Iterable[Server]) -> dict[int, tuple[str, str, int]]:
     """Those that have said where they listen."""
     return {server.index: (server.instance, server.host, server.port) for server in servers if server.port}
-
-
-def _apply(context: Context) -> Apply:
-    gate = context.chosen.gate
-    if gate is None:
-        return "quorum"
-    return "release" if gate.holds_updates and context.job.end.stop_at is None else "arrival"
-
-
-def _stepping(context: Context) -> Stepping:
-    """What one update does where it is applied by itself."""
-    gate, job = context.chosen.gate, context.job
-    if gate is None:
-        return Stepping(scale=1.0, gather=1)
-    return barriers.stepping_of(
-        context.spec, gate.step_scale, len(job.generation.roster), is_ending=job.end.stop_at is not None
-    )

@@ -13,12 +13,12 @@ from controlplane.protocol.messages import Computed, IterationReport, MicroBatch
 def begin(context: Context, left: Mapping[int, int]) -> None:
     """A generation begins; ``left`` are those who count no longer, with their shares. Orders follow."""
     job, policies = context.job, context.chosen
-    if policies.cutter is not None:
-        policies.barrier_state, cuts = policies.cutter.begin(left, policies.barrier_state)
+    if policies.partial_barrier is not None:
+        policies.barrier_state, cuts = policies.partial_barrier.begin(left, policies.barrier_state)
         for cut in cuts:
             _note_cut(context, cut)
-    if policies.namer is not None:
-        policies.barrier_state, quorums = policies.namer.appoint(
+    if policies.quorum_barrier is not None:
+        policies.barrier_state, quorums = policies.quorum_barrier.appoint(
             list(job.generation.roster), job.updates.apply_from - 1, policies.barrier_state
         )
         for quorum in quorums:
@@ -83,10 +83,10 @@ def note_updates(context: Context, report: ServerReport) -> None:
 def close(context: Context) -> None:
     """Iterations are complete: nothing more is decided about them."""
     job, policies = context.job, context.chosen
-    if policies.cutter is not None:
-        policies.barrier_state = policies.cutter.close(job.round.completed, policies.barrier_state)
-    if policies.namer is not None:
-        policies.barrier_state = policies.namer.close(job.round.completed, policies.barrier_state)
+    if policies.partial_barrier is not None:
+        policies.barrier_state = policies.partial_barrier.close(job.round.completed, policies.barrier_state)
+    if policies.quorum_barrier is not None:
+        policies.barrier_state = policies.quorum_barrier.close(job.round.completed, policies.barrier_state)
     if job.updates.quorums:
         job.updates.quorums = {
             number: ranks for number, ranks in job.updates.quorums.items() if number >= job.round.completed
@@ -97,7 +97,7 @@ def _observe(
     context: Context, worker: Worker, iteration: int, samples: int, loss: float | None, *, finished: bool = False
 ) -> None:
     job, policies = context.job, context.chosen
-    if policies.cutter is None or iteration < job.updates.apply_from:
+    if policies.partial_barrier is None or iteration < job.updates.apply_from:
         return
     processed = Processed(
         rank=worker.index,
@@ -107,7 +107,7 @@ def _observe(
         total=job.batch,
         loss=loss,
     )
-    policies.barrier_state, cut = policies.cutter.observe(processed, policies.barrier_state)
+    policies.barrier_state, cut = policies.partial_barrier.observe(processed, policies.barrier_state)
     if cut is not None:
         _note_cut(context, cut)
         _tell(context, _who_owe(context, cut.iteration), cut.reason)
@@ -115,9 +115,9 @@ def _observe(
 
 def _name(context: Context, worker: Worker, iteration: int) -> None:
     job, policies = context.job, context.chosen
-    if policies.namer is None or iteration < job.updates.apply_from:
+    if policies.quorum_barrier is None or iteration < job.updates.apply_from:
         return
-    policies.barrier_state, quorum = policies.namer.computed(worker.index, iteration, policies.barrier_state)
+    policies.barrier_state, quorum = policies.quorum_barrier.computed(worker.index, iteration, policies.barrier_state)
     if quorum is not None:
         late = _note_quorum(context, quorum)
         _tell(context, late, quorum.reason)

@@ -138,16 +138,11 @@ def _note_whole(context: Context, iteration: int) -> None:
     whole = job.checkpoints.whole
     if whole is None or whole.iteration != iteration or asked is None:
         return
-    dropped = (
-        job.samples.dropped + sum(_unused(job, rank) for rank in job.generation.roster)
-        if context.chosen.gate is not None
-        else 0
-    )
     kept = Checkpoint(
         iteration=iteration,
         position=whole.position,
         stop_at=job.end.stop_at,
-        dropped=dropped,
+        dropped=context.mode.dropped(job),
         splits=job.checkpoints.splits.get(iteration, b""),
     )
     job.checkpoints.splits = {each: splits for each, splits in job.checkpoints.splits.items() if each > iteration}
@@ -163,12 +158,9 @@ def _note_whole(context: Context, iteration: int) -> None:
 def _order_manifest(context: Context, iteration: int) -> None:
     job = context.job
     pieces = list(job.checkpoints.saving.pop(iteration).values())
-    if context.chosen.gate is None:
-        if iteration < job.samples.origin_iteration:  # its samples were counted from another origin
-            return
-        position = job.samples.origin_position + (iteration - job.samples.origin_iteration) * job.width
-    else:
-        position = job.samples.cursor
+    position = context.mode.position_of(job, iteration)
+    if position is None:
+        return
     job.checkpoints.whole = WholeCheckpoint(iteration=iteration, position=position, pieces=pieces)
     _tell_keepers(context, f"every block of iteration {iteration} is on disk: its manifest is to be written")
     _go_on(context, f"every block of iteration {iteration} is kept")
@@ -193,12 +185,6 @@ def _go_on(context: Context, reason: str) -> None:
         job.checkpoints.stage, job.checkpoints.save_at = "", None
         if not job.requests.choices:
             granting.release(context, reason)
-
-
-def _unused(job: Job, rank: int) -> int:
-    """Samples that a worker has leave for and has not used."""
-    worker = job.workers[rank]
-    return sum(max(0, each.last - max(each.first - 1, worker.done)) * each.share for each in worker.leases)
 
 
 def _reaches(pieces: Mapping[int, SavedBlock]) -> int:
@@ -273,7 +259,7 @@ def rollback_target(context: Context) -> Checkpoint | None:
 def restore(context: Context, target: Checkpoint) -> None:
     """The records as they were before ``target.iteration``; what policies have learned stays."""
     # Without lockstep a job ends when all samples are handed out: until then nobody is told where.
-    context.job.roll_back(target, stop_at=target.stop_at if context.chosen.gate is None else None)
+    context.job.roll_back(target, stop_at=context.mode.stop_again(target))
 
 
 def begin_refill(context: Context, server: Server, lost: str) -> bool:
@@ -403,7 +389,7 @@ def _place_refill(context: Context, refill: Refill) -> None:
 def _worth(context: Context, refill: Refill, rank: int, block: int) -> tuple[int, int]:
     """In lockstep the version tells which copy is newer; else every worker counts for itself, and steps tell."""
     version, steps = refill.copies[rank][block]
-    return (version, steps) if context.chosen.gate is None else (steps, version)
+    return context.mode.worth(version, steps)
 
 
 def _finish_refill(context: Context, refill: Refill) -> None:
@@ -415,7 +401,7 @@ def _finish_refill(context: Context, refill: Refill) -> None:
     said = f"{what} began again as {named} had pulled them" if ranks else f"{what} began again as at first"
     if ranks and not _is_stateless(context):
         said += f"; what {spec.applied.name} remembered of them is lost"
-    if ranks and context.chosen.gate is not None:
+    if ranks and context.mode.loses_unpulled:
         said += "; updates that no worker had pulled are lost"
     context.emit(
         RefillBlocks,
@@ -435,7 +421,7 @@ def _is_best(context: Context) -> bool:
     job, spec = context.job, context.spec
     if spec.server_mode == "aggregating" or job.lives.is_rebuilding:
         return False
-    return not job.checkpoints.kept or (context.chosen.gate is None and _is_stateless(context))
+    return not job.checkpoints.kept or (not context.mode.loses_unpulled and _is_stateless(context))
 
 
 def _is_stateless(context: Context) -> bool:

@@ -376,18 +376,20 @@ class Job(msgspec.Struct, kw_only=True):
 
     def advance(self, worker: Worker, iteration: int) -> None:
         """``worker`` has finished ``iteration``, or owes it no longer."""
-        if self.round.completed < iteration and worker.last_completed <= self.round.completed:
-            self.round.behind -= 1
+        current = self.round
+        if current.completed < iteration and worker.last_completed <= current.completed:
+            current.behind -= 1
         worker.done = iteration
 
     def reached(self) -> int:
         """The last iteration that everybody has finished. Costs a look at every worker."""
-        return min([worker.last_completed for worker in self.counting], default=self.round.completed)
+        workers = self.workers
+        return min([workers[rank].last_completed for rank in self.generation.roster], default=self.round.completed)
 
     def recount(self) -> None:
         """Count anew who is behind. Costs a look at every worker."""
-        done = self.round.completed
-        self.round.behind = len([worker for worker in self.counting if worker.last_completed <= done])
+        workers, done = self.workers, self.round.completed
+        self.round.behind = len([rank for rank in self.generation.roster if workers[rank].last_completed <= done])
 
     def release_hold(self) -> None:
         """Nobody needs to stop at a boundary any longer; orders follow."""
