@@ -242,9 +242,24 @@ def told_step(spec: JobSpec, asked: StepScale, workers: int) -> str:
     return f"Each update is applied as it arrives, as {rule:g} of a step."
 
 
+def has_everybody(barrier: object) -> bool:
+    """Whether each iteration is made of the updates of all who count; of some of them it may be only a part."""
+    return not isinstance(barrier, AsyncBarrier | QuorumBarrier)
+
+
+def is_full(barrier: object) -> bool:
+    """Whether each iteration is made of the whole updates of all who count."""
+    return has_everybody(barrier) and not isinstance(barrier, PartialBarrier)
+
+
 def misfit(spec: JobSpec, barrier: object) -> tuple[str, object, str] | None:
-    """Why the optimisers of a job cannot be driven under a barrier: field, found, expected. None: they can."""
-    if not isinstance(barrier, AsyncBarrier) or spec.workers_hold:
+    """Why a job cannot be driven under a barrier: field, found, expected. None: it can."""
+    if spec.workers_hold and not has_everybody(barrier):
+        what = "communication all-reduce" if spec.reduces else "server_mode aggregating"
+        expected = f"one with everybody in every iteration (bsp, aggressive) with {what}, where workers hold the"
+        need = f"parameters: {_name(barrier)} needs servers that take each worker's update by itself"
+        return "synchronization.barrier.name", _name(barrier), f"{expected} {need}"
+    if not isinstance(barrier, AsyncBarrier):
         return None
     applied = "federated.server" if spec.federated else "optimizer"
     clip = spec.applied.clip

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from controlplane.core import drawing, generations, granting, placing, recovery
-from controlplane.core.barriers import conflict, misfit
+from controlplane.core.barriers import conflict, has_everybody, misfit
 from controlplane.core.choices import Partitioned
 from controlplane.core.commands import ChangePolicies, MoveJob
 from controlplane.core.context import Context, EventRefused
@@ -23,7 +23,7 @@ from controlplane.core.state import End, Job, Round, Updates
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.launching import CUTTING
 from controlplane.protocol.messages import Held
-from controlplane.protocol.spec import CHOICES, REDUCING, Choice
+from controlplane.protocol.spec import CHOICES, Choice
 
 TOGETHER: Final = ("batching", "barrier", "data")
 """Choices that may contradict each other."""
@@ -240,7 +240,7 @@ def _check_together(context: Context, policies: Mapping[str, Any], asked: str) -
         raise EventRefused(f"{asked}: {', '.join(sorted(other))} of an attached job stays as it is; {cure}")
     if context.spec.attached and policies["batching"].name in CUTTING:
         raise EventRefused(f"{asked}: expected {CUTTING[policies['batching'].name]}")
-    if context.spec.server_mode == "aggregating" and barrier.name not in REDUCING:
+    if context.spec.server_mode == "aggregating" and not has_everybody(barrier):
         raise EventRefused(f"{asked}: {barrier.name} needs servers that hold the parameters; these only add up")
 
 

@@ -32,9 +32,6 @@ MAX_GLOBAL_BATCH = 2_000_000_000
 
 Priority = Annotated[int, msgspec.Meta(ge=-100, le=100)]
 
-REDUCING = ("bsp", "aggressive")
-"""Barriers of jobs without servers: everybody is in every iteration."""
-
 
 class Synchronization(Part, frozen=True, kw_only=True):
     """The four independent choices of a job."""
@@ -287,8 +284,6 @@ def _check_server_mode(spec: JobSpec) -> None:
     why = "with server_mode aggregating, where only the workers hold parameters"
     if spec.reduces:
         raise SpecError("server_mode", spec.server_mode, "stateful with communication all-reduce, which has no servers")
-    if (barrier := spec.synchronization.barrier.name) not in REDUCING:
-        raise SpecError("synchronization.barrier.name", barrier, f"one of {', '.join(REDUCING)} {why}")
     if spec.elastic.restarts and spec.checkpoint is None and not spec.elastic.from_scratch:
         cure = f"0 {why}, or checkpoint: {{every: N}}, or elastic: {{from_scratch: true}}"
         raise SpecError("elastic.restarts", spec.elastic.restarts, cure)
@@ -305,9 +300,6 @@ def _check_communication(spec: JobSpec) -> None:
         return
     if spec.servers:
         raise SpecError("servers", spec.servers, "0 with communication all-reduce, where workers hold the parameters")
-    if (barrier := spec.synchronization.barrier.name) not in REDUCING:
-        expected = f"one of {', '.join(REDUCING)} with communication all-reduce: {barrier} needs servers that take each"
-        raise SpecError("synchronization.barrier.name", barrier, f"{expected} worker's update by itself")
 
 
 def _check_training(spec: JobSpec) -> None:

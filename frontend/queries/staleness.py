@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from controlplane.core.barriers import is_full
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_synchronization
-from controlplane.protocol.spec import parse_spec
+from controlplane.policies import registry
+from controlplane.protocol.spec import Choice, parse_spec
 from controlplane.telemetry.columns import Block
 from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.metrics import BUSY
@@ -19,14 +21,13 @@ STALENESS_POINTS = 8_000
 """Reports, over all workers, from which staleness is measured: the last ones."""
 
 MAX_RANKS = 512
-FULL = "bsp"
 ALONE = "Not applicable: the job has a single worker."
 NOT_YET = "No data yet: staleness appears after the first iterations reported by two workers."
 
 
 def leads(job: Job, view: View) -> Leads:
     """Of the workers that the view asks for, measured against all."""
-    spec, barrier = parse_spec(job.spec), job_synchronization(job).barrier.name
+    spec, barrier = parse_spec(job.spec), job_synchronization(job).barrier
     here, _ = _last_roster(job, range(min(spec.workers, MAX_RANKS)))
     ahead = ahead_of(here, barrier)
     found = tuple(
@@ -44,7 +45,7 @@ def leads(job: Job, view: View) -> Leads:
         workers=found,
         roster=spec.workers,
         batch=spec.global_batch,
-        barrier=barrier,
+        barrier=barrier.name,
         reason=ALONE if spec.workers < 2 else NOT_YET,
     )
 
@@ -62,7 +63,7 @@ def staleness(job: Job, ranks: Sequence[int]) -> tuple[dict[int, NDArray[np.int6
     Only the last roster counts; a worker alone, or one whose detail was pruned, has none. And over how many iterations.
     """
     here, recent = _last_roster(job, ranks)
-    return ahead_of(here, job_synchronization(job).barrier.name), recent
+    return ahead_of(here, job_synchronization(job).barrier), recent
 
 
 def _last_roster(job: Job, ranks: Sequence[int]) -> tuple[dict[int, Block], int]:
@@ -84,13 +85,13 @@ def _of_generation(block: Block, generation: int) -> Block:
     return {name: values[kept] for name, values in block.items()}
 
 
-def ahead_of(everybody: Mapping[int, Block], barrier: str) -> dict[int, NDArray[np.int64]]:
+def ahead_of(everybody: Mapping[int, Block], barrier: Choice) -> dict[int, NDArray[np.int64]]:
     """By rank, for each iteration: how many the slowest lacked when this worker began to pull.
 
     That is what it had done itself, less what all had done by then, placed in time by measured durations. Under a full
     barrier that says too much: who goes on has what all others pushed, and two rows are never placed exactly.
     """
-    if barrier == FULL or not everybody:
+    if not everybody or is_full(registry.resolve("barrier", barrier)):
         return {rank: np.zeros(len(block["iteration"]), dtype=np.int64) for rank, block in everybody.items()}
     done, since_ms = _done_by_all(list(everybody.values()))
     found = {}

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from controlplane.core.commands import (
@@ -16,11 +17,13 @@ from controlplane.core.commands import (
     SkipCheckpoint,
 )
 from controlplane.core.engine import Engine
+from controlplane.core.events import ChangeRequested
 from controlplane.core.states import JobState
 from controlplane.policies.registry import resolve
 from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, SavedBlock
 from controlplane.protocol.messages import CheckpointSaved, FolderApart, RestoreFailed, WorkerHello
 from controlplane.protocol.orders import PeerAddress
+from controlplane.protocol.spec import Choice
 from tests.core.story import TENSOR_SIZES, Story, of
 
 ALL_REDUCE = {"communication": "all-reduce", "servers": 0, "workers": 3}
@@ -260,3 +263,9 @@ def test_with_servers_that_only_add_up_a_worker_returns_only_when_all_begin_anew
         assert not story.engine._job.lives.revivals
     story.kill(0)
     assert story.given(RollBack)[-1].to_iteration == 5
+
+
+@pytest.mark.parametrize("barrier", ["asp", "ssp", "pbsp", "pssp", "backup"])
+def test_it_is_not_changed_to_a_barrier_that_needs_servers(barrier: str) -> None:
+    reason = running().declined(ChangeRequested(actor="ada", choices={"barrier": Choice(name=barrier)}))
+    assert f"{barrier} needs servers that take each worker's update by itself" in reason

@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.protocol.spec import Choice
 from controlplane.telemetry.columns import Block
 from frontend.queries.staleness import ahead_of
 
@@ -31,7 +32,7 @@ def has_done(worker: Block, at_ms: float) -> int:
 
 @given(st.lists(blocks(), min_size=1, max_size=5))
 def test_it_is_what_the_slowest_lacked_when_the_worker_began(workers: list[Block]) -> None:
-    found = ahead_of(dict(enumerate(workers)), "asp")
+    found = ahead_of(dict(enumerate(workers)), Choice(name="asp"))
     assert {rank: ahead.tolist() for rank, ahead in found.items()} == {
         rank: [
             max(0, iteration - min(has_done(other, at_ms - busy_s * 1000) for other in workers))
@@ -44,4 +45,4 @@ def test_it_is_what_the_slowest_lacked_when_the_worker_began(workers: list[Block
 
 
 def test_nobody_is_ahead_of_nobody() -> None:
-    assert ahead_of({}, "asp") == {}
+    assert ahead_of({}, Choice(name="asp")) == {}

@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.jobs.validation import validated_spec
 from controlplane.protocol.spec import Choice, SpecError, parse_spec, spec_document
 
 FROM_THE_DESIGN = """
@@ -120,7 +121,7 @@ def test_any_value_in_any_field_is_a_spec_or_a_spec_error(field, value):
     ("changes", "field"),
     [
         ({}, "elastic.restarts"),
-        ({"synchronization": {"barrier": "asp"}}, "synchronization.barrier.name"),
+        ({"synchronization": {"barrier": "asp"}, "elastic": {"restarts": 0}}, "synchronization.barrier.name"),
         ({"checkpoint": {"every": 5}, "federated": {"local_steps": 2}}, "federated"),
         ({"elastic": {"restarts": 0, "minimum_workers": 1}}, "elastic.minimum_workers"),
     ],
@@ -128,6 +129,6 @@ def test_any_value_in_any_field_is_a_spec_or_a_spec_error(field, value):
 def test_servers_that_only_add_up_cannot_do_what_needs_parameters(changes: dict[str, Any], field: str) -> None:
     base = {"name": "d", "workload": "softmax-regression", "workers": 2, "batch_size": 8, "stop": {"iterations": 5}}
     with pytest.raises(SpecError) as raised:
-        parse_spec(base | {"server_mode": "aggregating"} | changes)
+        validated_spec(base | {"server_mode": "aggregating"} | changes)
     assert raised.value.field == field
     assert "aggregating" in raised.value.expected

@@ -3,7 +3,7 @@
 from controlplane.api.demo.display import Display, numbers
 from controlplane.api.demo.record import METRICS, Record
 from controlplane.api.demo.scenarios import Run, Scenario
-from controlplane.api.demo.verdict import has_common_iterations
+from controlplane.api.demo.verdict import has_every_report
 from controlplane.core.states import JobState
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.supervisor import Supervisor
@@ -55,7 +55,7 @@ def _is_complete(client: Client, job: int, record: Record, run: Run, iterations:
     """Whether every report and the last evaluation have come through; where it is not known how many, nothing new."""
     before = record.updates()
     _measure(client, job, record, since=0)
-    if has_common_iterations(run) and run.name_of("barrier") != "backup":
+    if has_every_report(run):
         return record.updates() >= iterations * workers and iterations in record.accuracy
     return record.updates() == before
 

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 
 from controlplane.api.demo.record import SETTLED_FROM, Record
 from controlplane.api.demo.scenarios import Run, Scenario
+from controlplane.core.barriers import AsyncBarrier, PartialBarrier, QuorumBarrier, has_everybody
+from controlplane.core.choices import Budgeting
+from controlplane.policies import registry
+from controlplane.protocol.spec import Choice
 
 RATIO = 0.45
 """LB-BSP's mean iteration time over BSP's may be at most this; the emulated machines allow 0.36."""
@@ -72,12 +76,22 @@ def judge(scenario: Scenario, baseline: Record, challenger: Record) -> list[Bar]
 
 def has_common_iterations(run: Run) -> bool:
     """Whether all workers of the run do the same iterations: not where each goes on by itself."""
-    return run.name_of("barrier") not in {"asp", "ssp", "pbsp", "pssp"}
+    return not isinstance(_policy(run, "barrier"), AsyncBarrier)
+
+
+def has_every_report(run: Run) -> bool:
+    """Whether it is known how many reports come: of each iteration one from every worker."""
+    return has_everybody(_policy(run, "barrier"))
+
+
+def _policy(run: Run, question: str) -> object:
+    """The policy that answers it in this run."""
+    return registry.resolve(question, Choice(name=run.name_of(question)))
 
 
 def what_compares(run: Run) -> str:
     """How the run can be compared with plain BSP, and how not, for a person."""
-    barrier, batching = run.name_of("barrier"), run.name_of("batching")
+    barrier = run.name_of("barrier")
     if not run.choices:
         return "Both runs are plain BSP: there is nothing to compare; differences are random."
     if not has_common_iterations(run):
@@ -85,12 +99,12 @@ def what_compares(run: Run) -> str:
             f"Under {barrier}, workers do not share iterations, and each update is 1/n of a step: compare the "
             "time for the same number of samples, and the accuracy at the end; not the number of iterations."
         )
-    if barrier in {"aggressive", "backup"}:
+    if isinstance(_policy(run, "barrier"), PartialBarrier | QuorumBarrier):
         return (
             f"Under {barrier}, an iteration covers part of its batch: compare the time to the same accuracy, not "
             "the time of an iteration."
         )
-    if batching == "deadline":
+    if isinstance(_policy(run, "batching"), Budgeting):
         return "Iterations end by the clock, with the same number of samples on average: compare times."
     if run.choices.keys() == {"placement"}:
         return "Samples and numbers are the same by construction: placement shows only where transfers take time."

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from controlplane.jobs.validation import validated_spec
 from controlplane.protocol.messages import Held, IterationReport, WorkerHello
 from controlplane.protocol.orders import Member
 from controlplane.protocol.spec import (
@@ -187,12 +188,12 @@ def test_a_job_without_servers_asks_for_none() -> None:
         (
             {"synchronization": {"barrier": "asp"}},
             "synchronization.barrier.name",
-            "one of bsp, aggressive with communication all-reduce: asp needs servers",
+            "asp needs servers that take each worker's update by itself",
         ),
     ],
 )
 def test_what_needs_servers_is_refused_with_the_reason(changes: Any, field: str, expected: str) -> None:
     with pytest.raises(SpecError) as caught:
-        parse_spec(document(**changes))
+        validated_spec(document(**changes))
     assert caught.value.field == field
     assert expected in caught.value.expected
