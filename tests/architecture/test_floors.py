@@ -31,6 +31,10 @@ OUTSIDE = ("paceline", "workers")
 """Packages that run where no control plane does: they import the protocol, and themselves."""
 
 
+MAX_CHAIN = 12
+"""Modules of the engine, each importing the next."""
+
+
 def room(name: str) -> tuple[int, str] | None:
     """The floor and the room of a module of ours; the innermost room counts."""
     rooms = [(number, room) for number, floor in enumerate(FLOORS) for room in floor if is_within(name, room)]
@@ -98,6 +102,18 @@ def test_nobody_imports_the_settings_package() -> None:
         if is_within(name, "controlplane.config")
     ]
     assert wrong == []
+
+
+def test_the_engine_is_understood_through_a_short_chain_of_imports() -> None:
+    """Who changes a module of it must know the ones that it rests on."""
+    graph = {name: needs for name, needs in _graph().items() if is_within(name, "controlplane.core")}
+    order = [name for name in TopologicalSorter(graph).static_order() if name in graph]
+    longest: dict[str, list[str]] = {}
+    for name in order:
+        below = [longest[other] for other in graph[name] if other in longest and other != "controlplane.core"]
+        longest[name] = [name, *max(below, key=len, default=[])]
+    chain = max(longest.values(), key=len)
+    assert len(chain) <= MAX_CHAIN, " -> ".join(chain)
 
 
 def test_there_is_no_cycle() -> None:
