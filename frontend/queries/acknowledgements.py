@@ -10,8 +10,7 @@ import numpy as np
 from controlplane.jobs.models import Decision, Job
 from controlplane.policies.wording import workers
 from controlplane.telemetry.columns import Block
-from controlplane.telemetry.history import read_columns
-from frontend.queries.effects import newest
+from frontend.queries.history import History, span_of
 
 PUSHED: Final = frozenset({"set-shares", "set-roster", "change-policies"})
 """Kinds of decisions that reach workers with the orders for an iteration."""
@@ -51,13 +50,13 @@ def acknowledgements(job: Job, decisions: Sequence[Decision]) -> dict[int, Ackno
     if not pushed:
         return {}
     places = {at for _, at in pushed.values()}
-    span = newest(places)
-    table = _by_iteration(read_columns(job.pk, ("samples", "coordination_s"), span), places)
+    first, _ = span_of(places)
+    table = _by_iteration(History(job).around(("samples", "coordination_s"), places), places)
     reached = job.iteration - 1
     return {
         pk: _acknowledgement(row, table.get(at, {}), over=job.is_over or at <= reached)
         for pk, (row, at) in pushed.items()
-        if at >= span.first
+        if at >= first
     }
 
 

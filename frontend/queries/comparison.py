@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controlplane.jobs.models import Job
-from controlplane.protocol.spec import parse_spec
-from controlplane.telemetry.history import read_windows
 from controlplane.telemetry.metrics import ITERATION
 from frontend import formats
 from frontend.figures.rows import Compared, View
-from frontend.queries.figures import MAX_SUMMED, convergence, width_of
+from frontend.queries.figures import MAX_SUMMED, convergence
+from frontend.queries.history import History
 
 LEAST, MOST = 2, 6
 """Jobs that can be compared at once."""
@@ -57,8 +56,8 @@ def compared(jobs: Sequence[Job], view: View) -> tuple[Compared, ...]:
 
 def lengths(job: Job) -> NDArray[np.float64]:
     """Lengths of a job's iterations in seconds, as the mean over its workers, warm-up left out."""
-    width = width_of(job, parse_spec(job.spec).workers, MAX_SUMMED)
-    found = list(read_windows(job.pk, width, names=ITERATION).values())
+    history = History(job)
+    found = list(history.windows(ITERATION, history.width(MAX_SUMMED)).values())
     if not found:
         return np.empty(0)
     first, place = np.unique(np.concatenate([each.first for each in found]), return_inverse=True)

@@ -1,16 +1,16 @@
 """What decisions came to: the iterations before each beside those after it, and the time that was predicted."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controlplane.jobs.models import Decision, Job
-from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.metrics import BUSY, ITERATION
 from frontend.figures.predictions import MISSED
 from frontend.figures.rows import Predictions, View
+from frontend.queries.history import History
 
 AROUND = 10
 """Iterations on either side of a decision that count."""
@@ -20,9 +20,6 @@ ACTING = frozenset({"set-shares", "set-roster", "set-placement", "change-policie
 
 PREDICTED = 200
 """Decisions, the latest, whose predictions are drawn beside what they came to."""
-
-MAX_SPAN = 5_000
-"""Iterations that are read at once; a page of decisions rarely spans more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +66,7 @@ def effects(job: Job, decisions: Sequence[Decision]) -> dict[int, Effect]:
     if not acting:
         return {}
     at = sorted({int(row.iteration or 0) for row in acting})
-    span = Span(first=max(0, max(at[0], at[-1] - MAX_SPAN) - AROUND), last=at[-1] + AROUND)
-    table = Lengths(read_columns(job.pk, ITERATION, span).values())
+    table = Lengths(History(job).around(ITERATION, at, margin=AROUND).values())
     return {row.pk: _effect(row, table, at) for row in acting}
 
 
@@ -83,7 +79,7 @@ def predictions(job: Job, view: View) -> Predictions:
     }
     table = None
     if said:
-        table = Lengths(read_columns(job.pk, ITERATION, newest(said)).values())
+        table = Lengths(History(job).around(ITERATION, said).values())
     found = [(at, predicted, table.slowest(at)) for at, predicted in sorted(said.items())] if table else []
     known = [(at, predicted, measured) for at, predicted, measured in found if measured]
     return Predictions(
@@ -91,12 +87,6 @@ def predictions(job: Job, view: View) -> Predictions:
         predicted_s=np.array([predicted for _, predicted, _ in known], np.float64),
         measured_s=np.array([measured for _, _, measured in known], np.float64),
     )
-
-
-def newest(iterations: Collection[int]) -> Span:
-    """From the first of these iterations to the last, and of a long stretch only its last ``MAX_SPAN``."""
-    last = max(iterations)
-    return Span(first=max(min(iterations), last - MAX_SPAN), last=last + 1)
 
 
 class Lengths:

@@ -3,10 +3,10 @@
 from typing import Final
 
 from controlplane.jobs.models import Decision, Job
-from controlplane.telemetry.history import read_columns
 from controlplane.telemetry.metrics import ITERATION
 from frontend.figures.episodes import Change, Episode, fold
-from frontend.queries.effects import Lengths, newest
+from frontend.queries.effects import Lengths
+from frontend.queries.history import History
 
 CHANGES: Final = 500
 """Changes, the latest, that are folded."""
@@ -32,5 +32,5 @@ def episodes(job: Job) -> list[Episode]:
     ]
     if not changes:
         return []
-    span = newest([max(0, min(each.iteration for each in changes) - 10), max(each.iteration for each in changes) + 10])
-    return fold(changes, Lengths(read_columns(job.pk, ITERATION, span).values()).mean)[:EPISODES]
+    span = [max(0, min(each.iteration for each in changes) - 10), max(each.iteration for each in changes) + 10]
+    return fold(changes, Lengths(History(job).around(ITERATION, span).values()).mean)[:EPISODES]

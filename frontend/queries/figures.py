@@ -9,19 +9,14 @@ from numpy.typing import NDArray
 
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import parse_spec
-from controlplane.telemetry.columns import WIDTHS
 from controlplane.telemetry.history import (
-    Span,
     Windows,
-    has_detail,
     quotient,
-    read_columns,
-    read_windows,
-    width_for,
 )
 from controlplane.telemetry.metrics import BUSY, ITERATION, PROCESSING
 from controlplane.telemetry.models import Evaluation
 from frontend.figures.rows import Convergence, Traces, View, WorkerTrace
+from frontend.queries.history import History
 
 MAX_WINDOWS = 20_000
 """Over all workers of one figure."""
@@ -44,8 +39,8 @@ RECENT = 20
 def traces(job: Job, view: View) -> Traces:
     """The workers' reports, iterations merged until they fit."""
     roster, ranks = parse_spec(job.spec).workers, ranks_of(job, view)
-    width = width_of(job, len(ranks), MAX_WINDOWS)
-    windows = read_windows(job.pk, width, ranks, TRACED)
+    width = History(job).width(MAX_WINDOWS, len(ranks))
+    windows = History(job).windows(TRACED, width, ranks)
     return Traces(
         workers=tuple(_worker(job, rank, windows[rank]) for rank in ranks if rank in windows),
         roster=roster,
@@ -57,8 +52,8 @@ def traces(job: Job, view: View) -> Traces:
 
 def convergence(job: Job, view: View) -> Convergence:
     """Training loss of all workers per iteration (merged until it fits) and every score."""
-    width = width_of(job, parse_spec(job.spec).workers, MAX_SUMMED)
-    loss = _over_workers(list(read_windows(job.pk, width, names=LEARNED).values()))
+    history = History(job)
+    loss = _over_workers(list(history.windows(LEARNED, history.width(MAX_SUMMED)).values()))
     scores = _columns(_newest(Evaluation.objects.filter(job=job)), 4)
     samples, updates = np.cumsum(loss.samples), np.cumsum(loss.updates)
     return Convergence(
@@ -143,20 +138,13 @@ def slowest(job: Job, roster: int, count: int) -> tuple[int, ...]:
 
 def _by_pace(job: Job) -> list[int]:
     """Ranks by time per sample over the last iterations, the fastest first."""
-    recent = Span(first=max(0, job.iteration - RECENT + 1))
-    found = read_columns(job.pk, ("samples", *BUSY), recent)
+    found = History(job).latest(("samples", *BUSY), RECENT - 1)
     paces = {
         rank: sum(each[name].sum() for name in BUSY) / each["samples"].sum()
         for rank, each in found.items()
         if each["samples"].sum()
     }
     return sorted(paces, key=lambda rank: (paces[rank], rank))
-
-
-def width_of(job: Job, workers: int, most: int) -> int:
-    """How many iterations to merge so that all windows stay within the bound."""
-    width = width_for(job.iteration, workers, most)
-    return width if width > 1 or has_detail(job.pk) else WIDTHS[0]
 
 
 def _newest(scores: QuerySet[Evaluation]) -> list[Any]:

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import parse_spec
-from controlplane.telemetry.history import Windows, quotient, read_windows
+from controlplane.telemetry.history import Windows, quotient
 from controlplane.telemetry.metrics import BUSY, ITERATION
 from frontend.figures.rows import Heat, View
 from frontend.queries.classes import machine_classes
-from frontend.queries.figures import width_of
+from frontend.queries.history import History
 from frontend.queries.lanes import machines
 
 MAX_CELLS = 60_000
@@ -27,8 +27,8 @@ def heat(job: Job, view: View) -> Heat:
     Of a very large roster, the first ``MAX_RANKS``.
     """
     ranks = range(min(parse_spec(job.spec).workers, MAX_RANKS))
-    width = width_of(job, len(ranks), MAX_CELLS)
-    found = read_windows(job.pk, width, ranks, names=("at_ms", "samples", *ITERATION))
+    width = History(job).width(MAX_CELLS, len(ranks))
+    found = History(job).windows(("at_ms", "samples", *ITERATION), width, ranks)
     where, peaks = machines(job), _PEAKS[view.metric or "work"]
     kinds = _kinds(job, sorted(found))
     order = sorted(found, key=lambda rank: (list(kinds.values()).index(kinds[rank]), where.get(rank, ""), rank))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-import numpy as np
 from django.core.paginator import Page, Paginator
 from django.db.models import Q
 
@@ -21,8 +20,8 @@ from controlplane.jobs.selectors import (
 )
 from controlplane.jobs.waiting import waiting_of
 from controlplane.protocol.spec import JobSpec, Synchronization, parse_spec
-from controlplane.telemetry.history import Span, read_columns
 from frontend.queries.freshness import as_of
+from frontend.queries.history import History, together
 
 PER_PAGE = 25
 RATE_ITERATIONS = 20
@@ -225,11 +224,10 @@ def _pace(job: Job, now: datetime) -> Pace | None:
     """Of a job that runs, over its last iterations; None where nothing was measured."""
     if job.state not in (JobState.RUNNING, JobState.FINISHING):
         return None
-    recent = Span(first=max(0, job.iteration - RATE_ITERATIONS))
-    columns = list(read_columns(job.pk, ("at_ms", "samples"), recent).values())
+    columns = History(job).latest(("at_ms", "samples"), RATE_ITERATIONS)
     if not columns:
         return None
-    iteration, at_ms, samples = (np.concatenate([each[name] for each in columns]) for name in RATED)
+    iteration, at_ms, samples = together(columns, *RATED)
     oldest = iteration == iteration.min()
     silent = now.timestamp() - at_ms.max() / 1000 > SILENT.total_seconds()
     if oldest.all() or (silent and as_of(job.pk) is None):

@@ -9,9 +9,9 @@ from django.core.cache import cache
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.spec import JobSpec, parse_spec
-from controlplane.telemetry.history import Span, read_columns
 from frontend.figures.holding import Shown, hold, keep_rows
 from frontend.figures.lanes import Decided, Lane, Lanes, Phases, Verdict, verdict
+from frontend.queries.history import History
 
 ITERATIONS = 10
 MAX_ROWS = 2_000
@@ -82,7 +82,7 @@ def _decided(job: Job) -> Decided | None:
 
 def _recent(job: Job, window: int) -> list[_Row]:
     """The last iterations that every counting worker has reported."""
-    return _rows(job, Span(first=max(0, job.iteration - window), last=max(1, job.iteration)))
+    return _rows(job, job.iteration - window, max(1, job.iteration))
 
 
 def _last_roster(rows: Sequence[_Row]) -> list[_Row]:
@@ -99,16 +99,17 @@ def _even_shares(total: int, ranks: Sequence[int]) -> dict[int, int]:
 
 def _even(job: Job, spec: JobSpec, window: int) -> list[_Row]:
     """Early iterations in which all shares were still the even one."""
-    rows = _rows(job, Span(first=WARM_UP, last=WARM_UP + window))
+    rows = _rows(job, WARM_UP, WARM_UP + window)
     uneven = {row.iteration for row in rows if row.samples != spec.batch_size}
     return [row for row in rows if row.iteration not in uneven]
 
 
-def _rows(job: Job, span: Span) -> list[_Row]:
+def _rows(job: Job, first: int, last: int) -> list[_Row]:
     names = _Row._fields[1:]
+    wanted = [name for name in names if name != "iteration"]
     found = [
         _Row(rank, *values)
-        for rank, columns in read_columns(job.pk, [name for name in names if name != "iteration"], span).items()
+        for rank, columns in History(job).columns(wanted, first=first, last=last).items()
         for values in zip(*(columns[name].tolist() for name in names), strict=True)
     ]
     return sorted(found, key=lambda row: (row.iteration, row.rank))[:MAX_ROWS]

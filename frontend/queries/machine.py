@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from controlplane.core.states import PROCESS_OVER
 from controlplane.fleet.models import Agent, AgentSample
 from controlplane.jobs.models import Flag, Process
-from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.metrics import BUSY
 from controlplane.telemetry.models import LogLine
 from frontend.figures.rows import Load, Speeds, SpeedSeries
+from frontend.queries.history import History
 
 LIVES = 50
 SERIES = 8
@@ -158,8 +158,8 @@ def _is_about(flag: Flag, row: Process) -> bool:
 def _measured(row: Process) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Batch size and busy seconds of each iteration of this life, of its last ones."""
     first = max(0, row.counts_from or 0, row.iteration - ITERATIONS)
-    span = Span(ranks=(row.index,), first=first, last=row.iteration + 1)
-    block = read_columns(row.job_id, ("samples", *BUSY), span).get(row.index)
+    found = History(row.job).columns(("samples", *BUSY), ranks=(row.index,), first=first, last=row.iteration + 1)
+    block = found.get(row.index)
     if block is None:
         return np.empty(0, np.int64), np.empty(0)
     busy = np.sum([block[name] for name in BUSY], axis=0)

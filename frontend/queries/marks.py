@@ -7,10 +7,10 @@ import numpy as np
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Job
 from controlplane.protocol.spec import parse_spec
-from controlplane.telemetry.history import read_windows
 from frontend.figures.marks import MOST
 from frontend.figures.rows import Mark
-from frontend.queries.figures import MAX_WINDOWS, width_of
+from frontend.queries.figures import MAX_WINDOWS
+from frontend.queries.history import History
 from frontend.queries.wording import describe
 
 MARKED: Final = (
@@ -56,7 +56,8 @@ class _Clock:
 
     def __init__(self, job: Job) -> None:
         spec = parse_spec(job.spec)
-        found = read_windows(job.pk, width_of(job, spec.workers, MAX_WINDOWS), names=("at_ms",))
+        history = History(job)
+        found = history.windows(("at_ms",), history.width(MAX_WINDOWS))
         longest = max(found.values(), key=lambda each: len(each.first), default=None)
         started = job.started_at.timestamp() if job.started_at else 0.0
         none = np.zeros(1)

@@ -12,12 +12,13 @@ from controlplane.fleet.samples import OWN_COLUMNS
 from controlplane.jobs.models import Job
 from controlplane.protocol.measurements import OF_MACHINES, OF_WORKERS
 from controlplane.protocol.spec import parse_spec
-from controlplane.telemetry.history import Windows, read_windows
+from controlplane.telemetry.history import Windows
 from controlplane.telemetry.stored import known_measurements
 from frontend.figures.measured import groups
 from frontend.figures.measured_rows import Measured, MeasuredWorker, Samples
 from frontend.figures.rows import View
-from frontend.queries.figures import MAX_WINDOWS, elapsed, ranks_of, width_of
+from frontend.queries.figures import MAX_WINDOWS, elapsed, ranks_of
+from frontend.queries.history import History
 
 CHARTED: Final = tuple(each for each in OF_WORKERS if each.chart)
 
@@ -28,8 +29,8 @@ SAMPLES: Final = 8_640
 def measured(job: Job, view: View) -> Measured:
     """The measurements of workers that have a chart, iterations merged until they fit."""
     ranks = ranks_of(job, view)
-    width = width_of(job, len(ranks), MAX_WINDOWS)
-    windows = read_windows(job.pk, width, ranks, ("at_ms", *(each.name for each in CHARTED)))
+    width = History(job).width(MAX_WINDOWS, len(ranks))
+    windows = History(job).windows(("at_ms", *(each.name for each in CHARTED)), width, ranks)
     spec = parse_spec(job.spec)
     return Measured(
         workers=tuple(_worker(job, rank, windows[rank]) for rank in ranks if rank in windows),

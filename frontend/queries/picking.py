@@ -8,10 +8,10 @@ import numpy as np
 from django.core.paginator import Page, Paginator
 
 from controlplane.jobs.models import Job
-from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.metrics import ITERATION
 from frontend.parameters import Query, number_of, one_of
 from frontend.queries.fleet import MachineCard
+from frontend.queries.history import History
 
 PER_PAGE: Final = 60
 """Machines: whole rows of one to six cards."""
@@ -102,7 +102,7 @@ def _waits(machines: Sequence[MachineCard]) -> dict[int, float]:
     jobs = Job.objects.in_bulk({slot.job for card in machines for slot in card.held if slot.job is not None})
     spent: dict[tuple[int, int], tuple[float, float]] = {}
     for pk, job in jobs.items():
-        for rank, block in read_columns(pk, ITERATION, Span(first=max(0, job.iteration - RECENT))).items():
+        for rank, block in History(job).latest(ITERATION, RECENT).items():
             whole = float(np.sum([block[name].sum() for name in ITERATION]))
             spent[pk, rank] = float(block["waiting_s"].sum()), whole
     waits = {}

@@ -4,13 +4,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from controlplane.jobs.models import Decision, Job
 from controlplane.protocol.orders import ELEMENT_BYTES
-from controlplane.telemetry.history import Span, read_columns
 from frontend.figures.rows import Holding, Placements, View, Worth
 from frontend.queries.exchanges import Stretch, entry_of, exchange_times
+from frontend.queries.history import History, together
 from frontend.queries.job import servers
 
 RATED = 20
@@ -56,10 +54,10 @@ def latest_placements(job: Job, count: int) -> list[dict[str, Any]]:
 
 def updates_per_s(job: Job) -> float | None:
     """Updates that all workers pushed per second over the job's last iterations; each goes to every block."""
-    found = list(read_columns(job.pk, ("at_ms",), Span(first=max(0, job.iteration - RATED))).values())
+    found = History(job).latest(("at_ms",), RATED)
     if not found:
         return None
-    iteration, at_ms = (np.concatenate([each[name] for each in found]) for name in ("iteration", "at_ms"))
+    iteration, at_ms = together(found, "iteration", "at_ms")
     oldest = iteration == iteration.min()
     # The oldest iteration only tells when the clock of this window started.
     took_s = (at_ms.max() - at_ms[oldest].max()) / 1000

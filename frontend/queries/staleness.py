@@ -11,11 +11,11 @@ from controlplane.jobs.selectors import job_synchronization
 from controlplane.policies import registry
 from controlplane.protocol.spec import Choice, parse_spec
 from controlplane.telemetry.columns import Block
-from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.metrics import BUSY
 from frontend.figures.rows import Lead, Leads, View
 from frontend.queries.chaining import NEEDED, chained
 from frontend.queries.figures import elapsed, ranks_of
+from frontend.queries.history import History
 
 STALENESS_POINTS = 8_000
 """Reports, over all workers, from which staleness is measured: the last ones."""
@@ -71,7 +71,7 @@ def _last_roster(job: Job, ranks: Sequence[int]) -> tuple[dict[int, Block], int]
     if len(ranks) < 2:
         return {}, 0
     recent = max(10, STALENESS_POINTS // len(ranks))
-    found = read_columns(job.pk, NEEDED, Span(first=max(0, job.iteration - recent)))
+    found = History(job).latest(NEEDED, recent)
     last = max((int(block["generation"].max()) for block in found.values()), default=0)
     here = {rank: _of_generation(block, last) for rank, block in found.items()}
     here = {rank: block | {"at_ms": chained(block).ended_ms} for rank, block in here.items() if len(block["iteration"])}

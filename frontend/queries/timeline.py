@@ -8,11 +8,11 @@ import numpy as np
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import parse_spec
 from controlplane.telemetry.columns import Block
-from controlplane.telemetry.history import Span, newest_iteration, read_columns
 from controlplane.telemetry.metrics import ITERATION
 from frontend.figures.rows import Stay, View, Window
 from frontend.queries.chaining import NEEDED, Chain, chained, uncertainty_ms
 from frontend.queries.figures import slowest_and_fastest
+from frontend.queries.history import History
 
 ITERATIONS = 10
 MAX_ITERATIONS = 20
@@ -25,15 +25,16 @@ AROUND: Final = 40
 def window(job: Job, view: View) -> Window:
     """The iterations that the view asks for, or the latest; never past either end."""
     roster = parse_spec(job.spec).workers
-    newest = newest_iteration(job.pk)
+    history = History(job)
+    newest = history.newest
     if newest is None:
         return Window(stays=(), ranks=(), roster=roster, first=0, last=0, newest=0)
     count = min(view.count or ITERATIONS, MAX_ITERATIONS)
     latest = max(0, newest - count + 1)
     first = latest if view.first is None else min(view.first, latest)
     ranks = view.ranks or slowest_and_fastest(job, roster)
-    around = Span(ranks=ranks, first=max(0, first - AROUND), last=first + count + AROUND)
-    found = read_columns(job.pk, (*NEEDED, "samples"), around)
+    placed = {"first": first - AROUND, "last": first + count + AROUND}
+    found = history.columns((*NEEDED, "samples"), ranks=ranks, **placed)
     chains = {rank: chained(block) for rank, block in found.items()}
     stays = tuple(
         stay

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_synchronization, jobs_synchronization
 from controlplane.protocol.spec import parse_spec
-from controlplane.telemetry.history import Windows, read_windows
+from controlplane.telemetry.history import Windows
 from controlplane.telemetry.metrics import ITERATION, LOST
 from controlplane.telemetry.models import Cursor
 from frontend import formats
 from frontend.figures.rows import View, Waited, Waiting
-from frontend.queries.figures import MAX_SUMMED, width_of
+from frontend.queries.figures import MAX_SUMMED
+from frontend.queries.history import History
 from frontend.queries.staleness import MAX_RANKS, mean_staleness, staleness
 
 NOISE_S = 1e-6
@@ -112,7 +113,8 @@ def price(seconds: float) -> str:
 def waiting(job: Job, view: View) -> Waiting:
     """Every worker of a job, by rank; of a very large roster the first ``MAX_RANKS``."""
     workers = min(parse_spec(job.spec).workers, MAX_RANKS)
-    found = read_windows(job.pk, width_of(job, workers, MAX_SUMMED), range(workers), ("at_ms", *ITERATION))
+    history = History(job)
+    found = history.windows(("at_ms", *ITERATION), history.width(MAX_SUMMED, workers), range(workers))
     ahead, recent = staleness(job, sorted(found))
     rows = tuple(_waited(rank, found[rank], ahead.get(rank)) for rank in sorted(found))
     waited, coordinated, whole = (
@@ -135,7 +137,8 @@ def days_of(job: Job) -> dict[date, Spent]:
     over the days by the time that was worked on each.
     """
     workers = min(parse_spec(job.spec).workers, MAX_RANKS)
-    found = read_windows(job.pk, width_of(job, workers, MAX_SUMMED), range(workers), ("at_ms", *ITERATION))
+    history = History(job)
+    found = history.windows(("at_ms", *ITERATION), history.width(MAX_SUMMED, workers), range(workers))
     days: dict[date, Spent] = defaultdict(Spent)
     for windows in found.values():
         at_ms = windows.mean("at_ms")

@@ -131,3 +131,13 @@ def _graph() -> dict[str, set[str]]:
         needs = {found.name for found in source.imports if found.at_import and found.name in sources()}
         graph[source.name] = {name for name in needs if not is_within(source.name, name)}
     return graph
+
+
+def test_pages_read_columns_in_one_place() -> None:
+    readers = ("read_columns(", "read_windows(", "newest_iteration(")
+    found = [
+        source.where
+        for source in sources().values()
+        if is_within(source.name, "frontend") and any(reader in source.text for reader in readers)
+    ]
+    assert found == ["frontend/queries/history.py"]
