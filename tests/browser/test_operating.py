@@ -31,7 +31,7 @@ def test_policies_are_changed_from_what_holds_now(site: str, look: Look, ada: Us
     dialog = page.locator("#policy-dialog")
     expect(dialog.get_by_label("Batching", exact=True)).to_have_value("lb-bsp-cpu")
     dialog.get_by_label("Barrier", exact=True).select_option("ssp")
-    dialog.get_by_label("Settings of barrier").fill("staleness=3")
+    dialog.get_by_label("Parameters of barrier").fill("staleness=3")
     assert axe_findings(page, within="#policy-dialog") == []
     with page.expect_request(lambda request: request.method == "PATCH") as sent:
         dialog.get_by_role("button", name="Apply").click()
@@ -48,7 +48,7 @@ def test_a_refused_change_says_its_title_and_its_trace(
     page.locator("#change-policy").click()
     dialog = page.locator("#policy-dialog")
     dialog.get_by_label("Barrier", exact=True).select_option("ssp")
-    dialog.get_by_label("Settings of barrier").fill("staleness=many")
+    dialog.get_by_label("Parameters of barrier").fill("staleness=many")
     dialog.get_by_role("button", name="Apply").click()
     alert = page.locator("#policy-alert")
     expect(alert.locator("strong")).to_have_text(re.compile(r"\w"))
