@@ -108,8 +108,8 @@ def test_several_jobs_are_stopped_at_once_and_columns_can_be_hidden(
 def test_a_spec_can_be_checked_without_submitting_it(site: str, look: Look, ada: User, errors: list[str]) -> None:
     page = look(site, user=ada)
     page.goto("/jobs/new/")
-    page.get_by_label("Checkpoint every").fill("7")
-    page.get_by_label("Samples of each worker").select_option("iid")
+    page.get_by_label("Checkpoint interval").fill("7")
+    page.get_by_label("Data partition").select_option("iid")
     shown = json.loads(page.locator("#preview").text_content() or "")
     assert (shown["checkpoint"]["every"], shown["workload"]["partition"]) == (7, "iid")
     page.get_by_role("button", name="Validate").click()

@@ -96,10 +96,10 @@ def test_a_simulated_policy_is_saved_as_a_job(site: str, look: Look, ada: User, 
     expect(page.get_by_label(f"lb-bsp-linear of simulation #{simulation.pk}")).to_be_checked()
     expect(page.locator("#left")).to_contain_text("The machines are yours: 4 workers and 2 servers were simulated")
     expect(page.get_by_label("Batching")).to_have_value("lb-bsp-linear")
-    expect(page.get_by_label("Stop after iterations")).to_have_value("200")
+    expect(page.get_by_label("Maximum iterations")).to_have_value("200")
     blank = "all => all.filter(each => each.selectedIndex < 0).map(each => each.name)"
     assert page.locator("#submit-form select").evaluate_all(blank) == []
-    page.get_by_label("Labels of machines").fill("class=fast")
+    page.get_by_label("Machine labels").fill("class=fast")
     page.locator("#submit-button").click()
     page.wait_for_url(JOB_PAGE)
     job = Job.objects.get(simulation=None)

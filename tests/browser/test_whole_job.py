@@ -31,8 +31,8 @@ def test_a_job_from_the_form_to_its_stop(stack: Stack, look: Look) -> None:
 
     page.get_by_role("link", name="Submit job").click()
     page.get_by_label("Balanced: digits under LB-BSP").check()
-    page.get_by_label("Stop after iterations").fill("100000")
-    page.get_by_label("Stop at accuracy").fill("")
+    page.get_by_label("Maximum iterations").fill("100000")
+    page.get_by_label("Target accuracy").fill("")
     page.get_by_role("button", name="Submit job").click()
     page.wait_for_url(re.compile(r"/jobs/\d+/$"))
 
