@@ -91,7 +91,7 @@ def job_spec_schema() -> dict[str, Any]:
     (top,), parts = msgspec.json.schema_components([JobSpec], ref_template="{name}")
     parts["Choice"] = _choice_schema()
     schema = dict(_inline(parts[top["$ref"]], parts))
-    schema["required"] = [name for name in schema["required"] if name != "workload"]  # an attached job has none
+    schema["required"] = ["name"]  # of an attached job; a native one says what is missing
     return schema
 
 

@@ -140,12 +140,8 @@ def _give_up(context: Context) -> None:
 
 
 def _who_came(job: Job) -> str:
-    came = len(job.workers)
-    return (
-        f"only {number_of(came, 'rank')} of {job.spec.workers if job.spec else came} said hello"
-        if came
-        else ("no rank said hello")
-    )
+    worlds = [each.rank.world for each in job.workers.values() if each.rank is not None]
+    return f"only {number_of(len(worlds), 'rank')} of {max(worlds)} said hello" if worlds else "no rank said hello"
 
 
 def _look_at_members(context: Context) -> None:

@@ -5,6 +5,7 @@ But for ``pause_lost_job`` and ``end_lost_job``: where the log is gone, ingest h
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -36,6 +37,7 @@ from controlplane.jobs.environment import control_plane, machines_run
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.jobs.rows import insert_rows, update_rows
 from controlplane.protocol.messages import BlockExchanged
+from controlplane.protocol.spec import SpecError, parse_spec, spec_document
 
 LOST_AWAITS: Final = "a release that can read its log, or somebody to stop it"
 
@@ -81,6 +83,7 @@ def apply_answers(job_id: int, answers: Sequence[Answer]) -> bool:
     _move_job(job_id, commands)
     _count_workers(job_id, [command for command in commands if isinstance(command, SetRoster)])
     _give_shares(job_id, [command for command in commands if isinstance(command, SetShares)])
+    _follow_ranks(job_id, [command for command in commands if isinstance(command, SetShares)])
     _place(job_id, [command for command in commands if isinstance(command, SetPlacement)])
     _move_flags(job_id, commands)
     return _release(job_id, commands)
@@ -253,6 +256,19 @@ def _give_shares(job_id: int, decisions: Sequence[SetShares]) -> None:
             " AND ended_at IS NULL",
             [(share, job_id, "worker", rank) for rank, share in sorted(decisions[-1].shares.items())],
         )
+
+
+def _follow_ranks(job_id: int, decisions: Sequence[SetShares]) -> None:
+    """An attached job is as large as its ranks say: what looks at its spec sees that."""
+    if not decisions or not (shares := decisions[-1].shares):
+        return
+    job = Job.objects.filter(pk=job_id, launch="attached").only("spec").first()
+    size = {"workers": len(shares), "batch_size": sum(shares.values()) // len(shares)}
+    if job is None or size.items() <= job.spec.items():
+        return
+    with suppress(SpecError):  # its limits were meant for another size: it stays as it was submitted
+        job.spec = spec_document(parse_spec(job.spec | size))
+        job.save(update_fields=["spec"])
 
 
 def _move_iterations(job_id: int, iterations: dict[tuple[int, str], int]) -> None:

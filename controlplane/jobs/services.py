@@ -46,10 +46,16 @@ def job_submit(*, document: object, user: User, idempotency_key: str | None = No
             audit(actor=user.get_username(), action="job-submit", subject=str(job), detail={"spec": job.spec})
     except IntegrityError:
         job = Job.objects.get(submitted_by=user, idempotency_key=idempotency_key)
-        if job.spec != fields["spec"]:
+        if _asked(job.spec) != _asked(fields["spec"]):
             raise IdempotencyConflict(job) from None
         return Submission(job=job, created=False)
     return Submission(job=job, created=True)
+
+
+def _asked(spec: Any) -> dict[str, Any]:
+    """What was asked for: how large an attached job is, its ranks may have said since."""
+    size = {"workers", "batch_size"} if spec.get("launch") == "attached" else set()
+    return {name: value for name, value in spec.items() if name not in size}
 
 
 @transaction.atomic

@@ -67,13 +67,22 @@ NATIVE_ONLY: Final = ("options", "data", "partition", "init")
 
 
 def with_implied(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of an attached job with what it need not say."""
+    """The document of an attached job with what it need not say: its ranks say how many they are, and their batch."""
     workload = document.get("workload", {})
     if isinstance(workload, str):
         workload = {"name": workload}
     if isinstance(workload, Mapping):
         workload = {"name": WORKLOAD, "dataset": DATASET, **workload}
-    return {**IMPLIED, **document, "workload": workload}
+    return {**IMPLIED, "workers": 1, "batch_size": _least(document), **document, "workload": workload}
+
+
+def _least(document: Mapping[str, Any]) -> Any:
+    """A batch size that fits what is written, until the ranks have said theirs."""
+    limits = document.get("limits")
+    low = limits.get("minimum", 1) if isinstance(limits, Mapping) else 1
+    given = [low, document.get("sample_multiple", 1)]
+    whole = [each for each in given if isinstance(each, int) and not isinstance(each, bool) and each > 0]
+    return max(whole, default=1)
 
 
 def check_launch(spec: Any) -> None:

@@ -28,7 +28,7 @@ def test_it_waits_for_ranks_without_slots_or_processes_of_ours(tell: Tell) -> No
     moved = story.given(MoveJob)[-1]
     assert (moved.state, moved.awaited) == (
         JobState.STARTING,
-        "ranks: none of 2 is here; start the script with paceline run",
+        "ranks: none is here; start the script with paceline run",
     )
     story.comes(0)
     assert story.given(MoveJob)[-1].awaited == "ranks: 1 of 2 are here, not w1"
