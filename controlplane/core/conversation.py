@@ -72,7 +72,7 @@ def on_worker_heard(context: Context, event: WorkerHeard) -> None:
     if worker is None or not _may_speak(context, worker, "worker", event.rank, event.instance, event.message.number):
         return
     message = event.message
-    if not _is_next(context, worker, message.number, again=isinstance(message, WorkerHello | RankHello)):
+    if not _is_next(context, worker, message.number, again=isinstance(message, (WorkerHello, RankHello))):
         return
     if isinstance(message, IterationReport):
         _take_report(context, worker, message)

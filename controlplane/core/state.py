@@ -377,7 +377,7 @@ class Job(msgspec.Struct, kw_only=True):
     def advance(self, worker: Worker, iteration: int) -> None:
         """``worker`` has finished ``iteration``, or owes it no longer."""
         current = self.round
-        if current.completed < iteration and worker.last_completed <= current.completed:
+        if worker.last_completed <= current.completed < iteration:
             current.behind -= 1
         worker.done = iteration
 
