@@ -1,7 +1,7 @@
 """What a run gained: its iterations with even shares beside its last ones. Pure."""
 
 from collections.abc import Sequence
-from statistics import median
+from statistics import median, mode
 
 from paceline.client.columns import Metrics
 
@@ -14,7 +14,7 @@ LAST = 20
 def gained(metrics: Metrics, page: str) -> str:
     """One or two sentences about a job that has ended."""
     rows = _by_iteration(metrics)
-    whole = [k for k in sorted(rows["iteration_s"]) if len(rows["iteration_s"][k]) == _world(rows)]
+    whole = _alike(rows, [k for k in sorted(rows["iteration_s"]) if len(rows["iteration_s"][k]) == _world(rows)])
     if not whole:
         return f"No iteration was reported by all ranks; {page} has what was heard."
     even = _even(rows["samples"], whole)
@@ -47,8 +47,15 @@ def _world(rows: Rows) -> int:
     return max((len(row) for row in rows["iteration_s"].values()), default=0)
 
 
+def _alike(rows: Rows, whole: Sequence[int]) -> list[int]:
+    """Iterations of the usual size: the last one of a pass has what is left."""
+    sizes = {k: sum(rows["samples"].get(k, {}).values()) for k in whole}
+    usual = mode(sizes.values()) if sizes else 0
+    return [k for k in whole if sizes[k] == usual]
+
+
 def _even(samples: dict[int, dict[int, float]], whole: Sequence[int]) -> list[int]:
-    """The iterations before the first in which ranks took different numbers of samples, beyond what does not divide."""
+    """The iterations before the first whose shares were not even, as far as they divide."""
     found = []
     for k in whole:
         row = samples.get(k, {}).values()

@@ -48,6 +48,15 @@ def test_shares_that_were_uneven_from_the_begin_have_nothing_to_compare_with() -
     assert said == "5 iterations, the last 5 of 500 ms, 0% of it waiting. Shares: 40 / 24. URL"
 
 
+def test_the_short_iteration_at_the_end_of_a_pass_says_nothing_about_shares() -> None:
+    metrics = run(
+        (5, [0.5, 0.5], [0.0, 0.0], [32, 32]),
+        (1, [0.1, 0.1], [0.0, 0.0], [9, 2]),
+        (5, [0.5, 0.5], [0.0, 0.0], [32, 32]),
+    )
+    assert gained(metrics, "URL").startswith("10 iterations of 500 ms, with even shares throughout")
+
+
 def test_iterations_that_one_rank_has_not_reported_do_not_count() -> None:
     metrics = run((4, [0.5, 0.5], [0.0, 0.0], [32, 32]))
     short = [

@@ -3,6 +3,7 @@
 import sys
 import tempfile
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 from django.core.management.base import BaseCommand
 from rich.console import Console
 
+from controlplane.api.demo.attached import BATCHING, PER_EPOCH, Scripts, scripts_table
 from controlplane.api.demo.display import Display, chosen_table, closing_table, verdict_line
 from controlplane.api.demo.driving import agent_is_online, drive
 from controlplane.api.demo.record import Record
@@ -58,6 +60,9 @@ class Command(BaseCommand):
         for question in PLAIN:
             named = f"{question} of the second run, with its defaults; any of the four: compared with plain BSP"
             parser.add_argument(f"--{question}", choices=registry.names(question), help=named)
+        parser.add_argument(
+            "--attached", action="store_true", help="an ordinary DDP script under torchrun instead, plain and paced"
+        )
         parser.add_argument("--iterations", type=enough, help="iterations of each run (default: the scenario's)")
         parser.add_argument(
             "--exit",
@@ -79,7 +84,9 @@ class Command(BaseCommand):
             console.width = WIDTH
         wanted = {question: options[question] for question in PLAIN if options[question]}
         challenger = chosen_run(wanted) if wanted else CHALLENGER
-        demo = Demo(
+        if options["attached"] and wanted.keys() - {"batching"}:
+            sys.exit(f"--attached goes with --batching alone, found {', '.join(wanted)}: the rest is the script's own.")
+        demo = (AttachedDemo if options["attached"] else Demo)(
             SCENARIOS[scenario],
             challenger,
             iterations,
@@ -130,9 +137,7 @@ class Demo:
             plane = ControlPlane(folder=folder, host=self.host, port=self.port, settings=PRIVATE)
             access, environment = self._start(plane, supervisor)
             client = stack.enter_context(Client(plane.url, access.token))
-            self._join(plane, client, supervisor)
-            summaries, bars = self._compare(client, supervisor)
-            held = self._close(summaries, bars, as_json=as_json)
+            held = self._show(plane, access, client, supervisor, as_json=as_json)
             if not leave:
                 link = let_in("demo", role="admin", environment=environment).login_link
                 self.console.print(f"The dashboard stays up at {link}\nCtrl-C ends it.", soft_wrap=True)
@@ -157,6 +162,14 @@ class Demo:
 
     def _say(self, line: str) -> None:
         self.console.print(line, soft_wrap=True, markup=False)
+
+    def _show(
+        self, plane: ControlPlane, access: Access, client: Client, supervisor: Supervisor, *, as_json: bool
+    ) -> bool:
+        """Both runs and what came of them; whether every bar held."""
+        self._join(plane, client, supervisor)
+        summaries, bars = self._compare(client, supervisor)
+        return self._close(summaries, bars, as_json=as_json)
 
     def _join(self, plane: ControlPlane, client: Client, supervisor: Supervisor) -> None:
         speeds = ", ".join(f"{speed:g}" for speed in self.scenario.speeds)
@@ -205,12 +218,15 @@ class Demo:
         else:
             self.console.print(chosen_table(summaries, self.scenario.target))
             self._say(what_compares(self.challenger))
+        return self._judge(self.scenario.name, self.factor, summaries, bars, as_json=as_json)
+
+    def _judge(self, name: str, factor: float, runs: Sequence[Any], bars: Sequence[Bar], *, as_json: bool) -> bool:
         for bar in bars:
             self.console.print(verdict_line(bar), highlight=False, soft_wrap=True)
         held = all(bar.holds for bar in bars)
         if as_json:
-            result = {"scenario": self.scenario.name, "held": held, "speed_up": self.factor}
-            sys.stdout.write(msgspec.json.encode({**result, "runs": summaries, "bars": bars}).decode() + "\n")
+            result = {"scenario": name, "held": held, "speed_up": factor}
+            sys.stdout.write(msgspec.json.encode({**result, "runs": runs, "bars": bars}).decode() + "\n")
             sys.stdout.flush()
         return held
 
@@ -219,6 +235,26 @@ class Demo:
             supervisor.watch()
         except Interrupted:
             return
+
+
+class AttachedDemo(Demo):
+    """The second half: an ordinary script under torchrun, plain and paced. It needs no agent."""
+
+    def _show(
+        self, plane: ControlPlane, access: Access, client: Client, supervisor: Supervisor, *, as_json: bool
+    ) -> bool:
+        scripts = Scripts(
+            url=plane.url,
+            token=access.token,
+            epochs=-(-self.iterations // PER_EPOCH),
+            batching=self.challenger.label if self.challenger is not CHALLENGER else BATCHING,
+            logs=plane.logs,
+            say=self._say,
+        )
+        (plain, paced), bars = scripts.compare(supervisor)
+        self.console.print(scripts_table((plain, paced)))
+        factor = plain.iteration_s / paced.iteration_s
+        return self._judge("attached", factor, (plain, paced), bars, as_json=as_json)
 
 
 def private_folder() -> tempfile.TemporaryDirectory[str]:
