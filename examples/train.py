@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-BATCH, ACCUMULATE = 32, 2
+BATCH, ACCUMULATE = 64, 2
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:

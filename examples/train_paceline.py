@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import paceline
 
-BATCH, ACCUMULATE = 32, 2
+BATCH, ACCUMULATE = 64, 2
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:

@@ -49,6 +49,23 @@ def test_it_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Path) -> 
         ]
 
 
+@pytest.mark.timeout(400)
+def test_its_second_half_paces_an_ordinary_script(tmp_path: Path) -> None:
+    port = free_port()
+    arguments = ["--attached", "--exit", "--json", "--iterations", "60", "--port", str(port)]
+    with running(tmp_path, "demo", *arguments) as command:
+        code = command.process.wait(timeout=360)
+        assert_nothing_left(command, tmp_path, port)
+    said = command.said()
+    result = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    timed, *others = [bar["holds"] for bar in result["bars"]]
+    assert others == [True] * 3, said
+    assert code == (0 if timed else 1), said
+    assert [run["label"] for run in result["runs"]] == ["plain", "paced"]
+    assert result["speed_up"] > 1.2
+    assert "times as fast. Shares: " in said
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("moment", [MOMENTS[0], MOMENTS[-1]])
 def test_ctrl_c_at_any_moment_ends_it_in_order(tmp_path: Path, moment: str) -> None:

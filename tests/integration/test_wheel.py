@@ -1,14 +1,21 @@
 """The wheel: what it brings into an empty environment, what it leaves out, and that it is whole."""
 
+import os
 import subprocess
 import sys
+import sysconfig
 import venv
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import httpx
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from controlplane.protocol import RELEASE
+from controlplane.runtime.embedded.joining import let_in
+from paceline import Client
 from tests.architecture.sources import ROOT
 from tests.support.commands import running
 
@@ -99,4 +106,61 @@ def test_the_control_plane_in_it_is_whole(wheel: Path, tmp_path: Path) -> None:
         assert str(home) in command.family()[0].environ()["PYTHONPATH"]
         for path in ("paceline/css/base.css", "paceline/js/live.js", "vendor/plotly.min.js"):
             assert httpx.get(f"{url}/static/{path}").status_code == 200
+        assert command.interrupt() == 0
+
+
+def brought_by(*names: str) -> set[str]:
+    """Entries of this environment's library that came with these distributions, or with what they need."""
+    left, seen, found = list(names), set[str](), set[str]()
+    while left:
+        name = canonicalize_name(left.pop())
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            there = distribution(name)
+        except PackageNotFoundError:
+            continue
+        found |= {file.parts[0] for file in there.files or [] if file.parts[0] != ".."}
+        left += [Requirement(line).name for line in there.requires or [] if "extra ==" not in line]
+    return found
+
+
+def test_a_script_trains_in_it_as_a_job_of_a_control_plane_elsewhere(empty: Path, tmp_path: Path) -> None:
+    library = Path(sysconfig.get_path("purelib"))
+    own = tmp_path / "own"
+    own.mkdir()
+    for name in brought_by("torch", "scikit-learn"):  # linked from here: torch takes minutes to install
+        (own / name).symlink_to(library / name)
+    script = Path(said(tmp_path, empty / "python", "-c", "import paceline; print(paceline.__file__)").strip())
+    train = script.parent / "examples" / "train_paceline.py"
+    with running(tmp_path, "up", "--port", "0") as command:
+        command.await_word("To sign in")
+        url = command.said().partition("Paceline runs at ")[2].split()[0]
+        access = let_in(
+            "tester", role="operator", environment={**os.environ, "PACELINE_DATA_DIR": str(tmp_path / "var")}
+        )
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(own),
+            "PACELINE_URL": url,
+            "PACELINE_API_TOKEN": access.token,
+            "OMP_NUM_THREADS": "1",
+        }
+        launch = [str(empty / "python"), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        done = subprocess.run(
+            [str(empty / "paceline"), "run", "--name", "digits", "--", *launch, str(train), "--epochs", "2"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+            cwd=tmp_path,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "epoch 2: loss" in done.stdout
+        with Client(url, access.token) as client:
+            (job,) = client.jobs()
+            assert (job.name, job.state, job.workers) == ("digits", "succeeded", 2), job.reason
+            assert job.samples == 2 * 1437
         assert command.interrupt() == 0

@@ -27,7 +27,7 @@ ACCURACY = 0.93
 POINTS = 2.0
 LINES = 8
 
-PER_EPOCH = 6
+PER_EPOCH = 3
 BATCHING = "lb-bsp-cpu,predictor=ema"
 LOOK_S = 0.3
 PLAIN, PACED = "train.py", "train_paceline.py"

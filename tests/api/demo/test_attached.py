@@ -36,7 +36,7 @@ def test_the_plain_example_is_an_ordinary_script() -> None:
     for part in ("AdamW", "autocast", "GradScaler", "BatchNorm", "clip_grad_norm_", "CosineAnnealingLR", "no_sync"):
         assert part in text
     assert "num_workers=2" in text
-    assert "BATCH, ACCUMULATE = 32, 2" in text
+    assert "BATCH, ACCUMULATE = 64, 2" in text
 
 
 def test_lines_are_counted_as_people_would(tmp_path: Path) -> None:
