@@ -37,7 +37,7 @@ STAND_S: Final = 0.2
 FIRST_ORDERS_S: Final = 3.0
 """How long the first batch may wait for the control plane: it may know where the job is."""
 
-FAREWELL_S: Final = 2.0
+FAREWELL_S: Final = 10.0
 """How long the end of the script may wait for what is left to be said."""
 
 log = logging.getLogger("paceline")

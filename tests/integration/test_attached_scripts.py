@@ -1,0 +1,249 @@
+"""Training scripts that are attached to a whole control plane, on good days and bad ones, with real gloo processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import pytest
+
+from tests.architecture.sources import ROOT
+from tests.integration.test_jobs import answers, pages, reports
+from tests.paceline.ranks import free_port
+from tests.support.attached_script import STOPPED
+from tests.support.stack import Stack
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+SCRIPT = "tests.support.attached_script"
+
+
+class Launch:
+    """The processes of a script, and what they wrote."""
+
+    def __init__(self, folder: Path, processes: list[subprocess.Popen[str]]) -> None:
+        self.folder, self.processes = folder, processes
+
+    def lines(self, rank: int) -> list[dict[str, Any]]:
+        file = self.folder / f"rank-{rank}.jsonl"
+        text = file.read_text() if file.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+    def iterations(self, rank: int) -> list[dict[str, Any]]:
+        return [line for line in self.lines(rank) if "shares" in line]
+
+    def await_iteration(self, iteration: int, seconds: float = 60.0) -> None:
+        eventually(lambda: len(self.iterations(0)) > iteration, what=f"iteration {iteration}", seconds=seconds)
+
+    def wait(self, seconds: float = 90.0) -> list[int]:
+        for process in self.processes:
+            process.wait(seconds)
+        return [process.returncode for process in self.processes]
+
+    def output(self) -> str:
+        return "".join((self.folder / f"output-{place}.txt").read_text() for place in range(len(self.processes)))
+
+
+@contextmanager
+def launched(
+    folder: Path, world: int, job: dict[str, Any] | None, url: str, *, torchrun: int | None = None, **options: Any
+) -> Iterator[Launch]:
+    """The script on ``world`` ranks, by hand or by torchrun with so many restarts."""
+    port = free_port()
+    environment = os.environ | {
+        "SCRIPT": json.dumps({"folder": str(folder)} | options),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(world),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(folder),
+    }
+    if job is not None:
+        environment |= {"PACELINE_URL": url, "PACELINE_JOB": str(job["id"]), "PACELINE_TOKEN": job["token"]}
+    if torchrun is None:
+        commands = [[sys.executable, "-m", SCRIPT]] * world
+    else:
+        commands = [
+            [
+                *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}", "--monitor-interval=0.2"),
+                *(f"--max-restarts={torchrun}", f"--master-port={port}", "-m", SCRIPT),
+            ]
+        ]
+    processes = []
+    try:
+        for rank, command in enumerate(commands):
+            with (folder / f"output-{rank}.txt").open("w") as output:
+                ranked = environment | ({"RANK": str(rank)} if torchrun is None else {})
+                processes.append(
+                    subprocess.Popen(
+                        command, env=ranked, cwd=ROOT, stdout=output, stderr=output, text=True, start_new_session=True
+                    )
+                )
+        yield Launch(folder, processes)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def submitted(stack: Stack, workers: int, **spec: Any) -> dict[str, Any]:
+    """An attached job with its token."""
+    document = {"name": "script", "launch": "attached", "workers": workers, "batch_size": 32, "seed": 7}
+    found: dict[str, Any] = stack.ask("POST", "/api/v1/jobs", json=document | spec)
+    return found
+
+
+def finish(stack: Stack, job: dict[str, Any], exit_code: int = 0) -> dict[str, Any]:
+    """What `paceline run` says when its command has ended."""
+    stack.ask("POST", f"/api/v1/jobs/{job['id']}/actions/finish", json={"exit_code": exit_code})
+    return stack.await_job(job["id"], "succeeded" if exit_code == 0 else "failed")
+
+
+SPEEDS = [1000.0, 1000.0, 500.0, 250.0]
+
+
+def test_shares_follow_speeds_and_iterations_shorten(stack: Stack, tmp_path: Path) -> None:
+    job = submitted(stack, 4, synchronization={"batching": {"name": "lb-bsp-gpu"}})
+    with launched(tmp_path, 4, job, stack.url, iterations=60, speeds=SPEEDS) as launch:
+        assert launch.wait() == [0] * 4, launch.output()
+    done = finish(stack, job)
+    lengths = [line["s"] for line in launch.iterations(0)]
+    shares = launch.iterations(0)[-1]["shares"]
+    assert shares[0] > shares[2] > shares[3]
+    assert sum(shares) == 128
+    assert mean(lengths[-15:]) < 0.6 * mean(lengths[2:6]), lengths
+    assert done["iteration"] == 60
+    assert set(reports(stack, job["id"])) == {(rank, k) for rank in range(4) for k in range(60)}
+    assert len({line["sum"] for rank in range(4) for line in launch.lines(rank) if "done" in line}) == 1
+
+
+def test_a_job_that_is_stopped_ends_all_ranks_at_one_iteration(stack: Stack, tmp_path: Path) -> None:
+    job = submitted(stack, 2)
+    with launched(tmp_path, 2, job, stack.url, iterations=10_000, speeds=[1000.0, 1000.0]) as launch:
+        launch.await_iteration(5)
+        stack.stop(job["id"])
+        assert launch.wait() == [STOPPED] * 2, launch.output()
+    first, second = (launch.lines(rank)[-1] for rank in range(2))
+    assert first == second
+    assert first["stopped"] == f"the job was stopped before iteration {first['k']}"
+
+
+def test_a_pause_stands_the_script_and_a_resume_lets_it_go_on(stack: Stack, tmp_path: Path) -> None:
+    job = submitted(stack, 2)
+    with launched(tmp_path, 2, job, stack.url, iterations=10_000, speeds=[1000.0, 1000.0]) as launch:
+        launch.await_iteration(3)
+        stack.ask("POST", f"/api/v1/jobs/{job['id']}/actions/pause")
+        stack.await_job(job["id"], "paused")
+        stood = len(launch.iterations(0))
+        assert len(launch.iterations(1)) == stood
+        stack.ask("POST", f"/api/v1/jobs/{job['id']}/actions/resume")
+        launch.await_iteration(stood + 5)
+        stack.stop(job["id"])
+        launch.wait()
+
+
+@pytest.mark.parametrize("crashed", ["web", "decisions"])
+def test_a_control_plane_that_dies_and_returns_delays_nothing_and_loses_no_report(
+    stack: Stack, tmp_path: Path, crashed: str
+) -> None:
+    job = submitted(stack, 2)
+    with launched(tmp_path, 2, job, stack.url, iterations=10_000, speeds=[500.0, 500.0]) as launch:
+        launch.await_iteration(10)
+        stack.kill(crashed)
+        launch.await_iteration(50)
+        stack.restart(crashed)
+        eventually(lambda: answers(stack), what="the control plane's return", seconds=60)
+        stack.await_iteration(job["id"], 60)
+        stack.stop(job["id"])
+        assert launch.wait() == [STOPPED] * 2, launch.output()
+    during = [line["s"] for line in launch.iterations(0)][12:50]
+    assert max(during) < 3 * median(during), during
+    done = stack.job(job["id"])
+    last = launch.lines(0)[-1]["k"]
+    assert done["iteration"] == last
+    assert set(reports(stack, job["id"])) == {(rank, k) for rank in range(2) for k in range(last)}
+
+
+def test_a_killed_rank_is_started_again_by_torchrun_and_no_sample_is_taken_twice(stack: Stack, tmp_path: Path) -> None:
+    job = submitted(stack, 2)
+    options = {"samples": 1000, "iterations": 32, "saves": True, "faults": {"1": {"kind": "kill", "at": 9}}}
+    with launched(tmp_path, 2, job, stack.url, torchrun=1, speeds=[1000.0, 1000.0], **options) as launch:
+        assert launch.wait() == [0], launch.output()
+    done = finish(stack, job)
+    assert done["iteration"] == 32
+    for rank in range(2):
+        assert {line["k"] for line in launch.iterations(rank)} == {*range(32)}
+        assert len({line["life"] for line in launch.iterations(rank)}) == 2
+    taken: Counter[float] = Counter()
+    for rank in range(2):
+        last = {line["k"]: line["samples"] for line in launch.iterations(rank)}
+        taken.update(sample for samples in last.values() for sample in samples)
+    assert taken == dict.fromkeys(map(float, range(1000)), 2)
+
+
+def test_a_rank_that_hangs_ends_with_the_scripts_own_timeout_and_its_reports_are_kept(
+    stack: Stack, tmp_path: Path
+) -> None:
+    job = submitted(stack, 2)
+    faults = {"1": {"kind": "hang", "at": 8, "s": 60}}
+    with launched(
+        tmp_path, 2, job, stack.url, iterations=20, speeds=[1000.0, 1000.0], faults=faults, timeout_s=3
+    ) as launch:
+        assert launch.processes[0].wait(60) == 1
+        assert "timeout" in launch.output().lower()
+    done = finish(stack, job, exit_code=1)
+    assert "1" in done["reason"]
+    assert {(0, k) for k in range(7)} <= set(reports(stack, job["id"]))
+
+
+def test_a_rank_that_runs_out_of_memory_is_given_half_and_never_more(stack: Stack, tmp_path: Path) -> None:
+    job = submitted(stack, 2)
+    faults = {"1": {"kind": "memory", "at": 4}}
+    with launched(
+        tmp_path, 2, job, stack.url, torchrun=1, iterations=20, saves=True, speeds=[1000.0, 1000.0], faults=faults
+    ) as launch:
+        assert launch.wait() == [0], launch.output()
+    assert "rank 1 ran out of memory with 32 samples per iteration: it is given 16 at most" in launch.output()
+    assert launch.iterations(0)[-1]["shares"] == [48, 16]
+    finish(stack, job)
+
+
+def test_with_a_wrong_token_the_script_trains_without_the_control_plane(stack: Stack, tmp_path: Path) -> None:
+    job = submitted(stack, 2)
+    with launched(tmp_path, 2, job | {"token": f"plj_{'x' * 43}"}, stack.url, iterations=12) as launch:
+        assert launch.wait() == [0, 0], launch.output()
+    assert launch.output().count("goes on without the control plane") == 2
+    assert len(launch.iterations(0)) == 12
+    stack.stop(job["id"])
+
+
+def test_two_runs_with_one_token_both_train_and_the_later_one_is_shown(stack: Stack, tmp_path: Path) -> None:
+    job = submitted(stack, 2)
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    with (
+        launched(folders[0], 2, job, stack.url, iterations=60, speeds=[500.0, 500.0]) as first,
+        launched(folders[1], 2, job, stack.url, iterations=60, speeds=[500.0, 500.0]) as second,
+    ):
+        assert (first.wait(), second.wait()) == ([0, 0], [0, 0]), first.output() + second.output()
+    assert "goes on without the control plane" in first.output() + second.output()
+    finish(stack, job)
+
+
+def test_ranks_that_differ_in_their_batch_size_train_on_and_are_told(stack: Stack, tmp_path: Path) -> None:
+    job = submitted(stack, 2)
+    with launched(tmp_path, 2, job, stack.url, iterations=12, batch_size=24) as launch:
+        assert launch.wait() == [0, 0], launch.output()
+    assert launch.iterations(0)[-1]["shares"] == [24, 24]
+    assert pages(stack, f"/api/v1/jobs/{job['id']}/events?page_size=500")
+    finish(stack, job)
