@@ -1,11 +1,12 @@
 """``paceline run --local``: a control plane of this user's for as long as a command runs."""
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from paceline.cli.places import environment, with_data_folder
 START_S = 90.0
 END_S = 30.0
 LOOK_S = 0.1
+PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
@@ -48,6 +50,7 @@ def control_plane(variables: Mapping[str, str]) -> Iterator[Access]:
             stderr=subprocess.STDOUT,
             env={**environment(known), "PACELINE_URL": ""},
             start_new_session=True,  # a Ctrl-C is for the command: this outlives it to hear how it ended
+            preexec_fn=_ends_with(os.getpid()),
         )
     try:
         yield let_in(_await_address(process, known, log), known)
@@ -59,6 +62,20 @@ def control_plane(variables: Mapping[str, str]) -> Iterator[Access]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _ends_with(parent: int) -> Callable[[], None] | None:
+    """What the child does before it becomes the control plane: have itself ended when its parent is killed."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl  # looked up here: after the fork nothing may allocate or lock
+
+    def ask_kernel() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before the kernel was asked
+            os._exit(1)
+
+    return ask_kernel
 
 
 def answers(url: str) -> bool:

@@ -1,6 +1,9 @@
 """``paceline run --local``: a control plane for as long as a command runs."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import httpx
 import pytest
 
 from tests.support.commands import running
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -33,3 +37,19 @@ def test_a_control_plane_is_there_for_the_command_and_gone_with_it(tmp_path: Pat
         with pytest.raises(httpx.ConnectError):
             httpx.get(told["url"])
     assert not (tmp_path / "var" / "address").exists()
+
+
+def test_a_killed_run_leaves_no_control_plane_behind(tmp_path: Path) -> None:
+    arguments = ["run", "--local", "--", "sleep", "60"]
+    environment = {"PACELINE_API_TOKEN": "", "PACELINE_URL": ""}
+    program = [sys.executable, "-m", "paceline"]
+    with running(tmp_path, *arguments, program=program, environment=environment) as command:
+        command.await_word("paceline: sign in")
+        assert len(command.family()) > 4
+        listed = [*program, "jobs"]
+        beside = {**os.environ, "PACELINE_DATA_DIR": str(tmp_path / "var"), **environment}
+        shown = subprocess.run(listed, capture_output=True, text=True, check=False, timeout=60, env=beside)
+        assert (shown.returncode, shown.stdout.splitlines()[1].split()[:2]) == (0, ["1", "sleep"]), shown
+        command.process.send_signal(signal.SIGKILL)
+        planes = "the end of the control plane"
+        eventually(lambda: all(each.name() == "sleep" for each in command.family()), what=planes)

@@ -28,7 +28,7 @@ POINTS = 2.0
 LINES = 8
 
 PER_EPOCH = 3
-BATCHING = "lb-bsp-cpu,predictor=ema"
+BATCHING = "lb-bsp-linear"
 LOOK_S = 0.3
 PLAIN, PACED = "train.py", "train_paceline.py"
 

@@ -36,6 +36,7 @@ from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.joining import Access, let_in, start_agent
 from controlplane.runtime.embedded.supervisor import Supervisor
 from paceline import Client, Refused, Unreachable
+from paceline.cli.places import MANAGE
 
 MACHINES = "demo-machines"
 JOIN_S = 60.0
@@ -145,7 +146,7 @@ class Demo:
         if not leave:
             self.console.print("Ended. Nothing is left running.")
         if self.keep:
-            self._say(f"What was recorded is kept: PACELINE_DATA_DIR={self.keep} python manage.py whatif 1")
+            self._say(f"What was recorded is kept: PACELINE_DATA_DIR={self.keep} {MANAGE} whatif 1")
         return held
 
     def _start(self, plane: ControlPlane, supervisor: Supervisor) -> tuple[Access, dict[str, str]]:
