@@ -12,7 +12,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.config.settings")
 # Django's checks load every page: a third of a service's start. `migrate` has made them before any service starts.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
-app = Celery("paceline", amqp="controlplane.runtime.broker:Broker")
+app = Celery("paceline", amqp="controlplane.runtime.celery_extensions:Broker")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["controlplane.runtime"])
 

@@ -12,7 +12,7 @@ from django.db import transaction
 from controlplane.core.events import Entry
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Answer, apply_answers, apply_progress
-from controlplane.runtime import log, stored_snapshots
+from controlplane.runtime import log, snapshots
 from controlplane.runtime.executor import decode_commands
 from controlplane.runtime.faults import reach
 from controlplane.runtime.job_failures import isolated_step
@@ -41,7 +41,7 @@ class Copied:
     unpublished: dict[str, int] = field(default_factory=dict)
     moved: bool = False
     fleet: bool = False
-    snapshots: stored_snapshots.Transfer = field(default_factory=stored_snapshots.Transfer)
+    snapshot_transfer: snapshots.Transfer = field(default_factory=snapshots.Transfer)
 
 
 def copied_so_far(job: int) -> Copied:
@@ -87,13 +87,13 @@ def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
             reports = progress.reports
             record_numbers(job, risen)
         state = Job.objects.values_list("state", flat=True).get(pk=job)
-        if (snapshot := copied.snapshots.due(after)) is not None:
+        if (snapshot := copied.snapshot_transfer.due(after)) is not None:
             with isolated_step("storing snapshots", job), transaction.atomic():
-                stored_snapshots.store(job, snapshot)
+                snapshots.store(job, snapshot)
         reach("ingest.written")
     passed(copied, after, incarnation, state, risen)
     if snapshot is not None:
-        copied.snapshots.note_stored(snapshot)
+        copied.snapshot_transfer.note_stored(snapshot)
     copied.fleet |= released
     return reports
 

@@ -24,12 +24,6 @@ def publish_numbers(client: Client, job: int, numbers: Mapping[str, int]) -> Non
         client.publish(names.durable_moved(job), _encoder.encode(numbers))
 
 
-def durable_numbers(client: Client, job: int) -> dict[str, int]:
-    """By process instance: the highest message number up to which nothing is missing in the database."""
-    found = client.execute_command("HGETALL", names.durable(job))
-    return {instance.decode(): int(number) for instance, number in found.items()}
-
-
 async def durable_number(client: AsyncClient, job: int, instance: str) -> int:
     """That of one process instance; 0 where nothing is known."""
     return int(await client.hget(names.durable(job), instance) or 0)

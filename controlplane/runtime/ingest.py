@@ -16,7 +16,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError
 
 from controlplane.core.states import JOB_OVER
-from controlplane.runtime import dead_letters, names, stored_snapshots, ticks
+from controlplane.runtime import dead_letters, names, snapshots, ticks
 from controlplane.runtime.batches import Copied, Read, StaleCursor, copied_so_far, write_batch
 from controlplane.runtime.durable import publish_numbers
 from controlplane.runtime.faults import reach
@@ -111,7 +111,7 @@ class Ingest:
         if over and retire(self._client, job, copied.position):
             del self._jobs[job]
             self._folds.forget(job)
-            stored_snapshots.forget(job)
+            snapshots.forget(job)
         else:
             trim(self._client, job, copied.position)
 
@@ -170,7 +170,7 @@ class Ingest:
         if len(commands) >= BATCH:
             events = []  # reports may rely on rows that commands not yet read will make
         copied = self._jobs[job]
-        copied.snapshots.look(self._client, job)
+        copied.snapshot_transfer.look(self._client, job)
         try:
             reports = write_batch(job, copied, commands, events)
         except StaleCursor as stale:

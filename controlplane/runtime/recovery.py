@@ -20,7 +20,7 @@ from controlplane.core.states import JOB_OVER
 from controlplane.jobs.models import Job
 from controlplane.protocol.cleaning import clean_text
 from controlplane.protocol.orders import Orders
-from controlplane.runtime import log, stored_snapshots, unrecoverable_jobs
+from controlplane.runtime import log, snapshots, unrecoverable_jobs
 from controlplane.runtime.engines import Engines, Running
 from controlplane.runtime.executor import effects_of
 from controlplane.runtime.faults import reach
@@ -131,7 +131,7 @@ def _give_incarnation(job: int, *, after: int) -> int:
 
 def _known_in_database(job: int) -> Known | None:
     """Where a recovery begins, and not at the log's beginning, when Redis has nothing."""
-    kept = stored_snapshots.usable(job)
+    kept = snapshots.usable(job)
     if kept is None:
         return None
     return Known(

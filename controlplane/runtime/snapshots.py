@@ -1,12 +1,22 @@
-"""Decides when to write a snapshot: often enough for a quick recovery, seldom enough to cost little.
+"""Snapshots of engines: when one is written to Redis, and its copy in the database for when Redis loses everything.
 
 A snapshot of a large job takes milliseconds, a read of the log microseconds, so not every commit writes one. Recovery
 loads the last snapshot and replays the log after it, whose answers are in the command stream.
+
+Ingest copies a snapshot to the database in the transaction that moves the job's cursors, once both streams are copied
+up to it. A recovery then replays only the entries after it.
 """
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
+
+from controlplane.core.engine import ENGINE_VERSION
+from controlplane.runtime import names
+from controlplane.runtime.redis import Client
+from controlplane.runtime.streams import Position, after
+from controlplane.telemetry.models import EngineSnapshot
 
 SHORTEST_S: Final = 1.0
 COST_SHARE: Final = 0.02
@@ -14,6 +24,14 @@ COST_SHARE: Final = 0.02
 
 MOST_ENTRIES: Final = 5_000
 """Entries after which one is due in any case, so that a replay stays short."""
+
+PAUSE_S: Final = 10.0
+"""Between two of one job: a recovery replays about so much of its log, and that of a large job is a megabyte."""
+
+FIELDS: Final = (
+    "snapshot",
+    *(f"snapshot_{part}" for part in ("cursor", "commands", "sequence", "incarnation", "version")),
+)
 
 
 class SnapshotPace:
@@ -38,3 +56,75 @@ class SnapshotPace:
         self._pause_s = max(SHORTEST_S, (self._last - started) / COST_SHARE)
         self.entries = 0
         return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A snapshot as Redis had it; ``commands`` is the last entry of the command stream before it."""
+
+    data: bytes
+    cursor: str
+    commands: str
+    sequence: int
+    incarnation: int
+    version: str
+
+
+@dataclass(slots=True)
+class Transfer:
+    """One job's way of snapshots from Redis to the database."""
+
+    waiting: Taken | None = None
+    _looked: float = field(default_factory=time.monotonic)
+    _stored: str = ""
+
+    def look(self, client: Client, job: int) -> None:
+        """Now and then take what Redis has; it waits until everything up to it is copied."""
+        now = time.monotonic()
+        if self.waiting is None and now - self._looked >= PAUSE_S:
+            self._looked = now
+            taken = taken_from_redis(client, job)
+            self.waiting = taken if taken is not None and taken.cursor != self._stored else None
+
+    def due(self, copied: Position) -> Taken | None:
+        """What is to be written with the batch after which so much is copied."""
+        waiting = self.waiting
+        if waiting is None or after(waiting.cursor, copied.events) or after(waiting.commands, copied.commands):
+            return None
+        return waiting
+
+    def note_stored(self, taken: Taken) -> None:
+        """It is in the database."""
+        self.waiting, self._stored = None, taken.cursor
+
+
+def taken_from_redis(client: Client, job: int) -> Taken | None:
+    """The last snapshot, if Redis has one and knows all about it."""
+    found = client.execute_command("HMGET", names.engine(job), *FIELDS)
+    if None in found:
+        return None
+    data, cursor, commands, sequence, incarnation, version = found
+    return Taken(
+        data=data,
+        cursor=cursor.decode(),
+        commands=commands.decode(),
+        sequence=int(sequence),
+        incarnation=int(incarnation),
+        version=version.decode(),
+    )
+
+
+def store(job: int, taken: Taken) -> None:
+    """Write it in place of the one before. Called in the transaction that moves the cursors."""
+    fields = {name: getattr(taken, name) for name in ("cursor", "sequence", "incarnation", "version", "data")}
+    EngineSnapshot.objects.update_or_create(job_id=job, defaults=fields)
+
+
+def forget(job: int) -> None:
+    """The job is over: nothing will be recovered."""
+    EngineSnapshot.objects.filter(job_id=job).delete()
+
+
+def usable(job: int) -> EngineSnapshot | None:
+    """The stored snapshot, unless another version of the engine wrote it, which may have decided otherwise."""
+    return EngineSnapshot.objects.filter(job_id=job, version=ENGINE_VERSION).first()

@@ -182,3 +182,9 @@ class Died(BaseException):
 
 
 Look = Callable[[], Any]
+
+
+def durable_numbers(client: Client, job: int) -> dict[str, int]:
+    """By process instance: the message number in Redis up to which the database has everything."""
+    found = client.execute_command("HGETALL", names.durable(job))
+    return {instance.decode(): int(number) for instance, number in found.items()}

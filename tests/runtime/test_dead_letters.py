@@ -20,11 +20,10 @@ from controlplane.protocol.spec import spec_document
 from controlplane.runtime import batches, dead_letters, log, names
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.dead_letters import job_warnings
-from controlplane.runtime.durable import durable_numbers
 from controlplane.runtime.engines import RealEngines
 from controlplane.runtime.redis import Client
 from controlplane.telemetry.models import Cursor, DeadLetter, RawEvent, Report
-from tests.runtime.support import SPEC, Driver, logged, report, submit
+from tests.runtime.support import SPEC, Driver, durable_numbers, logged, report, submit
 from tests.runtime.test_ingest import command, copy_all, new_ingest, ready
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -28,7 +28,6 @@ from controlplane.protocol.spec import spec_document
 from controlplane.runtime import folds, log, names
 from controlplane.runtime.batches import StaleCursor, copied_so_far, write_batch
 from controlplane.runtime.coordinator import coordinate
-from controlplane.runtime.durable import durable_numbers
 from controlplane.runtime.executor import effects_of
 from controlplane.runtime.faults import POINTS, armed
 from controlplane.runtime.ingest import Ingest
@@ -38,7 +37,7 @@ from controlplane.runtime.streams import trim
 from controlplane.telemetry.folding import unfolded
 from controlplane.telemetry.history import read_columns
 from controlplane.telemetry.models import Cursor, EngineSnapshot, Evaluation, RawEvent, Report
-from tests.runtime.support import SPEC, CountingEngine, Died, Driver, State, die, facts, report, submit
+from tests.runtime.support import SPEC, CountingEngine, Died, Driver, State, die, durable_numbers, facts, report, submit
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

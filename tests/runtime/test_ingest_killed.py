@@ -16,14 +16,13 @@ from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Decision, Job, Process
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import folds, log, names
-from controlplane.runtime.durable import durable_numbers
 from controlplane.runtime.executor import effects_of
 from controlplane.runtime.ingest import Ingest
 from controlplane.runtime.redis import Client, connect
 from controlplane.telemetry.folding import unfolded
 from controlplane.telemetry.history import read_columns
 from controlplane.telemetry.models import RawEvent, Report
-from tests.runtime.support import SPEC, facts, report, submit
+from tests.runtime.support import SPEC, durable_numbers, facts, report, submit
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.config.celery import app
-from controlplane.runtime import pool, tasks
+from controlplane.runtime import celery_extensions, tasks
 from tests.support.waiting import eventually
 
 
@@ -21,8 +21,8 @@ class Loop:
 
 def test_the_end_of_a_task_wakes_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop()
-    monkeypatch.setattr(pool, "get_event_loop", lambda: loop)
-    threads, told = pool.TaskPool(limit=1), []
+    monkeypatch.setattr(celery_extensions, "get_event_loop", lambda: loop)
+    threads, told = celery_extensions.TaskPool(limit=1), []
     try:
         threads.on_apply(lambda: 7, (), {}, callback=told.append).get(timeout=5)
         assert told == [7]
@@ -33,6 +33,6 @@ def test_the_end_of_a_task_wakes_the_loop(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_decisions_have_a_queue_whose_tasks_nobody_fetches_before_a_thread_is_free() -> None:
     told = app.conf
-    assert (told.worker_disable_prefetch, told.worker_pool) == (True, "controlplane.runtime.pool:TaskPool")
+    assert (told.worker_disable_prefetch, told.worker_pool) == (True, "controlplane.runtime.celery_extensions:TaskPool")
     assert not told.task_acks_late, "what a crash interrupts is found again by beat"
     assert app.amqp.router.route({}, tasks.coordinate.name)["queue"].name == "decisions"

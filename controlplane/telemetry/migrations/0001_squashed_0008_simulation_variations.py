@@ -10,12 +10,6 @@ class Migration(migrations.Migration):
 
     initial = True
 
-    replaces = [
-        ('telemetry', '0005_simulations'),
-        ('telemetry', '0006_simulation_attempts'),
-        ('telemetry', '0008_simulation_variations'),
-    ]
-
     dependencies = [
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

@@ -8,16 +8,8 @@ class Migration(migrations.Migration):
 
     initial = True
 
-    replaces = [
-        ('telemetry', '0001_initial'),
-        ('telemetry', '0002_durable_numbers'),
-        ('telemetry', '0003_chunks_and_rollups'),
-        ('telemetry', '0004_log_lines'),
-        ('telemetry', '0007_engine_snapshots'),
-    ]
-
     dependencies = [
-        ('jobs', '0001_squashed_0010_environments'),
+        ('jobs', '0001_initial'),
         ('telemetry', '0001_squashed_0008_simulation_variations'),
     ]
 

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0011_priority_of_waiting_jobs'),
+        ('jobs', '0001_initial'),
         ('telemetry', '0003_rollups_name_their_columns'),
     ]
 

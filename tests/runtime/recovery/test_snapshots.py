@@ -8,7 +8,7 @@ import pytest
 from controlplane.core.engine import ENGINE_VERSION
 from controlplane.core.state import SNAPSHOT_VERSION
 from controlplane.jobs.models import Job
-from controlplane.runtime import names, stored_snapshots
+from controlplane.runtime import names, snapshots
 from controlplane.runtime.engines import RealEngines
 from controlplane.runtime.ingest import Ingest
 from controlplane.runtime.redis import Client
@@ -57,7 +57,7 @@ class _Noting(RealEngines):
 def every_commit_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """With each commit a snapshot, and each of them to the database."""
     monkeypatch.setattr(SnapshotPace, "due", lambda self: True)
-    monkeypatch.setattr(stored_snapshots, "PAUSE_S", 0.0)
+    monkeypatch.setattr(snapshots, "PAUSE_S", 0.0)
 
 
 def handled_by_a_recovery(client: Client, driver: Driver, job: int) -> int:
@@ -98,7 +98,7 @@ def test_after_a_total_loss_only_what_followed_the_snapshot_is_replayed(
 ) -> None:
     say(client, driver, job, *range(20))
     copy_all(client)
-    monkeypatch.setattr(stored_snapshots, "PAUSE_S", 3_600.0)
+    monkeypatch.setattr(snapshots, "PAUSE_S", 3_600.0)
     say(client, driver, job, 20)
     copy_all(client)
     assert handled_by_a_recovery(client, driver, job) == 3, "two reports, and the beginning of the incarnation"
@@ -155,15 +155,15 @@ def test_a_snapshot_that_cannot_be_read_is_made_good_from_the_log(
 
 def test_a_snapshot_waits_until_all_before_it_is_copied(client: Client, driver: Driver, job: int) -> None:
     say(client, driver, job, 0)
-    tail, transfer = Tail(client), stored_snapshots.Transfer()
+    tail, transfer = Tail(client), snapshots.Transfer()
     say(client, driver, job, 1)
     transfer.look(client, job)
     ahead = transfer.waiting
     assert ahead is not None
-    behind = stored_snapshots.Position(events="1-0", commands=ahead.commands)
+    behind = snapshots.Position(events="1-0", commands=ahead.commands)
     assert transfer.due(behind) is None
-    assert transfer.due(stored_snapshots.Position(events=ahead.cursor, commands="1-0")) is None
-    assert transfer.due(stored_snapshots.Position(events=ahead.cursor, commands=ahead.commands)) == ahead
+    assert transfer.due(snapshots.Position(events=ahead.cursor, commands="1-0")) is None
+    assert transfer.due(snapshots.Position(events=ahead.cursor, commands=ahead.commands)) == ahead
     tail.lose()
     Ingest(client, driver.stopping, wait_s=0.001).step()
     assert EngineSnapshot.objects.get(job=job).cursor < ahead.cursor

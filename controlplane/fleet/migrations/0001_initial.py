@@ -1,5 +1,3 @@
-"""Machines, how they enrol, and what is reserved on them."""
-
 import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
@@ -8,14 +6,6 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     initial = True
-
-    replaces = [
-        ('fleet', '0001_initial'),
-        ('fleet', '0002_agent_enrolled_labels'),
-        ('fleet', '0003_agent_environment'),
-        ('fleet', '0004_agent_rotation'),
-        ('fleet', '0005_one_slot_per_process'),
-    ]
 
     dependencies = [
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
@@ -37,7 +27,6 @@ class Migration(migrations.Migration):
                 ('version', models.CharField(default='', max_length=40)),
                 ('host', models.CharField(default='127.0.0.1', max_length=255)),
                 ('labels', models.JSONField(default=dict)),
-                ('enrolled_labels', models.JSONField(default=dict)),
                 ('slots', models.JSONField(default=list)),
                 ('server_slots', models.PositiveIntegerField(default=0)),
                 ('cpu_count', models.PositiveIntegerField(default=1)),
@@ -45,32 +34,9 @@ class Migration(migrations.Migration):
                 ('environment', models.JSONField(default=dict)),
                 ('joined_at', models.DateTimeField(auto_now_add=True)),
                 ('seen_at', models.DateTimeField(null=True)),
+                ('unverified_labels', models.JSONField(default=dict)),
+                ('remove_after', models.DurationField(null=True)),
             ],
-        ),
-        migrations.CreateModel(
-            name='EnrolmentToken',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('labels', models.JSONField(default=dict)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('expires_at', models.DateTimeField()),
-                ('used_at', models.DateTimeField(null=True)),
-                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
-            ],
-        ),
-        migrations.CreateModel(
-            name='AgentSample',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('cpu', models.FloatField()),
-                ('memory', models.FloatField()),
-                ('agent', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='samples', to='fleet.agent')),
-            ],
-            options={
-                'indexes': [models.Index(fields=['agent', 'at'], name='fleet_agent_agent_i_236bd2_idx')],
-            },
         ),
         migrations.CreateModel(
             name='Reservation',
@@ -84,6 +50,42 @@ class Migration(migrations.Migration):
             ],
             options={
                 'constraints': [models.UniqueConstraint(fields=('agent', 'role', 'slot'), name='one_process_per_slot'), models.UniqueConstraint(fields=('job_id', 'role', 'index'), name='one_slot_per_process')],
+            },
+        ),
+        migrations.CreateModel(
+            name='EnrolmentToken',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('digest', models.CharField(max_length=64, unique=True)),
+                ('labels', models.JSONField(default=dict)),
+                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('expires_at', models.DateTimeField()),
+                ('used_at', models.DateTimeField(null=True)),
+                ('created_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
+                ('name', models.CharField(default='', max_length=100)),
+                ('remove_after', models.DurationField(null=True)),
+                ('revoked_at', models.DateTimeField(null=True)),
+                ('used', models.PositiveIntegerField(default=0)),
+                ('uses', models.PositiveIntegerField(default=1)),
+            ],
+        ),
+        migrations.AddField(
+            model_name='agent',
+            name='token',
+            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='agents', to='fleet.enrolmenttoken'),
+        ),
+        migrations.CreateModel(
+            name='AgentSample',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('at', models.DateTimeField()),
+                ('cpu', models.FloatField()),
+                ('memory', models.FloatField()),
+                ('agent', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='samples', to='fleet.agent')),
+                ('others', models.JSONField(default=dict)),
+            ],
+            options={
+                'indexes': [models.Index(fields=['agent', 'at'], name='fleet_agent_agent_i_236bd2_idx')],
             },
         ),
     ]

@@ -1,32 +1,16 @@
-"""Jobs, their processes, what was decided and found, and who asked for what."""
-
+import controlplane.core.states
+import controlplane.jobs.models
 import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
-
-from controlplane.core.states import JobState, ProcessState
-from controlplane.jobs.models import new_job_key
 
 
 class Migration(migrations.Migration):
 
     initial = True
 
-    replaces = [
-        ('jobs', '0001_initial'),
-        ('jobs', '0002_servers_and_subjects'),
-        ('jobs', '0003_restarts'),
-        ('jobs', '0004_simulated_runs'),
-        ('jobs', '0005_requests_and_notes'),
-        ('jobs', '0006_lost_processes'),
-        ('jobs', '0007_one_index_per_job'),
-        ('jobs', '0008_block_times'),
-        ('jobs', '0009_training_samples'),
-        ('jobs', '0010_environments'),
-    ]
-
     dependencies = [
-        ('fleet', '0001_squashed_0005_one_slot_per_process'),
+        ('fleet', '0001_initial'),
         ('telemetry', '0001_squashed_0008_simulation_variations'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
@@ -39,9 +23,9 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(max_length=100)),
                 ('spec', models.JSONField()),
                 ('idempotency_key', models.CharField(max_length=200, null=True)),
-                ('key', models.BinaryField(default=new_job_key)),
+                ('key', models.BinaryField(default=controlplane.jobs.models.new_job_key)),
                 ('created_at', models.DateTimeField(auto_now_add=True, db_index=True)),
-                ('state', models.CharField(choices=[(state, state) for state in JobState], db_index=True, default=JobState.SUBMITTED, max_length=10)),
+                ('state', models.CharField(choices=[(controlplane.core.states.JobState['SUBMITTED'], controlplane.core.states.JobState['SUBMITTED']), (controlplane.core.states.JobState['SCHEDULED'], controlplane.core.states.JobState['SCHEDULED']), (controlplane.core.states.JobState['STARTING'], controlplane.core.states.JobState['STARTING']), (controlplane.core.states.JobState['RUNNING'], controlplane.core.states.JobState['RUNNING']), (controlplane.core.states.JobState['PAUSED'], controlplane.core.states.JobState['PAUSED']), (controlplane.core.states.JobState['FINISHING'], controlplane.core.states.JobState['FINISHING']), (controlplane.core.states.JobState['SUCCEEDED'], controlplane.core.states.JobState['SUCCEEDED']), (controlplane.core.states.JobState['FAILED'], controlplane.core.states.JobState['FAILED']), (controlplane.core.states.JobState['CANCELLED'], controlplane.core.states.JobState['CANCELLED'])], db_index=True, default=controlplane.core.states.JobState['SUBMITTED'], max_length=10)),
                 ('state_since', models.DateTimeField(auto_now_add=True)),
                 ('awaited', models.TextField(blank=True, default='')),
                 ('reason', models.TextField(blank=True, default='')),
@@ -63,6 +47,8 @@ class Migration(migrations.Migration):
                 ('model_bytes', models.BigIntegerField(default=0)),
                 ('simulation', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='telemetry.simulation')),
                 ('submitted_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
+                ('priority', models.SmallIntegerField(default=0)),
+                ('launch', models.CharField(default='native', max_length=8)),
             ],
             options={
                 'constraints': [models.UniqueConstraint(fields=('submitted_by', 'idempotency_key'), name='one_job_per_idempotency_key')],
@@ -78,7 +64,7 @@ class Migration(migrations.Migration):
                 ('slot', models.PositiveIntegerField(default=0)),
                 ('emulate', models.JSONField(null=True)),
                 ('environment', models.JSONField(default=dict)),
-                ('state', models.CharField(choices=[(state, state) for state in ProcessState], max_length=12)),
+                ('state', models.CharField(choices=[(controlplane.core.states.ProcessState['ORDERED'], controlplane.core.states.ProcessState['ORDERED']), (controlplane.core.states.ProcessState['READY'], controlplane.core.states.ProcessState['READY']), (controlplane.core.states.ProcessState['UNREACHABLE'], controlplane.core.states.ProcessState['UNREACHABLE']), (controlplane.core.states.ProcessState['FINISHED'], controlplane.core.states.ProcessState['FINISHED']), (controlplane.core.states.ProcessState['LOST'], controlplane.core.states.ProcessState['LOST']), (controlplane.core.states.ProcessState['STOPPED'], controlplane.core.states.ProcessState['STOPPED'])], max_length=12)),
                 ('state_since', models.DateTimeField()),
                 ('reason', models.TextField(blank=True, default='')),
                 ('started_at', models.DateTimeField()),
@@ -167,6 +153,17 @@ class Migration(migrations.Migration):
                 ('detail', models.JSONField(default=dict)),
                 ('entry', models.CharField(blank=True, default='', max_length=40)),
                 ('job', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='requests', to='jobs.job')),
+            ],
+        ),
+        migrations.CreateModel(
+            name='JobToken',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('digest', models.CharField(max_length=64, unique=True)),
+                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('created_by', models.CharField(max_length=150)),
+                ('ends_at', models.DateTimeField(null=True)),
+                ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='tokens', to='jobs.job')),
             ],
         ),
     ]

@@ -8,14 +8,8 @@ class Migration(migrations.Migration):
 
     initial = True
 
-    replaces = [
-        ('runtime', '0001_initial'),
-        ('runtime', '0002_forecast'),
-        ('runtime', '0003_givenincarnation'),
-    ]
-
     dependencies = [
-        ('jobs', '0001_squashed_0010_environments'),
+        ('jobs', '0001_initial'),
     ]
 
     operations = [
