@@ -33,6 +33,7 @@ Those that look into a control plane's database have ``measure(within)`` too, fo
 
 STANDALONE: Final = {
     "allreduce": "dataplane.allreduce",
+    "attached": "training.attached",
     "dataplane": "dataplane.servers",
     "engine": "offline.engine",
     "memory": "dataplane.memory",

@@ -59,14 +59,22 @@ def _control(who: Identity, given: Mapping[str, str]) -> Control | None:
                 "paceline: %s: shares stay even. Start the script by `paceline run` to have them balanced", others
             )
         return None
+    return control_of(who, given["PACELINE_URL"], given["PACELINE_JOB"], given["PACELINE_TOKEN"])
+
+
+def control_of(who: Identity, url: str, number: str, token: str) -> Control:
+    """One rank's conversation with that control plane, about that job.
+
+    Raises:
+        CannotAttach: if the address or the number cannot be used.
+    """
     from paceline.address import socket_address
     from paceline.link import SocketLink
 
-    number = given["PACELINE_JOB"]
     if not number.isdigit():
         raise CannotAttach(f"PACELINE_JOB is {number!r}; give the number of the job")
-    address = socket_address(given["PACELINE_URL"], f"/ws/rank/{number}/{who.rank}")
-    link = SocketLink(address, given["PACELINE_TOKEN"], f"rank {who.rank} of job {number}")
+    address = socket_address(url, f"/ws/rank/{number}/{who.rank}")
+    link = SocketLink(address, token, f"rank {who.rank} of job {number}")
     return Control(link, who)
 
 

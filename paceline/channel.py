@@ -1,7 +1,7 @@
 """Small sums over the ranks, beside the gradients: on the CPU, in the script's process group or one of our own."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -9,8 +9,25 @@ import torch.distributed as dist
 from paceline.errors import CannotAttach
 
 
-class Round:
+class Sum(Protocol):
     """A sum under way."""
+
+    def result(self) -> list[float]:
+        """The sum, once every rank has added its part."""
+
+
+class AnyChannel(Protocol):
+    """Where ranks add up what they say: every rank makes the same calls in the same order."""
+
+    def begin(self, words: Sequence[float]) -> Sum:
+        """Add ``words``, and go on at once."""
+
+    def total(self, words: Sequence[float]) -> list[float]:
+        """Add ``words``, and wait for the sum."""
+
+
+class Round:
+    """A sum under way in a process group."""
 
     __slots__ = ("_total", "_work")
 
@@ -53,7 +70,7 @@ class Alone:
         return list(words)
 
 
-def open_channel(world: int) -> Channel | Alone | None:
+def open_channel(world: int) -> AnyChannel | None:
     """The channel of this rank; None where there are several, and torch.distributed is not initialised. Collective.
 
     Raises:

@@ -24,7 +24,7 @@ from paceline.wire import Wire
 if TYPE_CHECKING:
     from torch import nn
 
-    from paceline.channel import Alone, Channel, Round
+    from paceline.channel import AnyChannel, Sum
     from paceline.loading import Draw, Loader
     from paceline.streams import StreamLoader
     from paceline.watching import Hook
@@ -44,9 +44,23 @@ log = logging.getLogger("paceline")
 
 
 class Pacer:
-    """One life of one rank; made by ``paceline.attach``."""
+    """One life of one rank; made by ``paceline.attach``.
 
-    def __init__(self, identity: Identity, control: Control | None, ceiling: Ceiling) -> None:
+    Args:
+        identity: which rank of how many.
+        control: its conversation with a control plane, if there is one.
+        ceiling: what is known of its memory.
+        channel: where ranks add up what they say; None: the process group of torch.distributed.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        control: Control | None,
+        ceiling: Ceiling,
+        *,
+        channel: "AnyChannel | None" = None,
+    ) -> None:
         self.rank, self.world = identity.rank, identity.world
         self._control, self._ceiling = control, ceiling
         self._clock: Clock = CpuClock()
@@ -54,7 +68,7 @@ class Pacer:
         self._watched = self.world == 1
         self._gives_up = False
         self._loader: AnyLoader | None = None
-        self._channel: Channel | Alone | None = None
+        self._channel: AnyChannel | None = channel
         self._agreement: Agreement | None = None
         self._governed = self._meets = False
         """Whether a control plane is named at any rank; whether the ranks sum up words."""
@@ -64,7 +78,7 @@ class Pacer:
         self.cursor = Cursor(self.world)
         self._draw: Draw | None = None
         """The batch that was handed out last, within an iteration."""
-        self._round: Round | None = None
+        self._round: Sum | None = None
         self._promised = -1
         self._measured: Measured | None = None
         self._edge: Any = None
@@ -415,7 +429,8 @@ class Pacer:
         from paceline.channel import open_channel
         from paceline.setup import HALF, Facts, agree
 
-        self._channel = open_channel(self.world)
+        if self._channel is None:
+            self._channel = open_channel(self.world)
         orders = None
         if self._control is not None:
             self._control.introduce(self._standing(loader))

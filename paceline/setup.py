@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from controlplane.protocol.agreement import Timeline
 from controlplane.protocol.orders import Orders
-from paceline.channel import Alone, Channel
+from paceline.channel import AnyChannel
 
 HALF = 2**32
 
@@ -68,7 +68,7 @@ class Start(NamedTuple):
     """What is amiss, for people."""
 
 
-def agree(channel: Channel | Alone | None, rank: int, world: int, own: Facts, orders: Orders | None) -> Start:
+def agree(channel: AnyChannel | None, rank: int, world: int, own: Facts, orders: Orders | None) -> Start:
     """The same at each rank. Collective."""
     if channel is None:
         everybody = [own] * world
@@ -122,7 +122,7 @@ def _where(everybody: Sequence[Facts], samples: int, batch: int, job_iteration: 
     return job_iteration, number, place * batch
 
 
-def _notes(everybody: Sequence[Facts], channel: Channel | Alone | None) -> list[str]:
+def _notes(everybody: Sequence[Facts], channel: AnyChannel | None) -> list[str]:
     notes = []
     if channel is None:
         notes.append(

@@ -29,14 +29,14 @@ class Row(NamedTuple):
     """1: this rank could not go on with uneven shares; they stay as they are."""
     timed: int = -1
     """The iteration that ``sum_s`` is about; -1: none is timed yet."""
-    sum_s: float = 0.0
-    """From its last gradient handed over to the end of the sum: the shortest is the transfer, the rest was waiting."""
-    link_s: float = 0.0
-    """What this rank's own links need for what that sum had them carry; 0: not known."""
     incarnation: int = -1
     generation: int = -1
     sequence: int = -1
     """Of its orders; -1: it has none."""
+    sum_s: float = 0.0
+    """From its last gradient handed over to the end of the sum: the shortest is the transfer, the rest was waiting."""
+    link_s: float = 0.0
+    """What this rank's own links need for what that sum had them carry; 0: not known."""
 
     @property
     def newness(self) -> tuple[int, int, int]:
@@ -44,8 +44,9 @@ class Row(NamedTuple):
         return self.incarnation, self.generation, self.sequence
 
 
-FLOATS: Final = {"sum_s", "link_s"}
 FIELDS: Final = len(Row._fields)
+FLOATS: Final = 2
+"""The last of them are no whole numbers."""
 NO_STOP: Final = -1
 HEAD: Final = 4
 """In front of the leader's shares: whether it has orders, their version, where to stop, and whether to hold."""
@@ -126,6 +127,7 @@ class Agreement:
         """Why the shares in the newest orders cannot be followed; empty: they can."""
         self._orders: Orders | None = None
         self._wanted = timeline.newest.shares
+        self._ceilings: list[int] = []
 
     def hear(self, orders: Orders) -> None:
         """Take in orders that are newer than all before."""
@@ -152,7 +154,7 @@ class Agreement:
 
     def read(self, vector: Sequence[float], iteration: int) -> Settled:
         """What the sum of all ranks' words behind ``iteration`` means; the same at each of them."""
-        rows = [_row(vector[at : at + FIELDS]) for at in range(0, self.world * FIELDS, FIELDS)]
+        rows = _rows(vector[: self.world * FIELDS])
         told, version, stop_at, hold, *shares = [int(value) for value in vector[self.world * FIELDS :]]
         stop = bool(told) and 0 <= stop_at <= iteration + 1
         self.fixed |= any(row.gives_up for row in rows)
@@ -161,15 +163,17 @@ class Agreement:
         else:
             version = self.timeline.newest.version
         change = self._agree(rows, version)
-        self.leader = max(range(self.world), key=lambda rank: (rows[rank].newness, rank == self.leader, -rank))
+        newest = max(row.newness for row in rows)
+        if rows[self.leader].newness < newest:
+            self.leader = next(rank for rank, row in enumerate(rows) if row.newness == newest)
         return Settled(rows=rows, hold=bool(told) and bool(hold) and not stop, stop=stop, change=change)
 
     def _agree(self, rows: list[Row], version: int) -> Change | None:
-        if self.fixed:
+        newest, ceilings = self.timeline.newest, [row.ceiling for row in rows]
+        if self.fixed or (version == newest.version and ceilings == self._ceilings):
             return None
-        even = divide(self._wanted, self.batch, self.multiple)
-        fitted = within(even, [row.ceiling for row in rows], self.multiple)
-        newest = self.timeline.newest
+        self._ceilings = ceilings
+        fitted = within(divide(self._wanted, self.batch, self.multiple), ceilings, self.multiple)
         if version == newest.version and fitted == newest.shares:
             return None
         change = Change(1 + max(newest.first, *(row.promised for row in rows)), version, fitted)
@@ -189,6 +193,8 @@ class Agreement:
         return ""
 
 
-def _row(values: Sequence[float]) -> Row:
-    named = zip(Row._fields, values, strict=True)
-    return Row(**{name: value if name in FLOATS else int(value) for name, value in named})  # type: ignore[arg-type]
+def _rows(values: Sequence[float]) -> list[Row]:
+    """By columns: with many ranks that is several times as fast as row by row."""
+    columns = [values[at::FIELDS] for at in range(FIELDS)]
+    whole = [[*map(int, column)] for column in columns[:-FLOATS]]
+    return [*map(Row, *whole, *columns[-FLOATS:])]

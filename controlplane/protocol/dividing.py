@@ -77,6 +77,8 @@ def within(shares: Sequence[int], ceilings: Sequence[int], multiple: int = 1) ->
 
     What the others have no room for stays with the ranks above theirs, in proportion: the global batch is kept.
     """
+    if not any(ceilings):
+        return list(shares)
     most = [ceiling // multiple * multiple if ceiling else sum(shares) for ceiling in ceilings]
     fitted = [min(share, bound) for share, bound in zip(shares, most, strict=True)]
     while left := sum(shares) - sum(fitted):

@@ -1,0 +1,304 @@
+"""What pacing does for a script of one's own, and what it costs: each figure is a ratio within one run.
+
+    manage.py bench attached [--part speeds|constant|even|outage|client ...] [--json]
+
+- ``speeds``: four gloo ranks of 1000, 1000, 500 and 250 samples/s, mean iteration beside the plain script;
+- ``constant``: the same with 100 ms more per iteration, by ``lb-bsp-linear``, beside the optimum of those lines;
+- ``even``: two ranks of equal speed that compute, in ten pairs of blocks that take turns;
+- ``outage``: the control plane is killed for a minute; the longest iteration beside the median, and lost reports;
+- ``client``: 64 ranks as threads on the real client at two iterations per second: CPU per rank and iteration.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from statistics import mean, median, quantiles
+from typing import Any, Final
+
+from benchmarks.live.cluster import BenchCluster, running_cluster
+from benchmarks.tables import say
+from controlplane.runtime.embedded.control_plane import CHECKOUT, start_part
+from controlplane.runtime.embedded.ground import free_port
+
+SPEEDS: Final = [1000.0, 1000.0, 500.0, 250.0]
+BATCH: Final = 128
+SETTLED: Final = 20
+"""Iterations until shares have settled."""
+CONSTANT_S: Final = 0.1
+RANKS: Final = 64
+AWAY_S: Final = 60.0
+KILLED: Final = ("web", "decisions", "history")
+DEADLINE_S: Final = 200
+
+BARS: Final = {"speeds": 0.42, "constant": 1.1, "even": 1.01, "outage": 1.5, "client_ms": 1.0}
+
+
+def run_ranks(cluster: BenchCluster, options: dict[str, Any], *, workers: int, batching: str) -> dict[str, Any]:
+    """What rank 0 found; the job is finished behind it."""
+    job = submit(cluster, workers, batching, options["batch_size"])
+    port, processes = free_port(), []
+    for rank in range(workers):
+        environment = os.environ | {
+            "BENCH": json.dumps(options),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(workers),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "PACELINE_URL": cluster.plane.url,
+            "PACELINE_JOB": str(job["id"]),
+            "PACELINE_TOKEN": job["token"],
+        }
+        command = [sys.executable, "-m", "benchmarks.training.attached_rank"]
+        processes.append(subprocess.Popen(command, env=environment, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True))
+    try:
+        text, _ = processes[0].communicate(timeout=DEADLINE_S)
+        for process in processes[1:]:
+            process.communicate(timeout=DEADLINE_S)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    cluster.ask("POST", f"jobs/{job['id']}/actions/finish", json={"exit_code": 0})
+    return {"job": job["id"], **json.loads(text)}
+
+
+def submit(cluster: BenchCluster, workers: int, batching: str, batch_size: int) -> dict[str, Any]:
+    """An attached job, with its token."""
+    spec = {"name": "bench", "launch": "attached", "workers": workers, "batch_size": batch_size, "seed": 7}
+    return cluster.ask("POST", "jobs", json=spec | {"synchronization": {"batching": {"name": batching}}})
+
+
+def measure_speeds(cluster: BenchCluster) -> dict[str, Any]:
+    """Ranks of four speeds: beside the plain script, once shares have settled."""
+    options = {"speeds": SPEEDS, "batch_size": BATCH, "layers": 1, "pairs": 1, "iterations": 50}
+    found = run_ranks(cluster, options, workers=4, batching="lb-bsp-gpu")
+    plain, paced = mean(found["plain"][0][5:]), mean(found["paced"][0][SETTLED:])
+    total = sum(SPEEDS)
+    return {
+        "plain_ms": 1e3 * plain,
+        "paced_ms": 1e3 * paced,
+        "ratio": paced / plain,
+        "ideal": (4 * BATCH / total) / (BATCH / min(SPEEDS)),
+        "first_iterations_ms": [round(1e3 * each) for each in found["paced"][0][:SETTLED]],
+        "shares": found["shares"][-1],
+    }
+
+
+def measure_constant(cluster: BenchCluster) -> dict[str, Any]:
+    """A large constant cost: beside the shares that are best for those lines."""
+    options = {
+        "speeds": SPEEDS,
+        "batch_size": BATCH,
+        "layers": 1,
+        "pairs": 1,
+        "iterations": 70,
+        "constant_s": CONSTANT_S,
+    }
+    found = run_ranks(cluster, options, workers=4, batching="lb-bsp-linear")
+    paced = mean(found["paced"][0][2 * SETTLED :])
+    best = CONSTANT_S + 4 * BATCH / sum(SPEEDS)
+    return {
+        "plain_ms": 1e3 * mean(found["plain"][0][5:]),
+        "paced_ms": 1e3 * paced,
+        "optimum_ms": 1e3 * best,
+        "ratio": paced / best,
+        "shares": found["shares"][-1],
+    }
+
+
+def measure_even(cluster: BenchCluster) -> dict[str, Any]:
+    """Equal machines that compute: what pacing costs, pair by pair."""
+    options = {"speeds": [0.0, 0.0], "batch_size": 128, "layers": 8, "pairs": 11, "iterations": 16}
+    found = run_ranks(cluster, options, workers=2, batching="lb-bsp-gpu")
+    pairs = [quick(paced) / quick(plain) for plain, paced in zip(found["plain"], found["paced"], strict=True)][1:]
+    cpu = {name: median([cpu_s for each, cpu_s in found["cpu"][2:] if each == name]) for name in ("plain", "paced")}
+    return {
+        "plain_ms": 1e3 * median(each for block in found["plain"][1:] for each in block),
+        "ratio": median(pairs),
+        "pairs": [round(each, 4) for each in pairs],
+        "cpu_ratio": cpu["paced"] / cpu["plain"],
+        "cpu_ms_more": 1e3 * (cpu["paced"] - cpu["plain"]),
+    }
+
+
+def quick(lengths: Sequence[float]) -> float:
+    """The lower quartile: what else runs on the machine lengthens the others."""
+    return quantiles(lengths, n=4)[0]
+
+
+def measure_outage(cluster: BenchCluster) -> dict[str, Any]:
+    """Everything of the control plane is killed for a minute."""
+    options = {"speeds": [500.0, 500.0], "batch_size": 32, "layers": 1, "pairs": 1, "iterations": 1500}
+    found: dict[str, Any] = {}
+    running = threading.Thread(
+        target=lambda: found.update(run_ranks(cluster, options, workers=2, batching="lb-bsp-gpu")), daemon=True
+    )
+    running.start()
+    while not any(row["iteration"] >= 20 for row in cluster.pages("jobs") if not row["is_over"]):
+        time.sleep(0.2)
+    killed = [each for each in cluster.supervisor.services if each.name in KILLED]
+    for service in killed:
+        service.process.kill()
+        service.process.wait()
+    time.sleep(AWAY_S)
+    for service in killed:
+        cluster.supervisor.replace(service, start_part(cluster.plane, service.name, cluster.environment))
+    running.join(DEADLINE_S)
+    lengths = found["paced"][0][5:]
+    job = found["job"]
+    expected = {(rank, k) for rank in range(2) for k in range(1500)}
+    rows: set[tuple[int, int]] = set()
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not expected <= rows:
+        events = cluster.pages(f"jobs/{job}/events?kind=report&page_size=500")
+        rows = {(row["event"]["rank"], row["event"]["message"]["iteration"]) for row in events}
+    return {
+        "median_ms": 1e3 * median(lengths),
+        "longest_ms": 1e3 * max(lengths),
+        "ratio": max(lengths) / median(lengths),
+        "lost": len(expected - rows),
+    }
+
+
+def measure_client(cluster: BenchCluster, *, iterations: int = 20) -> dict[str, Any]:
+    """The client's own CPU: agreement, timing, reports and sockets of 64 ranks in one process."""
+    from paceline.attaching import control_of
+    from paceline.ceilings import Ceiling
+    from paceline.identity import Identity
+    from paceline.pacer import Pacer
+
+    job = submit(cluster, RANKS, "lb-bsp-gpu", BATCH)
+    meeting = Meeting(RANKS)
+    pacers = []
+    for rank in range(RANKS):
+        who = Identity(rank=rank, world=RANKS, launcher="bench")
+        control = control_of(who, cluster.plane.url, str(job["id"]), job["token"])
+        pacers.append(Pacer(who, control, Ceiling(None, rank), channel=meeting.channel(rank)))
+    threads = [threading.Thread(target=_iterate, args=(pacer, iterations, meeting)) for pacer in pacers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cluster.ask("POST", f"jobs/{job['id']}/actions/finish", json={"exit_code": 0})
+    return {"cpu_ms": 1e3 * meeting.cpu_s / RANKS / iterations, "wall_s": meeting.wall_s}
+
+
+class Meeting:
+    """Where threads add their words up, in place of gloo."""
+
+    def __init__(self, world: int) -> None:
+        self.world = world
+        self._sums: dict[int, tuple[list[float], int]] = {}
+        self._lock, self.barrier = threading.Condition(), threading.Barrier(world)
+        self.cpu_s = self.wall_s = 0.0
+
+    def channel(self, rank: int) -> "ThreadChannel":
+        """That of one rank."""
+        return ThreadChannel(self)
+
+    def add(self, number: int, words: Sequence[float]) -> Callable[[], list[float]]:
+        """Add to the sum of that number; what gives it once it is complete."""
+        with self._lock:
+            total, count = self._sums.setdefault(number, ([0.0] * len(words), 0))
+            for place, word in enumerate(words):
+                if word:
+                    total[place] += word
+            self._sums[number] = total, count + 1
+            self._lock.notify_all()
+
+        def result() -> list[float]:
+            with self._lock:
+                self._lock.wait_for(lambda: self._sums[number][1] == self.world)
+                return self._sums[number][0]
+
+        return result
+
+
+class ThreadSum:
+    """A sum under way."""
+
+    def __init__(self, result: Callable[[], list[float]]) -> None:
+        self.result = result
+
+
+class ThreadChannel:
+    """Sums over threads."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        self._meeting, self._number = meeting, 0
+
+    def begin(self, words: Sequence[float]) -> "ThreadSum":
+        """Add ``words``, and go on."""
+        self._number += 1
+        return ThreadSum(self._meeting.add(self._number, words))
+
+    def total(self, words: Sequence[float]) -> list[float]:
+        """Add ``words``, and wait."""
+        return self.begin(words).result()
+
+
+def _iterate(pacer: Any, iterations: int, meeting: Meeting) -> None:
+    pacer._watched = True
+    loader = pacer.loader(range(RANKS * BATCH * (iterations + 4)), BATCH, seed=7, collate_fn=len)
+    begun_s = cpu_s = 0.0
+    for number, _ in enumerate(loader):
+        pacer.step(0.5)
+        if number == 1:
+            meeting.barrier.wait()
+            begun_s, cpu_s = time.perf_counter(), time.process_time()
+        if number == iterations + 1:
+            break
+        if number > 1:
+            time.sleep(max(0.0, begun_s + 0.5 * (number - 1) - time.perf_counter()))
+    if pacer.rank == 0:
+        meeting.cpu_s, meeting.wall_s = time.process_time() - cpu_s, time.perf_counter() - begun_s
+    meeting.barrier.wait()
+    pacer.close()
+
+
+PARTS: Final[dict[str, Callable[[BenchCluster], dict[str, Any]]]] = {
+    "speeds": measure_speeds,
+    "constant": measure_constant,
+    "even": measure_even,
+    "outage": measure_outage,
+    "client": measure_client,
+}
+
+
+def failures(document: dict[str, Any]) -> list[str]:
+    """Bars that were missed."""
+    missed = []
+    for part in ("speeds", "constant", "even", "outage"):
+        if part in document and document[part]["ratio"] > BARS[part]:
+            missed.append(f"{part}: {document[part]['ratio']:.3f}, at most {BARS[part]} is wanted")
+    if document.get("outage", {}).get("lost"):
+        missed.append(f"outage: {document['outage']['lost']} reports are no rows")
+    if "client" in document and document["client"]["cpu_ms"] > BARS["client_ms"]:
+        missed.append(f"client: {document['client']['cpu_ms']:.2f} ms of CPU per rank and iteration")
+    return missed
+
+
+def main() -> int:
+    """Measure the parts that are asked for; 1 if one misses its bar."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", action="append", choices=list(PARTS), help="may be given more than once")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args()
+    document: dict[str, Any] = {}
+    with running_cluster() as cluster:
+        for part in options.part or list(PARTS):
+            document[part] = PARTS[part](cluster)
+            if not options.json:
+                say(f"{part}: {json.dumps(document[part])}")
+    document["failures"] = failures(document)
+    say(json.dumps(document) if options.json else "\n".join(document["failures"]) or "every bar is kept")
+    return 1 if document["failures"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
