@@ -1,0 +1,123 @@
+"""What scripts have beside plain steps keeps working: mixed precision, loss scaling, batch norm, CUDA's clock."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.marks import CpuClock, CudaClock, Measured, Part, durations
+from tests.architecture.sources import ROOT
+from tests.paceline.ranks import alone, paced, run_ranks, shared
+
+
+class Labelled(torch.utils.data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 203
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        made = torch.Generator().manual_seed(index)
+        return torch.randn(6, generator=made) + index % 3, index % 3
+
+
+def mixed(rank: int, world: int) -> Any:
+    """bf16 autocast, a GradScaler, batch norm and clipping, under uneven shares."""
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    pacer, _ = paced(rank, world, {1: shared(1, 24, 8)})
+    ddp = pacer.watch(DistributedDataParallel(model))
+    loader, optimizer = pacer.loader(Labelled(), 16, seed=1), torch.optim.AdamW(ddp.parameters(), lr=0.02)
+    scaler, losses = torch.amp.GradScaler("cpu", init_scale=1024.0), []
+    for _ in range(3):
+        for x, y in loader:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = nn.functional.cross_entropy(ddp(x), y)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(ddp.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            pacer.step(loss)
+    return losses, [float(p.detach().double().sum()) for p in ddp.parameters()], pacer.shares
+
+
+def test_mixed_precision_loss_scaling_and_batch_norm_train_alike_on_uneven_ranks() -> None:
+    (losses, first, shares), (_, second, _) = run_ranks(mixed, 2)
+    assert shares == (24, 8)
+    assert first == second
+    assert sum(losses[-4:]) < 0.7 * sum(losses[:4])
+
+
+def test_marks_become_the_parts_that_they_end() -> None:
+    measured = Measured(3, 8, 0, [(Part.OTHER, 10.0)], blocked_s=0.5)
+    for part, at in (
+        (Part.OTHER, 11.0),
+        (Part.DATA, 13.0),
+        (Part.COMPUTE, 17.0),
+        (Part.SENDING, 17.5),
+        (Part.SUM, 20.0),
+    ):
+        measured.add(part, at)
+    measured.add(Part.COMPUTE, 21.0)
+    found = durations(CpuClock(), measured)
+    assert found is not None
+    assert (found.other, found.data, found.compute, found.sending, found.sum) == (1.0, 2.0, 4.5, 0.5, 3.0)
+
+
+class Events(CpuClock):
+    """Marks that have happened, or have not yet."""
+
+    def happened(self, stamp: Any) -> bool:
+        return bool(stamp < 100.0)
+
+
+def test_an_iteration_whose_last_mark_has_not_happened_is_not_timed_yet() -> None:
+    measured = Measured(0, 1, 0, [(Part.OTHER, 1.0), (Part.COMPUTE, 200.0)])
+    assert durations(Events(), measured) is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: events of CUDA cannot be timed")
+def test_on_a_gpu_marks_are_events_that_nobody_waits_for() -> None:
+    clock = CudaClock()
+    begin = clock.stamp()
+    torch.cuda._sleep(50_000_000)
+    loss = clock.number(torch.ones((), device="cuda") * 2)
+    end = clock.stamp()
+    assert not clock.happened(end)
+    torch.cuda.synchronize()
+    assert clock.seconds(begin, end) > 0.0
+    assert loss() == 2.0
+
+
+def test_attaching_loads_neither_torch_nor_an_http_client_and_is_quick() -> None:
+    program = (
+        "import sys, time; begun = time.process_time(); import paceline; pacer = paceline.attach();"
+        "print(time.process_time() - begun, {'torch', 'httpx', 'numpy', 'django'} & set(sys.modules))"
+    )
+    lengths = []
+    for _ in range(3):
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+        length, _, loaded = found.stdout.partition(" ")
+        assert loaded.strip() == "set()"
+        assert "no control plane is named" in found.stderr
+        lengths.append(float(length))
+    assert min(lengths) < 0.3
+
+
+def test_one_process_without_a_control_plane_trains_as_it_would() -> None:
+    pacer = alone(0, 1)
+    model = nn.Linear(6, 3)
+    assert pacer.watch(model) is model
+    assert not model._forward_hooks
+    for x, y in pacer.loader(Labelled(), 16, seed=1):
+        nn.functional.cross_entropy(model(x), y).backward()
+        pacer.log(lr=0.1)
+        pacer.step()
+    assert (pacer.iteration, pacer.epoch, pacer.active) == (13, 1, False)
+    assert pacer.last is not None
+    assert pacer.last.number == 12
