@@ -50,7 +50,7 @@ def test_it_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(400)
-def test_its_second_half_paces_an_ordinary_script(tmp_path: Path) -> None:
+def test_it_paces_a_script(tmp_path: Path) -> None:
     port = free_port()
     arguments = ["--attached", "--exit", "--json", "--iterations", "60", "--port", str(port)]
     with running(tmp_path, "demo", *arguments) as command:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.table import Table
 
@@ -95,24 +96,24 @@ class Scripts:
         folder = examples()
         changed = lines_changed(folder / PLAIN, folder / PACED)
         self.say(f"{PLAIN} and {PACED} in {folder}: {changed} lines differ.")
-        plain = self._run("plain", torchrun(folder / PLAIN, self.epochs), os.environ, supervisor)
-        paced = self._run("paced", self._paced(folder / PACED), self._environment(), supervisor)
+        # Loaders' processes leave folders behind; a short name, since sockets are made in them.
+        with TemporaryDirectory(prefix="pl-", ignore_cleanup_errors=True) as temporary:
+            own = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": temporary}
+            plain = self._run("plain", torchrun(folder / PLAIN, self.epochs), own, supervisor)
+            known = {**own, "PACELINE_API_TOKEN": self.token}
+            paced = self._run("paced", self._paced(folder / PACED), known, supervisor)
         return [plain, paced], judge_scripts(plain, paced, changed)
 
     def _paced(self, script: Path) -> list[str]:
         run = ["run", "--url", self.url, "--name", script.stem, "--batching", self.batching]
         return [sys.executable, "-m", "paceline", *run, "--", *torchrun(script, self.epochs)]
 
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, "PACELINE_API_TOKEN": self.token}
-
     def _run(
         self, label: str, command: Sequence[str], environment: Mapping[str, str], supervisor: Supervisor
     ) -> ScriptRun:
         self.say(f"{label}: {told(command)}")
         log = self.logs / f"{label}.log"
-        known = {**environment, "OMP_NUM_THREADS": "1"}
-        service = start_service(label, command, log=log, environment=known, folder=CHECKOUT)
+        service = start_service(label, command, log=log, environment=environment, folder=CHECKOUT)
         run = ScriptRun(label=label)
         try:
             while True:
