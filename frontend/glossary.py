@@ -58,8 +58,8 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="busy time",
-        meaning="Compute and communication time of a worker. Cards of machines show it as a share of worker time in "
-        "the last 60 seconds; the rest is lost time.",
+        meaning="Data loading, compute and communication time of a worker. Cards of machines show it as a share of "
+        "worker time in the last 60 seconds; the rest is lost time.",
     ),
     Term(
         name="communication",
@@ -69,6 +69,11 @@ TERMS: Final[tuple[Term, ...]] = (
         name="coordination",
         meaning="Time that a worker waits for the control plane: from the report of the slowest worker until the next "
         "orders arrive.",
+    ),
+    Term(
+        name="data loading",
+        meaning="Time that a worker waits for its next batch. Pages show it apart from compute where it takes at least "
+        "1% of some worker's time.",
     ),
     Term(
         name="decision",
@@ -109,7 +114,7 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="iteration time",
-        meaning="Compute, communication, waiting and coordination time of one iteration of a worker.",
+        meaning="Data loading, compute, communication, waiting and coordination time of one iteration of a worker.",
     ),
     Term(
         name="load imbalance",
@@ -118,7 +123,8 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="lost time",
-        meaning="Worker time that is neither compute nor communication: waiting for other workers plus coordination.",
+        meaning="Worker time that is neither data loading, compute nor communication: waiting for other workers plus "
+        "coordination.",
     ),
     Term(
         name="machine share",

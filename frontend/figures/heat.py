@@ -42,8 +42,8 @@ STROKES = 90
 """Over the width of the map: so closely is struck through what nobody reported."""
 
 _SENTENCES: Final = {
-    "work": "compute and communication time, without waiting",
-    "pace": "compute and communication time per sample",
+    "work": "data loading, compute and communication time, without waiting",
+    "pace": "data loading, compute and communication time per sample",
     "waiting": "time spent waiting for other workers",
     "communication": "push and pull time",
     "iteration": "total iteration time",

@@ -6,6 +6,8 @@ drawn as a table with bars by a template, so that it is there before any script 
 
 from dataclasses import dataclass, field
 
+from frontend.figures.phases import is_noticeable
+
 BALANCED = 0.10
 """Waiting below this share of everyone's time is what rounding and noise leave."""
 
@@ -15,6 +17,9 @@ NOTICED = 0.05
 MUCH = 0.25
 """Of an iteration: from there on waiting for orders is what is to be told first."""
 
+STARVED = 0.25
+"""Of an iteration: a worker that sets the pace and waits so long for its batches is slow for that reason."""
+
 SLOWER = 0.95
 """Below so many times the even split's speed shares are no gain, whatever they balance."""
 
@@ -23,15 +28,26 @@ SLOWER = 0.95
 class Phases:
     """Where one iteration's time goes, in seconds."""
 
+    data_s: float
     compute_s: float
     communication_s: float
     waiting_s: float
     coordination_s: float
 
     @property
+    def processing_s(self) -> float:
+        """Data loading and compute, which are one bar where no worker waits for its batches."""
+        return self.data_s + self.compute_s
+
+    @property
+    def busy_s(self) -> float:
+        """All that is not lost time."""
+        return self.processing_s + self.communication_s
+
+    @property
     def whole_s(self) -> float:
         """The iteration's length."""
-        return self.compute_s + self.communication_s + self.waiting_s + self.coordination_s
+        return self.busy_s + self.waiting_s + self.coordination_s
 
     @property
     def lost_share(self) -> float:
@@ -54,8 +70,7 @@ class Lane:
     @property
     def samples_per_second(self) -> float:
         """Its speed while it works: LB-BSP's v."""
-        busy = self.now.compute_s + self.now.communication_s
-        return self.share / busy if busy else 0.0
+        return self.share / self.now.busy_s if self.now.busy_s else 0.0
 
     @property
     def share_moved(self) -> bool:
@@ -118,6 +133,12 @@ class Lanes:
         return max(lengths, default=0.0)
 
     @property
+    def is_loading(self) -> bool:
+        """Whether some worker waits noticeably for its batches: data loading is then drawn apart from compute."""
+        drawn = (phases for lane in self.rows for phases in (lane.now, lane.even) if phases)
+        return is_noticeable((phases.data_s, phases.whole_s) for phases in drawn)
+
+    @property
     def has_even(self) -> bool:
         """Whether there is a before to compare with, and shares have moved since."""
         return any(lane.even for lane in self.rows) and any(lane.share_moved for lane in self.rows)
@@ -177,11 +198,11 @@ def verdict(lanes: Lanes) -> Verdict:
     lost = waiting([lane.now for lane in lanes.rows])
     if lost <= BALANCED:
         return _balanced(lanes, lost)
-    slowest = max(lanes.rows, key=lambda lane: (lane.now.compute_s + lane.now.communication_s, -lane.rank))
+    slowest = max(lanes.rows, key=lambda lane: (lane.now.busy_s, -lane.rank))
     others = waiting([lane.now for lane in lanes.rows if lane is not slowest])
     sets, spend = ("set", "spent") if lanes.over else ("sets", "spend")
     headline = f"w{slowest.rank} {sets} the pace: the other workers {spend} {others:.0%} of their time waiting for it"
-    detail = _joined(_missing(lanes), _gain(lanes, lost) or _prospect(lanes))
+    detail = _joined(_missing(lanes), _starved(slowest), _gain(lanes, lost) or _prospect(lanes))
     return Verdict(tone="watch", headline=headline, detail=detail, about=f"w{slowest.rank}")
 
 
@@ -239,6 +260,14 @@ def _gain(lanes: Lanes, lost: float) -> str:
         f" and the iteration time from {was * 1000:.0f} to {now * 1000:.0f} ms:"
         f" {lanes.speed_up or 1:.1f} times as fast."
     )
+
+
+def _starved(slowest: Lane) -> str:
+    """That the worker which sets the pace spends its time on data loading, where it does."""
+    part = slowest.now.data_s / slowest.now.whole_s if slowest.now.whole_s else 0.0
+    if part < STARVED:
+        return ""
+    return f"w{slowest.rank} waits for its next batch in {part:.0%} of its time (data loading)."
 
 
 def _prospect(lanes: Lanes) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from frontend.figures.phases import is_noticeable
+
 LEFT_OUT = 0.02
 """Rounding and the last iteration may leave out such a part of the samples."""
 
@@ -164,6 +166,7 @@ class Stay:
     rank: int
     iteration: int
     ended_s: float
+    data_s: float
     compute_s: float
     push_s: float
     pull_s: float
@@ -174,7 +177,7 @@ class Stay:
     @property
     def whole_s(self) -> float:
         """The length of the iteration."""
-        return self.compute_s + self.push_s + self.pull_s + self.waiting_s + self.coordination_s
+        return self.data_s + self.compute_s + self.push_s + self.pull_s + self.waiting_s + self.coordination_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,18 +254,19 @@ class Waited:
 
     rank: int
     label: str
+    data_s: float
     compute_s: float
     communication_s: float
     waiting_s: float
     coordination_s: float
     staleness: float | None
-    """Mean over its last iterations: by how many it was ahead of the slowest when it was let go; None: not known."""
+    """Mean over its last iterations: by how many it was ahead of the slowest when it started; None: not known."""
     staleness_most: int | None
 
     @property
     def whole_s(self) -> float:
         """All its time."""
-        return self.compute_s + self.communication_s + self.lost_s
+        return self.data_s + self.compute_s + self.communication_s + self.lost_s
 
     @property
     def lost_s(self) -> float:
@@ -302,6 +306,16 @@ class Waiting:
     def whole_s(self) -> float:
         """All worker-seconds."""
         return sum(each.whole_s for each in self.workers) + self.again_whole_s
+
+    @property
+    def data_s(self) -> float:
+        """Worker-seconds of data loading, of iterations that were not repeated."""
+        return sum(each.data_s for each in self.workers)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some worker waits noticeably for its batches: data loading is then shown apart from compute."""
+        return is_noticeable((each.data_s, each.whole_s) for each in self.workers)
 
     @property
     def share(self) -> float:

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from frontend.figures.phases import TITLES, bar_style
 from frontend.figures.points import numbers
 from frontend.figures.rows import Simulated, View
 from frontend.figures.theme import THEMES, axis, empty, layout
-from frontend.figures.workers import hatch
 
 ROW_PX = 34
 PHASES = ("compute", "communication", "waiting", "coordination")
@@ -22,19 +22,17 @@ def simulated_iterations(found: Simulated, view: View) -> dict[str, Any]:
     labels = [outcome.policy for outcome in found.outcomes]
     bars = []
     for phase in PHASES:
-        colour = getattr(theme, phase)
         parts = np.array([outcome.iteration_s * getattr(outcome, phase) * 1000 for outcome in found.outcomes])
-        look = {"pattern": hatch(colour)} if phase == "waiting" else {}
         bars.append(
             {
                 "type": "bar",
                 "orientation": "h",
-                "name": phase.capitalize(),
+                "name": TITLES[phase],
                 "y": labels,
                 "x": numbers(parts.round(3)),
-                "marker": {"color": colour, "line": {"width": 0}, **look},
+                "marker": bar_style(phase, theme),
                 "hovertemplate": f"%{{y}} {phase}: %{{x:.4~g}} ms<extra></extra>",
-                "meta": f"{phase.capitalize()} (ms)",
+                "meta": f"{TITLES[phase]} (ms)",
             }
         )
     return {
@@ -42,7 +40,7 @@ def simulated_iterations(found: Simulated, view: View) -> dict[str, Any]:
         "layout": layout(
             theme,
             name=name,
-            caption=_told(found),
+            caption=_caption(found),
             height=ROW_PX * len(labels) + 110,
             barmode="stack",
             hovermode="closest",
@@ -52,7 +50,7 @@ def simulated_iterations(found: Simulated, view: View) -> dict[str, Any]:
     }
 
 
-def _told(found: Simulated) -> str:
+def _caption(found: Simulated) -> str:
     best = min(found.outcomes, key=lambda outcome: (outcome.iteration_s, outcome.policy))
     base = next((outcome for outcome in found.outcomes if outcome.policy == found.baseline), None)
     if base is None or base is best or not best.iteration_s:

@@ -1,7 +1,8 @@
 """The one place of colours. The style sheet repeats them as custom properties; a test holds the two together.
 
 Categories are Okabe and Ito's. On a light ground orange, sky and yellow fail the 3:1 of WCAG 1.4.11, hence the darker
-variants; every colour here reaches 3:1 on its theme's surface. Phases never differ by colour alone: waiting is hatched.
+variants; every colour here reaches 3:1 on its theme's surface. Phases never differ by colour alone: waiting and data
+loading are hatched.
 """
 
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ class Theme:
     text: str
     muted: str
     grid: str
+    data: str
     compute: str
     communication: str
     waiting: str
@@ -49,6 +51,7 @@ LIGHT = Theme(
     text="#1a1d24",
     muted="#5b6270",
     grid="#e8eaee",
+    data="#008a64",
     compute="#0072b2",
     communication="#2e8bc0",
     waiting="#c65300",
@@ -62,6 +65,7 @@ DARK = Theme(
     text="#e7e9ee",
     muted="#9aa2b1",
     grid="#262b34",
+    data="#1fb68c",
     compute="#3d9bd6",
     communication="#8fd0f5",
     waiting="#ee7a2e",

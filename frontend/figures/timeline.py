@@ -2,23 +2,16 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from frontend.figures.phases import TITLES, bar_style, is_noticeable
 from frontend.figures.rows import Stay, View, Window
-from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout
-from frontend.figures.workers import hatch
+from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
 ROW_PX = 34
-ORDER: Final = ("coordination", "waiting", "pull", "compute", "push")
+ORDER: Final = ("coordination", "waiting", "pull", "data", "compute", "push")
 """One iteration, as a worker goes through it."""
-
-NAMES: Final = {
-    "coordination": "Coordination",
-    "waiting": "Waiting",
-    "pull": "Pull",
-    "compute": "Compute",
-    "push": "Push",
-}
 
 
 def timeline(window: Window, view: View) -> dict[str, Any]:
@@ -27,11 +20,13 @@ def timeline(window: Window, view: View) -> dict[str, Any]:
     if not window.stays:
         return empty(name, "No data yet: bars appear after the first reported iteration.")
     theme = THEMES[view.theme]
+    stays = window.stays if is_loading(window.stays) else [_undivided(stay) for stay in window.stays]
+    drawn = [phase for phase in ORDER if phase != "data" or stays is window.stays]
     begin = min(stay.ended_s - stay.whole_s for stay in window.stays)
     labels = {rank: f"w{rank}" for rank in window.ranks}
     return {
         "data": [
-            *(_bars(window.stays, phase, begin, labels, theme) for phase in ORDER),
+            *(_bars(stays, phase, begin, labels, theme) for phase in drawn),
             _arrivals(window, begin, labels, theme),
         ],
         "layout": layout(
@@ -75,6 +70,20 @@ def last_arrivals(stays: Sequence[Stay], uncertain_s: float = 0.0) -> dict[int, 
     return last
 
 
+def is_loading(stays: Sequence[Stay]) -> bool:
+    """Whether some worker waits noticeably for its batches."""
+    spent: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for stay in stays:
+        spent[stay.rank][0] += stay.data_s
+        spent[stay.rank][1] += stay.whole_s
+    return is_noticeable((data_s, whole_s) for data_s, whole_s in spent.values())
+
+
+def _undivided(stay: Stay) -> Stay:
+    """With its data loading as a part of its compute."""
+    return replace(stay, data_s=0.0, compute_s=stay.data_s + stay.compute_s)
+
+
 def waiting_shares(stays: Sequence[Stay]) -> tuple[float, float]:
     """Seconds of all workers that went into waiting, and of all together."""
     return sum(stay.waiting_s for stay in stays), sum(stay.whole_s for stay in stays)
@@ -88,7 +97,7 @@ def chrome_trace(window: Window, job: int) -> dict[str, Any]:
     ]
     events = [
         {
-            "name": NAMES[phase],
+            "name": TITLES[phase],
             "cat": "iteration",
             "ph": "X",
             "pid": job,
@@ -115,20 +124,17 @@ def phases(stay: Stay) -> Iterator[tuple[str, float, float]]:
 
 def _bars(stays: Sequence[Stay], phase: str, begin: float, labels: dict[int, str], theme: Theme) -> dict[str, Any]:
     parts = [(stay, start, seconds) for stay in stays for name, start, seconds in phases(stay) if name == phase]
-    colour = getattr(theme, phase if phase not in ("push", "pull") else "communication")
-    look = {"pattern": hatch(colour)} if phase == "waiting" else {}
-    colour = faded(colour) if phase == "push" else colour
     return {
         "type": "bar",
         "orientation": "h",
-        "name": NAMES[phase],
+        "name": TITLES[phase],
         "x": [round(seconds * 1000, 3) for _, _, seconds in parts],
         "base": [round((start - begin) * 1000, 3) for _, start, _ in parts],
         "y": [labels[stay.rank] for stay, _, _ in parts],
         "customdata": [stay.iteration for stay, _, _ in parts],
-        "marker": {"color": colour, "line": {"width": 0}, **look},
-        "hovertemplate": f"%{{y}}, iteration %{{customdata}}: {NAMES[phase].lower()} %{{x:.1f}} ms<extra></extra>",
-        "meta": NAMES[phase],
+        "marker": bar_style(phase, theme),
+        "hovertemplate": f"%{{y}}, iteration %{{customdata}}: {TITLES[phase].lower()} %{{x:.1f}} ms<extra></extra>",
+        "meta": TITLES[phase],
     }
 
 
@@ -188,8 +194,8 @@ def _who_came_last(window: Window) -> str:
         return "In every iteration the last two workers finished too close together to tell which was last."
     rank, times = max(Counter(stay.rank for stay in arrivals.values()).items(), key=lambda item: (item[1], -item[0]))
     close = iterations - len(arrivals)
-    told = f"; in {close} the last two were too close to tell" if close else ""
-    return f"w{rank} was the last to arrive in {times} of {iterations}{told}."
+    rest = f"; in {close} the last two were too close to tell" if close else ""
+    return f"w{rank} was the last to arrive in {times} of {iterations}{rest}."
 
 
 def _ms(seconds: float) -> str:

@@ -1,10 +1,10 @@
-"""What waiting costs: every worker's time by what it went into, beside how far each ran ahead of the slowest."""
+"""What waiting costs: every worker's time by phase, beside how far each ran ahead of the slowest."""
 
 from typing import Any
 
+from frontend.figures.phases import TITLES, bar_style
 from frontend.figures.rows import View, Waiting
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
-from frontend.figures.workers import hatch
 
 
 def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
@@ -14,12 +14,7 @@ def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
         return empty(name, "No data yet: bars appear after the first reported iteration.")
     theme, labels = THEMES[view.theme], [each.label for each in waiting.workers]
     ahead = [each.staleness for each in waiting.workers]
-    data = [
-        _bar("Compute", labels, [each.compute_s for each in waiting.workers], theme.compute),
-        _bar("Communication", labels, [each.communication_s for each in waiting.workers], theme.communication),
-        _bar("Waiting", labels, [each.waiting_s for each in waiting.workers], theme.waiting, hatched=True),
-        _bar("Coordination", labels, [each.coordination_s for each in waiting.workers], theme.coordination),
-    ]
+    data = [_bar(phase, labels, seconds, theme) for phase, seconds in _parts(waiting).items()]
     if any(ahead):
         data.append(_staleness(labels, ahead, theme))
     return {
@@ -37,13 +32,26 @@ def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
     }
 
 
-def _bar(name: str, labels: list[str], seconds: list[float], colour: str, *, hatched: bool = False) -> dict[str, Any]:
+def _parts(waiting: Waiting) -> dict[str, list[float]]:
+    """Seconds of every worker by phase; data loading only where some worker waits noticeably for its batches."""
+    workers = waiting.workers
+    loading = {"data": [each.data_s for each in workers]} if waiting.is_loading else {}
+    return loading | {
+        "compute": [each.compute_s if loading else each.data_s + each.compute_s for each in workers],
+        "communication": [each.communication_s for each in workers],
+        "waiting": [each.waiting_s for each in workers],
+        "coordination": [each.coordination_s for each in workers],
+    }
+
+
+def _bar(phase: str, labels: list[str], seconds: list[float], theme: Theme) -> dict[str, Any]:
+    name = TITLES[phase]
     return {
         "type": "bar",
         "name": name,
         "x": labels,
         "y": [round(each, 3) for each in seconds],
-        "marker": {"color": colour, "line": {"width": 0}, **({"pattern": hatch(colour)} if hatched else {})},
+        "marker": bar_style(phase, theme),
         "hovertemplate": f"%{{x}} {name.lower()}: %{{y:.4~g}} s<extra></extra>",
         "meta": f"{name} (s)",
     }

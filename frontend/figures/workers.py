@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from frontend.figures.measured_rows import MeasuredWorker
+from frontend.figures.phases import PATTERNS, TITLES, colour_of, hatch, is_noticeable
 from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
 from frontend.figures.rows import Lead, Traces, View, WorkerTrace
 from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout
@@ -27,12 +28,6 @@ RECENT = 20
 """Entries, the last ones, that the band of tolerance is measured on."""
 
 PHASES = ("compute", "communication", "waiting", "coordination")
-
-PATTERNS = {"waiting": "/", "data": "x"}
-"""Phases that are hatched; the others are solid."""
-
-LOADING = 0.01
-"""Data loading is drawn apart from compute where it is such a part of some worker's time."""
 
 
 def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
@@ -69,7 +64,7 @@ def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
     caption = (
         f"Time of each worker by phase{of_all(len(traces.workers), traces.roster, view)}, on one scale."
         " Hatched: waiting for the slowest worker. Grey: coordination (waiting for the control plane)."
-        f"{' Crosshatched: waiting for the next batch.' if _is_loading(traces) else ''}"
+        f"{' Crosshatched: data loading (waiting for the next batch).' if _is_loading(traces) else ''}"
         f"{_tolerated(traces)}"
     ) + (f" Single spikes of up to {highest:.0f} ms exceed the scale." if highest > top else "")
     return {
@@ -123,12 +118,12 @@ def _strip(trace: WorkerTrace, row: int, traces: Traces, every: int, view: View,
 
 def _area(trace: WorkerTrace, phase: str, x: Numbers, seconds: Numbers, row: int, theme: Theme) -> dict[str, Any]:
     suffix = str(row + 1) if row else ""
-    colour = theme.compute if phase == "data" else getattr(theme, phase)
+    colour = colour_of(phase, theme)
     fill = {"fillpattern": hatch(colour, PATTERNS[phase])} if phase in PATTERNS else {"fillcolor": colour}
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": "Data loading" if phase == "data" else phase.capitalize(),
+        "name": TITLES[phase],
         "legendgroup": phase,
         "showlegend": row == 0,
         "x": numbers(x),
@@ -145,22 +140,9 @@ def _area(trace: WorkerTrace, phase: str, x: Numbers, seconds: Numbers, row: int
 
 def _is_loading(traces: Traces) -> bool:
     """Whether some worker waits noticeably for its batches."""
-    known = [
+    return is_noticeable(
         (float(each.data_s.sum()), float(np.nansum(each.whole_s))) for each in traces.workers if each.data_s is not None
-    ]
-    return any(data_s >= LOADING * whole_s > 0 for data_s, whole_s in known)
-
-
-def hatch(colour: str, shape: str = "/") -> dict[str, Any]:
-    """A pattern; the slanted one means waiting, wherever it is drawn."""
-    return {
-        "shape": shape,
-        "size": 6,
-        "solidity": 0.35,
-        "fgcolor": colour,
-        "bgcolor": "rgba(0,0,0,0)",
-        "fillmode": "replace",
-    }
+    )
 
 
 def _scale(traces: Traces) -> tuple[float, float]:

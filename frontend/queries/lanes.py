@@ -125,7 +125,8 @@ def _by_rank(rows: Iterable[_Row]) -> dict[int, list[_Row]]:
 def _mean(rows: Sequence[_Row]) -> Phases:
     count = len(rows)
     return Phases(
-        compute_s=sum(row.data_s + row.compute_s for row in rows) / count,
+        data_s=sum(row.data_s for row in rows) / count,
+        compute_s=sum(row.compute_s for row in rows) / count,
         communication_s=sum(row.push_s + row.pull_s for row in rows) / count,
         waiting_s=sum(row.waiting_s for row in rows) / count,
         coordination_s=sum(row.coordination_s for row in rows) / count,

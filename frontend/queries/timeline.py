@@ -16,7 +16,7 @@ from frontend.queries.history import History
 
 ITERATIONS = 10
 MAX_ITERATIONS = 20
-"""With 16 workers and five phases, a redraw within 50 ms."""
+"""With 16 workers and six phases, a redraw within 50 ms."""
 
 AROUND: Final = 40
 """Iterations on either side of those shown whose reports help to place them in time."""
@@ -63,7 +63,8 @@ def _stays(job: Job, rank: int, block: Block, chain: Chain) -> Iterator[Stay]:
             rank=rank,
             iteration=iteration,
             ended_s=ended_ms / 1000 - started_s,
-            compute_s=data_s + compute_s,
+            data_s=data_s,
+            compute_s=compute_s,
             push_s=push_s,
             pull_s=pull_s,
             waiting_s=waiting_s,

@@ -1,6 +1,6 @@
 """What waiting costs, per worker, job and day. One definition everywhere: lost is the time in which a worker waits for
 others (a report's ``waiting_s``) or for the control plane (``coordination_s``), as a share of all workers' time; the
-rest is compute and communication. Live jobs are summed; simulated ones are counted apart.
+rest is data loading, compute and communication. Live jobs are summed; simulated ones are counted apart.
 
 Workers and days of a job sum up to the totals that ingest keeps. What was reported in iterations that were done again
 is in those, and in no worker's history: it has a row of its own beside the workers, and is spread over the days.
@@ -48,7 +48,7 @@ class Spent:
 
     @property
     def lost_s(self) -> float:
-        """Neither compute nor communication."""
+        """Neither data loading nor compute nor communication."""
         return self.waiting_s + self.coordination_s
 
     @property
@@ -227,7 +227,8 @@ def _waited(rank: int, windows: Windows, ahead: NDArray[np.int64] | None) -> Wai
     return Waited(
         rank=rank,
         label=f"w{rank}",
-        compute_s=sums["data_s"] + sums["compute_s"],
+        data_s=sums["data_s"],
+        compute_s=sums["compute_s"],
         communication_s=sums["push_s"] + sums["pull_s"],
         waiting_s=sums["waiting_s"],
         coordination_s=sums["coordination_s"],

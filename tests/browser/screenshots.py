@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
+from django.db.models import F
 from django.utils import timezone
 from playwright.sync_api import Page, Route
 
@@ -24,7 +25,7 @@ from controlplane.runtime import log
 from controlplane.runtime.health import sample
 from controlplane.runtime.models import Forecast
 from controlplane.runtime.redis import shared
-from controlplane.telemetry.models import Cursor, Simulation
+from controlplane.telemetry.models import Cursor, Report, Simulation
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.tabs import TABS
 from tests.browser.conftest import NARROW, WIDE, Look
@@ -134,6 +135,7 @@ def test_every_page(take: Shoot, ada: User) -> None:
     audit(actor="ada", action="job-submit", subject=f"job {full.pk}", detail={"name": "digits"})
     take("/audit/", "audit")
     take("/jobs/new/", "submit")
+    take("/glossary/", "glossary")
     take("/compare/", "compare-pick")
     take(f"/compare/?jobs={even.pk},{full.pk}", "compare")
     for _ in range(5):
@@ -176,6 +178,13 @@ def test_every_tab_of_a_running_job(take: Shoot, ada: User) -> None:
     job = full_job(ada)
     take_tabs(take, job, "full")
     take(f"/jobs/{job.pk}/?ranks=0,3&smooth=5&x-batch-size=samples&follow=off", "job-charts-chosen")
+
+
+def test_a_job_whose_slowest_worker_waits_for_its_batches(take: Shoot, ada: User) -> None:
+    job = full_job(ada)
+    Report.objects.filter(rank=3).update(data_s=F("compute_s") * 0.7, compute_s=F("compute_s") * 0.3)
+    for tab in ("overview", "workers", "timeline", "waiting"):
+        take(f"/jobs/{job.pk}/?tab={tab}", f"job-{tab}-starved")
 
 
 def respond(status: int | None, route: Route) -> None:

@@ -143,12 +143,13 @@ def of_two_kinds() -> Heat:
     return replace(heat_of(rows), classes=("fast", "fast", "slow"))
 
 
-def stay(rank: int, iteration: int, *, ended_s: float, compute_s: float, waiting_s: float) -> Stay:
+def stay(rank: int, iteration: int, *, ended_s: float, compute_s: float, waiting_s: float, data_s: float = 0.0) -> Stay:
     """One worker in one iteration, with 1 ms of pull, push and coordination each."""
     return Stay(
         rank=rank,
         iteration=iteration,
         ended_s=ended_s,
+        data_s=data_s,
         compute_s=compute_s,
         push_s=0.001,
         pull_s=0.001,
@@ -198,7 +199,8 @@ def waited() -> Waiting:
     fast = Waited(
         rank=0,
         label="w0",
-        compute_s=80.0,
+        data_s=5.0,
+        compute_s=75.0,
         communication_s=20.0,
         waiting_s=110.0,
         coordination_s=10.0,
@@ -208,6 +210,7 @@ def waited() -> Waiting:
     slow = Waited(
         rank=1,
         label="w1",
+        data_s=0.0,
         compute_s=190.0,
         communication_s=20.0,
         waiting_s=0.0,

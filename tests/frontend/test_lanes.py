@@ -3,8 +3,8 @@
 from frontend.figures.lanes import Lane, Lanes, Phases, Verdict, verdict
 
 
-def phases(compute_s: float, waiting_s: float) -> Phases:
-    return Phases(compute_s=compute_s, communication_s=0.0, waiting_s=waiting_s, coordination_s=0.0)
+def phases(compute_s: float, waiting_s: float, data_s: float = 0.0) -> Phases:
+    return Phases(data_s=data_s, compute_s=compute_s, communication_s=0.0, waiting_s=waiting_s, coordination_s=0.0)
 
 
 def lane(rank: int, share: int, now: Phases, even: Phases | None = None) -> Lane:
@@ -92,7 +92,7 @@ def test_all_bars_share_the_scale_of_the_longest_iteration() -> None:
 
 
 def test_a_job_that_waits_for_orders_is_not_called_balanced() -> None:
-    slow = Phases(compute_s=0.08, communication_s=0.0, waiting_s=0.0, coordination_s=0.1)
+    slow = Phases(data_s=0.0, compute_s=0.08, communication_s=0.0, waiting_s=0.0, coordination_s=0.1)
     assert verdict(lanes(lane(0, 64, slow), lane(1, 64, slow))) == Verdict(
         tone="watch",
         headline="Coordination takes 56% of an iteration (waiting for the control plane)",
@@ -112,5 +112,17 @@ def test_balance_that_made_iterations_longer_is_no_praise() -> None:
 
 
 def test_what_waiting_for_orders_costs_is_not_hidden() -> None:
-    slow = Phases(compute_s=0.08, communication_s=0.0, waiting_s=0.0, coordination_s=0.02)
+    slow = Phases(data_s=0.0, compute_s=0.08, communication_s=0.0, waiting_s=0.0, coordination_s=0.02)
     assert verdict(lanes(lane(0, 64, slow), lane(1, 64, slow))).detail == "Coordination takes 20% of an iteration."
+
+
+def test_data_loading_is_drawn_apart_where_some_worker_waits_noticeably_for_its_batches() -> None:
+    little, much = phases(0.4, 0.0, data_s=0.001), phases(0.2, 0.0, data_s=0.2)
+    assert [lanes(UNEVEN[0], lane(1, 64, now)).is_loading for now in (little, much)] == [False, True]
+    assert (much.processing_s, much.whole_s) == (0.4, 0.4)
+
+
+def test_a_worker_that_sets_the_pace_for_want_of_data_is_said_to() -> None:
+    starved = lane(1, 64, phases(0.1, 0.0, data_s=0.3))
+    assert verdict(lanes(UNEVEN[0], starved)).detail.startswith("w1 waits for its next batch in 75% of its time")
+    assert "next batch" not in verdict(lanes(*UNEVEN)).detail

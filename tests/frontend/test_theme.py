@@ -34,12 +34,12 @@ def _luminance(colour: str) -> float:
 class TestTheme:
     def test_the_style_sheet_repeats_the_figures_colours(self, theme: Theme) -> None:
         css = tokens(theme)
-        named = ("surface", "text", "muted", "compute", "communication", "waiting", "coordination")
+        named = ("surface", "text", "muted", "data", "compute", "communication", "waiting", "coordination")
         assert {name: css[name] for name in named} == {name: getattr(theme, name) for name in named}
         assert [css[f"category-{index}"] for index in range(len(theme.categories))] == list(theme.categories)
 
     def test_every_category_can_be_seen_on_the_surface(self, theme: Theme) -> None:
-        phases = (theme.compute, theme.communication, theme.waiting, theme.coordination)
+        phases = (theme.data, theme.compute, theme.communication, theme.waiting, theme.coordination)
         too_faint = {
             c: contrast(c, theme.surface) for c in (*theme.categories, *phases) if contrast(c, theme.surface) < 3
         }

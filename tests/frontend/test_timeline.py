@@ -1,6 +1,7 @@
 """The timeline: bars that add up, who came last, and windows that stay within the job."""
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -14,7 +15,9 @@ from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
 from frontend.figures.timeline import chrome_trace, last_arrivals, phases, timeline, waiting_shares
 from frontend.queries.chaining import chained
+from frontend.queries.lanes import lanes
 from frontend.queries.timeline import MAX_ITERATIONS, window
+from frontend.queries.waiting import waiting
 from tests.frontend import factories
 from tests.frontend.factories import EVEN, Pace
 from tests.frontend.rows import two_iterations
@@ -43,6 +46,29 @@ def test_waiting_in_the_caption_is_the_sum_of_the_hatched_bars() -> None:
 def test_only_waiting_is_hatched() -> None:
     bars = [trace for trace in timeline(two_iterations(), View())["data"] if trace["type"] == "bar"]
     assert [bar["name"] for bar in bars if "pattern" in bar["marker"]] == ["Waiting"]
+
+
+@pytest.mark.parametrize(("data_s", "loading"), [(0.0, False), (0.0005, False), (0.06, True)])
+def test_data_loading_is_a_bar_of_its_own_before_compute_where_it_is_noticeable(data_s: float, loading: bool) -> None:
+    stays = tuple(replace(stay, data_s=data_s, compute_s=stay.compute_s - data_s) for stay in two_iterations().stays)
+    bars = {bar["name"]: bar for bar in timeline(replace(two_iterations(), stays=stays), View())["data"][:-1]}
+    assert list(bars) == ["Coordination", "Waiting", "Pull", *["Data loading"] * loading, "Compute", "Push"]
+    lengths = np.add(bars["Compute"]["x"], bars["Data loading"]["x"] if loading else 0.0)
+    assert lengths.tolist() == pytest.approx([67.0, 256.0, 130.0, 68.0])
+    events = chrome_trace(replace(two_iterations(), stays=stays), 7)["traceEvents"]
+    assert ("Data loading" in {event["name"] for event in events}) == (data_s > 0)
+
+
+@pytest.mark.django_db
+def test_iterations_whose_data_loading_is_unknown_are_drawn_whole() -> None:
+    job = factories.make_job()
+    factories.make_reports(job, [Pace(shares=EVEN)] * 12)
+    before, lanes_before, cost_before = window(job, View()), lanes(job), waiting(job, View())
+    Report.objects.update(data_s=None)
+    assert window(job, View()) == before
+    assert lanes(job) == lanes_before
+    assert waiting(job, View()) == cost_before
+    assert not lanes_before.is_loading
 
 
 def test_a_trace_for_perfetto_has_every_phase_in_microseconds() -> None:

@@ -3,6 +3,7 @@
 from datetime import date, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 from django.db.models import F
 from django.test import Client
@@ -11,6 +12,7 @@ from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
 from frontend.figures.timeline import waiting_shares
+from frontend.figures.waiting import waiting_price
 from frontend.queries.jobs import lines
 from frontend.queries.staleness import leads, staleness
 from frontend.queries.stepping import stepping
@@ -78,6 +80,21 @@ def test_the_tab_says_what_an_update_does_where_each_is_applied_by_itself(job: J
     job.save()
     assert stepping(job).startswith("Servers add up 4 updates and make one step of adam along their mean")
     assert stepping(job)[:30] in str(TABS["waiting"].context(job, {})["stepping"])
+
+
+def test_data_loading_has_a_column_and_a_bar_where_it_is_noticeable(viewer: Client, job: Job) -> None:
+    path = f"/jobs/{job.pk}/?tab=waiting"
+    column = 'data-label="Data loading"'
+    assert column not in viewer.get(path).content.decode()
+    before = waiting(job, View())
+    Report.objects.filter(rank=3).update(data_s=0.01, compute_s=F("compute_s") - 0.01)
+    found = waiting(job, View())
+    assert (found.data_s, found.whole_s) == (pytest.approx(0.12), pytest.approx(before.whole_s))
+    assert column in viewer.get(path).content.decode()
+    drawn, merged = (waiting_price(each, View())["data"] for each in (found, before))
+    assert [bar["name"] for bar in drawn[:2]] == ["Data loading", "Compute"]
+    assert merged[0]["name"] == "Compute"
+    assert np.add(drawn[0]["y"], drawn[1]["y"]).tolist() == pytest.approx(merged[0]["y"], abs=2e-3)
 
 
 def test_a_night_parts_two_days(job: Job) -> None:
