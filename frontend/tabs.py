@@ -8,6 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane.jobs.models import Job
+from controlplane.jobs.tokens import live_tokens
 from controlplane.protocol.orders import Block
 from controlplane.telemetry.selectors import LEVELS, process_of
 from frontend.figures.episodes import last_that_mattered
@@ -43,6 +44,8 @@ class Tab:
     """Stand after the first part,"""
     figures_first: bool = False
     """or before all of them."""
+    of_servers: bool = False
+    """Its figures are about servers, which an attached job has none of."""
     figures_of_many: tuple[str, ...] = ()
     """In their place for a job of more than ``MANY`` workers, if there are any."""
 
@@ -184,6 +187,7 @@ def _whatif(job: Job, query: Query) -> dict[str, Any]:
 def _processes(job: Job, query: Query) -> dict[str, Any]:
     return {
         "processes": queries.processes(job),
+        "tokens": list(live_tokens(job)) if job.launch == "attached" else [],
         "spec": json.dumps(job.spec, indent=2),
     }
 
@@ -209,7 +213,11 @@ TABS: dict[str, Tab] = {
         title="What if", context=_whatif, parts=("whatif",), figures=("others", "machine-changes", "predictor-errors")
     ),
     "placement": Tab(
-        title="Placement", context=_placement, parts=("servers", "move"), figures=("block-map", "server-exchanges")
+        title="Placement",
+        context=_placement,
+        parts=("servers", "move"),
+        figures=("block-map", "server-exchanges"),
+        of_servers=True,
     ),
     "decisions": Tab(
         title="Decisions", context=_decisions, parts=("decisions",), figures=("predictions",), figures_first=True

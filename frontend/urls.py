@@ -39,6 +39,7 @@ urlpatterns = [
     path("jobs/", jobs.jobs_page, name="jobs"),
     path("jobs/new/", jobs.submit_page, name="submit"),
     path("jobs/<int:job_id>/", jobs.job_page, name="job"),
+    path("jobs/<int:job_id>/token/", jobs.rotate_token, name="job-token"),
     path("jobs/<int:job_id>/live/", jobs.job_live, name="job-live"),
     re_path(
         r"^jobs/(?P<job_id>\d+)/decisions\.(?P<form>csv|json)$", exports.decisions_export, name="job-decisions-export"

@@ -60,7 +60,7 @@ def about(hello: Any) -> dict[str, str]:
     """What a ``RankHello`` says of its process, by name, for people."""
     named = {
         **hello.environment,
-        "host": hello.host,
+        "machine": hello.host,
         "device": hello.device,
         "launcher": hello.launcher,
         "pid": str(hello.pid) if hello.pid else "",

@@ -62,7 +62,7 @@ class MoveProcess(Command, frozen=True, kw_only=True, tag="move-process"):
     emulate: Emulation | None = None
     restart: Restart | None = None
     environment: dict[str, str] = {}
-    """What it said of itself, where no agent speaks for it: host, device, launcher, pid."""
+    """What it said of itself, where no agent speaks for it: machine, device, launcher, pid."""
 
 
 class StartProcess(Command, frozen=True, kw_only=True, tag="start-process"):

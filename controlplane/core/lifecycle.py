@@ -52,7 +52,7 @@ def on_submitted(context: Context, event: JobSubmitted) -> None:
     job.since_ms = context.now_ms
     if spec.attached:
         job.attachment.waits_since_ms = context.now_ms
-        awaited = "ranks: none is here; start the script with paceline run"
+        awaited = "ranks, none of which is here: start the script with paceline run"
         context.move_job(JobState.STARTING, "submitted: its launcher starts its ranks", awaited=awaited)
         return
     awaited = f"{spec.workers} worker slots and {spec.servers} server slots"

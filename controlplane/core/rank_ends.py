@@ -152,7 +152,7 @@ def _look_at_members(context: Context) -> None:
         return
     if all(_is_away(each) for each in members) and now_ms >= max(each.since_ms for each in members) + GONE_MS:
         gone = f"all {number_of(len(members), 'rank')} are gone" if len(members) > 1 else "its rank is gone"
-        ranks.wait(context, gone, "ranks: none is here; it goes on when they come back")
+        ranks.wait(context, gone, "ranks, none of which is here: it goes on when they come back")
         return
     for worker in members:
         if _is_untold(job, worker) and now_ms >= worker.since_ms + GONE_MS:

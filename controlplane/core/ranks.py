@@ -232,7 +232,7 @@ def _say_who_is_missing(context: Context, world: int) -> None:
         said = "; ".join(f"{_named(_of_world(job, size))} of a world of {size}" for size in sizes)
         _differ(context, f"the ranks do not agree how many they are: {said}; start all with one world size")
     missing = [f"w{rank}" for rank in range(world) if f"w{rank}" not in here]
-    awaited = f"ranks: {len(here)} of {world} are here, not {_named(missing)}"
+    awaited = f"ranks {_named(missing)}; {len(here)} of {world} are here"
     wait(context, f"{len(here)} of {number_of(world, 'rank')} are here", awaited)
 
 

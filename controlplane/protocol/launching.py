@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, to_builtins
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from controlplane.protocol.parts import SpecError
 
@@ -130,3 +130,14 @@ def check_multiple(spec: Any) -> None:
         raise SpecError("limits.minimum", low, f"a multiple of sample_multiple, which is {multiple}")
     if high is not None and high % multiple:
         raise SpecError("limits.maximum", high, f"a multiple of sample_multiple, which is {multiple}")
+
+
+def as_native(spec: Any) -> Any:
+    """An attached job as it is simulated: everybody waits for one server, which takes as long as the sum of the ranks.
+
+    Any other ``JobSpec`` is itself.
+    """
+    if spec.launch == "native":
+        return spec
+    native = {"launch": "native", "communication": "servers", "servers": 1, "sample_multiple": 1}
+    return replace(spec, **native, wait_s=DEFAULT_WAIT_S)

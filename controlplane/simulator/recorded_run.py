@@ -22,7 +22,8 @@ from controlplane.core.events import (
     WorkerHeard,
 )
 from controlplane.protocol.base import Value
-from controlplane.protocol.messages import IterationReport, ServerHello, WorkerFinished
+from controlplane.protocol.launching import as_native
+from controlplane.protocol.messages import IterationReport, RankHello, ServerHello, WorkerFinished
 from controlplane.protocol.spec import JobSpec, SpecError, Stop, Synchronization, check_combination
 from controlplane.simulator.control import ControlPlane
 from controlplane.simulator.errors import SimulationError
@@ -124,8 +125,8 @@ def outline_of(job: int, spec: JobSpec, done: int) -> Scenario:
     """The job, to be played again for at most the ``done`` iterations that it had, on machines to be learned yet."""
     iterations = max(LEAST, min(MOST, done, MOST_UPDATES // spec.workers))
     elastic = replace(spec.elastic, restarts=0)
-    spec = replace(spec, stop=Stop(iterations=iterations), emulate=None, elastic=elastic)
-    own = spec.synchronization
+    own, others = spec.synchronization, {name: other for name, other in OTHERS.items() if goes_with(spec, other)}
+    spec = replace(as_native(spec), stop=Stop(iterations=iterations), emulate=None, elastic=elastic)
     return Scenario(
         name=name_of(job),
         title=f"Job {job} ({spec.name}) played again",
@@ -133,7 +134,7 @@ def outline_of(job: int, spec: JobSpec, done: int) -> Scenario:
         f"The policies that it had ({own.batching.name}, {own.barrier.name}, {own.placement.name}, {own.data.name}) "
         f"are called {RECORDED}.",
         spec=spec,
-        policies={RECORDED: own} | {name: other for name, other in OTHERS.items() if goes_with(spec, other)},
+        policies={RECORDED: own} | others,
         baseline=RECORDED,
         groups=(Group(count=spec.workers, machine=UNKNOWN, link=Link(recorded_s=(0.0,))),),
         warm_up=min(WARM_UP, iterations // 4),
@@ -270,6 +271,8 @@ class _Reader:
         match entry.event:
             case JobSubmitted(spec=spec):
                 self.spec = spec
+            case WorkerHeard(message=RankHello(world=world, batch_size=batch_size)) if self.spec is not None:
+                self.spec = replace(self.spec, workers=world, batch_size=batch_size)
             case ServerHeard(message=ServerHello(tensor_sizes=sizes)):
                 self.tensor_sizes = list(sizes)
             case WorkerHeard(rank=rank, message=IterationReport() as report):

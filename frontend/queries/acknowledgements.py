@@ -11,6 +11,7 @@ from controlplane.jobs.models import Decision, Job
 from controlplane.policies.wording import workers
 from controlplane.telemetry.columns import Block
 from frontend.queries.history import History, span_of
+from frontend.queries.in_force import in_force
 
 PUSHED: Final = frozenset({"set-shares", "set-roster", "change-policies"})
 """Kinds of decisions that reach workers with the orders for an iteration."""
@@ -46,7 +47,12 @@ class Acknowledgement:
 
 def acknowledgements(job: Job, decisions: Sequence[Decision]) -> dict[int, Acknowledgement]:
     """By primary key, for decisions that are sent to workers; one read of columns for all of them."""
-    pushed = {row.pk: (row, at) for row in decisions if row.kind in PUSHED and (at := holds_from(row)) is not None}
+    held = in_force(job, decisions)
+    pushed = {
+        row.pk: (row, held.get(row.pk, at))
+        for row in decisions
+        if row.kind in PUSHED and (at := holds_from(row)) is not None
+    }
     if not pushed:
         return {}
     places = {at for _, at in pushed.values()}

@@ -11,6 +11,7 @@ from controlplane.telemetry.metrics import BUSY, ITERATION
 from frontend.figures.predictions import MISSED
 from frontend.figures.rows import Predictions, View
 from frontend.queries.history import History
+from frontend.queries.in_force import in_force
 
 AROUND = 10
 """Iterations on either side of a decision that count."""
@@ -65,17 +66,22 @@ def effects(job: Job, decisions: Sequence[Decision]) -> dict[int, Effect]:
     acting = [row for row in decisions if row.kind in ACTING and row.iteration is not None]
     if not acting:
         return {}
-    at = sorted({int(row.iteration or 0) for row in acting})
+    held = in_force(job, acting)
+    places = {row.pk: held.get(row.pk, int(row.iteration or 0)) for row in acting}
+    at = sorted(set(places.values()))
     table = Lengths(History(job).around(ITERATION, at, margin=AROUND).values())
-    return {row.pk: _effect(row, table, at) for row in acting}
+    return {row.pk: _effect(row, places[row.pk], table, at) for row in acting}
 
 
 def predictions(job: Job, view: View) -> Predictions:
     """Of the latest decisions that predicted a time and have been worked under, oldest first."""
     rows = Decision.objects.filter(job=job, kind="set-shares", iteration__lte=job.iteration)
-    latest = rows.order_by("-incarnation", "-sequence").values_list("iteration", "payload")[:PREDICTED]
+    latest = list(rows.order_by("-incarnation", "-sequence")[:PREDICTED])
+    held = in_force(job, latest)
     said = {
-        int(at or 0): float(payload["predicted_s"]) for at, payload in reversed(latest) if payload.get("predicted_s")
+        held.get(row.pk, int(row.iteration or 0)): float(row.payload["predicted_s"])
+        for row in reversed(latest)
+        if row.payload.get("predicted_s")
     }
     table = None
     if said:
@@ -116,8 +122,7 @@ class Lengths:
         return float(found[0]) if len(found) else None
 
 
-def _effect(row: Decision, table: Lengths, decided: Sequence[int]) -> Effect:
-    at = int(row.iteration or 0)
+def _effect(row: Decision, at: int, table: Lengths, decided: Sequence[int]) -> Effect:
     earlier = max((other for other in decided if other < at), default=0)
     later = min((other for other in decided if other > at), default=at + AROUND)
     return Effect(

@@ -11,6 +11,10 @@ VERSIONS: Final = {"paceline": "Paceline", "python": "Python", "torch": "torch"}
 """What all processes of a job should have alike."""
 
 
+OF_ONE: Final = ("machine", "pid")
+"""What each process has for itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentLine:
     """Processes whose machines said the same."""
@@ -28,7 +32,7 @@ def environments(job: Job) -> list[EnvironmentLine]:
     rows = Process.objects.filter(job=job).order_by("-role", "index", "id")
     alike: dict[tuple[tuple[str, str], ...], list[tuple[str, str]]] = {}
     for role, index, said in rows.values_list("role", "index", "environment"):
-        kind = tuple(sorted((name, text) for name, text in said.items() if name != "machine"))
+        kind = tuple(sorted((name, text) for name, text in said.items() if name not in OF_ONE))
         alike.setdefault(kind, []).append((f"{role[:1]}{index}", said.get("machine", "")))
     usual = _usual({kind: len(members) for kind, members in alike.items()})
     return [

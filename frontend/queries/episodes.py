@@ -7,6 +7,7 @@ from controlplane.telemetry.metrics import ITERATION
 from frontend.figures.episodes import Change, Episode, fold
 from frontend.queries.effects import Lengths
 from frontend.queries.history import History
+from frontend.queries.in_force import in_force
 
 CHANGES: Final = 500
 """Changes, the latest, that are folded."""
@@ -18,13 +19,14 @@ EPISODES: Final = 10
 def episodes(job: Job) -> list[Episode]:
     """The latest, newest first."""
     rows = Decision.objects.filter(job=job, kind="set-shares", iteration__isnull=False)
-    latest = rows.order_by("-incarnation", "-sequence")[:CHANGES]
+    latest = list(rows.order_by("-incarnation", "-sequence")[:CHANGES])
+    held = in_force(job, latest)
     changes = [
         Change(
             incarnation=row.incarnation,
             sequence=row.sequence,
             generation=int(row.payload.get("generation", 0)),
-            iteration=int(row.iteration or 0),
+            iteration=held.get(row.pk, int(row.iteration or 0)),
             shares={int(rank): share for rank, share in row.payload.get("shares", {}).items()},
             reason=row.reason,
         )

@@ -124,6 +124,8 @@ class ProcessLine:
     over: bool
     returns: bool
     """Whether its next life is planned."""
+    about: dict[str, str]
+    """What a launcher's rank said of itself, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +290,7 @@ def _process_line(*lives: Process) -> ProcessLine:
         title=f"{row.role[:1]}{row.index}",
         role=row.role,
         index=row.index,
-        machine=row.agent.name if row.agent else "",
+        machine=row.agent.name if row.agent else row.environment.get("machine", ""),
         machine_id=row.agent_id,
         slot=row.slot,
         state=row.state,
@@ -302,4 +304,5 @@ def _process_line(*lives: Process) -> ProcessLine:
         earlier_at=lost.ended_at if lost else None,
         over=row.state in PROCESS_OVER,
         returns=row.restart is not None or row.wants_slot,
+        about=row.environment,
     )

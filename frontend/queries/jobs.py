@@ -19,6 +19,7 @@ from controlplane.jobs.selectors import (
     submitted_jobs,
 )
 from controlplane.jobs.waiting import waiting_of
+from controlplane.protocol.launching import WORKLOAD
 from controlplane.protocol.spec import JobSpec, Synchronization, parse_spec
 from frontend.queries.freshness import as_of
 from frontend.queries.history import History, together
@@ -71,6 +72,8 @@ class JobLine:
     """Those that hold now, or held last."""
     changed: bool
     """Whether one of the four choices is another than was submitted."""
+    attached: bool
+    """A launcher owns its workers."""
     workload: str
     submitted_by: str
     created_at: datetime
@@ -98,10 +101,18 @@ class JobLine:
     workers: int
     servers: int
     global_batch: int
+    sized: bool
+    """Whether these are known: an attached job is as large as its ranks say."""
     simulation: int | None
     """The simulation that it is a run of."""
     as_of: datetime | None
     """When all this was so, where history is behind; what was measured then is shown, and is no measurement of now."""
+
+    @property
+    def shown_state(self) -> str:
+        """As people read it: an attached job that has no ranks waits for them, whatever its state."""
+        waits = self.attached and not self.over and self.awaited.startswith("ranks")
+        return "waiting for ranks" if waits else self.state
 
     @property
     def progress(self) -> float | None:
@@ -161,7 +172,9 @@ def job_line(
         policy=chosen.batching.name,
         barrier=chosen.barrier.name,
         changed=chosen != spec.synchronization,
-        workload=f"{spec.workload.name} on {spec.workload.dataset}",
+        attached=spec.attached,
+        sized=not spec.attached or job.generation > 0,
+        workload=_workload(spec),
         submitted_by=job.submitted_by.get_username() if job.submitted_by else "",
         created_at=job.created_at,
         started_at=job.started_at,
@@ -184,6 +197,12 @@ def job_line(
         as_of=None if job.is_over else as_of(job.pk),
         **_size(spec),
     )
+
+
+def _workload(spec: JobSpec) -> str:
+    if not spec.attached:
+        return f"{spec.workload.name} on {spec.workload.dataset}"
+    return "a script's own loop" if spec.workload.name == WORKLOAD else spec.workload.name
 
 
 def _size(spec: JobSpec) -> dict[str, int]:

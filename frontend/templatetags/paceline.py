@@ -53,6 +53,7 @@ STATE_ICONS = {
     "submitted": "queued",
     "scheduled": "queued",
     "starting": "spinner",
+    "waiting for ranks": "queued",
     "running": "play",
     "finishing": "spinner",
     "paused": "pause",
@@ -91,7 +92,10 @@ def icon(name: str, label: str = "") -> SafeString:
 def state(name: str) -> SafeString:
     """A state as icon, word and colour."""
     return format_html(
-        '<span class="state state-{}">{}<span>{}</span></span>', name, icon(STATE_ICONS.get(name, "question")), name
+        '<span class="state state-{}">{}<span>{}</span></span>',
+        name.replace(" ", "-"),
+        icon(STATE_ICONS.get(name, "question")),
+        name,
     )
 
 

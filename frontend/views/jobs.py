@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
+from django.views.decorators.http import require_POST
 
-from controlplane.jobs import selectors
+from controlplane.jobs import selectors, tokens
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
 from controlplane.protocol.spec import parse_spec
@@ -60,8 +62,9 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
     name = tab_of(request.GET)
     tab = TABS[name]
     context = tab.context(job, request.GET)
-    usual = tab.figures_for(parse_spec(job.spec).workers)
-    shown = (*usual, *tab.charts_of(job))
+    spec = parse_spec(job.spec)
+    usual = tab.figures_for(spec.workers)
+    shown = () if tab.of_servers and spec.attached else (*usual, *tab.charts_of(job))
     drawn = context["lanes"] if "lanes" in context else of_job("lanes", job, lanes)
     page: dict[str, Any] = {
         "job": job_list.one_job(job, timezone.now()),
@@ -83,6 +86,23 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
 
 
 @needs(Role.OPERATOR)
+@require_POST
+def rotate_token(request: HttpRequest, job_id: int) -> HttpResponse:
+    """A new token of an attached job, shown once, in the environment that uses it."""
+    job, grace = get_object_or_404(selectors.jobs(), pk=job_id), request.POST.get("grace_s", "0")
+    context: dict[str, Any] = {"url": settings.PACELINE_URL, "job_id": job.pk}
+    grace_s = min(int(grace), tokens.MAX_GRACE_S) if grace.isdecimal() and len(grace) < 6 else 0
+    if job.is_over:
+        context["refused"] = f"The job is over ({job.state}): its tokens ended with it."
+    else:
+        try:
+            context["token"] = tokens.token_issue(job=job, actor=request.user.get_username(), grace_s=grace_s)
+        except tokens.NotAttached as refusal:
+            context["refused"] = str(refusal)
+    return render(request, "parts/new_token.html", context)
+
+
+@needs(Role.OPERATOR)
 def submit_page(request: HttpRequest) -> HttpResponse:
     """The form; it posts to REST itself, so that what it shows as JSON and curl is what it does."""
     address = request.build_absolute_uri(API_JOBS)
@@ -91,7 +111,8 @@ def submit_page(request: HttpRequest) -> HttpResponse:
     if copied := request.GET.get("copy", ""):
         jobs = Job.objects.select_related("simulation")
         context["copied"] = copy_of(get_object_or_404(jobs, pk=copied if copied.isdecimal() else 0))
-    return render(request, "pages/submit.html", rights(request) | context | {"back": reverse("jobs")})
+    context |= {"back": reverse("jobs"), "attach_url": settings.PACELINE_URL}
+    return render(request, "pages/submit.html", rights(request) | context)
 
 
 API_JOBS = "/api/v1/jobs"

@@ -20,7 +20,8 @@ from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.tokens import token_issue
+from controlplane.protocol.spec import parse_spec, spec_document
 from controlplane.runtime import log
 from controlplane.runtime.health import sample
 from controlplane.runtime.models import Forecast
@@ -49,6 +50,8 @@ PATIENCE_MS = 180_000
 DRAWN = """theme => [...document.querySelectorAll("plotly-figure")].every(
   each => !each.visible || (!each.busy && !each.dirty && each.etag.includes(`theme=${theme}`)))"""
 """Whether every chart in the window is drawn in that theme."""
+
+ATTACHED = spec_document(parse_spec({"name": "waits", "launch": "attached"}))
 
 Shoot = Callable[[str, str], None]
 
@@ -191,6 +194,23 @@ def respond(status: int | None, route: Route) -> None:
     """Nothing, as long as there is no status."""
     if status is not None:
         route.fulfill(status=status)
+
+
+def test_every_tab_of_an_attached_job(page: Page, take: Shoot, ada: User, width: int) -> None:
+    waits = factories.make_job(user=ada, name="waits", state=JobState.STARTING, launch="attached", spec=ATTACHED)
+    Job.objects.filter(pk=waits.pk).update(awaited="ranks, none of which is here: start the script with paceline run")
+    take(f"/jobs/{waits.pk}/", "job-attached-waits")
+    job = factories.attached_job(user=ada)
+    token_issue(job=job, actor="ada")
+    take_tabs(take, job, "attached")
+    take("/jobs/", "jobs-attached")
+    open_whole(page, width, f"/jobs/{job.pk}/?tab=processes")
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    page.click("#rotate-token")
+    page.locator("#token-dialog[open]").wait_for()
+    page.click("#token-confirm")
+    page.locator("#token-command").wait_for()
+    keep(page, "token-dialog")
 
 
 def test_a_job_whose_figures_are_awaited_or_cannot_be_had(page: Page, ada: User, width: int, errors: list[str]) -> None:

@@ -28,10 +28,10 @@ def test_it_waits_for_ranks_without_slots_or_processes_of_ours(tell: Tell) -> No
     moved = story.given(MoveJob)[-1]
     assert (moved.state, moved.awaited) == (
         JobState.STARTING,
-        "ranks: none is here; start the script with paceline run",
+        "ranks, none of which is here: start the script with paceline run",
     )
     story.comes(0)
-    assert story.given(MoveJob)[-1].awaited == "ranks: 1 of 2 are here, not w1"
+    assert story.given(MoveJob)[-1].awaited == "ranks w1; 1 of 2 are here"
     assert story.given(StartProcess) == []
 
 
@@ -57,7 +57,7 @@ def test_a_rank_is_shown_with_what_it_said_of_itself(tell: Tell) -> None:
     story = tell().running()
     shown = story.given(MoveProcess)[0]
     assert (shown.state, shown.instance, shown.agent) == (ProcessState.READY, "r0-1", 0)
-    assert shown.environment == {"host": "gpu-0", "device": "cuda:0", "launcher": "torchrun", "pid": "100"}
+    assert shown.environment == {"machine": "gpu-0", "device": "cuda:0", "launcher": "torchrun", "pid": "100"}
     assert shown.reason == "rank 0 of 2 said hello on gpu-0, started by torchrun"
 
 

@@ -375,3 +375,43 @@ def alternative(name: str, saved: float, **more: Any) -> dict[str, Any]:
         "unfinished": 0,
     }
     return document | {"saved_low": saved - 0.05, "saved_high": saved + 0.05} | more
+
+
+def attached_job(*, state: JobState = JobState.RUNNING, user: User | None = None, agreed: int = 6) -> Job:
+    """The demo's job under a launcher; its ranks took the balanced shares ``agreed`` iterations after the decision."""
+    document = {"name": "resnet", "launch": "attached", "workers": 4, "batch_size": 64}
+    document["synchronization"] = {"batching": {"name": "lb-bsp-cpu"}}
+    job = make_job(user=user, state=state, name="resnet", spec=spec_document(parse_spec(document)), launch="attached")
+    for rank, share in enumerate(BALANCED):
+        Process.objects.create(
+            job=job,
+            role="worker",
+            index=rank,
+            instance=f"w{rank}-a",
+            share=share,
+            iteration=60,
+            counts_from=0,
+            state=ProcessState.READY,
+            state_since=START,
+            started_at=START,
+            reason=f"rank {rank} of 4 said hello on gpu-{rank // 2}, started by torchrun",
+            environment={
+                "machine": f"gpu-{rank // 2}",
+                "device": f"cuda:{rank % 2}, NVIDIA L4",
+                "launcher": "torchrun",
+                "pid": f"{4000 + rank}",
+                "paceline": "0.9.0",
+                "python": "3.12.4",
+                "torch": "2.7.1",
+            },
+        )
+    make_reports(job, [Pace(shares=EVEN)] * (10 + agreed) + [Pace(shares=BALANCED)] * (50 - agreed))
+    make_decision(job, 0, "move-job", {"state": "running", "awaited": ""}, reason="4 ranks are here")
+    roster = {"generation": 1, "first_iteration": 0, "ranks": [0, 1, 2, 3]}
+    make_decision(job, 1, "set-roster", roster, reason="4 ranks are here, from iteration 0 on", iteration=0)
+    make_decision(job, 2, "set-shares", _shares(EVEN, 0, {}), reason="even split to begin with", iteration=0)
+    speeds = dict(enumerate(SPEEDS))
+    make_decision(job, 3, "set-shares", _shares(BALANCED, 10, speeds), reason="by predicted speed", iteration=10)
+    job.generation = 1
+    job.save()
+    return job

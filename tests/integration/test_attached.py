@@ -81,7 +81,7 @@ def test_uneven_ranks_get_uneven_shares_and_every_report_is_a_row(stack: Stack) 
     assert len(shares) >= 2
     rows = pages(stack, f"/api/v1/jobs/{job.number}/processes")
     assert [(row["index"], row["agent"], row["state"]) for row in rows] == [(r, None, "stopped") for r in range(3)]
-    assert {"host", "pid", "launcher", "paceline"} <= rows[0]["environment"].keys()
+    assert {"machine", "pid", "launcher", "paceline"} <= rows[0]["environment"].keys()
 
 
 def test_a_control_plane_that_was_away_has_every_report_once_when_it_is_back(stack: Stack) -> None:

@@ -82,10 +82,16 @@ function choices(button, confirm) {
   select.onchange(new Event("change"));
 }
 
+/** @param {HTMLButtonElement} button @returns {"POST" | "PATCH" | "DELETE"} */
+function methodOf(button) {
+  const method = button.dataset.method;
+  return method === "PATCH" || method === "DELETE" ? method : "POST";
+}
+
 /** @param {HTMLButtonElement} button */
 async function post(button) {
   button.disabled = true;
-  const response = await send(button.dataset.method === "PATCH" ? "PATCH" : "POST", button.dataset.post ?? "", JSON.parse(button.dataset.body ?? "{}"));
+  const response = await send(methodOf(button), button.dataset.post ?? "", JSON.parse(button.dataset.body ?? "{}"));
   if (response?.ok) {
     document.dispatchEvent(new CustomEvent("paceline:asked"));
     toast(button.dataset.done ?? "Done.", false, true);
@@ -132,6 +138,7 @@ document.addEventListener("click", (event) => {
     const dialog = document.getElementById(button.dataset.opens);
     if (dialog instanceof HTMLDialogElement) dialog.showModal();
   }
+  if (button?.dataset.closes) /** @type {HTMLDialogElement | null} */ (document.getElementById(button.dataset.closes))?.close();
   if (button?.dataset.ask) ask(button);
   else if (button?.dataset.post) void post(button);
   if (button?.dataset.copies) void copy(button);

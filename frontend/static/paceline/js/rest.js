@@ -10,7 +10,7 @@ function csrf() {
 
 /**
  * Nothing: the control plane is unreachable.
- * @param {"POST" | "PATCH"} method @param {string} url @param {any} document_ @param {Record<string, string>} headers @returns {Promise<Response | null>}
+ * @param {"POST" | "PATCH" | "DELETE"} method @param {string} url @param {any} document_ @param {Record<string, string>} headers @returns {Promise<Response | null>}
  */
 export function send(method, url, document_, headers = {}) {
   const usual = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json" };

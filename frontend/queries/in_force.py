@@ -1,0 +1,38 @@
+"""From which iteration a decision about shares holds: ranks of an attached job agree on that among themselves."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from controlplane.jobs.models import Decision, Job
+from frontend.queries.history import History, span_of
+
+AWAITED: Final = 64
+"""Iterations behind a decision in which ranks are looked for that took its shares."""
+
+
+def in_force(job: Job, decisions: Sequence[Decision]) -> dict[int, int]:
+    """By primary key, the iteration in which every rank first took its new share.
+
+    A decision of a native job is left out, since it names its iteration itself; and so is one that nobody took yet.
+    """
+    shared = [row for row in decisions if row.kind == "set-shares" and row.iteration is not None]
+    if job.launch != "attached" or not shared:
+        return {}
+    places = {int(row.iteration or 0) for row in shared}
+    first, _ = span_of(places)
+    found = History(job).around(("samples",), places, margin=AWAITED)
+    taken: dict[int, dict[int, int]] = {}
+    for rank, block in found.items():
+        for iteration, samples in zip(block["iteration"].tolist(), block["samples"].tolist(), strict=True):
+            taken.setdefault(iteration, {})[rank] = samples
+    said = np.array(sorted(taken), np.int64)
+    held = {row.pk: _first(row, said, taken) for row in shared if int(row.iteration or 0) >= first}
+    return {pk: iteration for pk, iteration in held.items() if iteration is not None}
+
+
+def _first(row: Decision, said: Any, taken: dict[int, dict[int, int]]) -> int | None:
+    at, shares = int(row.iteration or 0), {int(rank): share for rank, share in row.payload.get("shares", {}).items()}
+    near = said[(said >= at) & (said < at + AWAITED)].tolist()
+    return next((iteration for iteration in near if taken[iteration] == shares), None)
