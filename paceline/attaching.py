@@ -6,12 +6,16 @@ import os
 import sys
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Final
 
 from paceline.ceilings import Ceiling
 from paceline.control import Control
 from paceline.errors import CannotAttach
 from paceline.identity import Identity, identity
 from paceline.pacer import Pacer
+
+TRACKERS: Final = ("PACELINE_TENSORBOARD", "PACELINE_MLFLOW", "PACELINE_WANDB")
+"""Where each iteration is forwarded to, if anywhere; ``paceline run`` sets them."""
 
 log = logging.getLogger("paceline")
 
@@ -45,6 +49,11 @@ def attach(
     control = _control(who, given)
     ceiling = Ceiling(given["PACELINE_JOB"] if control is not None else None, who.rank)
     pacer = Pacer(who, control, ceiling)
+    if any(name in os.environ for name in TRACKERS):
+        from paceline.adapters.trackers import forward
+
+        # First: what it registers for the end of the process then comes behind the last iteration.
+        forward(pacer)
     atexit.register(pacer.close)
     _watch_for_the_end(pacer)
     return pacer

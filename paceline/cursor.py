@@ -33,8 +33,8 @@ class Cursor:
             self.taken = [0] * self._world
 
     def begin_pass(self) -> Pass:
-        """The pass that comes next, or the rest of one."""
-        if self._is_begun:
+        """The pass that comes next, or the rest of one; the same again where no iteration of it is over."""
+        if self._is_begun and (self.begin or self._is_done):
             self.go_to(self.iteration, self.number + 1, 0)
         self._is_begun, self._is_done = True, False
         return Pass(

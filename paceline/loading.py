@@ -112,6 +112,9 @@ class Loader(DataLoader[Any]):
 
     def __init__(self, pacer: "Pacer", dataset: Any, plan: Plan, options: dict[str, Any]) -> None:
         self.pacer, self.plan = pacer, plan
+        self.is_ahead = False
+        """Whether all batches of an iteration are taken before the first is used; each use is then told by ``use``."""
+        self._taken: deque[Draw] = deque()
         self.batches = Batches(plan, len(dataset), rank=pacer.rank, world=pacer.world)
         super().__init__(dataset, batch_sampler=self.batches, **options)
 
@@ -156,9 +159,17 @@ class Loader(DataLoader[Any]):
 
     def _pass(self, batches: Batches, given: Iterator[Any]) -> Iterator[Any]:
         pacer = self.pacer
-        for _ in range(batches.left):
-            pacer.awaiting_batch()
+        self._taken.clear()
+        for at in range(batches.left):
+            if not self.is_ahead or at % self.plan.accumulate == 0:
+                pacer.awaiting_batch()
             batch = next(given)
-            pacer.has_batch(batches.draws.popleft())
+            self._taken.append(batches.draws.popleft())
+            if not self.is_ahead:
+                self.use()
             yield batch
         pacer.end_pass()
+
+    def use(self) -> None:
+        """The batch that was taken first is to be computed now."""
+        self.pacer.has_batch(self._taken.popleft())

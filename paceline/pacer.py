@@ -90,13 +90,17 @@ class Pacer:
 
     # -- what a script calls
 
-    def watch(self, module: "nn.Module", *, hook: "Hook | None" = None, hook_state: Any = None) -> Any:
+    def watch(
+        self, module: "nn.Module", *, hook: "Hook | None" = None, hook_state: Any = None, weigh: bool = True
+    ) -> Any:
         """Weigh the module's gradients by samples; the module itself.
 
         Args:
             module: as it is trained: wrapped in DDP, sharded by ``fully_shard``, or compiled.
             hook: of DDP (powerSGD, bf16), which then is not to be registered by ``register_comm_hook``.
             hook_state: its state.
+            weigh: False where the loss is weighted already: a sum over the rank's samples or tokens, times the number
+                of ranks, divided by the samples or tokens of all ranks. Then gradients are timed only.
 
         Raises:
             CannotAttach: if its gradients cannot be weighted.
@@ -107,9 +111,9 @@ class Pacer:
         if device is not None and device.type == "cuda" and self._control is not None:
             self._clock = CudaClock()
         if self.world > 1:
-            from paceline.watching import watch
+            from paceline.watching import Unweighted, watch
 
-            watch(module, self, hook, hook_state)
+            watch(module, self if weigh else Unweighted(self), hook, hook_state)
             self._watched = True
         return module
 

@@ -44,6 +44,23 @@ class Watcher(Protocol):
         """Shares are to stay as they are."""
 
 
+class Unweighted:
+    """A watcher of gradients whose loss is weighted already; those of a batch without a sample weigh nothing still."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.world = watcher.world
+        self.mark, self.time_collective, self.give_up = watcher.mark, watcher.time_collective, watcher.give_up
+        self._weight = watcher.weight
+
+    def weight(self) -> float:
+        """1, or 0 where the rank has no sample."""
+        return 1.0 if self._weight() else 0.0
+
+    def micro_weight(self) -> float:
+        """1: the loss is divided by the samples of all micro-batches."""
+        return 1.0
+
+
 def watch(module: nn.Module, watcher: Watcher, hook: Hook | None, state: Any) -> None:
     """Weigh the gradients of ``module``, and mark when they are ready.
 

@@ -25,6 +25,13 @@ BATCHING = "lb-bsp-linear"
 UNTOLD_BATCH = 32
 """Of a rank until its hello says what it takes: the job's real batch is its ranks'."""
 
+TRACKERS = {
+    "tensorboard": ("PACELINE_TENSORBOARD", "FOLDER", "forward each iteration to TensorBoard's event files there"),
+    "mlflow": ("PACELINE_MLFLOW", "URI", "forward each iteration to a run of this MLflow server or folder"),
+    "wandb": ("PACELINE_WANDB", "PROJECT", "forward each iteration to a run of this Weights & Biases project"),
+}
+"""Variable, metavariable and help, by option; ``paceline.adapters.trackers`` reads them."""
+
 OVER = 409
 """The job is over: it was stopped, or its ranks said that they are through."""
 
@@ -69,6 +76,8 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     parser.add_argument("--most", type=int, metavar="N", help="no share is larger")
     parser.add_argument("--label", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of the job")
     parser.add_argument("--priority", type=int, metavar="N")
+    for name, (_, metavar, text) in TRACKERS.items():
+        parser.add_argument(f"--{name}", metavar=metavar, help=text)
     parser.add_argument("--seed", type=int, metavar="N", help="of decisions that draw")
     parser.add_argument(
         "--wait", type=float, metavar="SECONDS", help="how long the job waits for ranks (default: 3600)"
@@ -110,6 +119,7 @@ def carry_out(options: Namespace) -> int:
             "PACELINE_JOB": str(job.id),
             "PACELINE_TOKEN": token,
             "PACELINE_LAUNCHER": launcher_of(command),
+            **{variable: where for name, (variable, _, _) in TRACKERS.items() if (where := getattr(options, name))},
         }
         code = _run(client, job, command, told)
         say(_gain(client, job))

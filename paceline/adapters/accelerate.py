@@ -1,0 +1,126 @@
+"""Hugging Face Accelerate: an ``Accelerator`` whose ``prepare`` balances the ranks.
+
+    from paceline.adapters.accelerate import Accelerator        # instead of: from accelerate import Accelerator
+
+Data loaders that shuffle get batches by share, the model's gradients are weighted by samples, and each step of the
+optimizer that was prepared last ends an iteration. Loaders for evaluation stay Accelerate's. ``save_state`` keeps where
+the training is in its data. Without a control plane it is Accelerate's own in all respects.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import accelerate
+from accelerate.data_loader import DataLoaderStateMixin
+from accelerate.utils import send_to_device
+
+from paceline.adapters.loaders import is_for_training
+from paceline.attaching import attach
+from paceline.errors import CannotAttach
+from paceline.loading import Loader
+from paceline.pacer import Pacer
+
+
+class Accelerator(accelerate.Accelerator):
+    """As Accelerate's; ``pacer`` is that of ``paceline.attach()`` unless given."""
+
+    def __init__(self, *args: Any, pacer: Pacer | None = None, seed: int = 0, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.pacer = pacer or attach(rank=self.process_index, world=self.num_processes)
+        self._seed = seed
+        self._loss: Any = None
+        if self.pacer.active:
+            self.register_for_checkpointing(self.pacer)
+
+    def prepare_data_loader(self, data_loader: Any, *args: Any, **named: Any) -> Any:
+        """As Accelerate's, or one that follows the shares."""
+        if not (self.pacer.active and is_for_training(data_loader)):
+            return super().prepare_data_loader(data_loader, *args, **named)
+        paced = self.pacer.loader(data_loader, seed=self._seed, accumulate=self.gradient_accumulation_steps)
+        return prepared(self, paced)
+
+    def prepare_model(self, model: Any, device_placement: bool | None = None, evaluation_mode: bool = False) -> Any:
+        """As Accelerate's; a model to be trained is watched."""
+        made = super().prepare_model(model, device_placement, evaluation_mode)
+        return self.pacer.watch(made) if self.pacer.active and not evaluation_mode else made
+
+    def prepare_optimizer(self, optimizer: Any, device_placement: bool | None = None) -> Any:
+        """As Accelerate's; its step ends an iteration."""
+        made = super().prepare_optimizer(optimizer, device_placement)
+        if self.pacer.active:
+            step, made.step = made.step, self._step
+            self._make_step, self._last = step, made
+        return made
+
+    def backward(self, loss: Any, **named: Any) -> None:
+        """As Accelerate's; the loss is shown."""
+        super().backward(loss, **named)
+        self._loss = loss.detach()
+
+    def skip_first_batches(self, dataloader: Any, num_batches: int = 0) -> Any:
+        """Not for a loader that follows the shares: it goes on where ``load_state`` says."""
+        if isinstance(dataloader, PreparedLoader):
+            raise CannotAttach(
+                "skip_first_batches(): the number of batches says nothing where shares change; leave it out,"
+                " load_state() has brought the loader to its place"
+            )
+        return super().skip_first_batches(dataloader, num_batches)
+
+    def _step(self, closure: Any = None) -> Any:
+        result = self._make_step(closure)
+        loss, self._loss = self._loss, None
+        self.pacer.step(loss)
+        return result
+
+
+def prepared(accelerator: Any, loader: Loader) -> "PreparedLoader":
+    """The loader as ``accelerator`` would have prepared it."""
+    made = PreparedLoader(loader, accelerator.device if accelerator.device_placement else None)
+    accelerator._dataloaders.append(made)
+    return made
+
+
+class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc,unused-ignore]
+    """Batches on the device, and Accelerate told when the last of a pass is under way."""
+
+    _is_accelerate_prepared = True
+    use_stateful_dataloader = False
+    sampler = None
+
+    def __init__(self, loader: Loader, device: Any) -> None:
+        super().__init__()
+        self.loader, self.device = loader, device
+        self.dataset, self.batch_sampler = loader.dataset, loader.batches
+        self.gradient_state = accelerate.state.GradientState()
+        self._drop_last = loader.plan.drop_last
+
+    @property
+    def batch_size(self) -> int:
+        """Of one rank, where shares are even."""
+        return self.loader.plan.batch_size
+
+    @property
+    def total_batch_size(self) -> int:
+        """Of all ranks."""
+        return self.loader.plan.batch_size * self.loader.pacer.world
+
+    @property
+    def total_dataset_length(self) -> int:
+        """Samples."""
+        return self.loader.samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Not needed: each pass is another permutation by itself."""
+
+    def __len__(self) -> int:
+        """Batches of a whole pass."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.begin()
+        batches = iter(self.loader)
+        left = self.loader.batches.left
+        for at, batch in enumerate(batches):
+            self.end_of_dataloader = at + 1 == left
+            yield batch if self.device is None else send_to_device(batch, self.device)
+        self.end()

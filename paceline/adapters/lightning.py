@@ -1,0 +1,76 @@
+"""Lightning: a callback.
+
+    from paceline.adapters.lightning import PacelineCallback
+
+    trainer = L.Trainer(..., callbacks=[PacelineCallback()])
+
+Data loaders that shuffle get batches by share, and each optimizer step ends an iteration. Loaders for evaluation are
+divided as Lightning does. A checkpoint keeps where the training is in its data. Without a control plane it does
+nothing.
+"""
+
+from typing import Any
+
+from lightning.pytorch import Callback
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from paceline.adapters.loaders import is_for_training
+from paceline.attaching import attach
+from paceline.errors import Stopped
+from paceline.pacer import Pacer
+
+
+class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
+    """Balances the ranks of ``Trainer.fit``; ``pacer`` is that of ``paceline.attach()`` unless given."""
+
+    def __init__(self, pacer: Pacer | None = None, seed: int = 0) -> None:
+        self.pacer, self.seed = pacer, seed
+        self._state: dict[str, Any] | None = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Before data loaders are made."""
+        if stage != "fit":
+            return
+        if not pl_module.automatic_optimization:
+            raise MisconfigurationException(
+                "PacelineCallback: this module optimizes by itself; call attach(), watch, loader and step in it instead"
+            )
+        self.pacer = self.pacer or attach(rank=trainer.global_rank, world=trainer.world_size)
+        if not self.pacer.active:
+            return
+        if self._state is not None:
+            self.pacer.load_state_dict(self._state)
+        strategy, pacer = trainer.strategy, self.pacer
+        process = strategy.process_dataloader
+
+        def paced(loader: Any) -> Any:
+            if is_for_training(loader):
+                loader = pacer.loader(loader, seed=self.seed, accumulate=trainer.accumulate_grad_batches)
+            return process(loader)
+
+        strategy.process_dataloader = paced
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """The module is wrapped by now."""
+        if self.pacer is not None and self.pacer.active:
+            self.pacer.watch(trainer.strategy.model)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """An iteration is over, where the optimizer has made its step."""
+        if self.pacer is None or not self.pacer.active:
+            return
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        try:
+            self.pacer.step(loss)
+        except Stopped:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is in its data."""
+        return self.pacer.state_dict() if self.pacer is not None and self.pacer.active else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._state = state_dict or None
+        if self._state and self.pacer is not None and self.pacer.active:
+            self.pacer.load_state_dict(self._state)

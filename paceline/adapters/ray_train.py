@@ -1,0 +1,87 @@
+"""Ray Train: what ``train_loop_per_worker`` takes from ``ray.train.torch``, and ``step``.
+
+    from paceline.adapters.ray_train import prepare_data_loader, prepare_model, step
+
+    step(loss)                                      # behind optimizer.step()
+
+Workers are started with the driver's ``PACELINE_*`` variables where Ray starts them on its machine; for a cluster hand
+``runtime_env()`` to ``ray.init`` or ``ray job submit``. Without a control plane these are Ray's own.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import ray.train
+import ray.train.torch
+from torch.utils._pytree import tree_map
+
+from paceline.adapters.loaders import is_for_training
+from paceline.attaching import attach
+from paceline.loading import Loader
+from paceline.pacer import Pacer
+
+NAMES = ("PACELINE_URL", "PACELINE_JOB", "PACELINE_TOKEN", "PACELINE_LAUNCHER")
+
+
+def runtime_env() -> dict[str, Any]:
+    """What a worker elsewhere needs to attach: for ``ray.init(runtime_env=...)``."""
+    return {"env_vars": {name: os.environ[name] for name in NAMES if name in os.environ}}
+
+
+@cache
+def pacer() -> Pacer:
+    """Of this worker."""
+    context = ray.train.get_context()
+    made = attach(rank=context.get_world_rank(), world=context.get_world_size())
+    loop = threading.current_thread()
+
+    def close_behind_the_loop() -> None:
+        loop.join()
+        made.close()
+
+    if made.active and loop is not threading.main_thread():
+        # Ray ends its workers without running what is registered for the end of a process.
+        threading.Thread(target=close_behind_the_loop, name="paceline-end", daemon=True).start()
+    return made
+
+
+def prepare_model(model: Any, *args: Any, **named: Any) -> Any:
+    """As Ray's, and watched."""
+    made = ray.train.torch.prepare_model(model, *args, **named)
+    return pacer().watch(made) if pacer().active else made
+
+
+def prepare_data_loader(data_loader: Any, add_dist_sampler: bool = True, **named: Any) -> Any:
+    """As Ray's, or one that follows the shares."""
+    if not (pacer().active and is_for_training(data_loader)):
+        return ray.train.torch.prepare_data_loader(data_loader, add_dist_sampler, **named)
+    paced, device = pacer().loader(data_loader), ray.train.torch.get_device()
+    # Ray's own takes a batch ahead of the one that is computed, which would be timed as part of it.
+    return paced if device.type == "cpu" or not named.get("move_to_device", True) else OnDevice(paced, device)
+
+
+class OnDevice:
+    """The batches of a loader, on the worker's device."""
+
+    def __init__(self, loader: Loader, device: Any) -> None:
+        self.loader, self.device = loader, device
+        self.dataset, self.sampler = loader.dataset, loader.sampler
+
+    def __len__(self) -> int:
+        """Batches of a whole pass."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.loader:
+            yield tree_map(self._moved, batch)
+
+    def _moved(self, leaf: Any) -> Any:
+        return leaf.to(self.device, non_blocking=True) if hasattr(leaf, "to") else leaf
+
+
+def step(loss: Any = None) -> None:
+    """The iteration is over."""
+    pacer().step(loss)

@@ -1,0 +1,104 @@
+"""Hugging Face ``Trainer``: one line before ``train()``.
+
+    from paceline.adapters.transformers import paced
+
+    trainer = paced(Trainer(...))
+    trainer.train()
+
+A model whose loss is divided by the number of items of all ranks, as those of transformers are, keeps that weighting;
+others are weighted by samples. Without a control plane the trainer is returned as it is.
+"""
+
+from typing import Any, TypeVar
+
+from transformers import Trainer, TrainerCallback
+
+from paceline.adapters.accelerate import prepared
+from paceline.adapters.loaders import is_for_training
+from paceline.attaching import attach
+from paceline.errors import Stopped
+from paceline.pacer import Pacer
+
+AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
+
+
+def paced(trainer: AnyTrainer, pacer: Pacer | None = None) -> AnyTrainer:
+    """``trainer``, its ranks balanced by ``pacer``: that of ``paceline.attach()`` unless given."""
+    accelerator = trainer.accelerator
+    pacer = pacer or attach(rank=accelerator.process_index, world=accelerator.num_processes)
+    if pacer.active:
+        _Paced(trainer, pacer).take_over()
+    return trainer
+
+
+class _Paced:
+    """Stands between a trainer and its accelerator."""
+
+    def __init__(self, trainer: Trainer, pacer: Pacer) -> None:
+        self.trainer, self.pacer, self.accelerator = trainer, pacer, trainer.accelerator
+        self.prepare_data_loader = self.accelerator.prepare_data_loader
+        self.prepare_model = self.accelerator.prepare_model
+        self.training_step = trainer.training_step
+        self.count_items = trainer._get_num_items_in_batch
+        self.loss: Any = None
+        self.loader: Any = None
+        counts_items = bool(trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None)
+        self.weigh = not counts_items
+        if counts_items:
+            # Then the loss is a sum over the items of all ranks, divided by their number: weighted already.
+            trainer.args.average_tokens_across_devices = True
+
+    def take_over(self) -> None:
+        self.accelerator.prepare_data_loader = self.paced_data_loader
+        self.accelerator.prepare_model = self.watched_model
+        self.trainer.training_step = self.timed_training_step
+        self.trainer._get_num_items_in_batch = self.timed_count
+        self.trainer.add_callback(_Steps(self))
+
+    def paced_data_loader(self, data_loader: Any, *args: Any, **named: Any) -> Any:
+        if not is_for_training(data_loader):
+            return self.prepare_data_loader(data_loader, *args, **named)
+        accumulate = self.trainer.args.gradient_accumulation_steps
+        self.loader = self.pacer.loader(data_loader, seed=self.trainer.args.seed, accumulate=accumulate)
+        # All batches between two steps are taken before the first of them is computed.
+        self.loader.is_ahead = True
+        return prepared(self.accelerator, self.loader)
+
+    def watched_model(self, model: Any, *args: Any, **named: Any) -> Any:
+        made = self.prepare_model(model, *args, **named)
+        evaluates = named.get("evaluation_mode", len(args) > 1 and args[1])
+        return made if evaluates else self.pacer.watch(made, weigh=self.weigh)
+
+    def timed_training_step(self, *args: Any, **named: Any) -> Any:
+        if self.loader is not None:
+            self.loader.use()
+        loss = self.loss = self.training_step(*args, **named)
+        return loss
+
+    def timed_count(self, *args: Any, **named: Any) -> Any:
+        end = self.pacer.time_collective()
+        try:
+            return self.count_items(*args, **named)
+        finally:
+            end()
+
+    def step(self) -> None:
+        loss, self.loss = self.loss, None
+        self.pacer.step(None if loss is None else loss.detach() * self.trainer.args.gradient_accumulation_steps)
+
+
+class _Steps(TrainerCallback):  # type: ignore[misc,unused-ignore]
+    """Ends iterations; a stopped job ends the training as a callback does, so that the trainer saves what it should."""
+
+    def __init__(self, paced: _Paced) -> None:
+        self.paced = paced
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        self.paced.step()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **named: Any) -> Any:
+        try:
+            self.paced.step()
+        except Stopped:
+            control.should_training_stop = True
+        return control
