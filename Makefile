@@ -1,4 +1,4 @@
-# make demo | up | test | lint | check | bench | screenshots | clean. Everything is installed into .venv; nothing else is touched.
+# make demo | up | test | adapters | lint | check | bench | screenshots | clean. Everything is installed into .venv; nothing else is touched.
 # On Linux a plain torch brings CUDA with it; for the CPU build:
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
@@ -11,6 +11,7 @@ TORCH_INDEX ?=
 
 RUNTIME := $(VENV)/.installed
 TESTS   := $(VENV)/.installed-tests
+ADAPTERS := .venv-adapters/.installed
 
 FAST         := "not integration and not browser"
 SIDE_BY_SIDE := -n 4 --dist loadfile
@@ -18,7 +19,7 @@ SIDE_BY_SIDE := -n 4 --dist loadfile
 # Processes that keep what was compiled start a quarter sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo up test lint check bench screenshots clean
+.PHONY: demo up test adapters lint check bench screenshots clean
 .DELETE_ON_ERROR:
 
 demo: $(RUNTIME)
@@ -36,6 +37,9 @@ test: $(TESTS)
 	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
 	$(BIN)/python -m pytest -m "integration or browser" -n 3 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
 
+# The libraries that paceline.adapters is for, in an environment of their own; without it the tests with them are skipped.
+adapters: $(ADAPTERS)
+
 lint: $(TESTS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -52,7 +56,7 @@ screenshots: $(TESTS)
 	@echo "Pictures of every page are in var/screenshots."
 
 clean:
-	rm -rf $(VENV) var .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-adapters var .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -73,4 +77,10 @@ $(RUNTIME): requirements.txt requirements/controlplane.txt requirements/agent.tx
 $(TESTS): requirements/tests.txt $(RUNTIME)
 	$(PIP) install --quiet -r requirements/tests.txt
 	@$(PIP) check
+	@touch $@
+
+$(ADAPTERS): requirements/adapters.txt | $(BIN)/python
+	$(PYTHON) -m venv .venv-adapters
+	$(if $(TORCH_INDEX),.venv-adapters/bin/python -m pip install --quiet --extra-index-url $(TORCH_INDEX) torch==2.13.0)
+	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/adapters.txt
 	@touch $@

@@ -8,7 +8,7 @@ the training is in its data. Without a control plane it is Accelerate's own in a
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import accelerate
 from accelerate.data_loader import DataLoaderStateMixin
@@ -37,7 +37,7 @@ class Accelerator(accelerate.Accelerator):
         if not (self.pacer.active and is_for_training(data_loader)):
             return super().prepare_data_loader(data_loader, *args, **named)
         paced = self.pacer.loader(data_loader, seed=self._seed, accumulate=self.gradient_accumulation_steps)
-        return prepared(self, paced)
+        return prepared(self, cast(Loader, paced))
 
     def prepare_model(self, model: Any, device_placement: bool | None = None, evaluation_mode: bool = False) -> Any:
         """As Accelerate's; a model to be trained is watched."""

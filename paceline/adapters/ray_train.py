@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import ray.train
 import ray.train.torch
@@ -58,7 +58,7 @@ def prepare_data_loader(data_loader: Any, add_dist_sampler: bool = True, **named
     """As Ray's, or one that follows the shares."""
     if not (pacer().active and is_for_training(data_loader)):
         return ray.train.torch.prepare_data_loader(data_loader, add_dist_sampler, **named)
-    paced, device = pacer().loader(data_loader), ray.train.torch.get_device()
+    paced, device = cast(Loader, pacer().loader(data_loader)), ray.train.torch.get_device()
     # Ray's own takes a batch ahead of the one that is computed, which would be timed as part of it.
     return paced if device.type == "cpu" or not named.get("move_to_device", True) else OnDevice(paced, device)
 

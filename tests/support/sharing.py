@@ -24,6 +24,7 @@ SHARE_STACK = frozenset(
         "tests/integration/test_replay.py",
         "tests/integration/test_systems.py",
         "tests/integration/test_whole_plane.py",
+        "tests/paceline/test_adapters.py",
     }
 )
 """Files whose tests use the one ``stack``: they count as one file, so that one is started and not one per process."""

@@ -1,0 +1,115 @@
+"""The tutorial script of each library, as it is and with Paceline, by the real library on two processes."""
+
+import difflib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.stack import Stack
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+ADAPTERS = ROOT / ".venv-adapters" / "bin"
+LIBRARIES = ("accelerate", "flower", "lightning", "ray_train", "transformers")
+MOST_LINES = 3
+ITERATIONS = {"flower": 6}
+"""Others make four passes over 1,536 samples in batches of 64 or 32."""
+
+RUNS_S = 200.0
+
+with_libraries = pytest.mark.skipif(
+    not (ADAPTERS.parent / ".installed").exists(), reason="the adapters' libraries are not installed: make adapters"
+)
+
+
+def changed_lines(library: str) -> int:
+    plain, paced = ((EXAMPLES / library / name).read_text().splitlines() for name in ("train.py", "train_paceline.py"))
+    return sum(line.startswith("+ ") for line in difflib.ndiff(plain, paced))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_tutorial_needs_few_other_lines(library: str) -> None:
+    assert 0 < changed_lines(library) <= MOST_LINES
+
+
+def command(library: str, script: str) -> list[str]:
+    path = str(EXAMPLES / library / script)
+    if library in {"accelerate", "transformers"}:
+        return [str(ADAPTERS / "torchrun"), "--standalone", "--nproc-per-node", "2", path]
+    return [str(ADAPTERS / "python"), path]
+
+
+def environment(**more: str) -> dict[str, str]:
+    quiet = {"RAY_TRAIN_V2_ENABLED": "1", "FLWR_TELEMETRY_ENABLED": "0", "WANDB_MODE": "offline", "HF_HUB_OFFLINE": "1"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "DJANGO_"))}
+    return {**kept, **quiet, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
+
+
+def accuracy(words: list[str], **more: str) -> float:
+    """What the script says that its model reaches."""
+    done = subprocess.run(
+        words, env=environment(**more), cwd=ROOT, capture_output=True, text=True, timeout=RUNS_S, check=False
+    )
+    found = re.findall(r"accuracy (\d\.\d+)", done.stdout + done.stderr)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert found, done.stderr[-3000:]
+    return float(found[-1])
+
+
+def paced(stack: Stack, library: str, *options: str, **more: str) -> tuple[float, dict[str, Any]]:
+    """The accuracy with Paceline, and the job that it was."""
+    name = f"adapter-{library}"
+    run = [sys.executable, "-m", "paceline", "run", "--url", stack.url, "--name", name, *options]
+    reached = accuracy([*run, "--", *command(library, "train_paceline.py")], PACELINE_API_TOKEN=stack.token, **more)
+    jobs = stack.ask("GET", "/api/v1/jobs?page_size=100")["results"]
+    job = next(each for each in jobs if each["name"] == name)
+    return reached, stack.ask("GET", f"/api/v1/jobs/{job['id']}")
+
+
+@with_libraries
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_tutorial_trains_as_well_with_paceline_and_every_iteration_is_reported(stack: Stack, library: str) -> None:
+    options = ("--workers", "2", *FEDERATION) if library == "flower" else ("--workers", "2")
+    plain = accuracy(command(library, "train.py"))
+    reached, job = paced(stack, library, *options)
+    batch = 32 if library == "transformers" else 64
+    assert reached == pytest.approx(plain, abs=0.12)
+    assert job["state"] == "succeeded"
+    assert job["iteration"] == ITERATIONS.get(library, 4 * 1536 // batch)
+    if library != "flower":
+        assert job["samples"] == 4 * 1536
+
+
+FEDERATION = ("--batch-size", "640", "--multiple", "20")
+"""Flower's clients make 20 local steps of 32 samples a round."""
+
+
+@with_libraries
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_iterations_are_forwarded_to_trackers_without_another_line(stack: Stack, tmp_path: Path) -> None:
+    folders = {name: tmp_path / name for name in ("tensorboard", "mlflow", "wandb")}
+    for folder in folders.values():
+        folder.mkdir()
+    options = ["--workers", "2", "--tensorboard", str(folders["tensorboard"]), "--wandb", "digits"]
+    options += ["--mlflow", f"sqlite:///{folders['mlflow']}/runs.db"]
+    paced(stack, "accelerate", *options, WANDB_DIR=str(folders["wandb"]), WANDB_MODE="offline")
+    read = subprocess.run(
+        [str(ADAPTERS / "python"), str(Path(__file__).with_name("read_trackers.py")), *map(str, folders.values())],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert read.returncode == 0, read.stderr[-3000:]
+    found = json.loads(read.stdout.splitlines()[-1])
+    assert found == {"tensorboard": 96, "mlflow": 96, "wandb": 96}
