@@ -40,7 +40,7 @@ class Load:
             free, total = torch.cuda.mem_get_info()
             return float(1.0 - free / total)
         try:
-            lines = (self._files / "meminfo").read_text().splitlines()
+            lines = (self._files / "meminfo").read_text().splitlines()[:4]
             sizes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
             return min(1.0, max(0.0, 1.0 - sizes["MemAvailable"] / sizes["MemTotal"]))
         except (OSError, ValueError, KeyError, ZeroDivisionError, IndexError):

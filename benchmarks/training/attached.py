@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from statistics import mean, median, quantiles
 from typing import Any, Final
 
+import numpy as np
+
 from benchmarks.live.cluster import BenchCluster, running_cluster
 from benchmarks.tables import say
 from controlplane.runtime.embedded.control_plane import CHECKOUT, start_part
@@ -32,6 +34,9 @@ SETTLED: Final = 20
 CONSTANT_S: Final = 0.1
 RANKS: Final = 64
 AWAY_S: Final = 60.0
+LONG: Final = 1_200
+"""Iterations of 64 ms that an outage is in the midst of."""
+
 KILLED: Final = ("web", "decisions", "history")
 DEADLINE_S: Final = 200
 
@@ -133,7 +138,7 @@ def quick(lengths: Sequence[float]) -> float:
 
 def measure_outage(cluster: BenchCluster) -> dict[str, Any]:
     """Everything of the control plane is killed for a minute."""
-    options = {"speeds": [500.0, 500.0], "batch_size": 32, "layers": 1, "pairs": 1, "iterations": 1500}
+    options = {"speeds": [500.0, 500.0], "batch_size": 32, "layers": 1, "pairs": 1, "iterations": LONG, "only_paced": 1}
     found: dict[str, Any] = {}
     running = threading.Thread(
         target=lambda: found.update(run_ranks(cluster, options, workers=2, batching="lb-bsp-gpu")), daemon=True
@@ -151,7 +156,7 @@ def measure_outage(cluster: BenchCluster) -> dict[str, Any]:
     running.join(DEADLINE_S)
     lengths = found["paced"][0][5:]
     job = found["job"]
-    expected = {(rank, k) for rank in range(2) for k in range(1500)}
+    expected = {(rank, k) for rank in range(2) for k in range(LONG)}
     rows: set[tuple[int, int]] = set()
     end = time.monotonic() + 60
     while time.monotonic() < end and not expected <= rows:
@@ -193,7 +198,7 @@ class Meeting:
 
     def __init__(self, world: int) -> None:
         self.world = world
-        self._sums: dict[int, tuple[list[float], int]] = {}
+        self._sums: dict[int, tuple[np.ndarray, int]] = {}
         self._lock, self.barrier = threading.Condition(), threading.Barrier(world)
         self.cpu_s = self.wall_s = 0.0
 
@@ -204,17 +209,15 @@ class Meeting:
     def add(self, number: int, words: Sequence[float]) -> Callable[[], list[float]]:
         """Add to the sum of that number; what gives it once it is complete."""
         with self._lock:
-            total, count = self._sums.setdefault(number, ([0.0] * len(words), 0))
-            for place, word in enumerate(words):
-                if word:
-                    total[place] += word
-            self._sums[number] = total, count + 1
+            total, count = self._sums.get(number, (np.zeros(len(words)), 0))
+            self._sums[number] = total + words, count + 1
             self._lock.notify_all()
 
         def result() -> list[float]:
             with self._lock:
                 self._lock.wait_for(lambda: self._sums[number][1] == self.world)
-                return self._sums[number][0]
+                found: list[float] = self._sums[number][0].tolist()
+                return found
 
         return result
 

@@ -83,7 +83,7 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     paced = Loop(pacer.watch(model()), pacer.loader(data, batch, seed=7), pacer)
     blocks: dict[str, Any] = {"plain": [], "paced": [], "cpu": [], "shares": []}
     for _ in range(options["pairs"]):
-        for name, loop in (("plain", plain), ("paced", paced)):
+        for name, loop in (("plain", plain), ("paced", paced))[options.get("only_paced", 0) :]:
             dist.barrier()
             cpu_s = time.process_time()
             blocks[name].append(loop.run(options["iterations"]))
