@@ -62,7 +62,7 @@ def join(
     emulate: Annotated[
         str | None,
         typer.Option(
-            help="What the slots are to be, with commas between, one for all or one each: 1000 (samples/s), x3 (three "
+            help="What the slots should be, with commas between, one for all or one each: 1000 (samples/s), x3 (three "
             "times slower), @trace.csv (columns time,speed,cpu,memory)."
         ),
     ] = None,
@@ -144,7 +144,7 @@ def health(
     if age_s is None:
         fail(f"no agent has ever been connected that keeps its state in {root}")
     if age_s > ALIVE_S:
-        fail(f"the last sign of life of an agent that keeps its state in {root} is {age_s:.0f} s old")
+        fail(f"the last heartbeat of an agent that keeps its state in {root} is {age_s:.0f} s old")
     typer.echo("well")
 
 

@@ -32,5 +32,5 @@ class Launched:
         return name if self.rank is None or name.endswith(f"-{self.rank}") else f"{name}-{self.rank}"
 
     def filled(self, argument: str | None) -> str | None:
-        """``argument`` with ``{rank}`` replaced, where each agent has a token of its own."""
+        """``argument`` with ``{rank}`` replaced, where each agent has its own token."""
         return argument if argument is None or self.rank is None else argument.replace("{rank}", self.rank)

@@ -35,7 +35,7 @@ NUMBERS = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 
 
 def configure_child() -> None:
-    """In a process whose output an agent reads: each line as ``<level>{json}``, from which it is told anew."""
+    """In a process whose output an agent reads: each line as ``<level>{json}``, from which it is told again."""
     _configure(_numbered)
 
 

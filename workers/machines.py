@@ -51,7 +51,7 @@ def _machine(text: str) -> Emulation:
 
 
 def _competitor(text: str) -> Competitor:
-    """``BEGINS,ENDS,TAKES[,SEED]``: each of them may begin or end anew on every slot, by the same chances."""
+    """``BEGINS,ENDS,TAKES[,SEED]``: each of them may begin or end again on every slot, by the same chances."""
     values = text.split(",")
     try:
         if len(values) not in (3, 4):

@@ -20,7 +20,7 @@ class Rates:
         self._at_s, self._counts = clock(), self._read()
 
     def numbers(self) -> dict[str, float]:
-        """Per second; nothing of a counter that is new, or that began anew (an interface went down)."""
+        """Per second; nothing of a counter that is new, or that restarted (an interface went down)."""
         before_s, before = self._at_s, self._counts
         self._at_s, self._counts = self._clock(), self._read()
         took_s = self._at_s - before_s

@@ -23,7 +23,7 @@ class Setup(Value, frozen=True, kw_only=True):
     device: str = "auto"
     """What workers compute on: ``auto``, ``cpu``, ``cuda``, ``cuda:1``."""
     allow_code: bool = False
-    """Whether jobs may name workloads of their own, and so run code of theirs on this machine."""
+    """Whether jobs may name their own workloads, and so run code of theirs on this machine."""
 
     @property
     def reached_at(self) -> str:

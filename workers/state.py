@@ -110,7 +110,7 @@ class AgentState:
         self._replace(self.credential_file, msgspec.json.encode(credential), lasting=True)
 
     def mark_alive(self) -> None:
-        """Leave a sign of life for ``seconds_since_alive``; a full disk is no reason to end what runs."""
+        """Leave a heartbeat for ``seconds_since_alive``; a full disk is no reason to end what runs."""
         with contextlib.suppress(OSError):
             (self.folder / ALIVE).touch()
 
@@ -163,7 +163,7 @@ class AgentState:
 
 
 def seconds_since_alive(root: Path) -> float | None:
-    """The age of the last sign of life of any agent that keeps its state under ``root``; None if there is none."""
+    """The age of the last heartbeat of any agent that keeps its state under ``root``; None if there is none."""
     signs = [sign.stat().st_mtime for sign in root.glob(f"agent-*/{ALIVE}")]
     return time.time() - max(signs) if signs else None
 

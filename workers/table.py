@@ -79,7 +79,7 @@ class ProcessTable:
             self._told.add(process)
 
     def stop_all(self) -> list[ProcessName]:
-        """Everything that runs is to end; these have not been asked yet."""
+        """Everything that runs should end; these have not been asked yet."""
         asked = [name for name in self.running if name not in self._stopping]
         self._stopping |= set(asked)
         return asked

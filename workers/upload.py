@@ -34,7 +34,7 @@ def upload_model(
     """Store ``arrays`` as the model of the order's job; an unreachable control plane is waited for.
 
     Raises:
-        UploadError: if it refuses the model, or this process is to end before it is stored.
+        UploadError: if it refuses the model, or this process should end before it is stored.
     """
     backoff = backoff or Backoff()
     with tempfile.TemporaryFile() as file:

@@ -1,18 +1,18 @@
-"""What is remembered of an attached job beside what any job has: its ranks as they said hello, and how it is to end."""
+"""State of attached jobs only: their ranks as they said hello, and the state in which the job should end."""
 
 from typing import Any, Final
 
 import msgspec
 
 VERSIONS: Final = 1_000_000
-"""Versions of shares begin anew at so many times the incarnation, so that they rise where a part of the log is lost."""
+"""Share versions restart at this multiple of the incarnation, so that they increase even if part of the log is lost."""
 
 LIVES_KEPT: Final = 8
-"""Of each rank: the lives before its own that are known to be over."""
+"""By rank: earlier instances that are known to have ended."""
 
 
 class Rank(msgspec.Struct, kw_only=True):
-    """One life of a rank, as it said hello."""
+    """One instance of a rank, as described by its hello."""
 
     world: int
     batch_size: int
@@ -40,7 +40,7 @@ class Attachment(msgspec.Struct, kw_only=True):
     waits_since_ms: int | None = None
     """Since when it waits for ranks; None: it does not."""
     ends_as: str = ""
-    """The state that it ends in, once its ranks stand or have had their time."""
+    """The job's final state, set once its ranks have stopped or timed out."""
 
     def next_version(self, incarnation: int) -> int:
         """Of shares that change now."""

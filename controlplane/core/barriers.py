@@ -29,12 +29,12 @@ NO_LIMIT: Final = 2**53
 
 
 class Members(Value, frozen=True, kw_only=True):
-    """Who counts in a generation, and how far each is."""
+    """The workers of a generation and the progress of each."""
 
     done: dict[int, int]
     """The last iteration that each worker has finished, or needs no longer finish."""
     watermark: dict[int, int]
-    """How far each has leave already; one that stands has leave up to what it has done."""
+    """The watermark granted to each; a stopped worker's watermark is its last completed iteration."""
     seed: int
     at_ms: int
 
@@ -55,14 +55,16 @@ StepScale = Literal["auto", "mean", "average", "paper"] | float | None
 
 
 class Wait(Value, frozen=True, kw_only=True):
-    """A worker may not go on: for whom it waits, and the sentence for the operator."""
+    """A worker must wait: for whom, and the message for the operator."""
 
     waits_for: list[int]
     reason: str
 
 
 class Passage(Value, frozen=True, kw_only=True):
-    """Who may go on now, in the order of release, and who must wait. Ranks in neither go on by older leave."""
+    """Which workers may continue now, in the order of release, and which must wait. Other ranks continue under earlier
+    grants.
+    """
 
     releases: dict[int, Release] = {}
     waits: dict[int, Wait] = {}
@@ -91,13 +93,13 @@ class AsyncBarrier(Protocol):
         """That of its state."""
 
     def start(self, members: Members, state: Any | None) -> tuple[Any, Passage]:
-        """A generation begins: look at everybody who stands. ``state`` is that of the generation before, if any."""
+        """A generation begins: evaluate every stopped worker. ``state`` is that of the generation before, if any."""
 
     def arrive(self, arrival: Arrival, state: Any) -> tuple[Any, Passage]:
         """A worker has finished an iteration: what follows for it, and for those who waited for it."""
 
     def recheck_at_ms(self, state: Any) -> int | None:
-        """When a waiting worker is to be looked at again though nobody arrives; too early does no harm."""
+        """When to evaluate waiting workers again even if no report arrives; too early does no harm."""
 
     def recheck(self, at_ms: int, state: Any) -> tuple[Any, Passage]:
         """That time has come."""
@@ -118,7 +120,7 @@ class Processed(Value, frozen=True, kw_only=True):
 
 
 class Cut(Value, frozen=True, kw_only=True):
-    """Everybody is to stop processing ``iteration``."""
+    """All workers should stop processing ``iteration``."""
 
     iteration: int
     processed: int
@@ -139,10 +141,10 @@ class PartialBarrier(Protocol):
         """That of its state."""
 
     def begin(self, left: Mapping[int, int], state: Any | None) -> tuple[Any, list[Cut]]:
-        """A generation begins; ``left`` are those who count no longer, with the shares that they had."""
+        """A generation begins; ``left`` are the workers that have left it, with their shares."""
 
     def observe(self, processed: Processed, state: Any) -> tuple[Any, Cut | None]:
-        """The decision is taken anew (ruling 17); at most once per iteration is it to stop."""
+        """The decision is taken again (ruling 17); at most once per iteration is it to stop."""
 
     def close(self, iteration: int, state: Any) -> Any:
         """Every iteration up to this one is complete."""
@@ -275,7 +277,7 @@ def misfit(spec: JobSpec, barrier: object) -> tuple[str, object, str] | None:
         return (
             "synchronization.barrier.step_scale",
             "auto",
-            "mean, average, paper or a number with an optimizer of your own: whether n steps of an n-th are one step "
-            f"of {spec.applied.name} is not known",
+            "mean, average, paper or a number with an optimizer that you wrote: whether n steps of an n-th are one "
+            f"step of {spec.applied.name} is not known",
         )
     return None

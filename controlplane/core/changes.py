@@ -1,10 +1,10 @@
 """Changes to a running job: other policies, a pause, and the end of one. Each takes effect at an iteration boundary.
 
-Other policies come with a generation of their own. Where the present barrier is synchronous it begins with the
-iteration after the open one. From one asynchronous barrier to another it begins at once, each worker at its own next
-boundary. From asynchronous to synchronous every worker is held at its next boundary first; the change is *pending*
-until all stand, and then the generation begins past the furthest of them: nobody owes the numbers that are skipped.
-No update is lost in any of them: what a worker has pushed was applied or stays in its open iteration.
+Other policies come with their own generation. Where the present barrier is synchronous it begins with the iteration
+after the open one. From one asynchronous barrier to another it begins at once, each worker at its own next boundary.
+From asynchronous to synchronous every worker is held at its next boundary first; the change is *pending* until all have
+stopped, and then the generation begins after the furthest of them: the skipped iteration numbers need no reports. No
+update is lost in any of them: what a worker has pushed was applied or stays in its open iteration.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ TOGETHER: Final = ("batching", "barrier", "data")
 
 
 def on_change_requested(context: Context, event: ChangeRequested) -> None:
-    """Adopt other policies, now or once every worker stands."""
+    """Adopt other policies, now or once every worker has stopped."""
     job = context.job
     asked = f"job {job.number}: change by {event.actor}"
     if job.state in JOB_OVER or job.state is JobState.FINISHING or context.mode.is_ending(job):
@@ -65,7 +65,7 @@ def on_change_requested(context: Context, event: ChangeRequested) -> None:
 
 
 def on_pause_requested(context: Context, event: PauseRequested) -> None:
-    """Every worker stands at its next boundary, until somebody resumes the job."""
+    """Every worker stops at its next boundary, until the job is resumed."""
     job = context.job
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or "operator" in job.pauses:
         raise EventRefused(f"job {job.number}: pause by {event.actor}, but it is {job.state}")
@@ -90,15 +90,15 @@ def on_resume_requested(context: Context, event: ResumeRequested) -> None:
 
 
 def _begin_batching_anew(context: Context, reason: str) -> None:
-    """The batching policy that failed tries again in a generation of its own, with nothing that it had learnt."""
+    """The batching policy that failed tries again in its own generation, with nothing that it had learnt."""
     job = context.job
     context.chosen.batching_state = None
-    told = f"{reason}: batching {job.synchronization.batching.name} begins anew"
+    told = f"{reason}: batching {job.synchronization.batching.name} restarts"
     generations.begin_generation(context, job.generation.roster, first_iteration=_first_iteration(context), reason=told)
 
 
 def on_held(context: Context, worker: Worker, held: Held) -> None:
-    """A worker stands, by orders of this hold and not of one before it."""
+    """A worker has stopped, by orders of this hold and not of an earlier one."""
     job = context.job
     if job.hold.sequence is None or held.sequence < job.hold.sequence or held.iteration != worker.last_completed + 1:
         return
@@ -106,7 +106,9 @@ def on_held(context: Context, worker: Worker, held: Held) -> None:
 
 
 def settle(context: Context) -> None:
-    """Once every worker stands, start what waits for it, or say so; called after each event while they are held."""
+    """Once every worker has stopped, start what waits for that, or say so; called after each event while they are
+    held.
+    """
     job = context.job
     if job.hold.sequence is None or (job.hold.is_quiesced and not job.requests.choices):
         return
@@ -192,7 +194,7 @@ def _become_asynchronous(job: Job, first: int) -> None:
 
 
 def _become_synchronous(job: Job, first: int) -> None:
-    """Everybody goes on with ``first``, whatever number it had come to."""
+    """All workers continue with ``first``, whatever iteration they had reached."""
     assert job.spec is not None
     for worker in job.counting:
         drawing.drop_after(job, worker, worker.done)
@@ -209,7 +211,7 @@ def _become_synchronous(job: Job, first: int) -> None:
 
 
 def _first_iteration(context: Context) -> int:
-    """Where the new generation begins: nobody has leave by its rules for an earlier iteration."""
+    """Where the new generation begins: its rules grant no earlier iteration."""
     job = context.job
     if not job.generation.number:
         return 0

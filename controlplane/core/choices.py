@@ -99,9 +99,9 @@ class ShareDecision(Value, frozen=True, kw_only=True):
     ceilings: dict[int, int] = {}
     """With a budget: how many samples each worker may process at most, its share or more."""
     findings: list[Finding] = []
-    """What the operator should be told besides."""
+    """An additional message for the operator."""
     lessons: list[Lesson] = []
-    """What is to be fitted outside of the engine."""
+    """What should be fitted outside of the engine."""
     acting: str = ""
     """The predictor that the speeds are from."""
     scores: dict[str, PredictorScore] = {}
@@ -109,7 +109,7 @@ class ShareDecision(Value, frozen=True, kw_only=True):
 
 
 class ImpossibleShares(ValueError):
-    """No shares respect the limits; the sentence names those that stand in the way."""
+    """No shares satisfy the limits; the message names the conflicting ones."""
 
 
 class Batching(Protocol):
@@ -117,7 +117,7 @@ class Batching(Protocol):
 
     name: ClassVar[str]
     every_iteration: ClassVar[bool]
-    """Whether a share is decided anew for each iteration and awaited (LB-BSP section 4: blocking)."""
+    """Whether a share is decided again for each iteration and awaited (LB-BSP section 4: blocking)."""
 
     @property
     def state_type(self) -> type[msgspec.Struct]:
@@ -145,7 +145,7 @@ class Budgeting(Protocol):
 
 @runtime_checkable
 class Learner(Protocol):
-    """A batching policy that can be told things while it works: weights, and which predictor to act upon."""
+    """A batching policy that accepts updates while it runs: weights, and which predictor to use."""
 
     def learn(self, state: Any, news: "PredictorTrained | PredictorPromoted") -> tuple[Any, str, str]:
         """The state with what is new, the predictor that is acted upon, and the sentence for the operator.
@@ -160,7 +160,7 @@ class Carrying(Protocol):
     """A batching policy whose state depends on its parameters: it says what is left of it when they change."""
 
     def carry(self, before: Any, state: Any) -> Any | None:
-        """A state of its own with what still fits of ``state``, the state of the policy ``before``; None: nothing."""
+        """Its own state with what still fits of ``state``, the state of the policy ``before``; None: nothing."""
 
 
 @runtime_checkable
@@ -209,7 +209,7 @@ class PlacementPolicy(Protocol):
 
 @runtime_checkable
 class TensorPlacement(Protocol):
-    """A placement that cuts the parameters itself, since it goes by tensors, or by blocks of a size of its own."""
+    """A placement that cuts the parameters itself, since it goes by tensors, or by blocks of its own size."""
 
     def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
         """Cut tensors of so many elements and assign them to the indices of ``servers``, with the sentence."""
@@ -246,7 +246,7 @@ class PlacementRequest(Value, frozen=True, kw_only=True):
 
 
 class PlacementDecision(Value, frozen=True, kw_only=True):
-    """What is to change about the servers, with the sentence for the operator."""
+    """What should change about the servers, with the sentence for the operator."""
 
     reason: str
     blocks: list[Block] | None = None
@@ -306,7 +306,7 @@ class DataDecision(Value, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Partitioned(Protocol):
-    """A data policy under which a worker draws from splits of its own.
+    """A data policy under which a worker draws from its own splits.
 
     Synchronous order of calls: ``pieces`` when shares are set, ``advance`` with what was really processed when the
     iteration is complete, ``rebalance`` after it, ``adopt`` on a new roster.

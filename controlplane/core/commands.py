@@ -1,4 +1,4 @@
-"""What is to be done: the engine's answers, imperative, each with the entry that caused it and its reason.
+"""Commands: the engine's output, each with the entry that caused it and its reason.
 
 A driver executes them; the command stream is also the decision log. Commands are values without secrets: the
 executor adds keys and addresses.
@@ -29,7 +29,7 @@ class MoveJob(Command, frozen=True, kw_only=True, tag="move-job"):
 
 
 class BeginIncarnation(Command, frozen=True, kw_only=True, tag="begin-incarnation"):
-    """Orders begin anew; ``reason`` says what was lost, or where a replay differed from what had been published."""
+    """Orders restart; ``reason`` says what was lost, or where a replay differed from what had been published."""
 
     incarnation: Positive
     after: str
@@ -39,7 +39,7 @@ class BeginIncarnation(Command, frozen=True, kw_only=True, tag="begin-incarnatio
 
 
 class Restart(Value, frozen=True, kw_only=True):
-    """A process that ended is to be started again."""
+    """A process that ended should be started again."""
 
     number: Count
     """Which restart of this process it is; 0: it was not its own end that ended it, or its first start."""
@@ -47,7 +47,7 @@ class Restart(Value, frozen=True, kw_only=True):
     at_ms: int
     """When, in milliseconds of the log's clock."""
     wants_slot: bool = False
-    """It cannot return to its slot: the scheduler is to find one, whenever that is."""
+    """It cannot return to its slot: the scheduler must find another one."""
 
 
 class MoveProcess(Command, frozen=True, kw_only=True, tag="move-process"):
@@ -62,11 +62,11 @@ class MoveProcess(Command, frozen=True, kw_only=True, tag="move-process"):
     emulate: Emulation | None = None
     restart: Restart | None = None
     environment: dict[str, str] = {}
-    """What it said of itself, where no agent speaks for it: machine, device, launcher, pid."""
+    """Its own description where it has no agent: machine, device, launcher, pid."""
 
 
 class StartProcess(Command, frozen=True, kw_only=True, tag="start-process"):
-    """An agent is to run this process."""
+    """An agent should run this process."""
 
     role: Role
     index: Count
@@ -77,7 +77,7 @@ class StartProcess(Command, frozen=True, kw_only=True, tag="start-process"):
 
 
 class StopProcess(Command, frozen=True, kw_only=True, tag="stop-process"):
-    """An agent is to end this process."""
+    """An agent should end this process."""
 
     role: Role
     index: Count
@@ -112,7 +112,7 @@ class SkipCheckpoint(Command, frozen=True, kw_only=True, tag="skip-checkpoint"):
 
 
 class RollBack(Command, frozen=True, kw_only=True, tag="roll-back"):
-    """Every process begins a new life, with the parameters before ``to_iteration``."""
+    """Every process restarts, with the parameters before ``to_iteration``."""
 
     to_iteration: Count
     completed: int
@@ -187,7 +187,7 @@ class SetPlacement(Command, frozen=True, kw_only=True, tag="set-placement"):
 
 
 class MoveBlocks(Command, frozen=True, kw_only=True, tag="move-blocks"):
-    """A placement decision about a running job: these blocks are to get to another server."""
+    """A placement decision about a running job: these blocks should get to another server."""
 
     version: Positive
     """Of the placement that holds when all have."""
@@ -265,11 +265,11 @@ class IssueServerOrders(Command, frozen=True, kw_only=True, tag="issue-server-or
     instance: Name
     orders: ServerOrders
     receivers: dict[int, tuple[str, str, int]] = {}
-    """Servers that blocks are to be handed to; the executor adds keys. Index -> (instance, host, port)."""
+    """Servers that blocks should be handed to; the executor adds keys. Index -> (instance, host, port)."""
 
 
 class RejectMessage(Command, frozen=True, kw_only=True, tag="reject-message"):
-    """Tell a sender that its message changed nothing."""
+    """Notify a sender that its message was rejected."""
 
     role: Role
     index: Count
@@ -317,7 +317,7 @@ class DeclineRequest(Command, frozen=True, kw_only=True, tag="decline-request"):
 
 
 class LeaveOut(Command, frozen=True, kw_only=True, tag="leave-out"):
-    """A worker gets no more shares, and its process ends: at once, or before ``iteration``."""
+    """A worker gets no more shares, and its process ends: immediately, or before ``iteration``."""
 
     rank: Count
     iteration: Count | None = None
@@ -435,4 +435,4 @@ AnyCommand = (
 )
 
 CARRIERS: Final = (IssueOrders, IssuePlacement, IssueServerOrders, RejectMessage)
-"""Commands that merely carry a decision to somebody: they are no decisions of their own."""
+"""Commands that only deliver a decision: they are not decisions themselves."""

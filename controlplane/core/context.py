@@ -142,7 +142,7 @@ class Context:
         self.has_new_deadline = False
         """Whether something was planned, so that the next deadline must be looked for."""
         self.fault: Exception | None = None
-        """What went wrong within a batching policy; the job is to pause for it."""
+        """What went wrong within a batching policy; the job should pause for it."""
 
     @property
     def spec(self) -> JobSpec:
@@ -168,7 +168,7 @@ class Context:
             self.job.awaited = fields.get("awaited", "")
 
     def start_process(self, process: Process, reason: str) -> None:
-        """Have its agent run a process; one that it has begun already goes on. A launcher's has none."""
+        """Have its agent run a process; one that it already runs continues. Ranks of a launcher have no agent."""
         if not self.spec.attached:
             self.emit(StartProcess, reason, **_life(process), **_place(process))
 
@@ -219,7 +219,7 @@ class Context:
         )
 
     def restart_of(self, process: Process) -> Restart | None:
-        """The start that follows the end of this life, if one is planned."""
+        """The restart that follows the end of this instance, if one is planned."""
         revival = self.job.lives.revivals.get(process.title) if process.over else None
         if revival is None:
             return None
@@ -326,7 +326,7 @@ def flag_key(kind: str, subject: str, rank: int) -> str:
 
 
 def _life(process: Process) -> dict[str, Any]:
-    """Which life of which process, as commands name it."""
+    """The process and its instance, as commands name it."""
     return {"role": process.role, "index": process.index, "instance": process.instance}
 
 

@@ -1,8 +1,8 @@
-"""What processes say: who may speak, which message is next, and what each leads to; and what is said again.
+"""Messages of processes: which sender is accepted, which message is next, what each one leads to, and what is resent.
 
 A new incarnation of the log begins where a part of it was lost, or where a replay decided otherwise than what had been
-published. Everything that holds is said again, under orders that replace whatever was ordered before. Orders that are
-known to have been published hold: what they granted may have been done by now.
+published. All current orders are sent again and replace the earlier ones. Orders that are known to have been published
+stay valid: what they granted may already have been done.
 """
 
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ MOST_EARLY: Final = 200
 """The latest words of a worker without leave that are kept; leave reaches 50 iterations unless asked otherwise."""
 
 KeepersWord = CheckpointSaved | FolderApart | RestoreFailed
-"""What whoever holds the parameters says of checkpoints."""
+"""Reports about checkpoints from the process that holds the parameters."""
 
 ServerWord = ServerReport | BlocksHanded | BlocksFilled | KeepersWord
 
@@ -114,7 +114,7 @@ def _take_server_word(context: Context, server: Server, message: ServerWord) -> 
 
 
 def _take_keepers_word(context: Context, process: Process, message: KeepersWord) -> None:
-    """What whoever holds the parameters says of the checkpoints of the job."""
+    """Handle a report about the job's checkpoints from the process that holds the parameters."""
     if isinstance(message, CheckpointSaved):
         recovery.on_saved(context, process, message)
     elif isinstance(message, RestoreFailed):
@@ -166,7 +166,7 @@ def _greet_rank(context: Context, worker: Worker, hello: RankHello) -> None:
 
 
 def _is_of_other_release(context: Context, process: Process, release: str) -> bool:
-    """Whether a process cannot be spoken with; that ends the job, and says what to do."""
+    """Whether a process speaks an incompatible protocol; that ends the job with a message on what to do."""
     if release in ("", RELEASE):
         return False
     found = f"{process.title} is of release {release}, the control plane of {RELEASE}"
@@ -187,7 +187,7 @@ def _begins_otherwise(context: Context, process: Process, others: Iterable[Proce
 
 
 def _other_size(job: Job, worker: Worker, hello: WorkerHello) -> str | None:
-    """Who has another number of parameters than a worker that said hello, if anybody has."""
+    """A process whose number of parameters differs from that of a worker that said hello, if there is one."""
     server = next(iter(job.servers.values()), None)
     if server is not None and server.tensor_sizes and sum(server.tensor_sizes) != hello.parameter_count:
         return f"the servers hold {sum(server.tensor_sizes)}"
@@ -254,9 +254,9 @@ def _keep_early(worker: Worker, said: OfIteration) -> None:
 
 
 def take_early(context: Context, worker: Worker) -> None:
-    """Take what the worker had said before its leave was known here, now that it may be.
+    """Handle what the worker said before its grant was known here, now that it is known.
 
-    Its numbers were heard, and saying it again would change nothing.
+    Its message numbers were received, so resending would change nothing.
     """
     early, worker.early = worker.early, []
     for said in early:
@@ -325,7 +325,7 @@ def _take_finished(context: Context, worker: Worker, message: WorkerFinished) ->
 
 
 def _may_speak(context: Context, process: Process, role: Role, index: int, instance: str, number: int) -> bool:
-    """Whether this instance is the current, live one; tells it if not."""
+    """Whether this is the current, live instance; notifies the sender if not."""
     job = context.job
     if process.instance == instance and process.state not in PROCESS_OVER and job.state not in JOB_OVER:
         process.seen_ms = context.now_ms
@@ -343,7 +343,9 @@ def _may_speak(context: Context, process: Process, role: Role, index: int, insta
 
 
 def _is_next(context: Context, process: Process, number: int, *, again: bool = False) -> bool:
-    """Whether to take the message: the next of its sender, or one seen before if it counts ``again``; a gap is told."""
+    """Whether to handle the message: the sender's next one, or a repeated one if it counts ``again``; a gap is
+    reported.
+    """
     if number <= process.heard:
         return again
     if number > process.heard + 1:

@@ -10,7 +10,7 @@ splits counts from the next pieces on; what is processed under older ones counts
 lockstep others may draw from a split that changes hands in between, so pieces count as processed when they are handed
 out: what a dead worker had is left out of that pass, as with leases.
 
-A worker draws from data of its own where the data policy splits them, or where the job divides them (``partition``). A
+A worker draws from its own data where the data policy splits them, or where the job divides them (``partition``). A
 share above that would repeat samples within an iteration, so it is an upper limit, and others take what it cuts off.
 Where all of them together have too few for the global batch, samples do repeat; a flag says whose. A round of a
 federation is several passes by design and has no such limit.
@@ -36,7 +36,9 @@ Limits = dict[int, tuple[int, int]]
 
 
 def begin_data(context: Context, ranks: Sequence[int]) -> bool:
-    """A generation begins: cut the data among its workers, or give them that of those who left; whether it went."""
+    """A generation begins: divide the data among its workers, or reassign that of workers that left; whether it
+    succeeded.
+    """
     data, policies, job = context.chosen.partitioned, context.chosen, context.job
     if data is None:
         return True
@@ -54,7 +56,7 @@ def begin_data(context: Context, ranks: Sequence[int]) -> bool:
 
 
 def take_back(context: Context, first: int) -> None:
-    """Other data from ``first`` on: no leave that was given for the samples of before, nor pieces of other splits."""
+    """Other data from ``first`` on: drop grants for the earlier samples and pieces of other splits."""
     job = context.job
     for worker in (job.workers[rank] for rank in job.generation.roster):
         if context.chosen.data_state is None:
@@ -79,7 +81,7 @@ def take_batch(context: Context, decision: ShareDecision, iteration: int) -> Non
 
 
 def hand_out(context: Context, ranks: Iterable[int]) -> None:
-    """Pieces for those who have leave for an iteration and no samples for it."""
+    """Pieces for workers that are granted an iteration and have no samples for it."""
     data, job = context.chosen.partitioned, context.job
     if data is None:
         return
@@ -134,7 +136,7 @@ def close_data(context: Context, observations: Sequence[Observation]) -> None:
 
 
 def remember_data(context: Context, iteration: int) -> None:
-    """Keep where the splits stand before ``iteration``: a checkpoint of it is made."""
+    """Store the positions of the splits before ``iteration``: a checkpoint of it is written."""
     job = context.job
     if context.chosen.partitioned is not None:
         job.checkpoints.splits = {
@@ -144,7 +146,7 @@ def remember_data(context: Context, iteration: int) -> None:
 
 
 def restore_data(context: Context, target: Checkpoint) -> None:
-    """Let the splits stand as they did before ``target.iteration``; at the beginning they are cut as at first."""
+    """Restore the positions of the splits before ``target.iteration``; at iteration 0 they are divided as at first."""
     policies = context.chosen
     if policies.partitioned is None:
         return
@@ -207,9 +209,9 @@ def left_over(job: Job) -> int | None:
 
 
 def reach(job: Job, worker: Worker, watermark: int) -> int:
-    """How far up to ``watermark`` the worker should have leave, so that all end together.
+    """How far up to ``watermark`` the worker should be granted, so that all end together.
 
-    Towards the end of a job nobody gets more than it can use in half of the time that is left (guided
+    Towards the end of a job no worker gets more than it can use in half of the time that is left (guided
     self-scheduling); else the fast would wait for the slowest to use up a long lease.
     """
     left = left_over(job)

@@ -95,7 +95,7 @@ class Engine:
         self.cursor = "0-0"
         """The id of the last entry that was handled."""
         self.deadline_ms: int | None = None
-        """When the driver is to append ``TimePassed``, in milliseconds of the log's clock."""
+        """When the driver should append ``TimePassed``, in milliseconds of the log's clock."""
         self.failure: Exception | None = None
         """What went wrong within us, and ended or paused the job; for the driver's log."""
 
@@ -105,7 +105,7 @@ class Engine:
         return self._job.state in JOB_OVER and not self._job.holds_slots
 
     def handle(self, entry: Entry) -> list[AnyCommand]:
-        """What is to be done about ``entry``.
+        """Handle ``entry`` and return the commands that follow.
 
         Raises:
             EventRefused: if the event has no place now; only the cursor has moved.
@@ -145,7 +145,7 @@ class Engine:
         return context.commands
 
     def _give_up(self, entry: Entry, error: Exception) -> Context:
-        """A fault of ours, or of another policy, ends the one job that it struck: the same way at every replay."""
+        """A fault of the engine or of a policy ends only the affected job, in the same way at every replay."""
         self.failure = error
         if isinstance(entry.event, JobSubmitted):
             self._job.spec = entry.event.spec

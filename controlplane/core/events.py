@@ -55,7 +55,7 @@ class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):
 
 
 class Assignment(Value, frozen=True, kw_only=True):
-    """One process of the job and the slot of the agent that is to run it."""
+    """One process of the job and the slot of the agent that should run it."""
 
     role: Role
     index: Count32
@@ -119,13 +119,13 @@ class ProcessDied(Value, frozen=True, kw_only=True, tag="process-died"):
 class TimePassed(Value, frozen=True, kw_only=True, tag="time-passed"):
     """A deadline that the engine had named has come.
 
-    ``seen`` holds, per process as ``role:index:instance``, when it last gave a sign of life, in milliseconds of the
+    ``seen`` holds, per process as ``role:index:instance``, when it last sent a heartbeat, in milliseconds of the
     log's clock.
     """
 
     seen: dict[Word, Count] = {}
     away: list[Count] = []
-    """Agents that have given no sign of life lately."""
+    """Agents that have sent no heartbeat lately."""
 
 
 class ControlPlaneResumed(Value, frozen=True, kw_only=True, tag="control-plane-resumed"):
@@ -137,7 +137,7 @@ class ControlPlaneResumed(Value, frozen=True, kw_only=True, tag="control-plane-r
 class IncarnationBegan(Value, frozen=True, kw_only=True, tag="incarnation-began"):
     """The log was recovered, or its replay led elsewhere: what was ordered before no longer counts.
 
-    Entries after ``after`` that stand before this one were not answered in the incarnation before.
+    Entries between ``after`` and this one were not answered in the earlier incarnation.
     """
 
     incarnation: Positive32
@@ -146,7 +146,7 @@ class IncarnationBegan(Value, frozen=True, kw_only=True, tag="incarnation-began"
     sequence: Count = 0
     """The highest number of a command so far: numbers go on behind it."""
     forgot: bool = False
-    """Whether orders may have been given that nobody remembers: Redis had lost a part of the log."""
+    """Whether orders may have been issued that are not recorded: Redis had lost a part of the log."""
     published: dict[Count32, Orders] = {}
     """By rank, the last orders that the command stream has; where they differ from a replay's, they hold."""
 
@@ -177,7 +177,7 @@ class PredictorTrained(Value, frozen=True, kw_only=True, tag="predictor-trained"
 
     predictor: Name
     round: Count32
-    """That of the question; 0: nobody asked, the weights come from another job."""
+    """That of the request; 0: there was none, the weights come from another job."""
     weights: bytes
     error: Finite | None = None
     """Root mean square error on the samples that were held back, in samples per second."""
@@ -200,7 +200,7 @@ class ChangeRequested(Value, frozen=True, kw_only=True, tag="change-requested"):
 
 
 class PauseRequested(Value, frozen=True, kw_only=True, tag="pause-requested"):
-    """Somebody asked that every worker stands at its next boundary."""
+    """A user asked to stop every worker at its next boundary."""
 
     actor: Word
 
@@ -212,7 +212,7 @@ class ResumeRequested(Value, frozen=True, kw_only=True, tag="resume-requested"):
 
 
 class ExclusionRequested(Value, frozen=True, kw_only=True, tag="exclusion-requested"):
-    """Somebody asked that a worker gets no more shares, and that its process ends, until it is included again."""
+    """A user asked to exclude a worker: it gets no more shares and its process ends, until it is included again."""
 
     actor: Word
     rank: Count32
@@ -276,7 +276,7 @@ REQUESTS: Final = (
     DrainRequested,
     ServerRequested,
 )
-"""What a person asks for, who is told where it cannot be."""
+"""A user's request; the user is notified if it is refused."""
 
 
 class Entry(Value, frozen=True, kw_only=True):

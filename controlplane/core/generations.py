@@ -1,4 +1,5 @@
-"""Who counts, and from when: each change makes a new generation. And the iterations that a generation makes.
+"""The members of the job, and from which iteration: each change makes a new generation. And the iterations that a
+generation makes.
 
 Reports lead to observations, completed iterations, shares and releases. What is complete is shown once to the batching
 policy, the detector and the placement policy: in lockstep an iteration, else a round of as many reports as there are
@@ -17,7 +18,7 @@ from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from controlplane.protocol.messages import Evaluation, IterationReport
 
 NAMED = 8
-"""How many of those who have not said hello are named."""
+"""How many of the processes that have not said hello are named."""
 
 PATIENCE_MS = 5_000
 """How long a job that may begin with fewer workers waits for the others."""
@@ -60,7 +61,7 @@ def begin_when_ready(context: Context) -> None:
 
 
 def enough_at_ms(job: Job) -> int | None:
-    """When those who are missing at the beginning have had their time; None where nobody begins."""
+    """When the wait for processes missing at the start times out; None if no process is starting."""
     if job.lives.is_rebuilding:
         return job.lives.rebuild_ms + PATIENCE_MS
     assert job.spec is not None
@@ -86,7 +87,7 @@ def _begin_again(context: Context, ready: list[int]) -> None:
     job.placement.plans += 1
     job.placement.version = job.placement.plans
     del job.pauses[granting.rebuilding_cause(context)]
-    # Too few workers were here, or too few for the limits: both are decided anew by who is here now.
+    # Too few workers were here, or too few for the limits: both are decided again by who is here now.
     job.pauses.pop("limits", None)
     least = spec.elastic.minimum_workers or 1
     if len(ready) >= least:
@@ -110,7 +111,7 @@ def _and_servers(number: int) -> str:
 
 
 def _enlist(context: Context, ranks: list[int], first: int) -> None:
-    """These count from ``first`` on, and owe nothing before."""
+    """These are members from ``first`` on, and need not report earlier iterations."""
     for rank in ranks:
         worker = context.job.workers[rank]
         worker.done = first - 1
@@ -224,7 +225,7 @@ def on_report(context: Context, worker: Worker, report: IterationReport) -> None
     if not _take_loss(context, worker, report):
         return
     job.advance(worker, iteration)
-    # Leave that was taken back may have been used before the worker heard of it.
+    # A revoked grant may have been used before the worker received the revocation.
     if worker.watermark < iteration:
         worker.watermark = iteration
     worker.done_ms = context.now_ms
@@ -311,7 +312,7 @@ def on_evaluation(context: Context, evaluation: Evaluation) -> None:
 
 
 def _count_round(context: Context) -> None:
-    """Shares and flags are looked at once per round, with the latest that each worker said in it."""
+    """Shares and flags are evaluated once per round, with each worker's latest report in it."""
     job = context.job
     job.round.reports += 1
     if job.round.reports < len(job.generation.roster):
@@ -331,7 +332,7 @@ def _release(context: Context, *, changed: bool) -> None:
     every = context.chosen.batching.every_iteration
     lowest = min(job.workers[rank].watermark for rank in job.generation.roster)
     if context.spec.attached:
-        every = False  # nobody awaits a share
+        every = False  # no worker waits for a share
     used_up = lowest - job.round.completed <= max(1, granting.lead(context) // 2)
     leave = granting.raise_watermarks(context) if used_up or every else {}
     if not (leave or changed or every):

@@ -1,12 +1,12 @@
 """How far each worker may go: grants by the barrier, holding every worker at a boundary, and the end.
 
 In lockstep the barrier grants some iterations ahead, and servers hold each pull until the updates of all are in. In
-asynchronous modes each worker is let go by itself, with samples of its own. Everything about that costs the same per
+asynchronous modes each worker is released by itself, with its own samples. Everything about that costs the same per
 report at any number of workers.
 
-A job may be paused for several causes at once, each with its reason: somebody asked for it, too few workers are there,
-limits forbid the shares of those that are, a batching policy failed. It goes on by itself when the last of them is
-lifted.
+A job may be paused for several causes at once, each with its reason: a user asked for it, too few workers are
+connected, limits forbid the shares of those that are, a batching policy failed. It goes on by itself when the last of
+them is lifted.
 """
 
 from typing import Final, Literal
@@ -93,7 +93,7 @@ def lead_of(iteration_s: float) -> int:
 
 
 def begin_asynchronous(context: Context) -> None:
-    """A generation begins, or goes on after a hold: leave for everybody whom the barrier lets go. Orders follow."""
+    """A generation begins, or continues after a hold: grant all workers that the barrier releases. Orders follow."""
     job, policies = context.job, context.chosen
     if policies.async_barrier is None or not _lets_go(job):
         return
@@ -112,7 +112,9 @@ def begin_asynchronous(context: Context) -> None:
 
 
 def on_arrival(context: Context, worker: Worker, report: IterationReport) -> bool:
-    """A worker waits, or goes on: what follows for it and for those who waited for it. False: nobody is let go now."""
+    """A worker waits or continues: what follows for it and for workers that waited for it. False: no worker is released
+    now.
+    """
     job, policies = context.job, context.chosen
     worker.pace_s += (report.iteration_s - worker.pace_s) * (SMOOTHING if worker.pace_s else 1.0)
     drawing.use_up(worker)
@@ -131,14 +133,14 @@ def on_arrival(context: Context, worker: Worker, report: IterationReport) -> boo
 
 
 def next_look_ms(job: Job, policies: Policies) -> int | None:
-    """When the barrier wants to look again at those who wait, in milliseconds of the log's clock; None: never."""
+    """When the barrier will evaluate waiting workers again, in milliseconds of the log's clock; None: never."""
     if policies.async_barrier is None or policies.barrier_state is None or job.state in JOB_OVER or not _lets_go(job):
         return None
     return policies.async_barrier.recheck_at_ms(policies.barrier_state)
 
 
 def recheck(context: Context) -> None:
-    """Look again at those who wait, where the barrier asked for it."""
+    """Evaluate waiting workers again, where the barrier asked for it."""
     policies = context.chosen
     due_ms = next_look_ms(context.job, policies)
     if policies.async_barrier is not None and due_ms is not None and due_ms <= context.now_ms:
@@ -185,7 +187,7 @@ def _say_who_waits(context: Context, passage: Passage) -> None:
 
 
 def _let_in(context: Context, passage: Passage) -> dict[int, int]:
-    """PSP by the letter: up to which iteration the updates of those who pass now are let in."""
+    """PSP by the letter: up to which iteration updates of the workers released now are applied."""
     job, barrier = context.job, context.chosen.async_barrier
     if barrier is None or not barrier.holds_updates:
         return {}
@@ -193,7 +195,7 @@ def _let_in(context: Context, passage: Passage) -> dict[int, int]:
 
 
 def _lets_go(job: Job) -> bool:
-    """Whether anybody is let go at all: nobody is to stand, and samples are left to hand out."""
+    """Whether any worker may be released: no pause is requested, and samples are left to hand out."""
     return job.hold.sequence is None and job.end.stop_at is None
 
 
@@ -202,7 +204,7 @@ def _goes_on(worker: Worker) -> bool:
 
 
 def pause(context: Context, cause: Cause, reason: str) -> None:
-    """Every worker stands at its next boundary, for one cause more or with another reason for it."""
+    """Every worker stops at its next boundary: add a cause, or change its reason."""
     job = context.job
     if job.pauses.get(cause) == reason:
         return
@@ -249,12 +251,12 @@ def awaited(job: Job) -> str:
 
 
 def rebuilding_cause(context: Context) -> Cause:
-    """Whom a job waits for whose processes all begin anew."""
+    """The processes that a job waits for when all of them restart."""
     return "workers" if context.spec.reduces else "servers"
 
 
 def hold(context: Context, reason: str) -> None:
-    """Let every worker stand at its next boundary."""
+    """Stop every worker at its next boundary."""
     job = context.job
     if job.hold.sequence is None:
         job.hold = Hold(sequence=job.sequence + 1)
@@ -264,7 +266,7 @@ def hold(context: Context, reason: str) -> None:
 
 
 def release(context: Context, reason: str) -> None:
-    """Nobody needs to stand any longer."""
+    """No pause is requested any more."""
     job = context.job
     if job.hold.sequence is None or job.state is JobState.PAUSED:
         return
@@ -275,7 +277,7 @@ def release(context: Context, reason: str) -> None:
 
 
 def stop_at(context: Context, iteration: int, reason: str) -> None:
-    """Let the job end before ``iteration``, which nobody has leave to start yet."""
+    """Let the job end before ``iteration``, which no worker has been granted yet."""
     job = context.job
     if job.end.stop_at is not None and job.end.stop_at <= iteration:
         return
@@ -297,9 +299,8 @@ def stop_soon(context: Context, reason: str) -> None:
 
 
 def stop_each(context: Context, reason: str, *, soon: bool) -> None:
-    """Let each worker of an asynchronous job end: ``soon``, at its next boundary, or else with its leave used up.
-
-    Those who wait end at once in both cases: with nobody to come, they would wait for ever.
+    """Let each worker of an asynchronous job end: ``soon``, at its next boundary, or else once its grant is used up.
+    Waiting workers end immediately in both cases: otherwise they would wait for ever.
     """
     job = context.job
     if job.end.stop_at is not None:
@@ -315,7 +316,7 @@ def stop_each(context: Context, reason: str, *, soon: bool) -> None:
     told = f"stop {'at the next boundary' if soon else 'after what was handed out'}: {reason}"
     barrier = context.chosen.async_barrier
     if barrier is not None and barrier.holds_updates:
-        # Nobody is let pass any more. As a generation of its own, so that the last pull is answered after that.
+        # No worker is released any more. This is a new generation, so that the last pull is answered after that.
         job.generation.number += 1
         ordering.issue_all(context, told)
         for server in job.live_servers:
@@ -325,7 +326,7 @@ def stop_each(context: Context, reason: str, *, soon: bool) -> None:
 
 
 def _let_finish(context: Context) -> None:
-    """Only one worker is left: if it is to save the final parameters, they will not change any more."""
+    """Only one worker is left: if it saves the final parameters, they will not change any more."""
     evaluator = context.job.workers[context.job.generation.roster[0]]
     if evaluator.state in AT_WORK:
         ordering.issue(context, evaluator, "nobody else pushes any more")
@@ -343,7 +344,7 @@ def worker_finished(context: Context, worker: Worker) -> None:
 
 
 def _leave_out_latecomers(context: Context) -> None:
-    """Who has not come to count by now will not: the job ends without them."""
+    """Workers that have not joined by now will not: the job ends without them."""
     job = context.job
     for title in [title for title in job.lives.revivals if title[0] == "w"]:
         del job.lives.revivals[title]

@@ -1,4 +1,4 @@
-"""What is always true of a job, whatever was seen. Checked after each test that uses the engine."""
+"""Invariants of a job, for any log. Checked after each test that uses the engine."""
 
 from controlplane.core.records import Process
 from controlplane.core.state import Job
@@ -24,7 +24,7 @@ def check(job: Job) -> None:
             orders = worker.orders
             assert orders.watermark <= worker.watermark, _story(job, f"{worker.title} was told more than its leave")
             assert orders.sequence <= job.sequence, _story(job, f"{worker.title} has orders of the future")
-            # An asynchronous worker may be stopped short of its leave: nobody waits for it there.
+            # An asynchronous worker may be stopped before the end of its grant: no other worker waits for it.
             reaches_stop = orders.stop_at is not None and orders.watermark >= orders.stop_at
             excused = worker.stop_at is not None or job.forgot or worker.rank is not None
             assert not reaches_stop or excused, _story(job, "leave beyond the stop")
@@ -33,7 +33,7 @@ def check(job: Job) -> None:
 
 
 def _check_counts(job: Job) -> None:
-    """What is kept so that nobody need look at everyone."""
+    """Cached counts agree with the records that they summarize."""
     processes: list[Process] = [*job.workers.values(), *job.servers.values()]
     silent = {process.title for process in processes if process.state is ProcessState.ORDERED}
     assert set(job.lives.starting) == silent, _story(job, f"{set(job.lives.starting) ^ silent} start, or do not")

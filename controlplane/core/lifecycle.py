@@ -1,7 +1,8 @@
-"""A job from submission to slots to running processes; what follows when one is gone; and what only time decides.
+"""A job from submission to slots to running processes; what follows when one ends; and timeouts.
 
-*Dead* is a process without any sign of life for ``SILENCE_MS``; after a silence of the control plane itself, for
-``GRACE_MS`` more nobody is. The engine names its next deadline; a driver that reaches it says ``TimePassed``.
+*Dead* is a process without any heartbeat for ``SILENCE_MS``; after an outage of the control plane itself, no process is
+declared dead for ``GRACE_MS`` more. The engine returns its next deadline; the driver appends ``TimePassed`` when it is
+reached.
 """
 
 import itertools
@@ -30,16 +31,16 @@ from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
 from controlplane.protocol.messages import ServerHello, WorkerHello
 
 _PATH_OF_ERROR: Final = re.compile(r"^(?:\w+\.)+(?=\w+: )")
-"""Where the class of an error is to be found, as tracebacks put it before its name."""
+"""Finds the class of an error in the last line of a traceback."""
 
 SILENCE_MS = 4_000
-"""Without a sign of life for so long, a process is lost."""
+"""A process is lost after this long without a heartbeat."""
 
 START_MS = 60_000
 """A process that was ordered has so long to say hello."""
 
 GRACE_MS = 5_000
-"""How long nobody is declared lost after the control plane itself was silent."""
+"""How long no process is declared lost after an outage of the control plane."""
 
 
 def on_submitted(context: Context, event: JobSubmitted) -> None:
@@ -95,7 +96,7 @@ def _begin(context: Context, assignments: list[Assignment]) -> None:
 
 
 def on_stop_requested(context: Context, event: StopRequested) -> None:
-    """End the job now, whatever it is doing; ranks of a launcher's are asked to stop first."""
+    """End the job now, whatever it is doing; a launcher's ranks are asked to stop first."""
     if context.job.state in JOB_OVER:
         raise EventRefused(f"job {context.job.number}: stop by {event.actor}, but it is {context.job.state}")
     if context.spec.attached:
@@ -105,7 +106,7 @@ def on_stop_requested(context: Context, event: StopRequested) -> None:
 
 
 def on_engine_failed(context: Context, event: EngineFailed) -> None:
-    """A fault of the control plane ends the one job that it struck."""
+    """A fault of the control plane ends only the affected job."""
     if context.job.state in JOB_OVER:
         raise EventRefused(f"job {context.job.number}: it failed at {event.entry}, but it is {context.job.state}")
     context.end_job(JobState.FAILED, f"the control plane failed at {event.entry}: {event.reason}")
@@ -165,7 +166,7 @@ def _who_is_left(context: Context) -> str:
 
 
 def _holds_the_last(context: Context, *, counted: bool) -> bool:
-    """Whether nobody but a worker that counts has the parameters."""
+    """Whether only workers of the current generation have the parameters."""
     job = context.job
     return (
         context.spec.workers_hold
@@ -281,7 +282,7 @@ def _look_ms(job: Job) -> int | None:
 def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | None) -> int | None:
     """``next_deadline`` or sooner, when nothing but this happened since ``known_ms`` was: without looking at everyone.
 
-    A sign of life only pushes deadlines away, and an early one does no harm: it need not be looked for. But who has
+    A heartbeat only pushes deadlines away, and an early one does no harm: it need not be looked for. But who has
     said hello is given less time from then on.
     """
     if not isinstance(event.message, (WorkerHello, ServerHello)):
@@ -334,13 +335,13 @@ def _declare_dead(context: Context, live: Sequence[Process]) -> None:
     for process in live:
         if job.state in JOB_OVER:
             return
-        # Losing a server ends every life, also those of this list.
+        # Losing a server ends every process, including those of this list.
         if process.state not in AT_WORK or context.now_ms < _dead_at(job, process):
             continue
         silent_s = (context.now_ms - process.seen_ms) / 1000
         is_lost = process.agent in job.lives.away
         if process.state is not ProcessState.ORDERED:
-            lose_process(context, process, f"gave no sign of life for {silent_s:.1f} s", is_lost=is_lost)
+            lose_process(context, process, f"sent no heartbeat for {silent_s:.1f} s", is_lost=is_lost)
         elif is_lost:
             lose_process(context, process, "could not start: its machine is out of reach", is_lost=True)
         else:
@@ -348,7 +349,7 @@ def _declare_dead(context: Context, live: Sequence[Process]) -> None:
 
 
 def _begin_with_fewer(context: Context) -> None:
-    """Those who are missing at the beginning have had their time."""
+    """The wait for processes missing at the start has timed out."""
     job = context.job
     due_ms = generations.enough_at_ms(job)
     if due_ms is not None and context.now_ms >= due_ms and (job.lives.starting or job.lives.revivals):

@@ -1,9 +1,9 @@
-"""Lives of processes: how one is started again after its end, and when all have come to the end of the job.
+"""Restarts of processes, and when all processes have reached the end of the job.
 
-Processes that ended are started again after a pause, so many times, on their slot or another one. The pause doubles
-with each life that was short: what fails at once will fail again, what was killed at work will not. A process returns
-to the slot that it had. Where its agent is out of reach the scheduler is asked for another slot, and the process waits
-for that as long as it takes.
+Processes that ended are restarted after a delay, up to a limit, on their slot or another one. The delay doubles with
+each short run: what fails immediately will fail again, what was killed at work will not. A process returns to the slot
+that it had. Where its agent is out of reach the scheduler is asked for another slot, and the process waits for that as
+long as it takes.
 """
 
 from typing import Final
@@ -21,10 +21,10 @@ FIRST_PAUSE_MS: Final = 500
 LONGEST_PAUSE_MS: Final = 60_000
 
 SETTLED_MS: Final = 10_000
-"""A life that was so long, from its order on, was not short."""
+"""A run of at least this long, from its order on, is not short."""
 
 PROVEN_MS: Final = 600_000
-"""A process that lived so long has proved itself: its restarts count anew."""
+"""After a run of this long, the count of restarts is reset."""
 
 LAST_CHECKPOINT_MS = 60_000
 """How long a job whose workers have reached the end waits for its servers to keep that on disk."""
@@ -56,7 +56,7 @@ def plan_restart(context: Context, process: Process, *, is_lost: bool) -> bool:
 
 
 def pause_ms(number: int) -> int:
-    """The pause after the ``number``-th short life in a row; the first may have been a long one."""
+    """The delay after the ``number``-th short run in a row; the first may have been a long one."""
     return int(min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** min(number - 1, 16)))
 
 
@@ -74,7 +74,7 @@ def told_of_end(context: Context, process: Process, why: str) -> str:
 
 
 def next_restarts_ms(job: Job) -> list[int]:
-    """When processes are to be started again."""
+    """When processes should be restarted."""
     return [revival.due_ms for revival in job.lives.revivals.values() if not revival.wants_slot]
 
 
@@ -93,7 +93,7 @@ def start_due(context: Context) -> None:
 
 
 def take_slots(context: Context, assignments: list[Assignment]) -> bool:
-    """Start those who wait for a slot on the ones that the scheduler found; False if nobody did."""
+    """Start processes that wait for a slot on those that the scheduler found; False if none waited."""
     job = context.job
     waiting = [each for each in assignments if (found := job.lives.revivals.get(_title(each))) and found.wants_slot]
     for assignment in waiting:
@@ -127,7 +127,7 @@ def slot_of(process: Process) -> Assignment:
 
 
 def _machine(context: Context, assignment: Assignment) -> Emulation | None:
-    """What a worker's machine is to be: the job may say so, else its slot does."""
+    """The machine to emulate for a worker: from the job's spec, else from its slot."""
     asked = context.spec.emulate
     if asked is None or assignment.role != "worker" or asked[assignment.index] is None:
         return assignment.emulate
@@ -135,7 +135,7 @@ def _machine(context: Context, assignment: Assignment) -> Emulation | None:
 
 
 def start_life(context: Context, assignment: Assignment) -> None:
-    """Order a new life of a process."""
+    """Order a new instance of a process."""
     job, title = context.job, _title(assignment)
     revival = job.lives.revivals.pop(title, None)
     job.lives.counts[title] = life = job.lives.counts.get(title, 0) + 1
@@ -187,13 +187,13 @@ def finish_if_all_have(context: Context) -> None:
 
 
 def finish_without_checkpoint(context: Context) -> None:
-    """The servers will not keep the end any more: nobody waits for it."""
+    """The servers will not save the final parameters any more: no process waits for them."""
     context.job.end.by_ms = context.now_ms
     finish_if_all_have(context)
 
 
 def _last_checkpoint_is_due(context: Context) -> bool:
-    """Whether the servers are still to keep what the last iteration led to; workers who hold it do so as they end."""
+    """Whether the servers still have to save the final parameters; workers that hold them do so as they end."""
     job, asked = context.job, context.spec.checkpoint
     if asked is None or context.spec.workers_hold or not context.mode.keeps_versions:
         return False

@@ -1,4 +1,4 @@
-"""Workers that come or leave when the job is running: from a stated iteration on, in a generation of its own.
+"""Workers that come or leave when the job is running: from a stated iteration on, in its own generation.
 
 In synchronous modes that is the first iteration that nobody was granted. Everybody stops before it, so the roster
 changes between two iterations and each of them is made by one roster. In asynchronous modes a worker joins at once,
@@ -81,7 +81,7 @@ def newcomers(job: Job) -> list[int]:
 
 
 def leavers(job: Job) -> list[int]:
-    """Ranks of workers that count and are to leave; at the job's end all leave together."""
+    """Ranks of workers that count and should leave; at the job's end all leave together."""
     if not job.requests.left_out or job.state is JobState.FINISHING:
         return []
     return [rank for rank in job.generation.roster if rank in job.requests.left_out]
@@ -108,7 +108,7 @@ def _here_of(here: int, least: int) -> str:
 def can_recover(context: Context, *, without: int = 0) -> bool:
     """Whether enough workers are here, or may be again, when so many of the roster are gone.
 
-    Where workers hold the parameters it takes one who counts, until all begin anew.
+    Where workers hold the parameters it takes one who counts, until all restart.
     """
     job = context.job
     if (
@@ -224,7 +224,7 @@ def limits_allow(context: Context, workers: int) -> bool:
 
 
 def go_on_without(context: Context, worker: Worker, why: str) -> None:
-    """The others go on in a generation of their own, from the open iteration on. ``why`` completes "w3 ..."."""
+    """The others go on in their own generation, from the open iteration on. ``why`` completes "w3 ..."."""
     generations.depart(context, worker, why)
     recovery.on_worker_gone(context, worker)
     generations.complete(context)
@@ -246,7 +246,7 @@ def on_exclusion_requested(context: Context, event: ExclusionRequested) -> None:
 
 
 def on_drain_requested(context: Context, event: DrainRequested) -> None:
-    """A worker or server is to leave in order: a worker at the first boundary that everybody can agree on."""
+    """A worker or server should leave in order: a worker at the first boundary that everybody can agree on."""
     if event.role == "server":
         placing.drain_server(context, event)
         return
@@ -298,7 +298,7 @@ def on_inclusion_requested(context: Context, event: InclusionRequested) -> None:
 
 
 def take_end(context: Context, process: Process, event: ProcessDied) -> bool:
-    """Whether this is the end of a process that was told to leave; its slot is given back if it is to be."""
+    """Whether this is the end of a process that was told to leave; its slot is given back if it should be."""
     left = context.job.requests.left_out.get(process.index)
     if left is None or not isinstance(process, Worker) or not process.over or process.instance != event.instance:
         return False
@@ -321,7 +321,7 @@ def _worker(context: Context, rank: int, asked: str) -> Worker:
     if job.state not in (JobState.RUNNING, JobState.PAUSED):
         raise EventRefused(f"{asked}, but the job is {job.state}: it must be running or paused")
     if job.lives.is_rebuilding:
-        raise EventRefused(f"{asked}, but all processes begin anew: ask again when the job runs")
+        raise EventRefused(f"{asked}, but all processes restart: ask again when the job runs")
     worker = job.workers.get(rank)
     if worker is None:
         raise EventRefused(f"{asked}, but it has only w0 to w{max(job.workers)}")

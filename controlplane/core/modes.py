@@ -58,7 +58,7 @@ class Lockstep:
         return max(job.round.completed + 2, job.generation.first_iteration)
 
     def may_leave(self, job: "Job", worker: "Worker") -> bool:
-        """Whether a worker that is to leave may go now, once another roster can count."""
+        """Whether a worker that should leave may go now, once another roster can count."""
         return True
 
     def told_leaving(self, first: int) -> str:

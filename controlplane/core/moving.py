@@ -8,7 +8,7 @@ sources go on with what they froze, and destinations drop what they were given. 
 what it costs, is measured beside what was predicted (``PlacementTrial``).
 
 A new server (PSLD section 5.1) is first asked for, since the slot is another's to give; it starts like any other, says
-hello, and is then one of those that the placement may use. One that holds nothing, and is to leave, is ended and its
+hello, and is then one of those that the placement may use. One that holds nothing, and should leave, is ended and its
 slot given back. Workers train on through all of it.
 """
 

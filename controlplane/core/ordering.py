@@ -1,4 +1,4 @@
-"""Orders: all that a worker may do, or a server is to do, in one message that replaces the one before.
+"""Orders: all that a worker may do, or a server should do, in one message that replaces the one before.
 
 Orders say what was decided elsewhere; nothing is decided here.
 """
@@ -61,7 +61,7 @@ def issue(context: Context, worker: Worker, reason: str) -> None:
 
 
 def _pieces(worker: Worker) -> dict[str, Any]:
-    """Samples out of splits of its own."""
+    """Samples out of its own splits."""
     return (
         {"pieces": worker.pieces.ranges, "pieces_of": worker.pieces.iteration} if worker.pieces.iteration >= 0 else {}
     )

@@ -71,7 +71,7 @@ def wanted_by(
     blocks, reason = placement.place(slices, [*_able(job), *more])
     if [(block.start, block.stop) for block in blocks] != slices:
         raise ValueError(
-            f"{placement.name} would cut the parameters into {len(blocks)} blocks of its own, and a running job keeps "
+            f"{placement.name} would cut the parameters into {len(blocks)} blocks, and a running job keeps "
             f"the {len(slices)} that it has; submit a new job with it"
         )
     return blocks, reason
@@ -179,7 +179,7 @@ def _probe(context: Context, probes: dict[int, int]) -> None:
     job.placement.probes, job.placement.probe_round = probes, job.placement.probe_round + 1
     job.placement.prober = job.generation.roster[job.placement.probe_round % len(job.generation.roster)]
     named = ", ".join(f"s{server}" for server in sorted(probes))
-    ordering.issue(context, job.workers[job.placement.prober], f"{named} is to be timed by a small transfer")
+    ordering.issue(context, job.workers[job.placement.prober], f"{named} will be timed by a small transfer")
 
 
 def _able(job: Job) -> list[int]:
@@ -188,7 +188,7 @@ def _able(job: Job) -> list[int]:
 
 
 def on_server_requested(context: Context, event: ServerRequested) -> None:
-    """Ask for a slot for one more server. What it is to hold is for the placement policy to say when it is here."""
+    """Ask for a slot for one more server. What it should hold is for the placement policy to say when it is here."""
     job, asked = context.job, f"job {context.job.number}: another server by {event.actor}"
     _check_has_servers(context, asked)
     if not moving.spare_servers(context, insist=True):

@@ -15,7 +15,7 @@ from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from controlplane.protocol.messages import WorkerFinished
 
 SILENCE_MS: Final = 10_000
-"""A rank without a sign of life for so long is out of reach."""
+"""A rank without a heartbeat for so long is out of reach."""
 
 GRACE_MS: Final = 10_000
 """How long nobody is, after the control plane itself was silent: ranks come back one by one."""
@@ -50,7 +50,7 @@ def look(context: Context) -> None:
     for worker in job.live_workers:
         if worker.state is ProcessState.READY and now_ms >= _silent_at(job, worker):
             silent_s = (now_ms - worker.seen_ms) / 1000
-            context.move_process(worker, ProcessState.UNREACHABLE, f"gave no sign of life for {silent_s:.1f} s")
+            context.move_process(worker, ProcessState.UNREACHABLE, f"sent no heartbeat for {silent_s:.1f} s")
     if job.state is JobState.RUNNING:
         _look_at_members(context)
     since_ms = job.attachment.waits_since_ms

@@ -212,7 +212,7 @@ def _members(job: Job, world: int) -> list[Worker] | None:
     ready = [each for each in here if each.state is ProcessState.READY and each.rank and each.rank.world == world]
     if len(ready) < world:
         return None
-    # One that begins again where the others have been long ago comes with all others: theirs are to be awaited.
+    # One that begins again where the others have been long ago comes with all others: theirs should be awaited.
     goes_back = any(
         each.rank and each.rank.knows and not each.rank.counts and each.rank.starts <= job.round.completed
         for each in ready

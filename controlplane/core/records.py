@@ -1,6 +1,7 @@
 """Single things that the engine remembers: processes, blocks on their way, checkpoints, restarts.
 
-The life of a process is one record. A life that begins is another one, so nothing of the life before can be left in it.
+Each instance of a process is one record. A restarted process gets a new record, so no state of the earlier instance is
+left in it.
 """
 
 import msgspec
@@ -14,7 +15,7 @@ from controlplane.protocol.spec import Emulation
 
 
 class Process(msgspec.Struct, kw_only=True):
-    """The current life of one worker or server."""
+    """The current instance of one worker or server."""
 
     role: Role
     index: int
@@ -25,13 +26,13 @@ class Process(msgspec.Struct, kw_only=True):
     state: ProcessState
     since_ms: int
     seen_ms: int
-    """Its last sign of life."""
+    """The time of its last heartbeat."""
     ordered_ms: int = 0
     heard: int = 0
     """The last of its message numbers that was taken in."""
     found: list[FoundCheckpoint] = []
     skipped: list[str] = []
-    """Checkpoints that the job could start from, by whoever holds the parameters, and why not from others."""
+    """Usable checkpoints by the process that holds the parameters, and why others are not usable."""
     initial: str = ""
     """A checksum of the parameters that it made to begin with, where others make them too."""
 
@@ -42,7 +43,7 @@ class Process(msgspec.Struct, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Whether this life has ended."""
+        """Whether this instance has ended."""
         return self.state in PROCESS_OVER
 
 
@@ -58,7 +59,7 @@ class Pieces(msgspec.Struct, kw_only=True):
 
 
 class Worker(Process, kw_only=True):
-    """A worker's current life."""
+    """A worker's current instance."""
 
     done: int = -1
     """Its last reported iteration."""
@@ -69,9 +70,9 @@ class Worker(Process, kw_only=True):
     watermark: int = -1
     """May start iterations up to this one."""
     granted: int = -1
-    """The highest watermark that it was ever told: it may have gone so far before it heard of a lower one."""
+    """The highest watermark ever sent to it: it may have reached that before it received a lower one."""
     skip_to: int = 0
-    """It owes no iteration before this one."""
+    """The first iteration that it must report."""
     leases: list[Range] = []
     """Asynchronous modes: the samples of the iterations that it was granted and has not reported."""
     stop_at: int | None = None
@@ -85,11 +86,11 @@ class Worker(Process, kw_only=True):
     """What it said of iterations that were not granted here; orders that were published may prove it right."""
     orders: Orders | None = None
     ceiling: int | None = None
-    """The most samples that its memory holds at once, as far as it ran short of it."""
+    """The largest number of samples that fits into its memory, once it has run out of memory."""
     parameters: int = 0
     """How many it has, by its hello."""
     own_samples: int = 0
-    """How many samples it has of its own, by its hello; 0: it may draw any."""
+    """How many samples it owns, from its hello; 0: it may draw any."""
     host: str = ""
     port: int = 0
     """Where the other workers of an all-reduce job find it."""
@@ -100,7 +101,7 @@ class Worker(Process, kw_only=True):
 
     @property
     def last_completed(self) -> int:
-        """The last iteration that it has finished or does not owe."""
+        """The last iteration that it has finished or need not report."""
         done, owed_from = self.done, self.from_iteration
         return done if done >= owed_from else owed_from - 1
 
@@ -111,13 +112,13 @@ class Worker(Process, kw_only=True):
 
 
 class Server(Process, kw_only=True):
-    """A server's current life."""
+    """A server's current instance."""
 
     host: str = ""
     port: int = 0
     tensor_sizes: list[int] = []
     retiring: bool = False
-    """It was told to end, since it holds nothing any more."""
+    """It was ordered to stop, since it holds no blocks any more."""
     draining: bool = False
     """It gets no blocks any more, hands over those that it has, and is then to end."""
     generation: int = -1
@@ -134,7 +135,7 @@ class LeftOut(msgspec.Struct, kw_only=True):
     after: int = -1
     """The last iteration that it had done when this was asked."""
     returns_slot: bool = False
-    """Its slot is to be given back when its process has ended."""
+    """Its slot should be given back when its process has ended."""
 
 
 class BlockMove(msgspec.Struct, kw_only=True):
@@ -151,7 +152,7 @@ class PlacementChange(msgspec.Struct, kw_only=True):
     version: int
     """Of the placement that it leads to."""
     blocks: list[Block]
-    """All of them, where they are to be."""
+    """All of them, where they should be."""
     moves: dict[int, BlockMove]
     """Those that move, by index."""
     freeze_at: int
@@ -165,7 +166,7 @@ class PlacementChange(msgspec.Struct, kw_only=True):
 
 
 class Revival(msgspec.Struct, kw_only=True):
-    """A process that ended and is to be started again."""
+    """A process that ended and should be started again."""
 
     number: int
     due_ms: int
@@ -189,7 +190,7 @@ class Checkpoint(msgspec.Struct, kw_only=True):
 
 
 class Refill(msgspec.Struct, kw_only=True):
-    """Blocks of servers that were lost, and the workers' copies that they are to begin with."""
+    """Blocks of servers that were lost, and the workers' copies that they should begin with."""
 
     number: int
     servers: list[int]

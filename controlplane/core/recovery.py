@@ -4,7 +4,7 @@
 a boundary, the servers keep what they have, and all go on. Once every block is on disk one server writes the manifest;
 only then does the checkpoint count. Where the workers hold the parameters, the first of them keeps every n-th version,
 and writes the manifest too. Where the data are split among the workers, how far each had come in them is kept with it,
-for this job alone. What policies have learned is not in it: a rollback keeps it, and another job learns anew.
+for this job alone. What policies have learned is not in it: a rollback keeps it, and another job learns again.
 
 **Rollback.** The parameters are lost with the processes that held them: the whole job goes back to what is still known
 of them. Every process begins a new life, so that nothing of what was under way can count: partial sums end with the
@@ -162,7 +162,7 @@ def _order_manifest(context: Context, iteration: int) -> None:
     if position is None:
         return
     job.checkpoints.whole = WholeCheckpoint(iteration=iteration, position=position, pieces=pieces)
-    _tell_keepers(context, f"every block of iteration {iteration} is on disk: its manifest is to be written")
+    _tell_keepers(context, f"every block of iteration {iteration} is on disk: its manifest can be written")
     _go_on(context, f"every block of iteration {iteration} is kept")
 
 
@@ -209,7 +209,7 @@ def roll_back(context: Context, lost: str) -> None:
     """Go back to the latest checkpoint, or end the job if there is none."""
     target = rollback_target(context)
     if target is None:
-        none = "there is no checkpoint, and the spec does not let the job begin anew"
+        none = "there is no checkpoint, and the spec does not let the job restart"
         cure = "another time set checkpoint: {every: N}, or elastic: {from_scratch: true}"
         context.end_job(JobState.FAILED, f"{lost}; its parameters are lost: {none}; {cure}")
         return
@@ -235,7 +235,7 @@ def go_back(context: Context, target: Checkpoint, lost: str) -> None:
     restore(context, target)
     drawing.restore_data(context, target)
     for process in job.live_processes:
-        context.move_process(process, ProcessState.STOPPED, "it begins anew from the checkpoint")
+        context.move_process(process, ProcessState.STOPPED, "it restarts from the checkpoint")
         context.stop_process(process, reason)
         if isinstance(process, Worker) and process.index in job.requests.left_out:
             continue
@@ -383,7 +383,7 @@ def _place_refill(context: Context, refill: Refill) -> None:
         block: job.refilling.by_block.get(block, 0) + 1 for block in refill.lost
     }
     named = ", ".join(f"s{index}" for index in refill.servers)
-    moving.tell_everybody(context, f"{named} began anew and is given its blocks by workers")
+    moving.tell_everybody(context, f"{named} restarted and is given its blocks by workers")
 
 
 def _worth(context: Context, refill: Refill, rank: int, block: int) -> tuple[int, int]:

@@ -101,7 +101,7 @@ def record_decision(context: Context, decision: ShareDecision) -> None:
 def told_of_failure(context: Context, error: Exception) -> str:
     """What is said of a batching policy that raised; the state that it was handed stays as it was."""
     name = context.job.synchronization.batching.name
-    cure = "choose another batching policy or other parameters, or resume to let it begin anew"
+    cure = "choose another batching policy or other parameters, or resume to let it restart"
     return f"batching {name} failed: {type(error).__name__}: {error}; {cure}"
 
 
@@ -119,7 +119,7 @@ def on_predictor_news(context: Context, event: PredictorTrained | PredictorPromo
 
 
 def fit(command: TrainPredictor, resolve: Resolve) -> PredictorTrained:
-    """Do what the command asks for; the event is to be appended to the job's log.
+    """Do what the command asks for; the event should be appended to the job's log.
 
     Takes up to seconds and loads torch. Doing it twice does no harm: the engine takes the answer to a round once.
     """

@@ -7,10 +7,11 @@ snapshot of another version is refused, and the driver rebuilds the job from the
 
 Four things begin and end, one within the other:
 
-    incarnation   one life of the log. A new one begins where a part of the log was lost. Everything that holds is
+    incarnation   one version of the log. A new one begins where a part of the log was lost. Everything that holds is
                   ordered again, under orders that replace all that were given before.
-    process       one life of a worker or server. A new one is a record of its own (``records``), with a new instance.
-    generation    a roster and the shares that hold with it. A new one begins whenever somebody joins or leaves, or
+    process       one instance of a worker or server. A new one is a record of its own (``records``), with a new
+    instance. generation    a roster and the shares that hold with it. A new one begins whenever somebody joins or
+    leaves, or
                   policies change. It is numbered, and servers count updates by it.
     round         the iteration that is open in lockstep. Without lockstep: as many reports as there are workers.
 
@@ -22,13 +23,13 @@ once when parameters are lost; the few things that outlive a rollback are named 
     samples       which samples of the permutations come next
     round         what was reported and is not complete
     updates       whose updates make an iteration, or are let in
-    hold          whether every worker is to stop at its next boundary, and whether all have
+    hold          whether every worker should stop at its next boundary, and whether all have
     requests      what people and newcomers asked for, and waits for a boundary
     end           where the job stops, and why
     placement     which server holds which block, and the change that is on its way
     checkpoints   what is kept, and what is being written
     refilling     blocks of lost servers that workers give back
-    lives         which processes start, and which are to be started again
+    lives         which processes start, and which should be started again
     flags, pace   findings that are open; how long things take
 
 How far may a worker go? It is *granted* iterations up to its watermark. Lockstep grants some iterations ahead, since
@@ -147,7 +148,7 @@ class Updates(msgspec.Struct, kw_only=True):
     apply_from: int = 0
     """The first iteration under the present barrier."""
     skip_to: int = 0
-    """Iterations before this one are not owed by anybody: the job became synchronous with it."""
+    """No worker must report iterations before this one: the job became synchronous with it."""
     passed: dict[int, int] = {}
     """PSP by the letter: by rank, up to which iteration servers may apply its updates."""
     cut: int | None = None
@@ -163,7 +164,7 @@ class Updates(msgspec.Struct, kw_only=True):
 
 
 class Hold(msgspec.Struct, kw_only=True):
-    """Whether every worker is to stop at its next boundary; replaced whole when they are, and when they go on."""
+    """Whether every worker should stop at its next boundary; replaced whole when they are, and when they go on."""
 
     sequence: int | None = None
     """They are, by orders from this sequence on; None: they go on."""
@@ -179,7 +180,7 @@ class Requests(msgspec.Struct, kw_only=True):
     left_out: dict[int, LeftOut] = {}
     """Workers that are not to take part, by rank."""
     respread: str = ""
-    """Why the blocks are to be laid over the servers anew, once one that was asked for is here; "": they are not."""
+    """Why blocks should be placed again once a requested server has joined; empty: they should not."""
     join_at: int | None = None
     """Workers wait to join or to leave; in synchronous modes, before this iteration."""
 
@@ -203,7 +204,7 @@ class Placement(msgspec.Struct, kw_only=True):
     plans: int = 0
     """The highest version that any placement had or was to have."""
     known_servers: list[int] = []
-    """Servers that workers were told of with the present placement."""
+    """Servers that were sent to workers with the current placement."""
     change: PlacementChange | None = None
     trial: PlacementTrial | None = None
     exchange_s: float | None = None
@@ -212,7 +213,7 @@ class Placement(msgspec.Struct, kw_only=True):
     """Servers to be timed, and by how many bytes."""
     probe_round: int = 0
     prober: int | None = None
-    """The rank of the worker that is to do it."""
+    """The rank of the worker that should do it."""
     request: SlotRequest | None = None
     ask_again_ms: int = 0
     """There was no slot for another server: not before then is one asked for again."""
@@ -224,15 +225,15 @@ class Checkpoints(msgspec.Struct, kw_only=True):
     kept: list[Checkpoint] = []
     """Those that can be returned to, the oldest first."""
     restore: Restore | None = None
-    """The one that the present lives began with."""
+    """The one that the current instances started from."""
     saving: dict[int, dict[int, SavedBlock]] = {}
     """What is written of those that are not whole: by iteration, the pieces by their start."""
     splits: dict[int, bytes] = {}
     """Where the data are split: what goes into coming ones, by their iteration."""
     whole: WholeCheckpoint | None = None
-    """One whose manifest is to be written."""
+    """One whose manifest should be written."""
     stage: str = ""
-    """Asynchronous modes: "hold" while workers are to stop for one, "save" while servers write it."""
+    """Asynchronous modes: "hold" while workers should stop for one, "save" while servers write it."""
     save_at: int | None = None
     saved_rounds: int = 0
     """Asynchronous modes: how many global batches had been handed out when the last one was begun."""
@@ -248,7 +249,7 @@ class Refilling(msgspec.Struct, kw_only=True):
 
 
 class Lives(msgspec.Struct, kw_only=True):
-    """Which processes start, and which are to be started again."""
+    """Which processes start, and which should be started again."""
 
     counts: dict[str, int] = {}
     """How many instances of each process there have been, by its title."""
@@ -257,18 +258,18 @@ class Lives(msgspec.Struct, kw_only=True):
     at_work: int = 0
     """How many workers live and have not reached the job's end."""
     revivals: dict[str, Revival] = {}
-    """Those that are to be started again, by title."""
+    """Those that should be started again, by title."""
     short: dict[str, int] = {}
-    """How many lives in a row were short, by title; 1 too where the last was long."""
+    """How many instances in a row were short, by title; at least 1."""
     restarts: dict[str, int] = {}
     """How often each was started again, by title."""
     is_rebuilding: bool = False
-    """All processes begin anew, since parameters were lost."""
+    """All processes restart, since parameters were lost."""
     rebuild_ms: int = 0
     looked_ms: int = 0
     """When time passed last, by the log's clock."""
     away: list[int] = []
-    """Agents that gave no sign of life lately, as of then."""
+    """Agents that sent no heartbeat lately, as of then."""
 
 
 class Flags(msgspec.Struct, kw_only=True):
@@ -306,7 +307,7 @@ class Job(msgspec.Struct, kw_only=True):
     forgot: bool = False
     """Whether orders may have been given that this state does not know of: a part of the log was lost."""
     sequence: int = 0
-    """Of the last orders; rises over the job's whole life."""
+    """Sequence of the last orders; increases as long as the job exists."""
 
     workers: dict[int, Worker] = {}
     servers: dict[int, Server] = {}
@@ -328,12 +329,12 @@ class Job(msgspec.Struct, kw_only=True):
 
     @property
     def live_workers(self) -> list[Worker]:
-        """Workers whose life has not ended, by rank."""
+        """Workers that have not ended, by rank."""
         return [worker for _, worker in sorted(self.workers.items()) if not worker.over]
 
     @property
     def live_servers(self) -> list[Server]:
-        """Servers whose life has not ended, by index."""
+        """Servers that have not ended, by index."""
         return [server for _, server in sorted(self.servers.items()) if not server.over]
 
     @property
@@ -367,15 +368,15 @@ class Job(msgspec.Struct, kw_only=True):
         return rank in self.generation.shares
 
     def process(self, role: Role, index: int) -> Process | None:
-        """The current life of that process, if there ever was one."""
+        """The current instance of that process, if it was ever started."""
         return self.workers.get(index) if role == "worker" else self.servers.get(index)
 
     def instance_name(self, title: str, life: int) -> str:
-        """What that life of the process is called."""
+        """The name of that process instance."""
         return instance_name(self.salt, title, self.incarnation, life)
 
     def advance(self, worker: Worker, iteration: int) -> None:
-        """``worker`` has finished ``iteration``, or owes it no longer."""
+        """``worker`` has finished ``iteration``, or need not report it any more."""
         current = self.round
         if worker.last_completed <= current.completed < iteration:
             current.behind -= 1
@@ -387,7 +388,7 @@ class Job(msgspec.Struct, kw_only=True):
         return min([workers[rank].last_completed for rank in self.generation.roster], default=self.round.completed)
 
     def recount(self) -> None:
-        """Count anew who is behind. Costs a look at every worker."""
+        """Count again who is behind. Costs a look at every worker."""
         workers, done = self.workers, self.round.completed
         self.round.behind = len([rank for rank in self.generation.roster if workers[rank].last_completed <= done])
 
@@ -439,7 +440,7 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
-    """What is written: the records, the policies' states, and the cursor that they stand for."""
+    """The contents of a snapshot: the records, the policies' states, and the cursor that they belong to."""
 
     version: int = SNAPSHOT_VERSION
     cursor: str

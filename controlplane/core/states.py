@@ -1,11 +1,11 @@
-"""Life cycles of a job and of its processes, as tables. Nothing changes state but along an arrow here."""
+"""Life cycles of a job and of its processes, as tables. No other transitions are possible."""
 
 from enum import StrEnum
 from typing import TypeVar
 
 
 class JobState(StrEnum):
-    """Where a job is in its life."""
+    """States of a job."""
 
     SUBMITTED = "submitted"
     SCHEDULED = "scheduled"
@@ -19,14 +19,14 @@ class JobState(StrEnum):
 
 
 class ProcessState(StrEnum):
-    """Where one worker or server process is in its life."""
+    """States of a worker or server process."""
 
     ORDERED = "ordered"
     READY = "ready"
     UNREACHABLE = "unreachable"
     FINISHED = "finished"
     LOST = "lost"
-    """It has ended by itself, or gives no sign of life."""
+    """It has ended by itself, or sends no heartbeats."""
     STOPPED = "stopped"
 
     @classmethod
@@ -60,7 +60,7 @@ PROCESS_ARROWS: dict[ProcessState, frozenset[ProcessState]] = {
 
 JOB_OVER = frozenset(state for state, after in JOB_ARROWS.items() if not after)
 AT_WORK = frozenset({P.ORDERED, P.READY, P.UNREACHABLE})
-"""A process lives and has not reached the job's end."""
+"""The process runs and has not reached the end of the job."""
 PROCESS_OVER = frozenset(state for state, after in PROCESS_ARROWS.items() if not after)
 
 ENDED_AS: dict[str, str] = {J.SUCCEEDED: "has succeeded", J.FAILED: "has failed", J.CANCELLED: "was cancelled"}

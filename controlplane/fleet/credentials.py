@@ -109,7 +109,7 @@ def rotation_withdraw(agent_id: int, asked_at: datetime) -> bool:
 
 
 def credential_issue(agent_id: int, outstanding: str | None, *, now: datetime | None = None) -> str | None:
-    """A new credential in clear, for this once, if the agent is to have one; else None.
+    """A new credential in clear, for this once, if the agent should have one; else None.
 
     ``outstanding`` is what its connection knows to have been made and not kept. Where another connection has made one
     since, this makes none: the agent could not know which of the two is good.

@@ -11,7 +11,7 @@ class EnrolmentToken(models.Model):
     name = models.CharField(max_length=100, default="")
     """The machine that it is for, known already or not; empty: any that is not known yet."""
     labels = models.JSONField(default=dict)
-    """What the machine is to carry."""
+    """What the machine should carry."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()

@@ -36,7 +36,7 @@ def reserve_slots(job_id: int, takes: Sequence[Take], *, enough: int) -> list[As
 def replace_slot(
     job_id: int, labels: Mapping[str, str], role: Role, index: int, offers: Sequence[Offer] | None = None
 ) -> Assignment | None:
-    """A slot for a process that is to start again: its own where that machine is here, else another; None if none is.
+    """A slot for a process that should start again: its own where that machine is here, else another; None if none is.
 
     A job that waits behind others does not wait for this: a running one comes first. ``offers`` are those of a moment
     ago, for callers that ask for several.

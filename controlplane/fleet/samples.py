@@ -1,4 +1,4 @@
-"""Samples of machines: every declared measurement, in a column of its own or beside the others."""
+"""Samples of machines: every declared measurement, in its own column or beside the others."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -41,7 +41,7 @@ class NameTaken(EnrolmentRefused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrolment:
-    """A machine that has just joined, and the credential that it is to keep: it is not stored here."""
+    """A machine that has just joined, and the credential that it should keep: it is not stored here."""
 
     agent: int
     credential: str
@@ -60,7 +60,7 @@ def token_create(
 ) -> tuple[str, EnrolmentToken]:
     """A new enrolment token, in clear for this once, and its row. With a ``name`` only that machine joins on it.
 
-    ``uses`` machines may join on it, each under a name of its own. One that stays offline for ``remove_after`` is
+    ``uses`` machines may join on it, each under its own name. One that stays offline for ``remove_after`` is
     removed; None: never.
     """
     token = secrets.token_urlsafe(32)

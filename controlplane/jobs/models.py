@@ -136,7 +136,7 @@ class Process(models.Model):
     """Of a life that ended: which restart follows (``number`` of ``allowed``), ``at`` when, or that it waits for a
     slot (``wants_slot``). Null where none does."""
     wants_slot = models.BooleanField(default=False)
-    """The scheduler is to find a slot for its next life."""
+    """The scheduler should find a slot for its next life."""
 
     class Meta:
         constraints = [

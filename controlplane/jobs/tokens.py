@@ -115,7 +115,7 @@ def _end(job: Job, at: datetime, now: datetime) -> int:
 def _check_attached(job: Job) -> None:
     if job.launch != "attached":
         raise NotAttached(
-            f"{job} has no token: our agents start its workers, each with a key of its own; only jobs with launch: "
+            f"{job} has no token: our agents start its workers, each with its own key; only jobs with launch: "
             "attached have one"
         )
 

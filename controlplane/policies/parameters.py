@@ -130,8 +130,8 @@ class PbspParameters(ArrivalParameters, frozen=True, kw_only=True):
     strategy: Annotated[
         Literal["dynamic", "fixed", "grouped"],
         Meta(
-            description="Drawn anew for each iteration; or one subset for the whole job; or anew, equal numbers of the "
-            "slow and the fast."
+            description="For each iteration; or one subset for the whole job; or for each iteration, equal numbers of "
+            "the slow and the fast."
         ),
     ] = "dynamic"
     resample: Annotated[
@@ -348,7 +348,7 @@ class ExchangeParameters(RotationParameters, frozen=True, kw_only=True):
         Literal["swap", "migrate"],
         Meta(
             description="The least and the most processed split swap places (A-BSP); or the worker that is ahead takes "
-            "splits from the one that is behind, and counts begin anew (LB-BSP)."
+            "splits from the one that is behind, and counts restart (LB-BSP)."
         ),
     ] = "swap"
     gap: Annotated[

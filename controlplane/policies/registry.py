@@ -67,7 +67,7 @@ REGISTRATIONS = (
         name="lb-bsp-cpu",
         parameters=parameters.LbBspCpuParameters,
         path="controlplane.policies.batching.lb_bsp_cpu:LbBspCpu",
-        explanation="Shares in proportion to predicted speed, decided anew for each iteration.",
+        explanation="Shares in proportion to predicted speed, decided for each iteration.",
         paper="LB-BSP 3.2, Alg. 1",
         parts={"predictor": "prediction", "shadows": "prediction"},
     ),
@@ -269,7 +269,7 @@ REGISTRATIONS = (
         name="rotation",
         parameters=parameters.RotationParameters,
         path="controlplane.policies.data.rotation:Rotation",
-        explanation="Every worker has splits of its own and goes on in them where it stopped.",
+        explanation="Every worker has its own splits and goes on in them where it stopped.",
         paper="A-BSP 3.3.1",
     ),
     Registration(
@@ -291,7 +291,7 @@ REGISTRATIONS = (
 )
 
 Chosen = Choice | tuple[Choice, ...]
-"""What a part of a policy is to be: one policy, or several."""
+"""What a part of a policy should be: one policy, or several."""
 
 _TABLE = {(entry.question, entry.name): entry for entry in REGISTRATIONS}
 

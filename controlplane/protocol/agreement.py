@@ -1,10 +1,10 @@
 """How the ranks of an attached job agree on shares, a pause and the end, without waiting for the control plane. Pure.
 
-Each iteration adds up one small vector over all ranks (``words``), beside the gradients. Every rank fills in a row of
-its own: what it takes, how long its last sum took, how new its orders are, and the last iteration that its loader may
-draw before it has read the sum. The rank with the newest orders fills in those, too. So whoever reads the sum
-(``read``) knows the same as all others: new shares hold from the iteration behind every rank's promise, and a pause or
-the end at the boundary that all have reached. One rank that hears the control plane is enough; none is waited for.
+Each iteration adds up one small vector over all ranks (``words``), beside the gradients. Every rank fills in its own
+row: what it takes, how long its last sum took, how new its orders are, and the last iteration that its loader may draw
+before it has read the sum. The rank with the newest orders fills in those, too. So whoever reads the sum (``read``)
+knows the same as all others: new shares hold from the iteration behind every rank's promise, and a pause or the end at
+the boundary that all have reached. One rank that hears the control plane is enough; none is waited for.
 """
 
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ class Timeline:
         self._changes.append(change)
 
     def forget(self, iteration: int) -> None:
-        """Nobody asks for iterations before that one any more."""
+        """Forget iterations before that one."""
         while len(self._changes) > 1 and self._changes[1].first <= iteration:
             del self._changes[0]
 
@@ -99,7 +99,7 @@ class Settled(NamedTuple):
 
     rows: list[Row]
     hold: bool
-    """Stand before the next iteration."""
+    """Stop before the next iteration."""
     stop: bool
     """Do not begin the next iteration."""
     change: Change | None
@@ -113,7 +113,7 @@ class Agreement:
         rank: its own.
         timeline: the shares at the begin, the same at all ranks.
         multiple: what shares are multiples of.
-        fixed: whether they stay as they are, whatever is heard.
+        fixed: whether shares stay as they are, regardless of orders.
     """
 
     def __init__(self, rank: int, timeline: Timeline, *, multiple: int = 1, fixed: bool = False) -> None:

@@ -40,7 +40,7 @@ class WorkloadEntry(Value, frozen=True, kw_only=True):
     binary: bool = False
     """Whether it tells two classes apart, and no more."""
     sums: bool = False
-    """Whether its updates are sums of another kind than gradients, added up by a rule of its own."""
+    """Whether its updates are sums of another kind than gradients, added up by its own rule."""
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ def check_workload(workload: Workload) -> None:
         return
     entry = WORKLOADS.get(workload.name)
     if entry is None:
-        own = "or package.module:factory for one of your own"
+        own = "or package.module:factory for one that you wrote"
         raise SpecError("workload.name", workload.name, f"one of {', '.join(WORKLOADS)}, {own}")
     if workload.dataset not in entry.datasets:
         raise SpecError("workload.dataset", workload.dataset, f"one of {', '.join(entry.datasets)} for {workload.name}")
@@ -244,7 +244,7 @@ def check_training(spec: JobSpec) -> None:
         return
     if spec.federated is not None:
         raise SpecError("federated", spec.workload.name, "a workload of gradients: this one has no local steps")
-    own = f"none: {entry.name} adds up by a rule of its own"
+    own = f"none: {entry.name} adds up by its own rule"
     if spec.weighing != "sample-weighted":
         raise SpecError("aggregation", spec.weighing, own)
     for field in ("groups", "clip"):

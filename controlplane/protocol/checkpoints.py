@@ -1,4 +1,4 @@
-"""Checkpoints as servers and control plane speak of them."""
+"""Messages about checkpoints between servers and control plane."""
 
 from controlplane.protocol.base import Count, Count32, Positive, Value
 
@@ -23,7 +23,7 @@ class FoundCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class WholeCheckpoint(Value, frozen=True, kw_only=True):
-    """A checkpoint all of whose pieces are written: one server is to write its manifest."""
+    """A checkpoint all of whose pieces are written: one server should write its manifest."""
 
     iteration: Count32
     position: Count
@@ -35,4 +35,4 @@ class Restore(Value, frozen=True, kw_only=True):
 
     iteration: Count32
     is_start: bool = False
-    """It is one of those that the job was to start from, not one of its own."""
+    """It is a checkpoint that the job starts from, not one that it wrote."""

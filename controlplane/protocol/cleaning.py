@@ -1,7 +1,7 @@
 """Text that came from elsewhere (a process's output, an error's message, a driver's name) made fit for a message.
 
-A message with a NUL or a lone surrogate, or with too long a text, is refused by whoever gets it. So what we did not
-write ourselves is cleaned before it is sent.
+A message with a NUL or a lone surrogate, or with too long a text, is rejected by its receiver. So text from elsewhere
+is cleaned before it is sent.
 """
 
 from collections.abc import Callable

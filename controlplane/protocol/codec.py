@@ -1,6 +1,6 @@
 """The one place where bytes become messages: limits, decoding and validation.
 
-A frame that cannot be accepted raises ``BadFrame`` with the code that its sender is told; nothing else is raised.
+A frame that cannot be accepted raises ``BadFrame`` with the close code for its sender; nothing else is raised.
 """
 
 from typing import Any, Generic, Literal, TypeVar

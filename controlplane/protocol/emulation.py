@@ -16,7 +16,7 @@ Speed = Annotated[float, Meta(gt=0.0, le=1e9)]
 
 
 class TracePoint(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """From ``time`` on, in seconds of the process's life, the machine is so fast and reports itself so busy."""
+    """From ``time`` on, in seconds since the process started, the machine has this speed and reports this load."""
 
     time: Annotated[float, Meta(ge=0.0, le=1e9)]
     speed: Speed
@@ -47,7 +47,7 @@ class Emulation(Part, frozen=True, kw_only=True, omit_defaults=True):
     trace: Annotated[list[TracePoint], Meta(min_length=1, max_length=MAX_POINTS)] | None = None
     """Speed and the load that is reported, together, by time."""
     repeat: bool = False
-    """Whether the trace begins anew where it ends, its last point as long as the one before; else that holds on."""
+    """Whether the trace restarts where it ends, its last point as long as the one before; else that holds on."""
     competitor: Competitor | None = None
 
     def __post_init__(self) -> None:

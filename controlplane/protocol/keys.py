@@ -1,7 +1,7 @@
 """Credentials of processes, derived from the job's key so that none can pose as another.
 
-``process_key`` opens the control socket of one life of one process; ``data_key`` is what one worker shows to one
-server, and the server can derive it from its own key alone; ``peer_key`` is the same between two servers.
+``process_key`` opens the control socket of one process instance; ``data_key`` authenticates one worker to one server,
+and the server can derive it from its own key alone; ``peer_key`` is the same between two servers.
 """
 
 import hashlib
@@ -26,18 +26,18 @@ def peer_key(server_key: bytes, index: int, server_instance: str) -> bytes:
 
 
 def checkpoint_name(job_key: bytes) -> str:
-    """What tells the checkpoints of this job from those of any other of the same number; it gives nothing away."""
+    """Distinguishes the checkpoints of this job from those of other jobs with the same number; it reveals no secret."""
     return _derive(job_key, "checkpoints").hex()[:12]
 
 
 def instance_name(salt: bytes, title: str, incarnation: int, life: int) -> str:
-    """What one life of a process is called, ``w3.0.1.9f86d081884c7d65``; without a salt only counted, ``w3.0.1``."""
+    """The name of a process instance, ``w3.0.1.9f86d081884c7d65``; without a salt only counted, ``w3.0.1``."""
     counted = f"{title}.{incarnation}.{life}"
     return f"{counted}.{_derive(salt, 'instance', counted).hex()[:16]}" if salt else counted
 
 
 def proof(key: bytes, nonce: bytes) -> bytes:
-    """The answer to a challenge by whoever holds ``key``: 32 bytes."""
+    """The answer to a challenge, computed with ``key``: 32 bytes."""
     return hmac.digest(key, nonce, hashlib.sha256)
 
 

@@ -20,7 +20,7 @@ Wait = Annotated[float, Meta(ge=1.0, le=1e7)]
 DEFAULT_WAIT_S: Final = 3600.0
 
 IMPLIED: Final[Mapping[str, Any]] = {"servers": 0, "communication": "all-reduce"}
-"""What the spec of an attached job says although nobody writes it."""
+"""Defaults for the spec of an attached job."""
 
 WORKLOAD: Final = "attached"
 DATASET: Final = "none"
@@ -45,7 +45,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "emulate": "none with launch attached: its machines are real; leave it out, or use launch: native",
     "emulate_servers": "none with launch attached: it has no servers; leave it out, or use launch: native",
 }
-"""Fields that are to be as they are by themselves, and what is expected of them."""
+"""Fields that should be as they are by themselves, and what is expected of them."""
 
 CHOSEN: Final[Mapping[str, tuple[str, str]]] = {
     "barrier": ("bsp", "bsp with launch attached: the sums of DDP and its like take everybody's gradient; for"),

@@ -50,13 +50,15 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     initial: Word = ""
     """A checksum of version 0 of the parameters, where every worker makes it by itself."""
     found: list[FoundCheckpoint] = []
-    """Checkpoints that a job which is to start from one can start from, where its workers hold the parameters."""
+    """Checkpoints that a job which should start from one can start from, where its workers hold the parameters."""
     skipped: list[Text] = []
     """Why others cannot be used."""
 
 
 class RankHello(Value, frozen=True, kw_only=True, tag="rank-hello"):
-    """The first message of an attached rank's life and of each of its reconnections: answered with current orders."""
+    """The first message of an attached rank after it starts and after each reconnection: answered with current
+    orders.
+    """
 
     number: Positive
     rank: Count32
@@ -67,9 +69,9 @@ class RankHello(Value, frozen=True, kw_only=True, tag="rank-hello"):
     sample_count: Count = 0
     """Samples of one pass; 0: not known, as of an iterable data set."""
     multiple: Positive32 = 1
-    """Its shares are to be multiples of so many samples."""
+    """Its shares should be multiples of this many samples."""
     iteration: Count32 | None = None
-    """The next one that it starts; None: a loop without a state of its own goes on where the job is."""
+    """The next iteration that it starts; None: a loop without its own state continues where the job is."""
     position: Count | None = None
     """Where in the job's permutations that iteration begins, as far as the loop knows."""
     prefetched: Annotated[int, Meta(ge=-1, le=MAX_INT32)] = -1
@@ -134,7 +136,7 @@ class IterationReport(WorkerNumbers, frozen=True, kw_only=True, tag="report", gc
     overran: bool = False
     """An emulated machine that could not keep its stated speed in this iteration."""
     ceiling: Positive32 | None = None
-    """The most samples that its device's memory holds at once, where that was found out by running short of it."""
+    """The largest number of samples that fits into its device's memory, once it has run out of memory."""
     exchanges: list[Exchanged] = []
     """With each server. They go on side by side, so they sum to more than ``push_s + pull_s``."""
     blocks: list[BlockExchanged] = []
@@ -194,11 +196,11 @@ class MicroBatch(Value, frozen=True, kw_only=True, tag="micro-batch"):
     whole: Positive32
     """The batch that it was compared with."""
     overhead: Finite
-    """Measured: so much longer takes the whole in such pieces, as a part of its time at once."""
+    """Measured overhead of computing in such pieces, as a fraction of the time in one piece."""
 
 
 class Held(Value, frozen=True, kw_only=True, tag="held"):
-    """The worker stands before ``iteration`` by orders with ``hold``, whose ``sequence`` it names."""
+    """The worker has stopped before ``iteration`` by orders with ``hold``, whose ``sequence`` it names."""
 
     number: Positive
     generation: Count32
@@ -224,7 +226,7 @@ class CopiesHeld(Value, frozen=True, kw_only=True, tag="copies-held"):
 
 
 class Heartbeat(Value, frozen=True, kw_only=True, tag="heartbeat"):
-    """A sign of life each second, from a thread of its own; not numbered, not kept."""
+    """A heartbeat each second, from its own thread; not numbered, not kept."""
 
     cpu: Fraction = 0.0
     memory: Fraction = 0.0
@@ -238,7 +240,7 @@ class ServerHello(Value, frozen=True, kw_only=True, tag="server-hello"):
     port: Port
     tensor_sizes: list[Positive]
     found: list[FoundCheckpoint] = []
-    """Checkpoints that a job which is to start from one can start from."""
+    """Checkpoints that a job which should start from one can start from."""
     skipped: list[Text] = []
     """Why others cannot be used."""
     release: Word = ""
@@ -272,7 +274,7 @@ class BlocksHanded(Value, frozen=True, kw_only=True, tag="blocks-handed"):
 
     number: Positive
     placement: Positive32
-    """The version of the placement that is to come."""
+    """The version of the next placement."""
     blocks: list[Count32]
     bytes: Count = 0
     """All that was sent for them: values, optimiser state, partial sums."""
@@ -283,14 +285,16 @@ class BlocksHanded(Value, frozen=True, kw_only=True, tag="blocks-handed"):
 
 
 class BlocksFilled(Value, frozen=True, kw_only=True, tag="blocks-filled"):
-    """Blocks that the server was to begin with a worker's copy, and now has."""
+    """Blocks that the server should restore from a worker's copy, and now has."""
 
     number: Positive
     blocks: list[Count32]
 
 
 class CheckpointSaved(Value, frozen=True, kw_only=True, tag="checkpoint-saved"):
-    """A server has written blocks of a checkpoint, or its manifest, or could not; or whoever holds the parameters."""
+    """A server has written blocks of a checkpoint, or its manifest, or failed to; or the worker that holds the
+    parameters.
+    """
 
     number: Positive
     iteration: Count32
@@ -331,7 +335,7 @@ class SlotOffer(Value, frozen=True, kw_only=True):
 
 
 class ProcessName(Value, frozen=True, kw_only=True):
-    """One life of one process of a job."""
+    """One instance of a process of a job."""
 
     job: Positive
     role: Role
@@ -349,7 +353,7 @@ class Environment(Value, frozen=True, kw_only=True):
     cpu: Told = ""
     """The processor's model."""
     device: Annotated[str, Meta(max_length=10_000, pattern=NO_NUL)] = ""
-    """What workers were told to compute on, with the models of GPUs that the machine's driver names."""
+    """The device that workers compute on, with the GPU models that the driver reports."""
 
 
 class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
@@ -392,7 +396,7 @@ class ProcessEnded(Value, frozen=True, kw_only=True, tag="process-ended"):
 
 
 class CredentialKept(Value, frozen=True, kw_only=True, tag="credential-kept"):
-    """The agent has kept the credential that it was told, and proves itself with it from now on; or it could not."""
+    """The agent has stored its new credential and authenticates with it from now on; or it could not store it."""
 
     number: Positive
     digest: Annotated[str, Meta(min_length=64, max_length=64, pattern=NO_NUL)]
@@ -416,7 +420,7 @@ class Line(Value, frozen=True, kw_only=True):
 
 
 class LogLines(Value, frozen=True, kw_only=True, tag="log-lines"):
-    """What a process of the agent wrote; not numbered, not kept. ``dropped`` lines before these were let go."""
+    """What a process of the agent wrote; not numbered, not kept. ``dropped`` lines before these were discarded."""
 
     process: ProcessName
     lines: Annotated[list[Line], Meta(max_length=MAX_LINES)]

@@ -370,7 +370,7 @@ def _known(name: str, field: str) -> str:
     if lowered in REFUSED:
         raise SpecError(field, name, f"another optimiser: {REFUSED[lowered]}")
     if lowered not in OPTIMIZERS:
-        raise SpecError(field, name, f"one of {', '.join(OPTIMIZERS)}, or module:factory for one of your own")
+        raise SpecError(field, name, f"one of {', '.join(OPTIMIZERS)}, or module:factory for one that you wrote")
     return lowered
 
 
@@ -396,7 +396,7 @@ SHORT: Mapping[str, tuple[str, float]] = {
 
 
 def _short(optimizer: Optimizer, name: str, field: str) -> dict[str, Any]:
-    """The options that are written as fields of their own."""
+    """The options that are written as their own fields."""
     entry, found = OPTIMIZERS.get(name), dict[str, Any]()
     known = entry.options.__struct_fields__ if entry is not None else ("momentum", "weight_decay", "betas", "eps")
     for short, (option, usual) in SHORT.items():

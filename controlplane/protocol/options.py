@@ -26,7 +26,7 @@ Path = Annotated[
 
 
 WORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
-"""The ten of Speech Commands that are usually told apart."""
+"""The ten words of Speech Commands that are usually classified."""
 
 
 class NoOptions(Part, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class WritersData(Part, frozen=True, kw_only=True):
 
 
 class KeywordsData(Part, frozen=True, kw_only=True):
-    """Series of spectra, each class with a melody of its own."""
+    """Series of spectra, each class with its own melody."""
 
     samples: Samples = 1500
     classes: Classes = 10
@@ -215,7 +215,7 @@ class WavData(Part, frozen=True, kw_only=True):
     path: Path
     words: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=100, pattern=SEGMENT)]],
-        Meta(min_length=2, max_length=1000, description="The folders to be told apart."),
+        Meta(min_length=2, max_length=1000, description="The folders, one for each class."),
     ] = msgspec.field(default_factory=lambda: list(WORDS))
     frames: Annotated[int, Meta(ge=2, le=1000, description="Steps of time.")] = 32
     bands: Annotated[int, Meta(ge=1, le=200, description="Bands of the spectrum at each step.")] = 20

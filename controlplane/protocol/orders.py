@@ -33,7 +33,7 @@ ELEMENT_BYTES: Final = 4
 Role = Literal["worker", "server"]
 
 Apply = Literal["quorum", "arrival", "release"]
-"""When a server applies a contribution: with those of everybody who counts; at once; when its sender was let pass."""
+"""When a server applies a contribution: with those of all members; immediately; or when its sender is released."""
 
 
 class Range(Value, frozen=True, kw_only=True):
@@ -89,9 +89,9 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """Asynchronous modes hand out samples in order of release: those of every iteration that this worker has leave
     for and has not reported. Where there are any, they replace share, offset and origin; those speak of the last."""
     skip_to: Count32 = 0
-    """Iterations before this one are not owed: leave the one that is under way, report none, go on with this one."""
+    """Skip iterations before this one: abandon the one in progress, do not report it, continue with this one."""
     hold: bool = False
-    """Start no further iteration, whatever the watermark, and say ``Held``, until newer orders come without it."""
+    """Start no further iteration, whatever the watermark, and send ``Held``, until newer orders come without it."""
     cut: Count32 | None = None
     """Stop processing samples of this iteration and push what there is (A-BSP); ignored when it is over."""
     progress_s: Seconds | None = None
@@ -107,7 +107,7 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     the positions of share, offset, origin and ranges for that iteration."""
     pieces_of: Count32 | None = None
     final: bool = True
-    """Nobody but this worker will push any more: at its end it may take the parameters for the final ones."""
+    """Only this worker will still push: when it ends, its parameters are the final ones."""
     probes: dict[Count32, Count] = {}
     """Servers to exchange so many bytes with, beside the training, for the sake of timing them."""
     probe_round: Count32 = 0
@@ -128,7 +128,7 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     shares: list[Count32] = []
     """To attached ranks: everybody's share, by rank. They hold from an iteration on that the ranks agree on."""
     shares_version: Count = 0
-    """Rises with each change of ``shares``, over the job's whole life."""
+    """Increases with each change of ``shares``, as long as the job exists."""
 
     @property
     def rank_in_time(self) -> tuple[int, int, int]:
@@ -184,7 +184,7 @@ class Placement(Value, frozen=True, kw_only=True, tag="placement"):
     refills: dict[Count32, Count32] = {}
     """How often a block began again with a worker's copy, since its server was lost, by block."""
     again: bool = True
-    """Whether updates that such a block may lack are to be pushed to it again."""
+    """Whether updates that such a block may lack should be pushed to it again."""
 
 
 class Member(Value, frozen=True, kw_only=True):
@@ -208,7 +208,7 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     next_placement: Count32 = 0
     """The placement that a change under way leads to; 0: there is none, and what was frozen for one goes on."""
     sends: dict[Count32, Count32] = {}
-    """Blocks that this server is to hand over for it, by block: the server that is to hold it."""
+    """Blocks that this server should hand over for it, by block: the server that should hold it."""
     receivers: list[ServerAddress] = []
     """Where those servers are, and what proves this server to each of them; where servers clip gradients by their norm,
     all others, which must agree on it."""
@@ -218,7 +218,7 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     apply_from: Count32 = 0
     """From which iteration on ``apply`` holds; those before it are finished as the orders before had it."""
     skip_to: Count32 = 0
-    """Iterations before this one are not owed by anybody: where an older one is open, open this one."""
+    """No worker must contribute to iterations before this one: if an older one is open, open this one."""
     scale: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
     """With ``apply`` "arrival" and "release": each contribution makes so much of a step."""
     gather: Positive32 = 1
@@ -230,15 +230,17 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     beside: list[Name] = []
     """Instances of all servers of the job, where it keeps checkpoints: they must all write to the same folder."""
     restore: Restore | None = None
-    """What new blocks begin with that nobody hands over; None: with version 0."""
+    """The checkpoint for new blocks that no server hands over; None: version 0."""
     save_at: Count32 | None = None
-    """Asynchronous modes: every worker stands; keep all blocks as they are, as the checkpoint of this iteration."""
+    """Asynchronous modes: every worker has stopped; save all blocks as they are, as the checkpoint of this
+    iteration."""
     whole: WholeCheckpoint | None = None
     """To one server: write the manifest of this checkpoint."""
     quorums: dict[Count32, list[Count32]] = {}
-    """Backup workers: an iteration that stands here closes with the contributions of exactly these ranks."""
+    """Backup workers: an iteration listed here closes with the contributions of exactly these ranks."""
     named_from: Count32 | None = None
-    """From this iteration on none closes before it stands in ``quorums``; any other takes every member's."""
+    """From this iteration on, none closes before it is listed in ``quorums``; earlier ones need every member's
+    contribution."""
     passed: dict[Count32, Count32] = {}
     """With ``apply`` "release": by rank, up to which iteration its contributions may be applied. Those that newer
     orders let pass together are applied as one sum (PSP Alg. 1)."""
@@ -255,11 +257,11 @@ class CheckpointFolders(Value, frozen=True, kw_only=True):
     own: Name
     """Where this job's are written."""
     start: Word = ""
-    """Where those are that the job is to start from; "" where it is not."""
+    """Where those are that the job should start from; "" where it is not."""
 
 
 class ProcessOrder(Value, frozen=True, kw_only=True):
-    """A process that an agent is to keep running. ``key`` is the process's own credential, as a hex string."""
+    """A process that an agent should keep running. ``key`` is the process's own credential, as a hex string."""
 
     job: Positive
     role: Role
@@ -273,7 +275,7 @@ class ProcessOrder(Value, frozen=True, kw_only=True):
 
 
 class AgentOrders(Value, frozen=True, kw_only=True, tag="agent-orders"):
-    """Every process that the agent should be running; whatever else it runs for a job is to end."""
+    """Every process that the agent should be running; any other process of a job should end."""
 
     sequence: Count
     processes: list[ProcessOrder]
@@ -281,7 +283,7 @@ class AgentOrders(Value, frozen=True, kw_only=True, tag="agent-orders"):
 
 
 class Durable(Value, frozen=True, kw_only=True, tag="durable"):
-    """Up to this number all that the process said is in the database, and need not be sent again."""
+    """All messages of the process up to this number are in the database and need not be resent."""
 
     number: Count
 
@@ -301,6 +303,6 @@ class Rejection(Value, frozen=True, kw_only=True, tag="rejection"):
     code: Literal[
         "malformed", "oversized", "out-of-order", "slow-down", "stale", "foreign", "unexpected", "unauthorised"
     ]
-    """After ``out-of-order`` all from ``number`` on is to be said again, after ``slow-down`` a second later."""
+    """After ``out-of-order``, resend all messages from ``number`` on; after ``slow-down``, do so a second later."""
     detail: Text
     number: Count | None = None

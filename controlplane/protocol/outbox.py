@@ -12,7 +12,7 @@ A driver owns the connection. It says what there is to say at any time, and send
 Within a connection messages are taken in the order of their numbers and none is left out, so the other side has a gap
 only where it lost something itself. A worker's or server's numbers are what the engine tells repetitions by: a message
 keeps its number, and the renewed hello comes behind what is kept. The gateway wants an agent's hello first and takes
-its messages by their content, so an agent's are numbered anew behind each hello (``renumber``).
+its messages by their content, so an agent's are numbered again behind each hello (``renumber``).
 """
 
 from collections import deque
@@ -71,7 +71,7 @@ class Outbox(Generic[Message]):
     # -- what is heard
 
     def reopen(self) -> None:
-        """A new connection: whatever is not durable is to be sent again, with a fresh hello."""
+        """A new connection: whatever is not durable should be sent again, with a fresh hello."""
         if self._hello is None:
             return
         if self._renumber:
@@ -86,7 +86,7 @@ class Outbox(Generic[Message]):
         self._taken = min(self._taken, max(self._first, number) - 1)
 
     def heard_from(self, incarnation: int) -> bool:
-        """Orders of that incarnation came; whether it is newer than before, and all is to be sent again."""
+        """Orders of that incarnation came; whether it is newer than before, and all should be sent again."""
         before = self._incarnation
         self._incarnation = incarnation if before is None else max(before, incarnation)
         if before is None or incarnation <= before:

@@ -25,7 +25,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule:
-    """The orders heard so far, as far as they may still be needed."""
+    """The orders received so far, as far as they may still be needed."""
 
     __slots__ = ("_heard",)
 
@@ -33,7 +33,7 @@ class Schedule:
         self._heard: list[Orders] = []
 
     def hear(self, orders: Orders) -> bool:
-        """Remember ``orders``, unless they or newer ones were heard before; whether they are news."""
+        """Store ``orders``, unless they or newer ones were received before; whether they are new."""
         if self._heard and orders.rank_in_time <= self._heard[-1].rank_in_time:
             return False
         self._heard.append(orders)

@@ -1,4 +1,4 @@
-"""Options that are written freely in a spec, as the struct of whatever they are options of."""
+"""Free-form options of a spec, converted to the struct that declares them."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -71,14 +71,14 @@ class Elastic(Part, frozen=True, kw_only=True):
     """What happens to the job when processes end, and how few workers are enough."""
 
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 3
-    """How often each worker and server is started again; one that lived for ten minutes counts anew."""
+    """How often each worker and server is started again; one that lived for ten minutes counts again."""
     minimum_workers: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)] | None = None
     """With fewer the job pauses until there are so many, and with so many it may begin; None: it begins with all
     that were asked for, and goes on with any."""
     global_batch: Literal["keep", "scale"] = "keep"
     """Whether the workers that are left share the whole global batch, or it shrinks and grows with their number."""
     from_scratch: bool = False
-    """Whether the job may begin anew where a server is lost and there is no checkpoint."""
+    """Whether the job may restart where a server is lost and there is no checkpoint."""
 
 
 Folder = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=RELATIVE_PATH)]

@@ -33,7 +33,7 @@ class Workload(Part, frozen=True, kw_only=True):
     data: dict[Word, Any] = {}
     """Options of the data set."""
     partition: Division | None = None
-    """Each worker draws from samples of its own, divided so; None: any worker may draw any sample."""
+    """Each worker draws from its own samples, divided so; None: any worker may draw any sample."""
     init: Init | None = None
     """What training begins with; None: the seed with a catalogue name, else what the factory chose (a module's own)."""
     prefetch: Annotated[

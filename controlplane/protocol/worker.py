@@ -1,4 +1,4 @@
-"""The worker's half of the conversation: what a worker may do next, by the orders that it has heard. Pure.
+"""The worker's half of the conversation: what a worker may do next, under the orders received so far. Pure.
 
 A driver owns everything else: sockets, threads, clocks, data, tensors. It hands over what it hears and what it has
 done, and asks what comes next::
@@ -13,11 +13,11 @@ done, and asks what comes next::
             case Step.WAIT:    ...   # until something is heard or done, or worker.wake_at_s has come
 
 A pull or push is made under ``worker.term``; a server that has newer orders refuses it (``refused``). Each step is
-given once. ``say`` is called with what the control plane is to be told, as a function of the message's
-number: numbers, and saying things again until they are durable, are ``protocol.outbox``'s.
+given once. ``say`` is called with each message for the control plane, as a function of the message's number: numbering,
+and resending until messages are durable, belong to ``protocol.outbox``.
 
 An iteration goes through these phases. Orders may take it back to the boundary from any of them (``skip_to``): then
-``attempt`` rises, by which a driver tells that what it has under way is owed no more.
+``attempt`` rises, by which a driver detects that its work in progress is no longer needed.
 
     STARTING --hear--> BOUNDARY --> PULL --pulled--> SHARE --> COMPUTE --computed--> PUSH --pushed--> BOUNDARY
                           |         |  ^                                             |  ^
@@ -46,7 +46,7 @@ class Phase(IntEnum):
     """Where a worker is."""
 
     STARTING = 0
-    """It has heard nothing yet."""
+    """It has received no orders yet."""
     BOUNDARY = 1
     """Between two iterations: it waits to be granted the next one."""
     PULL = 2
@@ -83,7 +83,7 @@ class UnexpectedStep(RuntimeError):
 
 
 class WorkerMachine:
-    """One life of one worker.
+    """One worker instance.
 
     Args:
         say: called with each message that is due.
@@ -113,7 +113,7 @@ class WorkerMachine:
         self.iteration = 0
         """The one that it is in, or before."""
         self.attempt = 0
-        """Rises whenever what is under way is owed no more."""
+        """Increases whenever the work in progress is no longer needed."""
         self.task: Task | None = None
         """The samples of the iteration, from ``COMPUTE`` on."""
         self.term: Term = NO_TERM
@@ -121,14 +121,14 @@ class WorkerMachine:
         self.wake_at_s: float | None = None
         """When to ask again, even if nothing was heard."""
         self.can_hold = True
-        """Whether it can stand here: where workers sum up among themselves, all must stand before the same sum."""
+        """Whether it can stop here: with all-reduce, all workers must stop before the same sum."""
         self._held_at: tuple[int, int, int] | None = None
         self._given = True
         """Whether the step of this phase was given."""
         self._refused_in = Phase.PULL
         """The phase that it goes back to from ``STALE``."""
 
-    # -- what it hears
+    # -- inputs
 
     def hear(self, orders: Orders) -> bool:
         """Take ``orders`` in, if they are newer than all before; whether they are."""
@@ -210,18 +210,18 @@ class WorkerMachine:
         self._enter(Phase.BOUNDARY)
 
     def again(self) -> None:
-        """Blocks have moved, and the pull or push is not complete: it is to be made once more."""
+        """Blocks have moved, and the pull or push is not complete: it should be made once more."""
         self._expect(Phase.PULL, Phase.PUSH)
         self._enter(self.phase)
 
     def refused(self) -> None:
-        """A server has orders of a newer generation: the pull or push is to be made again under those."""
+        """A server has orders of a newer generation: the pull or push should be made again under those."""
         self._expect(Phase.PULL, Phase.PUSH)
         self._refused_in = self.phase
         self._enter(Phase.STALE)
 
     def missed(self) -> None:
-        """Others made the iteration, or it is not to be reported for another reason: it is owed no more."""
+        """Others made the iteration, or it need not be reported for another reason."""
         if self.phase not in (Phase.STARTING, Phase.BOUNDARY, Phase.FINISHED):
             self._leave_for(self.iteration + 1)
 

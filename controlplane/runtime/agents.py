@@ -12,19 +12,19 @@ _decoder: msgspec.msgpack.Decoder[ProcessOrder] = msgspec.msgpack.Decoder(Proces
 
 
 def ordered_processes(client: Client, agent: int) -> list[ProcessName]:
-    """The processes that the agent is to run."""
+    """The processes that the agent should run."""
     return [name_of(order) for order in _orders(client.execute_command("HVALS", names.agent_processes(agent)))]
 
 
 def forget_process(client: Client, agent: int, name: ProcessName) -> None:
-    """Order this life of the process no longer: it is over. What was ordered since for another life stays."""
+    """Stop ordering this process instance: it has ended. Orders for a later instance stay."""
     FORGET.run(client, _forget_keys(agent), *_forget_arguments(name))
 
 
 async def current_orders(client: AsyncClient, agent: int, *, durable: int) -> AgentOrders | None:
-    """What the agent is to run now, under a sequence number that no earlier orders had.
+    """What the agent should run now, under a sequence number that no earlier orders had.
 
-    None while Redis may have forgotten some of it: what runs must not be ended because of that.
+    None while Redis may have lost some of it: running processes must not be stopped because of that.
     """
     keys = [names.RECOVERED, names.agent_sequence(agent), names.agent_processes(agent)]
     found = await AGENT_ORDERS.arun(client, keys, redis_run_id())
@@ -34,7 +34,7 @@ async def current_orders(client: AsyncClient, agent: int, *, durable: int) -> Ag
 
 
 async def is_known(client: AsyncClient, agent: int, name: ProcessName) -> bool:
-    """Whether the agent is to run this life of the process now, or said that it had started it."""
+    """Whether the agent should run this process instance now, or reported that it had started it."""
     field = f"{name.job}:{name.role}:{name.index}"
     order: bytes | None = await client.execute_command("HGET", names.agent_processes(agent), field)
     if order is not None and order.startswith(name.instance.encode() + b"\0"):
@@ -74,7 +74,7 @@ def _orders(values: list[bytes]) -> list[ProcessOrder]:
 
 
 def name_of(order: ProcessOrder) -> ProcessName:
-    """The life of the process that the order is about."""
+    """The process instance that the order is about."""
     return ProcessName(job=order.job, role=order.role, index=order.index, instance=order.instance)
 
 

@@ -31,7 +31,7 @@ class StaleCursor(RuntimeError):
 
 @dataclass(slots=True, kw_only=True)
 class Copied:
-    """How far one job has been copied, and what a page would be told of it."""
+    """How far one job has been copied, and the tick to publish for it."""
 
     position: Position
     incarnation: int
@@ -45,7 +45,7 @@ class Copied:
 
 
 def copied_so_far(job: int) -> Copied:
-    """Where the job's cursors stand; they are made with its first batch."""
+    """The job's cursors; they are created with its first batch."""
     rows = {row.stream: row for row in Cursor.objects.filter(job_id=job)}
     for stream in {"events", "commands"} - rows.keys():
         rows[stream], _ = Cursor.objects.get_or_create(job_id=job, stream=stream)

@@ -28,7 +28,7 @@ from controlplane.runtime.snapshots import SnapshotPace
 from controlplane.runtime.streams import after
 
 GLANCE_S: Final = 0.1
-"""How often a lingering holder looks whether others wait for its thread, or it is told to stop."""
+"""How often a lingering holder checks whether other jobs wait for its thread, or whether to stop."""
 
 TURN_S: Final = 1.0
 """How long a busy job may keep its thread while others wait for one."""
@@ -91,7 +91,7 @@ class Holding:
             self._around.places.release()
 
     def step(self) -> bool:
-        """Read and answer, or let time pass, or let go; whether there may be more."""
+        """Read and answer, or let time pass, or release the job; whether there may be more."""
         entries = self._read()
         if entries:
             reach("coordinator.read")
@@ -179,7 +179,8 @@ class Holding:
         return True
 
     def _excuses_silence(self) -> bool:
-        """Where a gateway is missing, nobody is lost who is silent: say so before time decides, now and then.
+        """While a gateway is missing, silent processes are not lost: log that before a timeout is decided, from time to
+        time.
 
         It is looked for before every decision: it may have gone since the last one.
         """
@@ -206,7 +207,7 @@ class Holding:
         return self._has_place
 
     def _turn_is_over(self) -> bool:
-        """Whether a busy job is to queue up again: where others wait, or at shutdown."""
+        """Whether a busy job should queue up again: where others wait, or at shutdown."""
         return self._around.stopping.is_set() or (time.monotonic() - self._began >= TURN_S and self._glance())
 
     def _pass_on(self) -> None:

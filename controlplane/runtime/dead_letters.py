@@ -47,7 +47,7 @@ MOST_LETTERS: Final = 100
 """Of one job; what follows from the first is of little use."""
 
 TOLD_FOR: Final = timedelta(days=1)
-"""For how long an operator is told of one; its job says it for good."""
+"""How long an operator is warned of one; its job shows it permanently."""
 
 Entry = tuple[bytes, dict[bytes, bytes]]
 
@@ -85,12 +85,12 @@ def write_apart(job: int, copied: Copied, commands: Read, events: Read) -> tuple
 
 
 def first_of(job: int) -> DeadLetter | None:
-    """The first entry of a job that was set aside, where the job is not over: it is to end by that."""
+    """The first dead letter of a job that has not ended: the job should end because of it."""
     return DeadLetter.objects.filter(job_id=job).exclude(job__state__in=JOB_OVER).order_by("pk").first()
 
 
 def end_job(client: Client, job: int, letter: DeadLetter) -> None:
-    """Have the job's engine end it, with the reason; an engine takes that once, and only of a job that lives."""
+    """Have the job's engine end it, with the reason; an engine accepts that once, and only for a live job."""
     with suppress(log.LogClosed):
         log.append_event(job, EngineFailed(entry=letter.stream_id, reason=_reason(letter)), client=client)
 
@@ -167,7 +167,7 @@ def _set_aside_event(job: int, copied: Copied, entry: Entry, error: Exception) -
         except Exception as refused:
             if is_out_of_reach(refused):
                 raise
-        record_numbers(job, risen)  # it is kept, so its sender need not say it again
+        record_numbers(job, risen)  # it is stored, so its sender need not resend it
         _keep(job, [letter])
         state = Job.objects.values_list("state", flat=True).get(pk=job)
     passed(copied, Position(events=logged.entry.id, commands=copied.position.commands), incarnation, state, risen)
@@ -175,7 +175,7 @@ def _set_aside_event(job: int, copied: Copied, entry: Entry, error: Exception) -
 
 
 def _end_all_the_same(job: int, command: AnyCommand, letter: DeadLetter) -> None:
-    """Where the end of the job itself cannot be written as it was told, end it with what can."""
+    """If the end of the job cannot be written as decided, end it with the fields that can be."""
     if isinstance(command, MoveJob) and command.state in JOB_OVER:
         end_lost_job(job, JobState.FAILED, _reason(letter), timezone.now())
 

@@ -21,13 +21,13 @@ from controlplane.runtime.redis import Client, shared
 
 BEAT_S: Final = 0.5
 SILENCE_S: Final = 2.0
-"""A silence of our own longer than this may have hidden signs of life."""
+"""An outage of this process longer than this may have hidden heartbeats."""
 
 logger = structlog.get_logger(__name__)
 
 
 class Pulse:
-    """Beats while this process can reach Redis; a gap between two beats is a silence of its own."""
+    """Beats while this process can reach Redis; a gap between two beats is an outage of this process."""
 
     def __init__(self, role: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.who = f"{role} {socket.gethostname()}:{os.getpid()}"
@@ -36,7 +36,7 @@ class Pulse:
         self._untold = True
 
     def beat(self) -> bool:
-        """Whether a silence has ended that was not ``told`` yet (the first beat always ends one)."""
+        """Whether an outage has ended that was not ``told`` (reported) yet; the first beat always ends one."""
         now = self._clock()
         self._untold |= self._last is not None and now - self._last > SILENCE_S
         self._last = now
@@ -57,7 +57,7 @@ def announce(who: str, client: Client) -> int:
 
 
 def beat_until(stopping: Event, role: str) -> None:
-    """Beat until told to stop. A beat counts only if Redis answered."""
+    """Beat until asked to stop. A beat counts only if Redis answered."""
     pulse = Pulse(role)
     while not stopping.wait(BEAT_S):
         try:
@@ -72,7 +72,7 @@ def beat_until(stopping: Event, role: str) -> None:
 
 
 def start_pulse(stopping: Event, role: str) -> Thread:
-    """Beat from a thread of its own."""
+    """Beat from its own thread."""
     thread = Thread(target=beat_until, args=(stopping, role), name=f"pulse-{role}", daemon=True)
     thread.start()
     return thread

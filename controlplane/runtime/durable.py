@@ -14,16 +14,16 @@ from controlplane.runtime.redis import AsyncClient, Client
 
 _encoder = msgspec.msgpack.Encoder()
 numbers_decoder: msgspec.msgpack.Decoder[dict[str, int]] = msgspec.msgpack.Decoder(dict[str, int])
-"""Of what is said on the channel."""
+"""Decodes messages of the channel."""
 
 
 def publish_numbers(client: Client, job: int, numbers: Mapping[str, int]) -> None:
-    """Say of each process instance up to which message number everything is in the database."""
+    """Publish, by process instance, the message number up to which everything is in the database."""
     if numbers:
         client.hset(names.durable(job), items=[part for item in numbers.items() for part in item])
         client.publish(names.durable_moved(job), _encoder.encode(numbers))
 
 
 async def durable_number(client: AsyncClient, job: int, instance: str) -> int:
-    """That of one process instance; 0 where nothing is known."""
+    """The durable number of one process instance; 0 if unknown."""
     return int(await client.hget(names.durable(job), instance) or 0)

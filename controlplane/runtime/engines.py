@@ -42,7 +42,7 @@ class AnyEngine(Protocol):
         """Whether nothing will follow."""
 
     def handle(self, entry: Entry) -> list[AnyCommand]:
-        """What is to be done about ``entry``."""
+        """Handle ``entry`` and return the commands that follow."""
 
     def snapshot(self) -> bytes:
         """All that later decisions depend on."""
@@ -78,9 +78,10 @@ class Running:
     def __init__(self, engine: AnyEngine, facts: JobFacts, incarnation: int = 0) -> None:
         self.engine, self.facts, self.incarnation = engine, facts, incarnation
         self.quiet_until = "0-0"
-        """Up to this entry, with which a new incarnation begins, orders are not sent: it gives them all anew."""
+        """Up to this entry, with which a new incarnation begins, orders are not sent: that incarnation sends all of
+        them again."""
         self.fault: EngineFailed | None = None
-        """The first fault that the engine itself does not know of: its job is to end by it."""
+        """The first fault outside the engine; its job should end because of it."""
         self.told = False
         """Whether the fault was appended to the log."""
 
@@ -99,25 +100,25 @@ class Running:
             return self.engine.handle(entry)
         except EventRefused as refusal:
             logger.info("event refused", job=self.facts.number, entry=entry.id, why=str(refusal))
-        except Exception as error:  # whatever it is, it must not stop the job's log
+        except Exception as error:  # any error: it must not stop the job's log
             self.note_fault(entry.id, error)
         return []
 
     def effects(self, commands: list[AnyCommand]) -> Effects:
-        """What follows from the commands. Those that cannot be carried out are left out, and the job is to end."""
+        """What follows from the commands. Those that cannot be carried out are left out, and the job should end."""
         try:
             return effects_of(self.facts, commands)
         except Exception:
             return effects_of(self.facts, [command for command in commands if self.can_do(command)])
 
     def note_fault(self, entry: str, error: Exception) -> None:
-        """Log and remember the first fault; those that follow from it tell nothing new."""
+        """Log and remember the first fault; later ones follow from it."""
         if self.fault is None:
             logger.error("a fault ends the job", job=self.facts.number, entry=entry, exc_info=error)
             self.fault = EngineFailed(entry=entry, reason=clean_text(f"{type(error).__name__}: {error}"))
 
     def can_do(self, command: AnyCommand) -> bool:
-        """Whether the command can be carried out; if not, the job is to end by that."""
+        """Whether the command can be carried out; if not, the job should end because of that."""
         try:
             effects_of(self.facts, [command])
         except Exception as error:
@@ -132,7 +133,7 @@ it so far: two that restored the first engines of a process at once killed it.""
 
 
 class Engines:
-    """Those that nobody holds, the least recently used first."""
+    """Engines that are not in use, the least recently used first."""
 
     def __init__(self, kind: EngineKind, facts: Callable[[int], JobFacts]) -> None:
         self._kind, self._facts = kind, facts
@@ -189,7 +190,7 @@ def job_facts(job: int) -> JobFacts:
 
 
 def _start_folder(spec: JobSpec) -> str:
-    """Where the checkpoints are that a job is to start from."""
+    """The folder of the checkpoints that a job should start from."""
     origin = spec.start_from
     if origin is None:
         return ""

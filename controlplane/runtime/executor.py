@@ -35,7 +35,7 @@ class JobFacts:
     key: bytes
     spec: JobSpec
     start_folder: str = ""
-    """Below an agent's checkpoint folder: what the job is to start from."""
+    """Below an agent's checkpoint folder: what the job should start from."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -53,7 +53,7 @@ Address = tuple[Role, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One process that an agent is to run (``order``), or is to run no longer (empty)."""
+    """One process that an agent should run (``order``), or should run no longer (empty)."""
 
     agent: int
     field: str

@@ -45,13 +45,13 @@ class Folds:
         return True
 
     def next_job(self) -> int | None:
-        """The job that the next piece is about; None where nothing is to do."""
+        """The job of the next piece; None if there is nothing to do."""
         return next(iter(self._under_way), None)
 
     def step(self) -> int | None:
         """Do the next piece; the job that it was about, if anything was to do.
 
-        A job whose piece fails is begun anew by the next ``add`` or ``settled``.
+        A job whose piece fails is restarted by the next ``add`` or ``settled``.
         """
         for job, work in self._under_way.items():
             self._under_way.pop(job)

@@ -26,7 +26,7 @@ RECENT_S: Final = 180
 
 EVERY_S: Final = 60.0
 WANTED_S: Final = 60.0
-"""A job that nobody has looked at for so long is not played."""
+"""A job that was not viewed for this long is not simulated."""
 
 MOST_S: Final = 120.0
 SEEDS: Final = 3

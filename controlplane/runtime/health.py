@@ -62,7 +62,7 @@ class Streams:
     added: int = 0
     """Entries that the logs of these jobs ever had; where Redis is older than 7, those that are still there."""
     sentence: str = ""
-    """What an operator is told; empty while all is well."""
+    """The message for an operator; empty if all is well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Sample:
 
 
 def read_health(client: Client | None = None) -> Health:
-    """How everything stands now. A part that does not answer is no error: it is what is told."""
+    """Current health. A service that does not answer is not an error: it is reported as down."""
     found: dict[str, Any] = {"at_ms": int(time.time() * 1000)}
     faults: dict[str, str] = {}
     _try(faults, "database", lambda: found.update(database=_database(), **_latency()))
@@ -124,7 +124,7 @@ def read_health(client: Client | None = None) -> Health:
 
 
 def sample(client: Client | None = None) -> Sample:
-    """Note how everything stands, for an hour."""
+    """Store a sample of the current health, for an hour."""
     client = client or shared()
     now = read_health(client)
     noted = Sample(
@@ -261,7 +261,7 @@ def _streams(client: Client) -> Streams:
 
 
 def _added(log: dict[str, Any]) -> int:
-    """Entries ever written to a stream; Redis tells it from version 7 on, before that what it holds now."""
+    """Entries ever written to a stream; Redis has it from version 7 on; before that, the current length."""
     return int(log.get("entries-added", log["length"]))
 
 

@@ -56,14 +56,14 @@ class Rest:
 
 
 class Ingest:
-    """Copies until told to stop. Whoever runs it holds the one lease."""
+    """Copies until asked to stop. The process that runs it holds the only lease."""
 
     def __init__(self, client: Client, stopping: Flag, *, wait_s: float = WAIT_S) -> None:
         self._client, self._stopping, self._wait_s = client, stopping, wait_s
         self._jobs: dict[int, Copied] = {}
         self._rests: dict[int, Rest] = {}
         self._doomed: dict[int, DeadLetter] = {}
-        """Jobs of which an entry was set aside, and that their engines are to be told to end."""
+        """Jobs with a dead letter that their engines should end."""
         self._folds = Folds()
         self._lines = LineWriter(client)
         self._looked = 0.0
@@ -166,7 +166,7 @@ class Ingest:
         return found
 
     def _copy(self, job: int, commands: Read, events: Read) -> bool:
-        """Write one job's batch; a job whose cursor somebody else moved is read anew, one that fails rests."""
+        """Write one job's batch; a job whose cursor somebody else moved is read again, one that fails rests."""
         if len(commands) >= BATCH:
             events = []  # reports may rely on rows that commands not yet read will make
         copied = self._jobs[job]
@@ -178,7 +178,7 @@ class Ingest:
             self._jobs.pop(job)
             self._meet(job)
             return False
-        except Exception as error:  # whatever is wrong with this job must not stop the history of the others
+        except Exception as error:  # any error: it must not stop the history of other jobs
             if is_out_of_reach(error):
                 raise
             found = self._write_apart(job, commands, events)
@@ -237,7 +237,9 @@ class Ingest:
 
 
 def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pause_s: float = PAUSE_S) -> None:
-    """Copy until told to stop or the lease is lost; a database that takes nothing is tried again until it does."""
+    """Copy until asked to stop or the lease is lost; writes to an unavailable database are retried until they
+    succeed.
+    """
     ingest = Ingest(client, stopping)
     while not stopping.is_set() and renew():
         began = time.monotonic()

@@ -14,7 +14,7 @@ from controlplane.runtime.freshness import behind, copying
 from controlplane.runtime.redis import Client
 
 WORTH_TELLING: Final = names.LONG_LOG // 2
-"""Entries that wait from which on an operator is told: senders are not told to slow down yet."""
+"""Backlog of entries from which on an operator is warned; senders are slowed down later."""
 
 CURES: Final = (
     (("disk is full", "no space left", "disk full"), "its disk is full", "free some space on it"),
@@ -29,7 +29,7 @@ BRING_IT_BACK: Final = "bring it back, or check DATABASE_URL"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """How the copying of streams to the database stands."""
+    """State of ingest."""
 
     stopped_since: datetime | None
     why: str
@@ -84,12 +84,12 @@ def note_ingest_error(client: Client, error: Exception) -> bool:
 
 
 def clear_ingest_error(client: Client) -> bool:
-    """Say that history goes on; whether it had stood still."""
+    """Note that ingest made progress; whether it was stalled."""
     return bool(client.delete(names.INGEST_TROUBLE))
 
 
 def history(client: Client) -> History:
-    """How it stands now."""
+    """The current state."""
     trouble = client.execute_command("HMGET", names.INGEST_TROUBLE, "since_ms", "why")
     jobs = sorted(int(job) for job in client.smembers(names.LIVE_JOBS))
     with client.pipeline(transaction=False) as pipeline:
@@ -108,7 +108,7 @@ def history(client: Client) -> History:
 
 
 def _behind(client: Client) -> str:
-    """What pages lack; nothing is known of that while the database is out of reach, which others tell."""
+    """How far pages are behind; unknown while the database is unreachable, which is reported elsewhere."""
     try:
         return behind(client, copying(client))
     except (DatabaseError, InterfaceError) as error:

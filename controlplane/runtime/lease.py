@@ -54,7 +54,7 @@ class Beginning:
 
 
 class Lease:
-    """One holding of one job. ``whole`` says whether its log was begun or recovered in Redis' present life."""
+    """One holding of one job. ``whole``: whether its log was started or recovered in the current run of Redis."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Lease:
 
     @property
     def now_ms(self) -> float:
-        """The log's clock, as far as it can be told without asking."""
+        """An estimate of the log's clock, without a request."""
         return time.monotonic() * 1000 + self._clock_offset_ms
 
     def renew(self) -> None:
@@ -194,7 +194,7 @@ class Lease:
             raise self._lost()
 
     def rest(self, seconds: float) -> None:
-        """Let go, and let nobody else take it for a while.
+        """Release the job and block other holders for a while.
 
         Raises:
             LeaseLost: if the token is stale.
@@ -203,7 +203,7 @@ class Lease:
             raise self._lost()
 
     def release(self, to: Literal["idle", "queued"]) -> bool:
-        """Let go; False where the log has moved and the job must not go idle.
+        """Release the job; False if the log has moved and the job must not become idle.
 
         Raises:
             LeaseLost: if the token is stale.

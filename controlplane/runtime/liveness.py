@@ -38,9 +38,9 @@ def where() -> str:
 
 
 def begin(client: Client, key: Callable[[str], str] = names.process) -> None:
-    """Leases name this process from now on; the caller continues with ``say``. ``key`` is where it says so.
+    """Leases name this process from now on; the caller continues with ``say``, which writes to ``key``.
 
-    Processes of this machine that are gone are struck off at once: after a restart nobody waits for them at all.
+    Processes of this machine that are gone are evicted immediately: after a restart no job waits for them.
     """
     global _me, _key
     _key = key
@@ -57,7 +57,7 @@ def end() -> None:
 
 
 def say(client: Client) -> None:
-    """Say that this process lives."""
+    """Write this process's heartbeat."""
     if _me:
         _say(client, _me)
 

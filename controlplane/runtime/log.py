@@ -35,7 +35,7 @@ class LogMissing(LogClosed):
 
 
 def encode_event(event: Event) -> bytes:
-    """The event as it stands in the stream."""
+    """The event as encoded in the stream."""
     return _encoder.encode(event)
 
 
@@ -99,7 +99,7 @@ def begin_append(
 
 
 def flipped(job: int, reply: list[Any]) -> bool:
-    """Whether an append flipped the job from idle to queued, so that it is to be enqueued.
+    """Whether an append flipped the job from idle to queued, so that it should be enqueued.
 
     Raises:
         LogClosed: if the job is over; ``LogMissing`` if there is no log here.

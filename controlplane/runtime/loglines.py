@@ -44,7 +44,7 @@ logger = structlog.get_logger(__name__)
 
 
 async def append_lines(caller: Caller, said: LogLines) -> None:
-    """Put what an agent told into its job's stream."""
+    """Append an agent's log lines to its job's stream."""
     job = said.process.job
     keys = [names.lines(job), names.lines_count(job), names.LINES_JOBS]
     await APPEND_LINES.acall(caller, keys, MOST_ENTRIES, job, len(said.lines) + said.dropped, _encoder.encode(said))
@@ -96,7 +96,7 @@ class LineWriter:
             self._jobs.pop(job, None)
             if is_out_of_reach(error):
                 raise
-            logger.exception("log lines of a job were let go", job=job)
+            logger.exception("log lines of a job were dropped", job=job)
             self.client.delete(names.lines(job))
             return None
 
@@ -141,7 +141,7 @@ def _rows(job: int, written: Written, stream_id: str, fields: dict[bytes, bytes]
     name = said.process
     lost = said.dropped + (before - written.next_line if written.next_line is not None else 0)
     written.next_line = before + said.dropped + len(said.lines)
-    rows = [_row(job, name, at, "warning", f"{lost} lines were let go: there was no room")] if lost > 0 else []
+    rows = [_row(job, name, at, "warning", f"{lost} lines were dropped: the buffer was full")] if lost > 0 else []
     return rows + [_row(job, name, at, line.level, line.text) for line in said.lines]
 
 

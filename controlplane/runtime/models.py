@@ -14,10 +14,8 @@ class KnownRedis(models.Model):
 
 
 class GivenIncarnation(models.Model):
-    """The last incarnation that a job was to begin. It is written down before anybody hears of it.
-
-    Redis may forget an incarnation before its beginning is copied here. Were its number given again, workers would take
-    the new orders for old ones.
+    """The last incarnation that a job was to begin. It is stored before it is published. Redis may lose an incarnation
+    before its beginning is copied here. If its number were reused, workers would take the new orders for old ones.
     """
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="given_incarnation", primary_key=True)

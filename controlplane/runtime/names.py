@@ -6,19 +6,20 @@ LIVE_JOBS: Final = "jobs:live"
 """Set of the jobs that have a log in Redis."""
 
 AGENTS: Final = "agents:presence"
-"""Hash from agent to its last sign of life and load."""
+"""Hash from agent to its last heartbeat and load."""
 
 AGENT_CONNECTIONS: Final = "agents:connections"
 """Hash from agent to the connection that it last opened."""
 
 GATEWAYS: Final = "gateways"
-"""Hash from a gateway's host to its last sign of life: where none is, nobody else can give one."""
+"""Hash from a gateway's host to its last heartbeat: while a gateway is missing, its processes' heartbeats are missing
+too."""
 
 GATEWAY_SOCKETS: Final = "gateways:sockets"
 """Hash from a gateway's host to how many pages and how many machines are connected to it."""
 
 SYSTEM_SAMPLES: Final = "system:samples"
-"""List: how the control plane itself stood, every 10 s for an hour."""
+"""List: health samples of the control plane, every 10 s for an hour."""
 
 FORECASTS_WANTED: Final = "forecasts:wanted"
 """Sorted set: the jobs whose alternatives somebody looks at, by when."""
@@ -38,7 +39,7 @@ TAKING_OVER: Final = "identity:taking-over"
 """String: somebody is about to give this Redis its identity."""
 
 RECOVERED: Final = "recovered"
-"""String: the life of this Redis in which the log of every live job is whole."""
+"""String: the run of this Redis in which the log of every live job is complete."""
 
 PAGES: Final = "pages"
 """Channel: something that a page may show has moved."""
@@ -71,20 +72,20 @@ LINGER_S: Final = 2.0
 """How long a holder waits for more while no other job is queued."""
 
 LONG_LOG: Final = 100_000
-"""Entries of one job's log in Redis from which on its processes are told to slow down: history is that far behind."""
+"""Entries of one job's log in Redis from which on its processes are slowed down: ingest is that far behind."""
 
 FULL_LOG: Final = 2 * LONG_LOG
 """About as many as a log ever has (some 50 MB), however long the database is away."""
 
 SLOTS_TOLD_MS: Final = 10_000
-"""How long a job that was told its slots is given to take them, before it is told again."""
+"""How long a job has to accept its slots before they are offered again."""
 
 TOMBSTONE_S: Final = 86_400
 """How long a finished job's late events are refused by name rather than as unknown."""
 
 
 def process(name: str) -> str:
-    """String: where a process that decides runs; it expires unless the process goes on saying that it lives."""
+    """String: where a process that decides runs; it expires without heartbeats."""
     return f"process:{name}"
 
 
@@ -122,7 +123,7 @@ def engine(job: int) -> str:
 
 
 def presence(job: int) -> str:
-    """Hash from process to its last sign of life and load."""
+    """Hash from process to its last heartbeat and load."""
     return f"job:{job}:presence"
 
 
@@ -152,12 +153,12 @@ def durable_moved(job: int) -> str:
 
 
 def slots_told(job: int) -> str:
-    """String: the job was told its slots a moment ago."""
+    """String: slots were offered to the job a moment ago."""
     return f"job:{job}:slots-told"
 
 
 def slot_told(job: int, role: str, index: int, instance: str) -> str:
-    """String: the job was told of a slot for the next life of this process a moment ago."""
+    """String: a slot for the next instance of this process was offered a moment ago."""
     return f"job:{job}:slot-told:{role}:{index}:{instance}"
 
 
@@ -187,5 +188,5 @@ def agent_moved(agent: int) -> str:
 
 
 def agent_rotation(agent: int) -> str:
-    """Channel: the agent is to have a new credential."""
+    """Channel: the agent should get a new credential."""
     return f"agent:{agent}:rotation"

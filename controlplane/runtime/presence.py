@@ -11,7 +11,7 @@ from controlplane.runtime.redis import AsyncClient, Client, shared
 from controlplane.runtime.scripts import DISCONNECT, HEARD
 
 HERE_MS: Final = 4_000
-"""Without a sign of life for so long, something is not here."""
+"""A process or agent is offline after this long without a heartbeat."""
 
 GATEWAY_SILENT_MS: Final = 2_000
 GATEWAY_BACK_MS: Final = 15_000
@@ -19,12 +19,12 @@ GATEWAY_BACK_MS: Final = 15_000
 
 
 Load = Mapping[str, float]
-"""Measurements of a machine that came with a sign of life, by name; empty: it said nothing of them."""
+"""Measurements of a machine that came with a heartbeat, by name; empty: it said nothing of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """The last sign of life of one process or agent."""
+    """The last heartbeat of one process or agent."""
 
     at_ms: int
     load: Load
@@ -32,7 +32,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """A sign of life on its way to Redis."""
+    """A heartbeat on its way to Redis."""
 
     name: str
     age_ms: int
@@ -40,30 +40,30 @@ class Heard:
 
 
 def agents_now(client: Client | None = None) -> dict[int, Sign]:
-    """Every agent that was ever heard of, by id."""
+    """Every known agent, by id."""
     found = (client or shared()).execute_command("HGETALL", names.AGENTS)
     return {int(agent): _sign(value) for agent, value in found.items()}
 
 
 def agents_away(client: Client, now_ms: float) -> list[int]:
-    """Agents that have given no sign of life lately, in order."""
+    """Agents that have sent no heartbeat lately, in order."""
     return sorted(agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms > HERE_MS)
 
 
 def gateways_now(client: Client | None = None) -> dict[str, Sign]:
-    """Every gateway that was ever heard of and not forgotten since, by its host."""
+    """Every known gateway that was not removed since, by its host."""
     found = (client or shared()).execute_command("HGETALL", names.GATEWAYS)
     return {name.decode(): _sign(value) for name, value in found.items()}
 
 
 def processes_now(job: int, client: Client | None = None) -> dict[str, Sign]:
-    """Every process of the job that was heard of, by ``role:index:instance``."""
+    """Every known process of the job, by ``role:index:instance``."""
     found = (client or shared()).execute_command("HGETALL", names.presence(job))
     return {name.decode(): _sign(value) for name, value in found.items()}
 
 
 def gateway_missing(client: Client) -> str:
-    """Why signs of life may not have been heard: no gateway is here, or one has just gone; empty if all are.
+    """Why heartbeats may not have been received: there is no gateway, or one has just disappeared; empty if all are up.
 
     One that does not come back is forgotten after ``GATEWAY_BACK_MS``, if there is another: its processes are there.
     """
@@ -84,12 +84,12 @@ def gateway_missing(client: Client) -> str:
 
 
 def last_seen(client: Client, job: int) -> dict[str, int]:
-    """When each process of the job gave its last sign of life, in milliseconds of the log's clock."""
+    """When each process of the job sent its last heartbeat, in milliseconds of the log's clock."""
     return {name: sign.at_ms for name, sign in processes_now(job, client).items()}
 
 
 async def heard(client: AsyncClient, hash_name: str, signs: Iterable[Heard]) -> None:
-    """Note signs of life in the hash of a job's processes, or of the agents."""
+    """Note heartbeats in the hash of a job's processes, or of the agents."""
     arguments = [part for sign in signs for part in (sign.name, sign.age_ms, _text(sign.load))]
     if arguments:
         await HEARD.arun(client, [hash_name], *arguments)
@@ -101,7 +101,7 @@ async def connected(client: AsyncClient, hash_name: str, name: str, connection: 
 
 
 async def disconnected(client: AsyncClient, hash_name: str, name: str, connection: str) -> bool:
-    """Note its end; False where a newer connection has taken its place, so that nobody is lost."""
+    """Note its end; False if a newer connection has replaced it, so that no process is lost."""
     return bool(await DISCONNECT.arun(client, [hash_name], name, connection))
 
 

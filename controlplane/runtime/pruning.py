@@ -37,7 +37,7 @@ DETAIL: Final[tuple[tuple[str, type[models.Model]], ...]] = (
     ("message numbers", Spoken),
     ("log lines", LogLine),
 )
-"""Of a job that is over; rollups stand for it from then on."""
+"""Age from which on the detail of an ended job is deleted; its rollups stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,8 @@ GONE_MS: Final = 10_000
 """Missing for longer than this, an agent's processes are lost."""
 
 BLIND_MS: Final = 3_000
-"""If the last look is older than this, nobody has been watched: everybody counts afresh, as while a gateway is gone."""
+"""If the last check is older than this, agents were not monitored: all timeouts restart, as while a gateway is
+missing."""
 
 GONE_STATUS: Final = -1
 
@@ -45,7 +46,7 @@ def reap_offline_agents(client: Client | None = None) -> list[int]:
 
 
 def bury_processes(client: Client, agent: int) -> None:
-    """Say that every process which the agent was to run has died."""
+    """Report every process that the agent should run as dead."""
     for name in agents.ordered_processes(client, agent):
         with isolated_step("ending processes of lost agents", name.job, client):
             _bury(client, agent, name)
@@ -78,7 +79,7 @@ def remove_absent_agents() -> list[str]:
 
 
 def sample_presence(client: Client | None = None) -> int:
-    """Copy the load of every agent that is here to a row, and tell pages; how many there are."""
+    """Store the load of every connected agent and notify pages; how many there are."""
     client = client or shared()
     now_ms = _now_ms(client)
     here = {agent: sign for agent, sign in agents_now(client).items() if now_ms - sign.at_ms < HERE_MS}
@@ -113,9 +114,9 @@ def _missing_since(client: Client, now_ms: int) -> dict[int, int]:
 
 
 def _welcome_back(client: Client, now_ms: int) -> None:
-    """Mark as here who was missed and is heard again on a connection that is open.
+    """Mark agents as online that were missed and send heartbeats again on an open connection.
 
-    An agent says hello before its signs of life get here, so one that has just come back may be missed after it.
+    An agent says hello before its heartbeats get here, so one that has just come back may be missed after it.
     """
     connected = {int(agent) for agent in client.hkeys(names.AGENT_CONNECTIONS)}
     heard = [agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms <= HERE_MS]

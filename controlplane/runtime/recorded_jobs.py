@@ -53,7 +53,7 @@ def simulated_run(job_id: int) -> SimulatedRun | None:
 
 
 def learned_run(job_id: int) -> Run:
-    """What the whole log of the job says of its machines.
+    """Learn the job's machines from its whole log.
 
     Raises:
         NotRecorded: if there is none, or its events are gone.

@@ -49,7 +49,7 @@ logger = structlog.get_logger(__name__)
 
 
 def bring_up(client: Client, lease: Lease, engines: Engines) -> Running | None:
-    """The job's engine where its log is answered; None where there is none to go on with, and the lease is let go."""
+    """The job's engine where its log is answered; None if there is none to continue with, and the lease is released."""
     if (kept := engines.kept(lease)) is not None:
         return kept
     why = RESTARTED if lease.cursor else LOST_ALL
@@ -82,7 +82,7 @@ def recover(client: Client, lease: Lease, engines: Engines, stored: Stored, why:
 
     Raises:
         LogIncomplete: if neither Redis nor the database has enough of the log.
-        LeaseLost: if somebody else holds the job by now.
+        LeaseLost: if another process holds the job by now.
     """
     known = known_in_redis(client, lease.job)
     start = known or _known_in_database(lease.job)

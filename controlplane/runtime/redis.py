@@ -59,7 +59,7 @@ def connect_async() -> AsyncClient:
 
 
 def ask(client: Client, *parts: Part) -> Any:
-    """The raw reply to a command, past the client's layers; for clients that have a connection of their own.
+    """The raw reply to a command, past the client's layers; for clients that have their own connection.
 
     Raises:
         RedisError: as the client would.

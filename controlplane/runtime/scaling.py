@@ -1,4 +1,4 @@
-"""Reserves slots for servers that running jobs request: a task of its own, answered by an event.
+"""Reserves slots for servers that running jobs request: its own task, answered by an event.
 
 A task may be lost or run twice: the engine repeats its request, and a job that already holds the slot gets it again.
 """

@@ -33,10 +33,10 @@ def begin_logs() -> list[int]:
 
 
 def schedule_jobs() -> list[int]:
-    """Give slots to the jobs that can start, as ``core.queueing`` plans it; those that were told of some.
+    """Give slots to the jobs that can start, as ``core.queueing`` plans it; the jobs that were offered some.
 
-    One whose row is behind its log gets the same slots again, and is told again only after a while, in case the first
-    telling was lost; the engine refuses to start a job twice.
+    One whose row is behind its log gets the same slots again, and they are offered again only after a while, in case
+    the first offer was lost; the engine refuses to start a job twice.
     """
     asks: dict[int, Ask] = {}
     for job in queued_jobs():
@@ -74,7 +74,7 @@ def _give(ask: Ask, takes: Sequence[Take]) -> list[int]:
 
 
 def replace_slots() -> list[int]:
-    """Give slots to processes that start again and cannot return to theirs; the jobs that were told."""
+    """Give slots to processes that start again and cannot return to theirs; the jobs that were offered some."""
     told = []
     waiting = Process.objects.filter(wants_slot=True).exclude(job__state__in=JOB_OVER)
     processes = list(waiting.order_by("-role", "job_id", "index"))
@@ -97,7 +97,7 @@ def replace_slots() -> list[int]:
 def _replace(
     process: Process, labels: Mapping[str, str], offers: tuple[Offer, ...], at_hand: Collection[tuple[int, str, int]]
 ) -> tuple[list[int], tuple[Offer, ...]]:
-    """Give one process a slot, where one fits; who was told, and what the machines still offer."""
+    """Give one process a slot, if one fits; the job that was offered it, and the remaining slots."""
     job, role = process.job_id, role_of(process)
     own = (job, role, process.index) in at_hand
     if not own and not any(offer.free(role) and offer.carries(labels) for offer in offers):
@@ -121,7 +121,7 @@ def role_of(process: Process) -> Role:
 def _tell(job: int, event: SlotsAssigned) -> list[int]:
     try:
         log.append_event(job, event)
-    except log.LogClosed:  # it was stopped meanwhile: nobody else would give these slots back
+    except log.LogClosed:  # it was stopped meanwhile: release its slots here
         release_slots(job)
         return []
     logger.info("slots assigned", job=job, slots=len(event.assignments))

@@ -87,7 +87,7 @@ class Transfer:
             self.waiting = taken if taken is not None and taken.cursor != self._stored else None
 
     def due(self, copied: Position) -> Taken | None:
-        """What is to be written with the batch after which so much is copied."""
+        """What should be written with the batch after which so much is copied."""
         waiting = self.waiting
         if waiting is None or after(waiting.cursor, copied.events) or after(waiting.commands, copied.commands):
             return None

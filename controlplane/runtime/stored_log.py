@@ -15,7 +15,7 @@ CHUNK = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """How far the database has a job's two streams, and in which incarnation the job was when it was last heard of."""
+    """How far the database has a job's two streams, and the incarnation of its latest entry."""
 
     events: str
     commands: str

@@ -19,7 +19,7 @@ HOME: Final = str(Path(__file__).resolve().parents[2])
 NICENESS: Final = 15
 LOOK_S: Final = 0.2
 TO_END_S: Final = 1.0
-"""How long a process that is told to end may take; then it is killed."""
+"""How long a process that is asked to end may take; then it is killed."""
 
 
 class BrokenOff(RuntimeError):

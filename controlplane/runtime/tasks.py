@@ -47,7 +47,7 @@ stopping: Final = Event()
 """Set when this worker shuts down: every linger ends at once."""
 
 FREE_THREADS: Final = 2
-"""So many of those that decide linger with no job, so that one with news finds a thread at once."""
+"""How many decision threads may linger without a job, so that a job with news finds a thread immediately."""
 
 _places: Final = Semaphore(0)
 _simulating: Final = Semaphore(1)
@@ -74,7 +74,7 @@ def coordinate(job: int) -> None:
 
 @shared_task(name="controlplane.runtime.tasks.ingest")
 def ingest() -> None:
-    """Copy the streams to the database, if nobody else does; goes on until this worker stops."""
+    """Copy the streams to the database, if no other process does; runs until this worker stops."""
     with closing(connect()) as client, _the_only_one(client, names.INGEST_LEASE) as renew:
         if renew is not None:
             freshness.note_copier(client, liveness.where())
@@ -101,7 +101,7 @@ def run_simulations() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.rescue_simulations")
 def rescue_simulations() -> None:
-    """Have simulations that wait, or whose process has died, taken up."""
+    """Start simulations that are queued or whose process has died."""
     if simulations_rescue(timezone.now()):
         run_simulations.delay()
 
@@ -122,9 +122,8 @@ def schedule() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.rescue")
 def rescue() -> None:
-    """Queue what a crash left behind, and what this Redis may have lost a part of.
-
-    A job whose engine a process has kept is decided for without the database: it need not wait for that.
+    """Queue jobs that a crash left behind, and jobs whose log this Redis may have lost in part. A job whose engine is
+    still in memory is handled without the database, and need not wait for it.
     """
     try:
         redis_identity.settle()
@@ -181,9 +180,8 @@ def end_lingers(**_: Any) -> None:
 
 @worker_ready.connect
 def announce_process(sender: Any, **_: Any) -> None:
-    """Say that this process lives, so that nobody waits for what a dead one held.
-
-    Where decisions are made: say in every live log that they are made again, now and after every silence.
+    """Send this process's heartbeats, so that leases of a dead process are not waited for. In a decision process: log
+    in every live job that decisions resume, now and after every outage.
 
     What start-up has made stays for good, so the garbage collector need not look through it again and again: that
     took tens of milliseconds, in which decisions waited.
@@ -191,7 +189,7 @@ def announce_process(sender: Any, **_: Any) -> None:
     gc.freeze()
     if queue.DECISIONS in sender.app.amqp.queues.consume_from:
         _places.release(max(1, sender.pool.num_processes - FREE_THREADS))
-        start_pulse(stopping, "coordinator")  # first: it lives on where Redis fails us just now
+        start_pulse(stopping, "coordinator")  # first: it keeps running if Redis fails right now
         liveness.begin(shared())
         _queue_stranded()
     else:

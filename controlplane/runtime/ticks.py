@@ -11,7 +11,7 @@ from controlplane.runtime.redis import Client
 
 
 def publish(client: Client, *, jobs: Mapping[int, str] | None = None, fleet: bool = False) -> int:
-    """Publish one tick; the number of gateways that heard it."""
+    """Publish one tick; the number of gateways that received it."""
     sequence = int(client.incr(names.PAGES_SEQUENCE))
     tick = Tick(seq=sequence, at_ms=int(time.time() * 1000), jobs=dict(jobs or {}), fleet=fleet)
     return int(client.publish(names.PAGES, msgspec.json.encode(tick)))

@@ -48,12 +48,12 @@ def fit(job: int, lesson: str) -> None:
 
 
 def _fitted(command: TrainPredictor) -> PredictorTrained:
-    """What the command asks for, in a thread of its own: a thread that has once yielded cannot take that back."""
+    """What the command asks for, in its own thread: a thread that has once yielded cannot take that back."""
     with ThreadPoolExecutor(1, initializer=_yield_to_others) as thread:
         return thread.submit(sharing.fit, command, resolve).result()
 
 
 def _yield_to_others() -> None:
-    # Where a thread is known to the system's scheduler by a number of its own.
+    # Where a thread is known to the system's scheduler by its own number.
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

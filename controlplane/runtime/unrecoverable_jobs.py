@@ -23,7 +23,7 @@ logger = structlog.get_logger(__name__)
 
 
 def bury(client: Client, lease: Lease) -> None:
-    """The job ended before Redis lost the end of its log: as it ended it stays, and nothing of it is to run."""
+    """The job ended before Redis lost the end of its log: its end state stays, and none of its processes should run."""
     processes = list(Process.objects.filter(job_id=lease.job).values_list("agent_id", "role", "index"))
     agents = sorted({agent for agent, _, _ in processes if agent is not None})
     lease.bury(agents, sorted({f"{lease.job}:{role}:{index}" for _, role, index in processes}))

@@ -61,7 +61,7 @@ class Wire(asyncio.Protocol):
         self.transport.write(pack(*parts))
 
     def abort(self) -> None:
-        """End it at once."""
+        """End it immediately."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -75,7 +75,7 @@ class Caller:
         self._opening = asyncio.Lock()
         self._reopening: asyncio.Future[None] | None = None
         self.run_id = ""
-        """That of the Redis at the other end, as scripts tell it; empty before there is a connection."""
+        """The run id of the connected Redis, as returned by scripts; empty before there is a connection."""
 
     async def call(self, *parts: Part) -> Reply:
         """The reply to a command.
@@ -186,7 +186,7 @@ def greetings() -> list[tuple[Part, ...]]:
 
 
 def _run_id_in(info: Reply) -> str:
-    """The present life of a Redis that says this of itself."""
+    """The run id in a Redis server's INFO."""
     found = re.search(rb"run_id:(\w+)", cast(bytes, info))
     assert found is not None, "Redis says of itself what its run id is"
     return found[1].decode()

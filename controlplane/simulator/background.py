@@ -42,13 +42,13 @@ class Background(Part, frozen=True, kw_only=True):
 
 
 class Competitor(Part, frozen=True, kw_only=True):
-    """A process that takes ``cpu`` and ``memory`` while it runs; looked at each ``step_s``, it runs or sleeps anew."""
+    """A process that takes ``cpu`` and ``memory`` while it runs; looked at each ``step_s``, it runs or sleeps again."""
 
     cpu: Fraction
     memory: Fraction = 0.0
     runs: Fraction = 0.5
     """Part of the time that it runs."""
-    changes: Annotated[Fraction, Meta(description="Probability that it is decided anew at a step.")] = 0.2
+    changes: Annotated[Fraction, Meta(description="Probability that it is decided again at a step.")] = 0.2
     step_s: Annotated[float, Meta(gt=0.0)] = 1.0
 
 

@@ -50,7 +50,7 @@ class BlockTransfer:
             self.reach(version)
 
     def go_back(self) -> None:
-        """All servers begin anew: nothing is on its way any more, and nobody waits for it."""
+        """All servers restart: nothing is on its way any more, and nobody waits for it."""
         self._ordered, self._sent, self._waiting = {}, {}, []
         self._placement, self._frozen_from = 0, None
 

@@ -42,7 +42,7 @@ from controlplane.simulator.servers import Servers
 from controlplane.simulator.workers import SimulatedWorker
 
 EXCHANGES_APART = 1_000_003
-"""Exchanges with servers waver by chance of their own."""
+"""Exchanges with servers waver by their own chance."""
 AGENT_OF_SERVERS = 1
 OPERATOR: Final = "the scenario"
 """Who asks for what operators ask for."""
@@ -182,7 +182,7 @@ class Cluster:
         self.kernel.after(0.0, self.driver.tell, event)
 
     def roll_back(self, command: RollBack) -> None:
-        """All servers begin anew from what they have on disk; new workers will say hello."""
+        """All servers restart from what they have on disk; new workers will say hello."""
         self.servers.go_back(command.to_iteration)
         self.refills.go_back()
         self.moves.go_back()
@@ -312,5 +312,5 @@ class Cluster:
 
 
 def _place_of(rank: int) -> Assignment:
-    """Each worker has a machine of its own, with one slot."""
+    """Each worker has its own machine, with one slot."""
     return Assignment(role="worker", index=rank, agent=rank + 2, slot=0)

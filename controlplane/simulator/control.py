@@ -54,10 +54,10 @@ class Job(Protocol):
     """The processes that the engine's commands are for."""
 
     def start_process(self, command: StartProcess) -> None:
-        """A machine is to run a process."""
+        """A machine should run a process."""
 
     def stop_process(self, command: StopProcess) -> None:
-        """A machine is to end a process."""
+        """A machine should end a process."""
 
     def move_process(self, command: MoveProcess) -> None:
         """A process is in a new state."""

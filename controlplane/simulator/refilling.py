@@ -114,7 +114,7 @@ class Refills:
             self._network.transfer(rank, {server: size}, 0, 0, self._given, *arrival)
 
     def go_back(self) -> None:
-        """All servers begin anew: nothing is lost any more, and nobody waits."""
+        """All servers restart: nothing is lost any more, and nobody waits."""
         self.losses += 1
         self._lost, self._dead, self._waiting = {}, {}, []
 

@@ -1,4 +1,4 @@
-"""Runs scenarios: one policy, or all that are to be compared."""
+"""Runs scenarios: one policy, or all that should be compared."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -282,7 +282,7 @@ def _check_possible(field: str, chosen: Synchronization, scenario: Scenario) -> 
         cure = "shared data, or numerics.partition of shared: that policy splits the data by itself"
         raise ScenarioError(f"{field}.data", f"{data} with a {numerics.partition} partition", cure)
     if data != "shared" and numerics is not None and numerics.federated is not None:
-        raise ScenarioError(f"{field}.data", data, "shared: clients of a federation have data of their own")
+        raise ScenarioError(f"{field}.data", data, "shared: clients of a federation have their own data")
 
 
 def _check_processes(scenario: Scenario) -> None:
@@ -300,7 +300,7 @@ def _check_processes(scenario: Scenario) -> None:
             raise ScenarioError(f"happenings[{at}]", f"a server to {happening.kind}", cure)
         if happening.role == "server" and happening.kind == "vanish" and spec.elastic.restarts:
             cure = "crash or leave, or spec.elastic.restarts of 0: nobody looks for another machine here"
-            raise ScenarioError(f"happenings[{at}]", "a server that vanishes and is to be started again", cure)
+            raise ScenarioError(f"happenings[{at}]", "a server that vanishes and should be started again", cure)
     here = [group for group in scenario.machines if group.joins_s is None]
     if scenario.machines[: len(here)] != here:
         raise ScenarioError("groups", "machines that join before others that do not", "those that join as the last")

@@ -9,7 +9,7 @@ from controlplane.simulator.errors import ScenarioError, SeriesEnded
 
 
 class Series:
-    """Values of ``step_s`` seconds each, from time 0 on; ``repeats`` begins anew where they end.
+    """Values of ``step_s`` seconds each, from time 0 on; ``repeats`` restarts where they end.
 
     Raises:
         ScenarioError: for no values, or one that is negative.

@@ -94,7 +94,7 @@ class Servers:
         self._let_go()
 
     def go_back(self, iteration: int) -> None:
-        """All servers begin anew, with the values that they had before ``iteration``, and know no orders."""
+        """All servers restart, with the values that they had before ``iteration``, and know no orders."""
         self.orders, self.version = None, iteration
         self.contributed, self._held, self._members = {}, {}, {}
         self._latest_arrival = self._needed = 0

@@ -82,7 +82,7 @@ class SimulatedWorker:
         self.number = 0
         self.share = self.position = 0
         self.silent_s: float | None = None
-        """Since when it gives no sign of life."""
+        """Since when it gives no heartbeat."""
         self.reports = self.samples = 0
         self.compute_s = self.communication_s = self.waiting_s = self.coordination_s = self.total_s = 0.0
         self.pieces: list[Piece] = []

@@ -124,7 +124,7 @@ def newest_iteration(job_id: int) -> int | None:
 def read_windows(
     job_id: int, width: int, ranks: Sequence[int] = (), names: Sequence[str] = ROLLED
 ) -> dict[int, Windows]:
-    """By rank: the rollup of that width; width 1 takes every report for a window of its own."""
+    """By rank: the rollup of that width; width 1 takes every report for its own window."""
     if width == 1:
         return {
             rank: Windows(first=block["iteration"], names=names, table=rolled(block, 1, names))

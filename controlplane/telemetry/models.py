@@ -206,7 +206,7 @@ class Simulation(models.Model):
     attempt = models.PositiveIntegerField(default=0)
     """How many tasks have begun to run it; what an earlier one still says counts no more."""
     seen_at = models.DateTimeField(default=timezone.now)
-    """The last sign of life of the task that runs it, or when it was given to one."""
+    """The last heartbeat of the task that runs it, or when it was given to one."""
     done = models.PositiveIntegerField(default=0)
     """How many policies have an outcome."""
     outcomes = models.JSONField(default=list)

@@ -35,7 +35,7 @@ MOST_POLICIES: Final = 50
 LOOK_S: Final = 0.5
 """How often a run that is under way looks whether it was cancelled, and says that it lives."""
 SILENCE: Final = timedelta(seconds=60)
-"""After so long without a sign of life a task is dead: far longer than any step between two looks."""
+"""After so long without a heartbeat a task is dead: far longer than any step between two looks."""
 MOST_ATTEMPTS: Final = 3
 """A simulation that so many tasks have died of is not tried again."""
 

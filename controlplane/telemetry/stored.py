@@ -13,7 +13,7 @@ from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
 
 _FIELDS = {field.name for field in Report._meta.get_fields()}
 OWN_COLUMNS = tuple(each.name for each in OF_WORKERS if each.name in _FIELDS)
-"""Measurements that reports keep in columns of the database of their own; ``others`` has the rest."""
+"""Measurements that reports keep in columns of the their own database; ``others`` has the rest."""
 OTHERS = tuple(each.name for each in OF_WORKERS if each.name not in _FIELDS)
 
 LOOKED_AT = 64

@@ -248,7 +248,7 @@ def failing(*_: object) -> NoReturn:
 
 FAULT = (
     "batching lb-bsp-cpu failed: KeyError: 'w9'; choose another batching policy or other parameters, or resume to let "
-    "it begin anew"
+    "it restart"
 )
 
 

@@ -82,7 +82,7 @@ def test_silent_worker_is_declared_dead_after_four_seconds(story):
     assert not of(SetRoster, told.tick(after_ms=3_000, silent=frozenset({2})))
     commands = told.tick(after_ms=1_010, silent=frozenset({2}))
     assert of(SetRoster, commands)[0].ranks == [0, 1, 3]
-    assert of(RaiseFlag, commands)[0].reason == "w2 gave no sign of life for 4.0 s"
+    assert of(RaiseFlag, commands)[0].reason == "w2 sent no heartbeat for 4.0 s"
 
 
 def test_nobody_is_declared_dead_when_the_control_plane_itself_was_silent(story):

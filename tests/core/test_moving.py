@@ -198,7 +198,7 @@ def test_a_placement_that_would_cut_blocks_anew_is_refused(running):
     told = running()
     mxnet = Choice(name="mxnet", parameters={"large": 100})
     reason = told.declined(ChangeRequested(actor="ada", choices={"placement": mxnet}))
-    assert "mxnet would cut the parameters into 24 blocks of its own" in reason
+    assert "mxnet would cut the parameters into 24 blocks, and a running job keeps" in reason
 
 
 def test_a_slow_server_is_flagged_and_its_flag_closes(running):

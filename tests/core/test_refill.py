@@ -147,7 +147,7 @@ def test_without_any_whole_copy_the_job_ends_with_what_it_lacks(lost):
     assert moved.state == "failed"
     assert moved.reason == (
         "s1 was ended by signal 9; no worker has a whole copy of 1 of its blocks; its parameters are lost: there is no "
-        "checkpoint, and the spec does not let the job begin anew; another time set checkpoint: {every: N}, or "
+        "checkpoint, and the spec does not let the job restart; another time set checkpoint: {every: N}, or "
         "elastic: {from_scratch: true}"
     )
 

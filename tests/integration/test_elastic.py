@@ -62,7 +62,7 @@ def test_a_job_without_checkpoints_outlives_a_killed_server_and_a_worker_that_ha
     stack.await_iteration(job, stack.job(job)["iteration"] + 5)
     os.kill(process_of(job, "w2").pid, signal.SIGSTOP)
     silent = eventually(lambda: [r for r in lives(stack, job, "w2") if r["state"] == "lost"], what="its death")[0]
-    assert silent["reason"].startswith("gave no sign of life for ")
+    assert silent["reason"].startswith("sent no heartbeat for ")
     assert stack.await_job(job, "succeeded")["iteration"] == 200
 
 

@@ -76,7 +76,7 @@ def test_of_many_submissions_under_one_key_one_makes_a_job() -> None:
     assert (len(jobs), Job.objects.count(), AuditEntry.objects.count()) == (1, 1, 1)
 
 
-NAMES = f"one of {', '.join(OPTIMIZERS)}, or module:factory for one of your own"
+NAMES = f"one of {', '.join(OPTIMIZERS)}, or module:factory for one that you wrote"
 
 
 @pytest.mark.parametrize(

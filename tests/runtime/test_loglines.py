@@ -55,7 +55,7 @@ def test_lines_become_rows_with_their_process_and_level(client: Client, job: int
     assert written() == [
         ("w0", "info", "connected"),
         ("w0", "info", "epoch 1"),
-        ("w1", "warning", "1 lines were let go: there was no room"),
+        ("w1", "warning", "1 lines were dropped: the buffer was full"),
         ("w1", "error", "no such data set"),
     ]
     assert client.xlen(names.lines(job)) == 0
@@ -87,8 +87,8 @@ def test_a_stream_is_bounded_and_what_it_had_no_room_for_is_said(
     while writer.step():
         pass
     texts = [text for _, _, text in written()]
-    assert texts[1] == f"{2 * (400 - kept)} lines were let go: there was no room"
-    assert texts[-3:] == ["1 lines were let go: there was no room", "a399", "b399"]
+    assert texts[1] == f"{2 * (400 - kept)} lines were dropped: the buffer was full"
+    assert texts[-3:] == ["1 lines were dropped: the buffer was full", "a399", "b399"]
     assert len(texts) == 1 + 1 + 2 * kept + 1
 
 

@@ -50,7 +50,7 @@ class Place:
 
     @property
     def found(self) -> tuple[list[FoundCheckpoint], list[str]]:
-        """What a job that is to start from a checkpoint can start from here, and why not from others."""
+        """What a job that should start from a checkpoint can start from here, and why not from others."""
         folders = self._order.checkpoints
         if self._order.spec.start_from is None or folders is None:
             return [], []

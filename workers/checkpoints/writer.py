@@ -32,7 +32,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What is to be said: pieces that are on disk, or a manifest, or why there are none."""
+    """What should be said: pieces that are on disk, or a manifest, or why there are none."""
 
     iteration: int
     pieces: list[SavedBlock]

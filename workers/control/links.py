@@ -61,7 +61,7 @@ class ProcessLink(Generic[Said, Heard]):
         self._socket.start()
 
     def drain(self) -> None:
-        """Wait until all that was said is durable, or this process is to end."""
+        """Wait until all that was said is durable, or this process should end."""
         if not self._outbox.wait(lambda box: not box.unacknowledged or self.stopping.is_set(), FAREWELL_S):
             log.info(f"waiting for the control plane to keep {self._outbox.unacknowledged} messages")
             self._outbox.wait(lambda box: not box.unacknowledged or self.stopping.is_set())

@@ -25,7 +25,7 @@ class Outbox(Generic[Message]):
             self._changed.notify_all()
 
     def reopen(self) -> None:
-        """A new connection: whatever is not durable is to be sent again, with a fresh hello."""
+        """A new connection: whatever is not durable should be sent again, with a fresh hello."""
         with self._changed:
             self._box.reopen()
             self._changed.notify_all()
@@ -37,7 +37,7 @@ class Outbox(Generic[Message]):
             self._changed.notify_all()
 
     def heard_from(self, incarnation: int) -> bool:
-        """Orders of that incarnation came; whether it is newer than before, and all is to be sent again."""
+        """Orders of that incarnation came; whether it is newer than before, and all should be sent again."""
         with self._changed:
             is_newer = self._box.heard_from(incarnation)
             self._changed.notify_all()

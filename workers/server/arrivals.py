@@ -1,7 +1,7 @@
 """Asynchronous contributions to a block: each is applied by itself, as it arrives or once its sender was let pass.
 
 Held back (PSP Alg. 1 by the letter), those that newer orders let pass together are applied as one sum. Where so many
-are to make one step, they are added up until they are; a step of fewer is made, as a part, when no more are to come.
+should make one step, they are added up until they are; a step of fewer is made, as a part, when no more are to come.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Arrivals:
             self._step()
 
     def judge(self, contribution: Contribution) -> Verdict:
-        """What is to happen to it now."""
+        """What should happen to it now."""
         if contribution.iteration <= self._seen.get(contribution.peer, -1):
             return Verdict.REPEATED
         if contribution.term > self._roster.term:

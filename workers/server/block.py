@@ -36,7 +36,7 @@ class Keep(Protocol):
     """Who keeps a block at some of its versions."""
 
     def wants(self, version: int) -> bool:
-        """Whether this version is to be kept."""
+        """Whether this version should be kept."""
 
     def take(self, version: int, steps: int, tensors: dict[str, torch.Tensor]) -> None:
         """Keep it; called under the block's lock, with copies."""
@@ -150,7 +150,7 @@ class Block:
         long it was held.
 
         Where the version waits for a norm, who asks under an older ``placement`` is let go: a server may have been
-        lost, and the norm depends on what the asker is to push to the new one.
+        lost, and the norm depends on what the asker should push to the new one.
 
         Raises:
             Gone: if the block moves to another server before it has that version, or the asker is let go.
@@ -316,7 +316,7 @@ class Block:
         self._norms.say(Part(iteration=iteration, start=self._values.start, size=size, squared=squared))
 
     def _let_arrive(self) -> None:
-        """Leave the lockstep where it is to end: what its open iteration has so far is applied as it is."""
+        """Leave the lockstep where it should end: what its open iteration has so far is applied as it is."""
         roster, counting = self._roster, self._counting
         if roster.apply == "quorum" or isinstance(counting, Arrivals) or counting.iteration < roster.apply_from:
             return

@@ -81,7 +81,7 @@ class _Array(Value, frozen=True, kw_only=True, array_like=True):
 
 
 class Manifest(Value, frozen=True, kw_only=True):
-    """What is to follow, and all that is not an array."""
+    """What should follow, and all that is not an array."""
 
     start: Count
     steps: Count

@@ -21,7 +21,7 @@ class Contribution:
 
 
 def weighed(contribution: Contribution, aggregation: Aggregation) -> Contribution:
-    """What is to be added up: by equal weights a mean that stands for one, written over its sum, else as it is."""
+    """What should be added up: by equal weights a mean that stands for one, written over its sum, else as it is."""
     if aggregation not in EQUAL or contribution.samples <= 1:
         return contribution
     torch.frombuffer(contribution.total, dtype=torch.float32).div_(contribution.samples)
@@ -29,7 +29,7 @@ def weighed(contribution: Contribution, aggregation: Aggregation) -> Contributio
 
 
 class Sum:
-    """Contributions that are to be applied as one; it keeps the memory of the first of them."""
+    """Contributions that should be applied as one; it keeps the memory of the first of them."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -57,7 +57,7 @@ class Sum:
         self._total, self.samples, self.count = total, samples, count
 
     def clear(self) -> memoryview:
-        """Begin anew; the answer is the memory that was kept, if any."""
+        """Restart; the answer is the memory that was kept, if any."""
         free, self._total = self._total, memoryview(b"")
         self.samples = self.count = 0
         return free

@@ -73,7 +73,7 @@ class Lockstep:
         return self.iteration > before
 
     def judge(self, contribution: Contribution) -> Verdict:
-        """What is to happen to it now."""
+        """What should happen to it now."""
         verdict = self._quorum.judge(self._roster, contribution.term, contribution.peer, contribution.iteration)
         # What is complete takes nobody in; who comes now is told what it would be told after the step.
         return Verdict.EARLY if self._awaits_norm and verdict is Verdict.COUNT else verdict

@@ -50,7 +50,7 @@ class Norms:
     Args:
         elements: of the flat vector; a norm is known when so many are covered.
         connect: to another server, to tell it.
-        settle: makes the steps of blocks here whose norm is known; called on a thread of its own.
+        settle: makes the steps of blocks here whose norm is known; called on its own thread.
         on_failure: told what ``settle`` raises.
     """
 
@@ -195,7 +195,7 @@ class Norms:
 
 
 class _Line:
-    """To one other server, on a thread of its own, which tells it all that is said here until it has it."""
+    """To one other server, on its own thread, which tells it all that is said here until it has it."""
 
     def __init__(self, norms: Norms, address: ServerAddress) -> None:
         self._norms, self._address = norms, address

@@ -85,7 +85,7 @@ def roster_of(orders: ServerOrders) -> Roster:
 
 
 class Verdict(Enum):
-    """What is to happen to a contribution."""
+    """What should happen to a contribution."""
 
     COUNT = "count it"
     REPEATED = "it counts already"
@@ -108,7 +108,7 @@ class Quorum:
     """Who contributed to the iteration before."""
 
     def judge(self, roster: Roster, term: tuple[int, int], peer: Peer, iteration: int) -> Verdict:
-        """What is to happen to ``peer``'s contribution to ``iteration``, sent under ``term``."""
+        """What should happen to ``peer``'s contribution to ``iteration``, sent under ``term``."""
         if peer in self._makers(iteration):
             return Verdict.REPEATED
         if roster.names(iteration) and (iteration < self.iteration or not roster.named(iteration, peer.rank)):

@@ -1,4 +1,4 @@
-"""One connection of one worker or other server, on a thread of its own: reads a request, answers it, reads the next."""
+"""One connection of one worker or other server, on its own thread: reads a request, answers it, reads the next."""
 
 import numpy as np
 

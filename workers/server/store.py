@@ -88,7 +88,7 @@ class Store:
 
         Raises:
             ValueError: if they give this server a block of a job that is under way: its values would be lost.
-            CheckpointError: if the checkpoint that it is to begin with cannot be used; nothing has changed.
+            CheckpointError: if the checkpoint that it should begin with cannot be used; nothing has changed.
         """
         with self._condition:
             if self._orders is not None and orders.rank_in_time <= self._orders.rank_in_time:

@@ -1,4 +1,4 @@
-"""What happens in a fork: it becomes a process of its own, runs its entry, and leaves without ever returning."""
+"""What happens in a fork: it becomes its own process, runs its entry, and leaves without ever returning."""
 
 import contextlib
 import io

@@ -34,7 +34,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kit:
-    """What a spawner is to import and to run."""
+    """What a spawner should import and to run."""
 
     setup: Setup
     entry: str = ENTRY

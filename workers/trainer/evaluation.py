@@ -14,7 +14,7 @@ Say = Callable[[Callable[[int], WorkerMessage]], None]
 
 
 class Evaluator:
-    """A thread with memory of its own, made for the first version that is to be scored: most workers score none.
+    """A thread with its own memory, made for the first version that should be scored: most workers score none.
 
     An error in it surfaces at the next ``offer`` or ``finish``.
     """

@@ -1,6 +1,6 @@
 """All servers of a job as one place: pulls and pushes every block, in parallel over the servers that hold them.
 
-A connection that breaks is made anew, and only what was not answered is asked for again. Servers count a
+A connection that breaks is made again, and only what was not answered is asked for again. Servers count a
 contribution once, so an answer that was lost does no harm.
 """
 
@@ -306,7 +306,7 @@ class Exchange:
         return newest is not None and newest.version > self.placement_version and address not in newest.servers
 
     def _watch(self) -> None:
-        """When the process is to end, wake the threads that are blocked on a server."""
+        """When the process should end, wake the threads that are blocked on a server."""
         while not self._closed.is_set():
             if self._stopping.wait(WATCH_S):
                 for server in self._servers:

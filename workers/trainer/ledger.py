@@ -34,7 +34,7 @@ class _OfBlock:
 
 
 class Ledger:
-    """Sums until they are taken. Probes come from a thread of their own, everything else from the trainer's."""
+    """Sums until they are taken. Probes come from their own thread, everything else from the trainer's."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

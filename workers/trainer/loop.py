@@ -169,7 +169,7 @@ class Trainer:
         """Begin with the checkpoint that the orders name, if any.
 
         Raises:
-            Stopped: if it cannot be used: everybody begins anew then, with another.
+            Stopped: if it cannot be used: everybody restarts then, with another.
         """
         if self._keeper is not None and orders.restore is not None and not self._keeper.begin(orders.restore):
             self.link.stopping.wait()

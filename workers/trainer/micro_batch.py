@@ -1,6 +1,6 @@
 """How large the pieces are in which interruptible work is done: the smallest whose measured overhead is small.
 
-A stop order is obeyed between two pieces, so small ones stop soon; but each costs a fixed time of its own.
+A stop order is obeyed between two pieces, so small ones stop soon; but each costs its own fixed time.
 """
 
 import time

@@ -44,7 +44,7 @@ COUNT_BASE = 4096
 """Counts travel as two floats of less than that times the members each, so that float32 keeps them exact."""
 
 OWN = 3
-"""Elements before the update: its count, in two, and whether the member is to stand; each one's last time follows."""
+"""Elements before the update: its count, in two, and whether the member should stand; each one's last time follows."""
 
 REMEMBERED = 15
 EVERYTHING = 0

@@ -1,6 +1,6 @@
 """A worker's part where a server was lost: says which copies it has, and gives those that are asked for.
 
-On a thread of its own, so that nobody waits for an iteration that takes long.
+On its own thread, so that nobody waits for an iteration that takes long.
 """
 
 import logging

@@ -11,7 +11,7 @@ from workers.workloads.shape import Samples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The samples of one iteration, in the order in which they are to be processed."""
+    """The samples of one iteration, in the order in which they should be processed."""
 
     position: int
     """Where in the job's permutations they begin."""

@@ -38,7 +38,7 @@ class Channel:
         self._socket.settimeout(seconds)
 
     def send(self, header: Header, payload: Buffer = b"") -> None:
-        """Send one frame; the header's length, and its payload's checksum if it is to be checked, are filled in.
+        """Send one frame; the header's length, and its payload's checksum if it should be checked, are filled in.
 
         Raises:
             ConnectionClosed: if the peer is gone.

@@ -58,7 +58,7 @@ class ServerConnection:
         checked: bool = False,
         open_channel: Callable[[socket.socket], Channel] = Channel,
     ) -> None:
-        """Connect and shake hands. Pushes carry the checksum of their payload if they are to be ``checked``.
+        """Connect and shake hands. Pushes carry the checksum of their payload if they should be ``checked``.
 
         Raises:
             Interrupted: if the server cannot be reached.

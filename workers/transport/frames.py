@@ -1,4 +1,4 @@
-"""The frame: a fixed header with a checksum of its own, then a payload of stated length.
+"""The frame: a fixed header with its own checksum, then a payload of stated length.
 
 The header's checksum is always verified, since a wrong length would read garbage as parameters; that of the payload
 only where its flag is set, since TCP has one and a second costs a third of the throughput.

@@ -52,7 +52,7 @@ def begins_with_module(spec: WorkloadSpec) -> bool:
 
 
 def _begin_with(workload: Workload, init: Init) -> Workload:
-    """The workload, told what training is to begin with.
+    """The workload, told what training should begin with.
 
     Raises:
         SpecError: if it has no choice.
@@ -60,7 +60,7 @@ def _begin_with(workload: Workload, init: Init) -> Workload:
     if isinstance(workload, Network):
         workload.begins_with = init
     elif init == "module":
-        raise SpecError("workload.init", init, "seed: this workload is not a torch module with values of its own")
+        raise SpecError("workload.init", init, "seed: this workload is not a torch module with its own values")
     return workload
 
 

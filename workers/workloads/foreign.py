@@ -64,7 +64,7 @@ def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
         raise SpecError("workload.name", made, "a workload: workers/workloads/shape.py says what it must have")
     if spec.init is not None:
         if not hasattr(workload, "begins_with"):
-            expected = f"none: a {type(workload).__name__} has an init of its own"
+            expected = f"none: a {type(workload).__name__} has its own init"
             raise SpecError("workload.init", spec.init, expected)
         workload.begins_with = spec.init
     return Foreign(spec.name, workload)

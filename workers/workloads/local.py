@@ -20,7 +20,7 @@ class Local:
     """The address at which other machines reach this one."""
     device: str = "cpu"
     allow_code: bool = False
-    """Whether jobs may name workloads of their own, ``package.module:factory``, and so run code of theirs."""
+    """Whether jobs may name their own workloads, ``package.module:factory``, and so run code of theirs."""
 
 
 NOWHERE = Local()

@@ -51,7 +51,7 @@ class Pieces:
         self._release = release
 
     def run(self, samples: Samples, begin: Callable[[], None], add: Callable[[Samples], float]) -> float:
-        """The sum of ``add`` over pieces of ``samples``; where memory runs short all begins anew, in smaller ones.
+        """The sum of ``add`` over pieces of ``samples``; where memory runs short all restarts, in smaller ones.
 
         Raises:
             torch.OutOfMemoryError: if a single sample does not fit.

@@ -29,7 +29,7 @@ class Network:
     Args:
         build: makes the module, with the values that training begins with.
         dataset: what it is trained on.
-        objective: what its outputs are to be.
+        objective: what its outputs should be.
         l2: weight of half the squared norm of the parameters, as part of every sample's loss.
         make_rule: what a mean gradient does.
         device: where updates are computed.
@@ -64,8 +64,8 @@ class Network:
     def init(self, seed: int) -> Vector:
         """The module's own values, built from that seed; or by the seed alone.
 
-        By the seed weights are uniform within 1 / sqrt(inputs), biases 0, scales of norms 1, each tensor from a stream
-        of its own; what is no trained parameter is as built.
+        By the seed weights are uniform within 1 / sqrt(inputs), biases 0, scales of norms 1, each tensor from its own
+        stream; what is no trained parameter is as built.
         """
         vector = np.empty(self.layout.size, dtype=np.float32)
         if self.begins_with == "module" or self.layout.buffers:

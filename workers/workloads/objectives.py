@@ -1,4 +1,4 @@
-"""What a network's outputs are to be: losses as sums over samples, and what counts as right."""
+"""What a network's outputs should be: losses as sums over samples, and what counts as right."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

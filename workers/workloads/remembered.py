@@ -73,7 +73,7 @@ def gather(held: Sequence[ParameterState], values: torch.Tensor) -> dict[str, to
 def spread(state: Mapping[str, torch.Tensor], held: Sequence[ParameterState], values: torch.Tensor) -> None:
     """Copies of what ``gather`` gave to the optimisers of the same parameters, however they are put together now.
 
-    An optimiser that does not find all that it remembers after a step begins anew: another one had made the state.
+    An optimiser that does not find all that it remembers after a step restarts: another one had made the state.
     """
     for each in held:
         expected = _expected(each)

@@ -78,7 +78,7 @@ class Scoring(Protocol):
 
 @runtime_checkable
 class Saving(Protocol):
-    """A workload whose models are saved in a form of their own."""
+    """A workload whose models are saved in their own form."""
 
     def saved(self, parameters: Vector) -> Mapping[str, np.ndarray]:
         """The model as named arrays, in the types that its user has them in."""

@@ -89,7 +89,7 @@ def parts_of(optimizer: Optimizer, layout: Layout | None, start: int, size: int)
                 field,
                 one.name,
                 "an optimizer that treats each element by itself, where a block is less than all parameters: with "
-                "communication: all-reduce every worker holds them all (a factory of your own that does has the "
+                "communication: all-reduce every worker holds them all (a factory that you wrote that does has the "
                 "attribute element_wise = True)",
             )
     if layout is None:

@@ -1,6 +1,6 @@
 """A-BSP (section 3.2, Alg. 1): once the fastest has finished and enough is processed, all synchronise what they have.
 
-A worker that has nothing left to process requests the synchronisation. From then on the decision is taken anew with
+A worker that has nothing left to process requests the synchronisation. From then on the decision is taken again with
 every word of progress until the ratio is reached (ruling 17): the samples known to be processed, over the sum of the
 iteration's shares; equality signals. The signal is given once per iteration. Who hears it late has finished by itself.
 """

@@ -1,6 +1,6 @@
 """Whom a worker looks at before it goes on (PSP section 3.3): a sample of the *other* workers (ruling 22).
 
-- ``dynamic``: drawn anew at each barrier, every other worker equally likely;
+- ``dynamic``: drawn again at each barrier, every other worker equally likely;
 - ``fixed``: one subset of the job, drawn once (section 6.5: the basic strategy); a worker of the subset looks at one
   more instead of itself;
 - ``grouped``: as ``dynamic``, but half from the slow and half from the fast, by K-means on the workers' times per
@@ -65,7 +65,7 @@ def populate(ranks: Sequence[int], seed: int, parameters: SampleParameters, befo
 
 
 def measure(population: Population, rank: int, busy_s: float, parameters: SampleParameters) -> None:
-    """Take in how long an iteration took; workers are grouped anew once per round, so that a report stays cheap."""
+    """Take in how long an iteration took; workers are grouped again once per round, so that a report stays cheap."""
     known = population.busy_s.get(rank)
     population.busy_s[rank] = busy_s if known is None else known + (busy_s - known) * SMOOTHING
     if parameters.strategy != "grouped":

@@ -7,7 +7,7 @@ Two methods:
   counts still differ; by ruling 19 they swap only while the less processed one sits on the slower machine.
 - ``migrate`` (LB-BSP section 7, the partition manager): when a worker has gone through its data more than ``gap``
   times as often as another one, it takes splits from that one, as many as make the two go through their data equally
-  fast, and all counts begin anew. With steady speeds that is done once.
+  fast, and all counts restart. With steady speeds that is done once.
 """
 
 from collections import defaultdict
@@ -80,10 +80,10 @@ class Exchange(Rotation):
         chosen = _about(wanted, behind, state)
         moved, moves = give(state, dict.fromkeys(chosen, ahead))
         if not moves:
-            return count_anew(moved), _none(f"{facts}: w{behind} has a single split left; counts begin anew")
+            return count_anew(moved), _none(f"{facts}: w{behind} has a single split left; counts restart")
         samples = sum(move.stop - move.start for move in moves)
         names = listing(f"split {index}" for index in chosen)
-        reason = f"{facts}: w{ahead} takes {samples:,} samples from w{behind} ({names}), and counts begin anew"
+        reason = f"{facts}: w{ahead} takes {samples:,} samples from w{behind} ({names}), and counts restart"
         return count_anew(moved), DataDecision(moves=moves, reason=reason)
 
 

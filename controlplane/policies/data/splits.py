@@ -25,7 +25,7 @@ class Split(Value, frozen=True, kw_only=True, array_like=True):
     processed: int = 0
     """Samples of it, each as often as it was processed."""
     counted_from: int = 0
-    """``processed`` when counts were last begun anew."""
+    """``processed`` when counts were last restarted."""
 
     @property
     def size(self) -> int:

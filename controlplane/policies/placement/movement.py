@@ -32,7 +32,7 @@ def settle(
 
     First equal blocks trade places, which leaves every server with the same bytes; then a block stays with its server
     where that would not make the exchange longer, if that server is one of ``homes``. ``pinned`` blocks are where they
-    are to be.
+    should be.
     """
     held = {block.index: block.server for block in before}
     traded = _trade(held, wanted, pinned)

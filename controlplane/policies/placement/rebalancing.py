@@ -68,7 +68,7 @@ class Looking(Measuring):
 
     @abstractmethod
     def look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
-        """Whether blocks are to move, given how long exchanges with each server take."""
+        """Whether blocks should move, given how long exchanges with each server take."""
 
     def decide(
         self, request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState

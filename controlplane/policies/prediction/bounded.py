@@ -2,7 +2,7 @@
 
 A speed counts for no more than twice, and no less than half, the median of itself and the two before it. A change that
 lasts is believed with the second report of it; one odd report moves no forecast further than that. Where it was a
-worker's very first, which nothing could tell, the third one does: what is known about the worker then begins anew.
+worker's very first, which nothing could tell, the third one does: what is known about the worker then restarts.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ Recent = Mapping[int, tuple[float, ...]]
 
 
 def bounded(measured: Mapping[int, Measured], recent: Recent) -> tuple[dict[int, Measured], Recent, set[int]]:
-    """What predictors are to be told, the new window, and whose beginning was an odd report."""
+    """What predictors should be told, the new window, and whose beginning was an odd report."""
     told: dict[int, Measured] = {}
     window = dict(recent)
     begins: set[int] = set()

@@ -1,6 +1,6 @@
 """The recurrent predictors' networks, each for all workers at once: one batched tensor operation per layer.
 
-The same lines run on numpy, where the engine predicts, and on torch, where a task of its own fits them: so whoever
+The same lines run on numpy, where the engine predicts, and on torch, where its own task fits them: so whoever
 decides need not load torch. Arrays are (models, samples, values); every model has its own weights.
 
 Speeds are taken relative to the worker's usual one, CPU and memory as fractions, all centred and scaled alike for
@@ -40,7 +40,7 @@ class Network:
     forward: Callable[[Any, Tensors, Any], Any]
     """(array module, weights, inputs (models, samples, values)) to (models, samples)."""
     own_steps: int
-    """Steps of each worker's own fit: what 100 workers' takes is to stay under a second."""
+    """Steps of each worker's own fit: what 100 workers' takes should stay under a second."""
 
 
 def relative(window: NDArray[np.floating], usual: Array) -> Array:

@@ -115,7 +115,7 @@ class Recurrent:
         return predictions(state.sheet.ranks, np.where(asked, ahead, average))
 
     def carry(self, before: "Recurrent", state: RecurrentState) -> RecurrentState:
-        """Averages and history, and the weights where the network has the same shape; else it is trained anew."""
+        """Averages and history, and the weights where the network has the same shape; else it is trained again."""
         old, new = before.parameters, self.parameters
         if (old.look_back, old.hidden) == (new.look_back, new.hidden):
             return state

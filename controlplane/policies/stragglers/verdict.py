@@ -86,7 +86,7 @@ def standing(column: Column, parameters: EvidenceParameters, *, waits: bool = Fa
 
 
 def has_recovered(column: Column, parameters: EvidenceParameters) -> bool:
-    """Whether an open flag is to close: the window was good for as long as a flag needs it to be bad."""
+    """Whether an open flag should close: the window was good for as long as a flag needs it to be bad."""
     bar = bars(parameters).raised
     good = sum(
         not (one >= bar or other >= bar)

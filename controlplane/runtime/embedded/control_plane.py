@@ -1,7 +1,7 @@
 """The services of a whole control plane on this machine, started in order and waited for.
 
-Redis (unless one is configured), then the tables, then uvicorn, the two Celery workers and beat together. The same
-commands stand in docker-compose.yml; a test holds the two together.
+Redis (unless one is configured), then the tables, then uvicorn, the two Celery workers and beat together.
+docker-compose.yml has the same commands; a test compares the two.
 """
 
 import os
@@ -35,7 +35,7 @@ HISTORY = [*CELERY, "worker", "-Q", "history", "-c", "4", "-n", "history@%h", *Q
 BEAT = [*CELERY, "beat", "--loglevel", "WARNING"]
 
 MOST_FRAME_BYTES = 1024 * 1024
-"""Whatever is larger is not even read; messages are refused from 256 KiB on, and told why."""
+"""Larger frames are not read at all; messages from 256 KiB on are rejected with a reason."""
 
 MIGRATE_S = 120.0
 READY_S = 90.0
@@ -156,7 +156,7 @@ def _provide_redis(plane: ControlPlane, supervisor: Supervisor, environment: dic
 
 
 def _migrate(plane: ControlPlane, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
-    """Bring the tables up to date, in a process of its own: it can be interrupted, and ours stays small."""
+    """Bring the tables up to date, in its own process: it can be interrupted, and ours stays small."""
     log = plane.logs / "migrate.log"
     service = start_service("migrate", MIGRATE, log=log, environment=environment, folder=CHECKOUT)
     try:

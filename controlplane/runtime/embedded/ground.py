@@ -1,4 +1,4 @@
-"""What must hold before anything is started: a folder of our own, a free port, and nobody but this machine listening.
+"""What must hold before anything is started: a private folder, a free port, and no access from other machines.
 
 The folder also keeps the address of the control plane that runs in it, for the commands that are run beside it.
 """
@@ -22,7 +22,7 @@ LOCAL_NAMES = ("localhost", "ip6-localhost")
 
 @contextmanager
 def own_folder(folder: Path) -> Iterator[Path]:
-    """Make the data folder and hold its lock, which the kernel lets go however this process ends.
+    """Make the data folder and hold its lock, which the kernel releases however this process ends.
 
     Raises:
         CannotStart: if it cannot be written, or another control plane holds it.
@@ -70,7 +70,7 @@ def running_address(folder: Path) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine can reach a server that listens there."""
+    """Whether only this machine can reach a server that listens there."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
 """One child process: started so that it cannot outlive its parent, logged to a file, ended with a deadline.
 
 On Linux the kernel kills the child when the thread that started it ends, however that comes about; elsewhere
-(no PR_SET_PDEATHSIG) only an orderly end of the parent ends it. Children have a session of their own, so that a
+(no PR_SET_PDEATHSIG) only an orderly end of the parent ends it. Children have their own session, so that a
 Ctrl-C at the terminal reaches the parent alone, which then ends them in order.
 """
 
@@ -39,7 +39,7 @@ class Service:
     log: Path
 
     def is_over(self) -> bool:
-        """Whether it has ended, for whatever reason."""
+        """Whether it has ended."""
         return self.process.poll() is not None
 
     def ask_to_stop(self) -> None:

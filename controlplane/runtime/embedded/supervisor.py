@@ -25,7 +25,7 @@ class Supervisor:
         self.interruption = interruption
         self.say = say
         self.leftovers = ExitStack()
-        """What is to be cleared away once all services are over."""
+        """What should be cleared away once all services are over."""
         self._levels: list[list[Service]] = []
         self._restarts: dict[str, Restarts] = {}
 

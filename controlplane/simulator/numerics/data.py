@@ -79,7 +79,7 @@ def _classified(settings: Numerics, chance: np.random.Generator, classes: int) -
 
 
 def _digits(chance: np.random.Generator) -> tuple[Array, Array]:
-    """1,797 pictures of 8 x 8 pixels, ten classes, in an order of their own for each seed."""
+    """1,797 pictures of 8 x 8 pixels, ten classes, in their own order for each seed."""
     from sklearn.datasets import load_digits  # its import takes a second, and only some scenarios want it
 
     found = load_digits()

@@ -25,7 +25,7 @@ random, but the samples of one label after those of another; of two shards sorte
 the data as sorted by label."""
 
 Dataset = Literal["generated", "digits"]
-"""Drawn anew for each data seed, or the pictures of digits that come with scikit-learn."""
+"""Drawn again for each data seed, or the pictures of digits that come with scikit-learn."""
 
 
 class Optimizer(Part, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class Numerics(Part, frozen=True, kw_only=True):
     """Weight of the norm of the parameters, where the problem has one."""
     partition: Partition = "shared"
     resumes: bool = True
-    """With a part of its own: whether a worker goes on where it stopped, or begins anew each iteration."""
+    """With its own part: whether a worker goes on where it stopped, or restarts each iteration."""
     optimizer: Optimizer = Optimizer()
     target: Target = Target()
     federated: Federated | None = None

@@ -36,4 +36,4 @@ def test_an_agent_that_has_been_silent_is_not_well(tmp_path: Path) -> None:
     os.utime(state.folder / "alive", times=(0, time.time() - 60))
     code, said = health(tmp_path)
     assert code == 1
-    assert said == f"error: the last sign of life of an agent that keeps its state in {tmp_path} is 60 s old"
+    assert said == f"error: the last heartbeat of an agent that keeps its state in {tmp_path} is 60 s old"

@@ -87,7 +87,7 @@ def test_every_entry_describes_its_options_with_defaults_and_a_schema() -> None:
     ("changes", "sentence"),
     [
         ({"federated": Federated()}, "federated: found 'k-means', expected a workload of gradients"),
-        ({"aggregation": "naive"}, "aggregation: found 'naive', expected none: k-means adds up by a rule of its own"),
+        ({"aggregation": "naive"}, "aggregation: found 'naive', expected none: k-means adds up by its own rule"),
         ({"optimizer": Optimizer(clip=Clip(norm=1.0))}, "optimizer.clip: found 'k-means', expected none"),
     ],
 )

@@ -98,7 +98,7 @@ class Facts:
     shape: tuple[int, ...]
     """Of one sample: features; channels, height and width; steps and bands."""
     classes: int
-    """0 where a number is to be predicted."""
+    """0 where a number should be predicted."""
 
 
 class Dataset:

@@ -1,4 +1,4 @@
-"""Samples taken ahead on a thread of their own, while the trainer computes: what a ``DataLoader`` does with workers.
+"""Samples taken ahead on their own thread, while the trainer computes: what a ``DataLoader`` does with workers.
 
 Batches are matched by their samples' indices, never by their order alone. What was taken ahead and is not asked for
 (newer orders gave the worker another range) is dropped, so that an update is of the same values either way.

@@ -1,8 +1,8 @@
 """Residual networks for small images (He et al., section 4.2), with group norm in the place of batch norm.
 
-Batch norm takes its mean from whatever samples a worker happens to have: the loss of a sample would depend on the
-share that it came in, sums over workers would not be the sum over the batch, and each worker would keep statistics
-of its own. Group norm looks at one sample at a time, so any division of the samples gives the same gradient.
+Batch norm takes its mean from whatever samples a worker happens to have: the loss of a sample would depend on the share
+that it came in, sums over workers would not be the sum over the batch, and each worker would keep its own statistics.
+Group norm looks at one sample at a time, so any division of the samples gives the same gradient.
 """
 
 import torch
