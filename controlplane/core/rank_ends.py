@@ -39,9 +39,8 @@ def next_ms(job: Job) -> list[int]:
         times += [each.since_ms + GONE_MS for each in members if _is_untold(job, each)]
         if members and all(_is_away(each) for each in members):
             times.append(max(each.since_ms for each in members) + GONE_MS)
-    if job.attachment.waits_since_ms is not None:
-        times.append(job.attachment.waits_since_ms + int(job.spec.wait_s * 1000))
-    return times + ([] if job.end.by_ms is None else [job.end.by_ms])
+    limits = (_gives_up_at(job), job.end.by_ms)
+    return times + [limit for limit in limits if limit is not None]
 
 
 def look(context: Context) -> None:
@@ -53,8 +52,8 @@ def look(context: Context) -> None:
             context.move_process(worker, ProcessState.UNREACHABLE, f"sent no heartbeat for {silent_s:.1f} s")
     if job.state is JobState.RUNNING:
         _look_at_members(context)
-    since_ms = job.attachment.waits_since_ms
-    if since_ms is not None and now_ms >= since_ms + int(context.spec.wait_s * 1000):
+    gives_up_at = _gives_up_at(job)
+    if gives_up_at is not None and now_ms >= gives_up_at:
         _give_up(context)
     elif job.state is JobState.FINISHING and (_all_stand(job) or (job.end.by_ms or 0) <= now_ms):
         _end(context)
@@ -128,6 +127,14 @@ def _end(context: Context) -> None:
     job = context.job
     done = f"{number_of(job.round.completed + 1, 'iteration')} {'was' if job.round.completed == 0 else 'were'} done"
     context.end_job(JobState(job.attachment.ends_as), f"{job.end.reason}; {done}")
+
+
+def _gives_up_at(job: Job) -> int | None:
+    """When nobody was here for as long as the spec allows; None while somebody is, or the job waits for none."""
+    since_ms = job.attachment.waits_since_ms
+    if since_ms is None or job.spec is None or not _all_stand(job):
+        return None
+    return max([since_ms, *(each.since_ms for each in job.workers.values())]) + int(job.spec.wait_s * 1000)
 
 
 def _give_up(context: Context) -> None:

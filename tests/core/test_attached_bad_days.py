@@ -41,6 +41,18 @@ def test_ranks_that_differ_are_told_keep_even_shares_and_train_on(tell: Tell, fi
     assert story.given(CloseFlag)[-1].flag == flag.flag
 
 
+def test_a_job_whose_ranks_differ_is_not_given_up_while_they_train(tell: Tell) -> None:
+    story = tell(wait_s=60).submitted()
+    story.comes(0)
+    story.comes(1, batch_size=48)
+    for _ in range(20):
+        story.passes(8, speaking=(0, 1))
+    assert story.state is JobState.STARTING
+    story.passes(11)
+    story.passes(60)
+    assert story.state is JobState.FAILED
+
+
 def test_ranks_of_different_worlds_are_told(tell: Tell) -> None:
     story = tell().submitted()
     story.comes(0, world=2)
