@@ -1,4 +1,4 @@
-"""The device that a worker computes on: its load in place of the machine's, and what its driver tells of it."""
+"""The device that a worker computes on: its load in place of the machine's, and measurements from its driver."""
 
 import importlib
 import time
@@ -17,7 +17,7 @@ log = structlog.get_logger("accelerator")
 
 
 class Gauge(Protocol):
-    """What tells the load of a worker's device."""
+    """Measures the load of a worker's device."""
 
     def load(self, machine: Load) -> Load:
         """The load to be reported, given that of the machine."""
@@ -75,7 +75,7 @@ class Nvml:
 
 
 class Cuda:
-    """A GPU: its memory as torch tells it, the rest as NVML does, where there is NVML."""
+    """A GPU: memory from torch, everything else from NVML if it is installed."""
 
     def __init__(self, device: str, memory: Callable[[str], tuple[int, int]] | None = None, nvml: Any = None) -> None:
         self._device = device
@@ -83,7 +83,7 @@ class Cuda:
         self._nvml = nvml_of(device) if nvml is None else nvml
 
     def load(self, machine: Load) -> Load:
-        """The GPU's memory in use by anybody; its use, or where nobody can tell, the machine's."""
+        """The GPU's memory in use by all processes; its utilization, or the machine's if that is unknown."""
         free, total = self._memory(self._device)
         use = self._told().get("gpu_utilization", machine.cpu)
         return Load(cpu=use, memory=min(1.0, max(0.0, 1.0 - free / total)))
@@ -111,7 +111,7 @@ def nvml_of(device: str, library: Any = None, uuid: Callable[[str], str] | None 
         nvml = library or importlib.import_module("pynvml")
         nvml.nvmlInit()
         return Nvml(nvml, nvml.nvmlDeviceGetHandleByUUID((uuid or _uuid_of)(device)))
-    except Exception as error:  # whatever a driver does, it is no reason not to train
+    except Exception as error:  # any error of a driver: training goes on without its measurements
         log.info(f"no temperature, power or utilization of {device}: NVML: {error}")
         return None
 

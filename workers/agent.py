@@ -1,7 +1,7 @@
-"""The daemon of one machine: offers its slots, runs what it is ordered to, and tells what became of it.
+"""The daemon of one machine: offers its slots, runs the processes that it is ordered to run, and reports their state.
 
-One loop on the main thread takes everything that happens from one queue: orders from the socket's thread, births and
-deaths from the spawner's, signals. In an outage of the control plane whatever runs goes on.
+One loop on the main thread takes everything that happens from one queue: orders from the socket's thread, starts and
+exits from the spawner's, signals. In an outage of the control plane running processes continue.
 """
 
 import signal
@@ -62,7 +62,7 @@ class Offer(Value, frozen=True, kw_only=True):
     server_slots: int
     labels: dict[str, str]
     setup: Setup
-    """What its processes are told."""
+    """Settings passed to its processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ Happening = Ordered | Opened | Quit | Ending | Warm | Started | Wrote | Ended | 
 
 
 class Agent:
-    """One machine's agent. ``run`` is its whole life; make and run it on the main thread."""
+    """One machine's agent. ``run`` returns when it stops; create and run it on the main thread."""
 
     def __init__(
         self,
@@ -267,7 +267,9 @@ class Agent:
         self._outbox.say(lambda number: CredentialKept(number=number, digest=digest, failure=failure))
 
     def _hello(self, number: int) -> AgentHello:
-        """Built on the socket's thread. A process whose end is told right behind it has not vanished: it is named."""
+        """Built on the socket's thread. A process whose exit is reported right after it has not vanished: it is
+        listed.
+        """
         offer, running = self._offer, self._table.running
         told_next = [each.process for each in self._outbox.pending if isinstance(each, ProcessEnded)]
         return AgentHello(
@@ -296,7 +298,7 @@ class Agent:
         return max(1, self._machine.cpu_count // max(1, len(self._offer.slots)))
 
     def _listen_to_signals(self) -> None:
-        """A SimpleQueue may be put into by a handler whatever it interrupts."""
+        """A signal handler may put into a SimpleQueue at any point."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda received, _: self._inbox.put(Quit(received)))
 

@@ -21,5 +21,5 @@ class Backoff:
         return self._rng.uniform(self._first_s, bound)
 
     def reset(self) -> None:
-        """The last attempt succeeded: restart."""
+        """The last attempt succeeded: reset the delay."""
         self.attempts = 0

@@ -1,4 +1,4 @@
-"""How a machine joins: a single-use token for its own credential. Neither ever stands in a log or a message."""
+"""How a machine joins: a single-use token for its own credential. Neither appears in a log or a message."""
 
 import sys
 from collections.abc import Mapping

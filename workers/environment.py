@@ -13,7 +13,7 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 
 @cache
 def environment(device: str, *, cpus: Path = CPUS, gpus: Path = GPUS) -> Environment:
-    """That of this machine, whose workers were told to compute on ``device`` (see ``Setup.device``)."""
+    """The environment of this machine, whose workers compute on ``device`` (see ``Setup.device``)."""
     return Environment(
         python=platform.python_version(),
         torch=release_of("torch"),

@@ -1,4 +1,4 @@
-"""Agents that a launcher starts, one for each rank: what tells them apart."""
+"""Agents that a launcher starts, one for each rank: their names and tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -9,13 +9,13 @@ from controlplane.protocol.orders import Orders, Placement, ServerOrders
 
 
 class WorkerLink(Protocol):
-    """What a worker says and hears. ``stopping`` is set when the agent asks the process to end."""
+    """A worker's messages and orders. ``stopping`` is set when the agent asks the process to end."""
 
     stopping: Event
 
     @property
     def in_reach(self) -> bool:
-        """Whether the control plane can be heard now: it would tell of a server that is gone for good."""
+        """Whether the control plane is connected now: it would report a server that is permanently lost."""
 
     def say(self, build: Callable[[int], WorkerMessage]) -> None:
         """Send ``build(number)``, now or after the next reconnect; it is kept until it is durable."""
@@ -34,7 +34,7 @@ class WorkerLink(Protocol):
 
 
 class ServerLink(Protocol):
-    """What a server says and hears."""
+    """A server's messages and orders."""
 
     stopping: Event
 

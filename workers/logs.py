@@ -1,7 +1,6 @@
 """Log lines of agents and of their processes: to standard error, for people or as JSON. Never a key or token.
 
-Whoever reads them may go away, and a line that nobody reads is no reason for training to end: what cannot be written
-is dropped.
+The reader may disconnect, and an unread line must not end training: lines that cannot be written are dropped.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ import structlog
 
 
 class StandardError(io.TextIOBase):
-    """Whatever ``sys.stderr`` is at the moment, without its errors."""
+    """The current ``sys.stderr``, with its errors ignored."""
 
     def write(self, text: str) -> int:
         """Write, or do not."""
@@ -35,7 +34,7 @@ NUMBERS = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 
 
 def configure_child() -> None:
-    """In a process whose output an agent reads: each line as ``<level>{json}``, from which it is told again."""
+    """In a process whose output an agent reads: each line as ``<level>{json}``, which the agent logs."""
     _configure(_numbered)
 
 

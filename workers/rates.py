@@ -31,7 +31,7 @@ class Rates:
 
 
 def machine_counts() -> Counts:
-    """Bytes of all disks, and of all network interfaces but loopback, where the system tells."""
+    """Bytes of all disks, and of all network interfaces but loopback, where the system reports them."""
     return _disk() | _network()
 
 

@@ -78,7 +78,7 @@ class Cgroup:
 
 
 class Machine:
-    """The machine as its agent offers it. ``load()`` speaks of the time since it was last called."""
+    """The machine as its agent offers it. ``load()`` measures since its last call."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What every process of one agent is told beside its order."""
+"""Settings for every process of an agent, beside its order."""
 
 from controlplane.protocol.base import Count, Positive, Value
 
@@ -19,7 +19,7 @@ class Setup(Value, frozen=True, kw_only=True):
     checkpoint_dir: str | None = None
     """Where servers keep checkpoints; every agent of a job must reach the same files there."""
     keep_checkpoints_days: Count = 30
-    """Checkpoints of jobs that nobody has written to for so long are removed; 0: never."""
+    """Checkpoints not written to for this long are removed; 0: never."""
     device: str = "auto"
     """What workers compute on: ``auto``, ``cpu``, ``cuda``, ``cuda:1``."""
     allow_code: bool = False
@@ -27,5 +27,5 @@ class Setup(Value, frozen=True, kw_only=True):
 
     @property
     def reached_at(self) -> str:
-        """The address that others are told."""
+        """The address announced to others."""
         return self.announced or self.host

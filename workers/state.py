@@ -1,4 +1,4 @@
-"""What an agent keeps on disk between its lives: its credential, and which process instances it has begun.
+"""What an agent keeps on disk across restarts: its credential, and the process instances that it has started.
 
 One folder per control plane and name, readable by its owner alone, held by one running agent at a time.
 """
@@ -97,7 +97,7 @@ class AgentState:
             raise StateError(f"{self.credential_file} cannot be read ({error}): remove it and enrol again") from None
 
     def keep_credential(self, credential: Credential) -> None:
-        """Replace the credential; what an earlier enrolment had begun concerns nobody now."""
+        """Replace the credential, and forget processes of an earlier enrolment."""
         self._replace(self.credential_file, msgspec.json.encode(credential))
         self._begun_file.unlink(missing_ok=True)
 
@@ -110,7 +110,7 @@ class AgentState:
         self._replace(self.credential_file, msgspec.json.encode(credential), lasting=True)
 
     def mark_alive(self) -> None:
-        """Leave a heartbeat for ``seconds_since_alive``; a full disk is no reason to end what runs."""
+        """Write a heartbeat for ``seconds_since_alive``; a full disk must not end running processes."""
         with contextlib.suppress(OSError):
             (self.folder / ALIVE).touch()
 
@@ -122,7 +122,7 @@ class AgentState:
             return set()
 
     def keep_begun(self, names: Iterable[ProcessName]) -> None:
-        """Replace them; called before a process is started, so that no instance ever has two lives."""
+        """Replace them; called before a process is started, so that no instance is ever started twice."""
         self._replace(self._begun_file, msgspec.json.encode(list(names)))
 
     @property
@@ -169,6 +169,6 @@ def seconds_since_alive(root: Path) -> float | None:
 
 
 def default_root() -> Path:
-    """Where agents keep their state unless told otherwise."""
+    """Where agents keep their state by default."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "paceline"

@@ -1,7 +1,7 @@
 """Which processes an agent should run and which it runs: the difference is what it does next. Pure.
 
-Orders are level-triggered, so they are obeyed as often as they come. An instance is one life of a process: one that
-was begun is never begun again, not even by the agent's next life.
+Orders are level-triggered, so they are obeyed as often as they come. An instance is started once: never again, not even
+after the agent restarts.
 """
 
 from collections.abc import Iterable, Set
@@ -22,7 +22,7 @@ class Plan:
     start: list[ProcessOrder] = field(default_factory=list)
     stop: list[ProcessName] = field(default_factory=list)
     lost: list[ProcessName] = field(default_factory=list)
-    """Wanted, and over: begun by an earlier life of this agent, or its end was told and has been forgotten."""
+    """Wanted, and over: started before this agent restarted, or its end was reported and has been forgotten."""
 
 
 class ProcessTable:
@@ -69,7 +69,7 @@ class ProcessTable:
         return Plan(start=start, stop=stop, lost=lost)
 
     def ended(self, process: ProcessName) -> None:
-        """A process is over, and it was told."""
+        """A process has ended, and that was reported."""
         self._running = self._running - {process}
         self._stopping.discard(process)
         self._over[process] = None

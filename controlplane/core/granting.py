@@ -300,6 +300,7 @@ def stop_soon(context: Context, reason: str) -> None:
 
 def stop_each(context: Context, reason: str, *, soon: bool) -> None:
     """Let each worker of an asynchronous job end: ``soon``, at its next boundary, or else once its grant is used up.
+
     Waiting workers end immediately in both cases: otherwise they would wait for ever.
     """
     job = context.job

@@ -1,8 +1,8 @@
-"""With what an agent proves itself, and how a new credential takes the old one's place while the machine is here.
+"""Credentials of agents, and how a new one replaces the old one while the agent is connected.
 
-A rotation is asked for, then a new secret is made by the gateway that has the machine's connection and is told over it,
-and it ends once the machine has said that it kept the secret, or has come back with it. Until then both are good, the
-old one for ``ROTATION_LIMIT`` at most. Only hashes are stored, and every step is one conditional write.
+A rotation is requested, then the gateway with the agent's connection creates a new secret and sends it, and it ends
+once the agent has confirmed that it stored the secret, or has reconnected with it. Until then both are good, the old
+one for ``ROTATION_LIMIT`` at most. Only hashes are stored, and every step is one conditional write.
 """
 
 import secrets
@@ -19,7 +19,7 @@ from controlplane.fleet.selectors import agent_by_credential, digest
 from paceline.cli.places import MANAGE
 
 ROTATION_LIMIT = timedelta(minutes=10)
-"""How long after it was asked for a new credential can be told, and how long the old one is good once it was."""
+"""How long after the request a new credential can be sent, and how long the old one stays valid after that."""
 
 RotationState = Literal["", "pending", "unheard", "ended"]
 """Nothing under way; waiting for the machine; over before a secret was made; over, with the old credential's end."""
@@ -33,14 +33,14 @@ class RotationRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """Where an agent's latest rotation stands."""
+    """The state of an agent's latest rotation."""
 
     state: RotationState
     asked_at: datetime | None
     rotated_at: datetime | None
     """When the agent was last known to hold the credential that was made for it."""
     failure: str
-    """Why the machine could not keep the last one that it was told; empty: nothing failed."""
+    """Why the agent could not store the last one; empty: nothing failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def rejoining(name: str) -> str:
 
 
 def rotation(agent: Agent, now: datetime | None = None) -> Rotation:
-    """Where the rotation of this row's credential stands."""
+    """The state of the rotation of this row's credential."""
     return Rotation(
         state=_state(agent, now or timezone.now()),
         asked_at=agent.rotation_asked_at,
@@ -103,13 +103,13 @@ def rotation_ask(agent_id: int, *, now: datetime | None = None) -> datetime:
 
 
 def rotation_withdraw(agent_id: int, asked_at: datetime) -> bool:
-    """Ask no more for what was asked for then; False where a secret was made already."""
+    """Cancel the rotation requested then; False if a secret was already created."""
     unanswered = Agent.objects.filter(pk=agent_id, next_digest=None, rotation_asked_at=asked_at)
     return bool(unanswered.update(rotation_asked_at=None))
 
 
 def credential_issue(agent_id: int, outstanding: str | None, *, now: datetime | None = None) -> str | None:
-    """A new credential in clear, for this once, if the agent should have one; else None.
+    """A new credential in clear, for this once, if the agent should get one; else None.
 
     ``outstanding`` is what its connection knows to have been made and not kept. Where another connection has made one
     since, this makes none: the agent could not know which of the two is good.

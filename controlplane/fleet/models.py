@@ -11,7 +11,7 @@ class EnrolmentToken(models.Model):
     name = models.CharField(max_length=100, default="")
     """The machine that it is for, known already or not; empty: any that is not known yet."""
     labels = models.JSONField(default=dict)
-    """What the machine should carry."""
+    """Labels for the machine."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
@@ -50,7 +50,7 @@ class Agent(models.Model):
     version = models.CharField(max_length=40, default="")
     host = models.CharField(max_length=255, default="127.0.0.1")
     labels = models.JSONField(default=dict)
-    """What its enrolment token said, and nobody else: jobs are placed by these."""
+    """Set by its enrolment token only: jobs are placed by these."""
     unverified_labels = models.JSONField(default=dict)
     """What else it says of itself: shown, and good for nothing more."""
     slots = models.JSONField(default=list)

@@ -10,11 +10,11 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     may_delete = False
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody adds rows by hand."""
+        """Rows cannot be added by hand."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Nobody changes rows by hand."""
+        """Rows cannot be changed by hand."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:

@@ -36,7 +36,8 @@ def reserve_slots(job_id: int, takes: Sequence[Take], *, enough: int) -> list[As
 def replace_slot(
     job_id: int, labels: Mapping[str, str], role: Role, index: int, offers: Sequence[Offer] | None = None
 ) -> Assignment | None:
-    """A slot for a process that should start again: its own where that machine is here, else another; None if none is.
+    """A slot for a process that should start again: its own if that machine is online, else another; None if there is
+    none.
 
     A job that waits behind others does not wait for this: a running one comes first. ``offers`` are those of a moment
     ago, for callers that ask for several.
@@ -89,7 +90,7 @@ def _reserve(job_id: int, takes: Sequence[Take]) -> list[Assignment] | None:
 
 
 def _locked(agents: Collection[int]) -> dict[int, Agent]:
-    """Those that are here, held for the transaction in order of id, so that two who ask do not wait for each other."""
+    """Online agents, locked for the transaction in order of id, so that concurrent requests do not deadlock."""
     rows = Agent.objects.filter(pk__in=agents, state=Agent.State.ONLINE).order_by("id").select_for_update()
     return {agent.pk: agent for agent in rows}
 

@@ -37,7 +37,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsNow:
-    """The machines that are here, in order of id, and who holds slots of any machine."""
+    """Online machines, in order of id, and the holders of slots on any machine."""
 
     offers: tuple[Offer, ...]
     holds: tuple[Hold, ...]

@@ -1,6 +1,6 @@
 """Writes of the fleet: enrolment, and presence of agents.
 
-Every claim is one conditional write whose row count is checked: two who ask at once cannot both have it.
+Every claim is one conditional write whose row count is checked: two concurrent requests cannot both get it.
 """
 
 import secrets
@@ -22,7 +22,7 @@ from controlplane.protocol.messages import AgentHello, Environment
 from paceline.cli.places import MANAGE
 
 TOKEN_LIFETIME = timedelta(hours=1)
-"""How long an enrolment token can be used, unless told otherwise."""
+"""How long an enrolment token can be used, by default."""
 
 MOST_USES = 10_000
 """Machines that may join on one token."""
@@ -41,7 +41,7 @@ class NameTaken(EnrolmentRefused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrolment:
-    """A machine that has just joined, and the credential that it should keep: it is not stored here."""
+    """A machine that has just joined, and its credential, which is not stored here."""
 
     agent: int
     credential: str
@@ -58,7 +58,7 @@ def token_create(
     lifetime: timedelta = TOKEN_LIFETIME,
     now: datetime | None = None,
 ) -> tuple[str, EnrolmentToken]:
-    """A new enrolment token, in clear for this once, and its row. With a ``name`` only that machine joins on it.
+    """A new enrolment token, in clear text only here, and its row. With a ``name`` only that machine joins on it.
 
     ``uses`` machines may join on it, each under its own name. One that stays offline for ``remove_after`` is
     removed; None: never.

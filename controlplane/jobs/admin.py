@@ -18,7 +18,7 @@ class JobAdmin(ReadOnlyAdmin):
 
 @admin.register(Process)
 class ProcessAdmin(ReadOnlyAdmin):
-    """Lives of workers and servers."""
+    """Instances of workers and servers."""
 
     list_display = ("job", "role", "index", "instance", "agent", "state", "iteration")
     list_filter = ("role", "state")
@@ -41,7 +41,7 @@ class FlagAdmin(ReadOnlyAdmin):
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyAdmin):
-    """Who asked for what."""
+    """Requests of users."""
 
     list_display = ("at", "actor", "action", "subject")
     list_filter = ("action",)

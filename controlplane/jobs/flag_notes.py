@@ -10,7 +10,7 @@ from controlplane.policies.stragglers.explanations import is_quiet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Who said so, when, and until when nobody wants to be told; None: it was only acknowledged."""
+    """The author, the time, and until when the flag is muted; None: it was only acknowledged."""
 
     actor: str
     at: datetime

@@ -24,7 +24,9 @@ def issue_login_link(user: User) -> str:
 
 
 def redeem(token: str) -> User | None:
-    """The user whom ``token`` signs in; None if it is not ours, too old or used. Of two at once, one gets it."""
+    """The user whom ``token`` signs in; None if it is unknown, expired or used. Of two concurrent requests, one
+    succeeds.
+    """
     try:
         claim = signing.loads(token, salt=SALT, max_age=LIFETIME)
     except signing.BadSignature:
@@ -37,7 +39,7 @@ def redeem(token: str) -> User | None:
 
 
 def from_loopback(request: HttpRequest) -> bool:
-    """Whether the request comes from this machine: links are for nobody else."""
+    """Whether the request comes from this machine: links are only for this machine."""
     try:
         return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
     except ValueError:

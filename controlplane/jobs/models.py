@@ -23,7 +23,7 @@ class Job(models.Model):
     idempotency_key = models.CharField(max_length=200, null=True)
     key = models.BinaryField(default=new_job_key)
     launch = models.CharField(max_length=8, default="native")
-    """That of the spec: who starts its workers."""
+    """``launch`` of the spec: who starts its workers."""
     priority = models.SmallIntegerField(default=0)
     """That of the spec, until an operator changes it while the job waits."""
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
@@ -102,7 +102,7 @@ class JobToken(models.Model):
 
 
 class Process(models.Model):
-    """One life of one worker (``index`` is its rank) or server of a job."""
+    """One instance of a worker (``index`` is its rank) or server of a job."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="processes", db_index=False)
     role = models.CharField(max_length=6)
@@ -112,7 +112,8 @@ class Process(models.Model):
     slot = models.PositiveIntegerField(default=0)
     emulate = models.JSONField(null=True)
     environment = models.JSONField(default=dict)
-    """What its machine ran when this life began, as its agent said, under the machine's name then: both may go."""
+    """What its machine ran when this instance started, as its agent reported, and the machine's name then: both may
+    change."""
     state = models.CharField(max_length=12, choices=[(state, state) for state in ProcessState])
     state_since = models.DateTimeField()
     reason = models.TextField(default="", blank=True)
@@ -131,12 +132,12 @@ class Process(models.Model):
     block_times = models.JSONField(default=list)
     """Of a server: the same of each block by itself, as ``block``, ``bytes``, ``push_s``, ``pull_s``."""
     counts_from = models.IntegerField(null=True)
-    """Of a worker's latest life: the first iteration that it counts in, once it does."""
+    """Of a worker's latest instance: the first iteration that it is a member in, once it is."""
     restart = models.JSONField(null=True)
     """Of a life that ended: which restart follows (``number`` of ``allowed``), ``at`` when, or that it waits for a
     slot (``wants_slot``). Null where none does."""
     wants_slot = models.BooleanField(default=False)
-    """The scheduler should find a slot for its next life."""
+    """The scheduler should find a slot for its next instance."""
 
     class Meta:
         constraints = [
@@ -191,7 +192,7 @@ class Flag(models.Model):
 
 
 class FlagNote(models.Model):
-    """What a person said about a flag: seen, or not to be told of such findings until then.
+    """A user's note on a flag: acknowledged, or muted until then.
 
     The finding itself stays as the engine has it; a mute also holds for a later flag of that kind on the same subject.
     """

@@ -70,7 +70,7 @@ class Progress:
     exchanges: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     """Push and pull seconds of workers' exchanges with each server, by its index; probes are none."""
     blocks: dict[int, dict[int, list[BlockExchanged]]] = field(default_factory=dict)
-    """The same of each block by itself, by server and block, as far as workers told of blocks."""
+    """The same of each block by itself, by server and block, as far as workers reported blocks."""
     evaluated: tuple[float | None, float | None] | None = None
     """Loss and accuracy of the last evaluation."""
 
@@ -110,7 +110,7 @@ def apply_progress(job_id: int, progress: Progress) -> None:
 
 
 def pause_lost_job(job_id: int, reason: str, now: datetime) -> None:
-    """Show that nobody can go on with a job, and why; what it had come to stays."""
+    """Show that a job cannot be continued, and why; its progress stays."""
     live = Job.objects.filter(pk=job_id).exclude(state__in=JOB_OVER)
     live.exclude(state=JobState.PAUSED).update(state=JobState.PAUSED, state_since=now)
     live.update(reason=reason, awaited=LOST_AWAITS)
@@ -153,7 +153,7 @@ def _decision_rows(job_id: int, answers: Sequence[Answer]) -> Iterable[Sequence[
 
 
 def _without_data(command: AnyCommand) -> AnyCommand:
-    """What a fit was given stands in the log; a person who reads decisions has no use for it."""
+    """The input of a fit is in the log; it is of no use in the list of decisions."""
     return msgspec.structs.replace(command, data=b"") if isinstance(command, TrainPredictor) else command
 
 
@@ -186,7 +186,7 @@ def _move_job(job_id: int, commands: Sequence[AnyCommand]) -> None:
 
 
 def _move_processes(job_id: int, moves: Sequence[MoveProcess]) -> None:
-    """Insert new lives and move known ones. Of several moves of one life only the last shows."""
+    """Insert new instances and update known ones. Of several updates of one instance only the last is stored."""
     rows: dict[tuple[str, int, str], Process] = {}
     agents = machines_run({move.agent for move in moves})
     for move in moves:
@@ -231,16 +231,16 @@ def _restart(move: MoveProcess) -> dict[str, Any] | None:
 
 
 def _replace_lives(job_id: int, moved: Iterable[Process]) -> None:
-    """Where a new life begins, the one before counts no longer, and what was planned for it has happened."""
+    """Where a new instance starts, the one before is no longer current, and its planned restart has happened."""
     for row in moved:
         is_new = row.state == ProcessState.ORDERED or (row.state == ProcessState.READY and row.agent_id is None)
-        if is_new:  # a launcher's ranks are ordered by nobody
+        if is_new:  # a launcher's ranks get no agent orders
             before = Process.objects.filter(job_id=job_id, role=row.role, index=row.index)
             before.exclude(instance=row.instance).update(restart=None, wants_slot=False, counts_from=None)
 
 
 def _count_workers(job_id: int, rosters: Sequence[SetRoster]) -> None:
-    """A new worker owes none of the earlier iterations; a worker that left owes none of the later ones."""
+    """A new worker is not expected in earlier iterations; a worker that left is not expected in later ones."""
     for roster in rosters:
         workers = Process.objects.filter(job_id=job_id, role="worker")
         workers.exclude(index__in=roster.ranks).update(counts_from=None)
@@ -320,7 +320,7 @@ def _time_servers(job_id: int, exchanges: dict[int, list[tuple[float, float]]]) 
 
 
 def _time_blocks(job_id: int, blocks: dict[int, dict[int, list[BlockExchanged]]]) -> None:
-    """As ``_time_servers``. Workers tell of all blocks at once, so a server's blocks of before are gone."""
+    """As ``_time_servers``. Workers report all blocks together, so a server's earlier blocks are replaced."""
     for index, told in sorted(blocks.items()):
         times = [
             {

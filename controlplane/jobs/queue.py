@@ -25,7 +25,7 @@ class _Wants(msgspec.Struct, frozen=True):
 
 
 def queued_jobs() -> QuerySet[Job]:
-    """Jobs that want slots and have not begun, as their rows say; some of them have slots already."""
+    """Jobs that need slots and have not started, from their rows; some of them have slots already."""
     return Job.objects.filter(state=JobState.SUBMITTED, launch="native").order_by("id")
 
 

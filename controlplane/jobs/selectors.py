@@ -37,12 +37,12 @@ def jobs_synchronization(jobs: Iterable[Job]) -> dict[int, Synchronization]:
 
 
 def job_processes(job_id: int) -> QuerySet[Process]:
-    """Every life of every process of the job."""
+    """Every instance of every process of the job."""
     return Process.objects.filter(job_id=job_id).select_related("agent").order_by("-role", "index", "id")
 
 
 def process_is_of(agent: int, name: ProcessName) -> bool:
-    """Whether this life of a process runs or ran on that machine."""
+    """Whether this process instance runs or ran on that machine."""
     life = {"job_id": name.job, "role": name.role, "index": name.index, "instance": name.instance}
     return Process.objects.filter(agent_id=agent, **life).exists()
 

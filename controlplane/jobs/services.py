@@ -85,6 +85,6 @@ def audit(
     job: Job | None = None,
     entry: str = "",
 ) -> AuditEntry:
-    """Keep who asked for what; ``entry`` is that of the job's log, where its engine should answer."""
+    """Store a user's request; ``entry`` is that of the job's log, where its engine should answer."""
     fields = {"actor": actor[:150], "action": action, "subject": subject[:100], "detail": dict(detail or {})}
     return AuditEntry.objects.create(**fields, job=job, entry=entry)

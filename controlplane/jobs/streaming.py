@@ -27,6 +27,6 @@ def streamed_lines(request: HttpRequest, lines: Iterator[str]) -> Iterator[str] 
 
 
 async def _in_a_thread(parts: Iterator[Part]) -> AsyncIterator[Part]:
-    """Each part is made in the request's own thread, in which its database connection lives."""
+    """Each part is made in the request's own thread, which owns the database connection."""
     while (part := await sync_to_async(lambda: next(parts, None))()) is not None:
         yield part

@@ -1,4 +1,4 @@
-"""Tokens of attached jobs: what their ranks, and whoever launched them, prove themselves with.
+"""Tokens of attached jobs: credentials of their ranks and launchers.
 
 A token is good for one job, for any number of ranks and their restarts, until it is revoked, another takes its place,
 or the job is over. Only its hash is kept; it is random and long, so that the hash needs no salt.
@@ -20,7 +20,7 @@ from controlplane.jobs.services import audit
 from controlplane.protocol.keys import secret_digest
 
 PREFIX: Final = "plj_"
-"""Tells it from the token of a person, and lets scanners of leaked secrets find it."""
+"""Distinguishes it from a user's token, and lets secret scanners find it."""
 
 MAX_GRACE_S: Final = 3600
 

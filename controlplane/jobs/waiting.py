@@ -88,7 +88,7 @@ class Queue:
 
 
 def waiting_of(jobs: Iterable[Job], now: datetime) -> Mapping[int, Waiting]:
-    """By job, why it does not start; those that have begun, or are over, are left out."""
+    """By job, why it does not start; jobs that have started or ended are omitted."""
     wanted = [job.pk for job in jobs if job.state == JobState.SUBMITTED]
     if not wanted:
         return {}

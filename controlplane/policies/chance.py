@@ -13,7 +13,7 @@ _SECOND: Final = 0x94D049BB133111EB
 
 
 def key(*numbers: int) -> int:
-    """64 bits that stand for ``numbers``, in their order."""
+    """A 64-bit hash of ``numbers``, in their order."""
     mixed = 0
     for number in numbers:
         # The finaliser, as in ``draw``: written out, since a call would cost more than it does.

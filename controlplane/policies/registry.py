@@ -291,7 +291,7 @@ REGISTRATIONS = (
 )
 
 Chosen = Choice | tuple[Choice, ...]
-"""What a part of a policy should be: one policy, or several."""
+"""The form of a policy's part: one policy, or several."""
 
 _TABLE = {(entry.question, entry.name): entry for entry in REGISTRATIONS}
 

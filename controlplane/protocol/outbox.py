@@ -10,7 +10,7 @@ A driver owns the connection. It says what there is to say at any time, and send
     outbox.heard_from(incarnation)        # a newer control plane may know only what is durable
 
 Within a connection messages are taken in the order of their numbers and none is left out, so the other side has a gap
-only where it lost something itself. A worker's or server's numbers are what the engine tells repetitions by: a message
+only where it lost something itself. The engine recognizes repetitions by a worker's or server's numbers: a message
 keeps its number, and the renewed hello comes behind what is kept. The gateway wants an agent's hello first and takes
 its messages by their content, so an agent's are numbered again behind each hello (``renumber``).
 """
@@ -68,10 +68,10 @@ class Outbox(Generic[Message]):
         self._ever_taken = max(self._ever_taken, self._taken)
         return kept.message
 
-    # -- what is heard
+    # -- inputs
 
     def reopen(self) -> None:
-        """A new connection: whatever is not durable should be sent again, with a fresh hello."""
+        """A new connection: messages that are not durable are resent, after a fresh hello."""
         if self._hello is None:
             return
         if self._renumber:
@@ -86,7 +86,7 @@ class Outbox(Generic[Message]):
         self._taken = min(self._taken, max(self._first, number) - 1)
 
     def heard_from(self, incarnation: int) -> bool:
-        """Orders of that incarnation came; whether it is newer than before, and all should be sent again."""
+        """Orders of that incarnation came; whether it is newer than before, so that all messages are resent."""
         before = self._incarnation
         self._incarnation = incarnation if before is None else max(before, incarnation)
         if before is None or incarnation <= before:
@@ -95,13 +95,13 @@ class Outbox(Generic[Message]):
         return True
 
     def acknowledge(self, durable: int) -> None:
-        """Forget what need not be sent again; what was never sent is kept, whatever anybody says."""
+        """Forget messages that need not be resent; those never sent are always kept."""
         durable = min(durable, self._ever_taken)
         while self._kept and self._first <= durable:
             self._kept.popleft()
         self._taken = max(self._taken, durable)
 
-    # -- how it stands
+    # -- state
 
     @property
     def last(self) -> int:

@@ -14,7 +14,9 @@ class KnownRedis(models.Model):
 
 
 class GivenIncarnation(models.Model):
-    """The last incarnation that a job was to begin. It is stored before it is published. Redis may lose an incarnation
+    """The last incarnation that was assigned to a job, stored before it is published.
+
+    Redis may lose an incarnation
     before its beginning is copied here. If its number were reused, workers would take the new orders for old ones.
     """
 

@@ -122,8 +122,9 @@ def schedule() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.rescue")
 def rescue() -> None:
-    """Queue jobs that a crash left behind, and jobs whose log this Redis may have lost in part. A job whose engine is
-    still in memory is handled without the database, and need not wait for it.
+    """Queue jobs that a crash left behind, and jobs whose log this Redis may have lost in part.
+
+    A job whose engine is still in memory is handled without the database, and need not wait for it.
     """
     try:
         redis_identity.settle()
@@ -180,7 +181,9 @@ def end_lingers(**_: Any) -> None:
 
 @worker_ready.connect
 def announce_process(sender: Any, **_: Any) -> None:
-    """Send this process's heartbeats, so that leases of a dead process are not waited for. In a decision process: log
+    """Send this process's heartbeats, so that leases of a dead process are not waited for.
+
+    In a decision process: log
     in every live job that decisions resume, now and after every outage.
 
     What start-up has made stays for good, so the garbage collector need not look through it again and again: that

@@ -42,7 +42,9 @@ class Background(Part, frozen=True, kw_only=True):
 
 
 class Competitor(Part, frozen=True, kw_only=True):
-    """A process that takes ``cpu`` and ``memory`` while it runs; looked at each ``step_s``, it runs or sleeps again."""
+    """A process that takes ``cpu`` and ``memory`` while it runs; every ``step_s`` it is drawn whether it runs or
+    sleeps.
+    """
 
     cpu: Fraction
     memory: Fraction = 0.0

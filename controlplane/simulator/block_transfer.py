@@ -50,7 +50,7 @@ class BlockTransfer:
             self.reach(version)
 
     def go_back(self) -> None:
-        """All servers restart: nothing is on its way any more, and nobody waits for it."""
+        """All servers restart: transfers in flight are dropped, and nothing waits for them."""
         self._ordered, self._sent, self._waiting = {}, {}, []
         self._placement, self._frozen_from = 0, None
 

@@ -1,7 +1,8 @@
-"""Checkpoints in virtual time: what servers keep, and say of it, as ``workers.server.checkpointing`` does.
+"""Checkpoints in virtual time: what servers save and report, as ``workers.server.checkpointing`` does.
 
-In lockstep every n-th version is kept; without it, what there is when the orders say that every worker stands. One
-server writes the manifest, by its orders. Files are written beside the training, as fast as the servers' disks are.
+In lockstep every n-th version is kept; without it, the current values when the orders say that every worker has
+stopped. One server writes the manifest, by its orders. Files are written beside the training, as fast as the servers'
+disks are.
 """
 
 from collections.abc import Callable

@@ -42,16 +42,16 @@ from controlplane.simulator.servers import Servers
 from controlplane.simulator.workers import SimulatedWorker
 
 EXCHANGES_APART = 1_000_003
-"""Exchanges with servers waver by their own chance."""
+"""Random streams of exchanges with servers."""
 AGENT_OF_SERVERS = 1
 OPERATOR: Final = "the scenario"
-"""Who asks for what operators ask for."""
+"""The actor of simulated operator requests."""
 REPORT_S: Final = 1.0
 """How often servers report."""
 SCHEDULED_S: Final = 1.0
 """How soon the scheduler sees that somebody waits for a slot."""
 WATCH_EVENTS: Final = 100
-"""So many events happen between two looks of whoever watches: well under a second, mathematics included."""
+"""Events between two progress checks: well under a second, mathematics included."""
 PATIENCE_S = 120.0
 """A deadline of the engine's own may free the others for so long: a process that never says hello has 60 s."""
 
@@ -140,7 +140,7 @@ class Cluster:
             watch()
 
     def target_reached(self) -> None:
-        """The mathematics has come to where it was to come."""
+        """The mathematics has reached its target."""
         if self._until_target:
             self.kernel.halt()
 
@@ -159,7 +159,7 @@ class Cluster:
             self.kernel.after(RESTART_S, worker.hello)
 
     def stop_process(self, command: StopProcess) -> None:
-        """A process ends as it was told, unless another life of it follows already."""
+        """A process ends as ordered, unless a newer instance has started."""
         if command.role == "server":
             self.lives.stop(command)
         elif self.workers[command.index].instance == command.instance and self.workers[command.index].is_alive:
@@ -189,7 +189,7 @@ class Cluster:
         self.checkpoints.go_back(command.to_iteration)
 
     def hear_orders(self, rank: int, instance: str, orders: Orders) -> None:
-        """A worker gets its orders, unless they are for an earlier life of it."""
+        """A worker gets its orders, unless they are for an earlier instance."""
         if instance != self.workers[rank].instance:
             return
         if not self.servers.updates and self.workers[rank].orders is None:
@@ -208,7 +208,7 @@ class Cluster:
         self.moves.hear(index, orders, self.servers.version)
 
     def hear_placement(self, command: IssuePlacement) -> None:
-        """A worker gets the placement: the same for all, so the first one tells it."""
+        """A worker gets the placement: it is the same for all, so the first one sets it."""
         if command.version <= self._placement:
             return
         self._placement = command.version
@@ -272,7 +272,7 @@ class Cluster:
         self.kernel.after(NOTICE_S, self._noticed, died)
 
     def _say_how_far(self, index: int, instance: str, generation: int) -> None:
-        """What servers report every second matters where nobody counts: newcomers begin from there."""
+        """Servers' reports matter when the job has no members: newcomers start from there."""
         version = self.servers.version
         self.lives.say(
             index,
@@ -293,15 +293,15 @@ class Cluster:
             self.driver.tell(SlotsAssigned(assignments=[_place_of(rank)]))
 
     def _noticed(self, died: ProcessDied) -> None:
-        """Nobody asks after a life that another one has followed already."""
+        """Ignore an instance that was already replaced."""
         if self.workers[died.index].instance == died.instance:
             self.driver.tell(died)
 
     def nothing_came_of_it(self, quiet_s: float) -> None:
-        """A deadline came, and the engine had nothing to say; so it has been for ``quiet_s``.
+        """A deadline passed without a command from the engine; so it has been for ``quiet_s``.
 
         Raises:
-            Stuck: if nobody else has anything to do either.
+            Stuck: if no other event is due.
         """
         allowed_s = max(PATIENCE_S, self.spec.stop.seconds or 0.0)
         if quiet_s > allowed_s and self.kernel.pending <= 1:

@@ -47,17 +47,17 @@ class ControlPlane(Part, frozen=True, kw_only=True):
     decision_s: Seconds = 0.0
     """Of handling one event; events are handled one after another."""
     fit_s: Seconds = 1.0
-    """Of fitting a predictor, which holds nobody up."""
+    """Of fitting a predictor, which delays no worker."""
 
 
 class Job(Protocol):
     """The processes that the engine's commands are for."""
 
     def start_process(self, command: StartProcess) -> None:
-        """A machine should run a process."""
+        """Run a process on a machine."""
 
     def stop_process(self, command: StopProcess) -> None:
-        """A machine should end a process."""
+        """End a process on a machine."""
 
     def move_process(self, command: MoveProcess) -> None:
         """A process is in a new state."""
@@ -164,7 +164,7 @@ class Driver:
             self._append(event)
 
     def take(self, entry: Entry) -> list[AnyCommand]:
-        """Hand one entry to the engine, as every driver does: what has no place is refused, and no more."""
+        """Hand one entry to the engine, as every driver does; refused events are only logged."""
         try:
             commands = self.engine.handle(entry)
         except EventRefused as refusal:
@@ -213,7 +213,7 @@ class Driver:
     # -- what commands do
 
     def _of_processes(self, name: str) -> Callable[[AnyCommand], None]:
-        """What happens to processes, at once; without a job nobody plays them."""
+        """Actions on processes, immediate; without a job there are none."""
 
         def act(command: AnyCommand) -> None:
             if self.job is not None:

@@ -23,7 +23,7 @@ class Holder(Protocol):
 
 
 class PulledCopy:
-    """That of one life of a worker."""
+    """The part of one worker instance."""
 
     __slots__ = ("_asked", "_given", "_holder", "_refills", "steps", "version")
 
@@ -39,7 +39,7 @@ class PulledCopy:
         """The blocks that it gave for that."""
 
     def help_to_refill(self, orders: Orders) -> None:
-        """Say which copies there are of lost blocks, and give those that are asked for, whatever else is under way."""
+        """Report the copies of lost blocks, and send requested ones, independently of other work."""
         holder, version = self._holder, self.version
         if orders.refill > self._asked:
             self._asked, self._given = orders.refill, set()

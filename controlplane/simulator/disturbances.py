@@ -44,7 +44,7 @@ class Disturbances:
     def _draw(self, number: int) -> list[list[float]]:
         chance = np.random.default_rng([self._seed, 7919, number])
         shape = (_CHUNK, self._workers)
-        # Of mean 1, so that noise makes nobody faster.
+        # Of mean 1, so that noise does not change the mean speed.
         sigma = self._wavering.noise
         factors = chance.lognormal(-sigma * sigma / 2, sigma, shape) if sigma else np.ones(shape)
         begins = chance.random(shape) < self._wavering.spikes

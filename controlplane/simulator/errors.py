@@ -22,4 +22,4 @@ class TraceError(SimulationError):
 
 
 class Stuck(SimulationError):
-    """Nothing can happen any more, and the job is not over: who waits for whom."""
+    """Deadlock: no event is due and the job is not over; says which worker waits for which."""

@@ -1,4 +1,4 @@
-"""Virtual time: a heap of what is to happen, ordered by (time, sequence). Nothing here knows what a worker is.
+"""Virtual time: a heap of future events, ordered by (time, sequence). Nothing here knows what a worker is.
 
 Ties are broken in the order of scheduling, so a run is a function of its inputs alone.
 """
@@ -60,9 +60,9 @@ class Kernel:
         self._halted = True
 
     def run(self, *, until_s: float = math.inf, at_most: float = math.inf) -> bool:
-        """Let everything happen up to ``until_s``, until somebody halts it or nothing is left.
+        """Run events up to ``until_s``, until halted or none is left.
 
-        But no more than ``at_most`` events; whether it was that which ended it.
+        At most ``at_most`` events; whether that limit ended it.
         """
         heap, pop, last = self._heap, heapq.heappop, self.happened + at_most
         while heap and heap[0][0] <= until_s and not self._halted:

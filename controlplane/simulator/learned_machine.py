@@ -20,10 +20,10 @@ DRAWN: Final = 4096
 """Recorded iterations that are drawn per worker; then they repeat."""
 
 TELLING_SPREAD: Final = 0.1
-"""Shares tell the fixed part of the time from that per sample only if they differ by this part of their mean."""
+"""Shares separate fixed time from time per sample only if they differ by this fraction of their mean."""
 
 TELLING_RISE: Final = 1 / 3
-"""Two iterations tell what a sample costs only if their shares differ by this part of the range of all shares."""
+"""Two iterations show the cost of a sample only if their shares differ by this fraction of the range of all shares."""
 
 STRETCHES: Final = 100
 """Into how many stretches of time a run is cut at most, for the level."""
@@ -127,8 +127,8 @@ def learn_machine(samples: Sequence[Sample], length_s: float) -> RecordedMachine
 def _line(samples: Sequence[Sample]) -> tuple[float, float]:
     """The a >= 0 and b of t = a + b x, by the median of slopes; proportional where shares hardly differ.
 
-    Shares mostly stay as they are, and pairs of almost equal ones tell of noise alone: only those that are apart by a
-    part of the whole range count.
+    Shares mostly stay as they are, and pairs of almost equal ones show noise only: just those that differ by a fraction
+    of the whole range count.
     """
     x = np.array([sample.samples for sample in samples], dtype=float)
     t = np.array([sample.compute_s for sample in samples])

@@ -53,7 +53,7 @@ class SharedMachine(Part, frozen=True, kw_only=True, tag="shared"):
     """A CPU machine of which training gets what the tasks of others leave (LB-BSP 5.3)."""
 
     samples_per_second: Speed
-    """When nobody else uses it."""
+    """When no other process uses it."""
     cores: Positive = 8
     memory_gib: Positive = 32
     background: Background = Background()
@@ -131,7 +131,7 @@ class Batch:
         return max(0, min(samples, int(inside_s / each_s + 1e-9)))
 
     def load(self, at_s: float, samples: int) -> tuple[float, float]:
-        """Nobody else uses it; a GPU's memory is full of its batch."""
+        """No other process uses it; a GPU's memory is filled by its batch."""
         return 0.0, samples / self._most if self._most is not None else 0.0
 
     def _factor(self, began_s: float, iteration: int) -> float:

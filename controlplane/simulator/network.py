@@ -38,7 +38,7 @@ class Link(Part, frozen=True, kw_only=True):
     changes: tuple[LinkChange, ...] = ()
     """The last that applies counts."""
     recorded_s: tuple[Seconds, ...] = ()
-    """How long transfers took in iterations that were recorded: each iteration draws one, whatever else is said."""
+    """How long transfers took in iterations that were recorded: each iteration draws one, overriding other settings."""
 
     def bandwidth(self, iteration: int, at_s: float) -> float | None:
         """Bytes per second, then."""

@@ -8,7 +8,7 @@ from controlplane.simulator.network import Network
 
 
 class Probes:
-    """Those of one life of a worker: what comes back after its end is nobody's."""
+    """Probes of one worker instance: answers after its end are dropped."""
 
     __slots__ = ("_back", "_network", "_now", "_rank", "_round")
 

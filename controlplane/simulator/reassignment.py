@@ -26,7 +26,7 @@ class Reassignment(Part, frozen=True, kw_only=True):
     negotiation_s: Seconds = 0.05
     """From the request of an idle worker until it begins with what it was handed."""
     times: Annotated[float, Meta(ge=1.0)] = 1.25
-    """So many times as long a handed sample takes: it must be fetched, and its update be told apart."""
+    """How many times as long a reassigned sample takes: it must be fetched, and its update kept apart."""
     least: Positive = 2
     """Fewer samples are not handed over."""
 

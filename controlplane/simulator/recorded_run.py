@@ -39,10 +39,10 @@ LEAST: Final = 10
 """Iterations of every worker from which something can be learned."""
 
 MOST, MOST_UPDATES = 500, 30_000
-"""Iterations that are played again at most, and updates of all workers; more cost time and tell little."""
+"""Iterations that are played again at most, and updates of all workers; more cost time and add little."""
 
 RECORDED: Final = "recorded"
-"""Under this name stand the policies with which the job was submitted."""
+"""The name for the policies with which the job was submitted."""
 
 _PREFIX: Final = "job-"
 MOST_DIGITS: Final = 18
@@ -167,7 +167,7 @@ def name_of(job: int) -> str:
 
 
 def job_of(name: str) -> int | None:
-    """The recorded job that a scenario's name stands for, if it does for one."""
+    """The recorded job that a scenario's name refers to, if any."""
     number = name.removeprefix(_PREFIX)
     return int(number) if name != number and number.isdecimal() and len(number) < MOST_DIGITS else None
 
@@ -201,9 +201,9 @@ def with_another(scenario: Scenario, rank: int) -> Scenario:
 
 
 def with_bandwidth(scenario: Scenario, times: float) -> Scenario:
-    """The same job over links and to servers of so many times the bandwidth.
+    """The same job with links and servers of this many times the bandwidth.
 
-    What was recorded of exchanges is taken to be bandwidth altogether, since their latency cannot be told apart: so a
+    What was recorded of exchanges is taken to be bandwidth altogether, since latency cannot be separated from it: so a
     gain is at most as large as this says.
     """
     return replace(
@@ -244,7 +244,7 @@ def goes_with(spec: JobSpec, synchronization: Synchronization) -> bool:
 
 
 def _link(samples: list[Sample]) -> Link:
-    """Half of a worker's communication each way; bandwidth and latency cannot be told apart."""
+    """Half of a worker's communication each way; bandwidth and latency cannot be separated."""
     return Link(recorded_s=tuple(sample.communication_s / 2 for sample in samples))
 
 

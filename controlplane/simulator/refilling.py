@@ -1,9 +1,9 @@
 """Lost servers in virtual time, whose blocks begin again with workers' copies, as ``workers.trainer.refilling`` has it.
 
-From the loss of a server until its blocks are filled, nobody gets a version and no update counts. An exchange that was
-under way is made again with the lost servers alone. In lockstep, workers that had pushed beyond the copy push again:
-that takes its time, and nothing is lost but what the optimiser remembered. Without lockstep the lost blocks are as the
-worker had pulled them.
+From the loss of a server until its blocks are filled, no worker gets a version and no update counts. An exchange that
+was under way is made again with the lost servers alone. In lockstep, workers that had pushed beyond the copy push
+again: that takes its time, and nothing is lost but what the optimiser remembered. Without lockstep the lost blocks are
+as the worker had pulled them.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,9 +50,9 @@ class Refills:
         self._blocks: dict[int, Block] = {}
         """By index; of all servers."""
         self._lost: dict[int, set[int] | None] = {}
-        """By lost server, the blocks that its next life awaits; None: it has no orders yet."""
+        """By lost server, the blocks that its next instance awaits; None: it has no orders yet."""
         self._dead: dict[int, str] = {}
-        """By lost server, the life that ended."""
+        """By lost server, the instance that ended."""
         self._filled: set[int] = set()
         self._copied: int | None = None
         """The lowest version of the copies that were given."""
@@ -114,7 +114,7 @@ class Refills:
             self._network.transfer(rank, {server: size}, 0, 0, self._given, *arrival)
 
     def go_back(self) -> None:
-        """All servers restart: nothing is lost any more, and nobody waits."""
+        """All servers restart: nothing is lost any more, and no worker waits."""
         self.losses += 1
         self._lost, self._dead, self._waiting = {}, {}, []
 

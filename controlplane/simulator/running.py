@@ -1,4 +1,4 @@
-"""Runs scenarios: one policy, or all that should be compared."""
+"""Runs scenarios: one policy, or all policies to compare."""
 
 from collections.abc import Callable, Iterator, Sequence
 

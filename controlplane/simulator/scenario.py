@@ -43,8 +43,8 @@ class Group(Part, frozen=True, kw_only=True):
 class Happening(Part, frozen=True, kw_only=True):
     """A process ends: its agent says so soon (crash, leave), or its whole machine falls silent (vanish).
 
-    Or an operator asks for something: that a worker is left out at once (exclude) or takes part again (include), that a
-    worker or server leaves in order (drain).
+    Or an operator asks for something: to exclude a worker immediately, to include it again, or to drain a worker or
+    server.
     """
 
     kind: Literal["crash", "leave", "vanish", "exclude", "include", "drain"]
@@ -244,7 +244,7 @@ def _check_reassigning(scenario: Scenario) -> None:
 
 
 def _check_federated(scenario: Scenario) -> None:
-    """A round is made of every client's: work cannot be cut short, and nobody goes ahead."""
+    """A round needs every client's update: work cannot be cut short, and no client goes ahead."""
     for label, policy in scenario.policies.items():
         if policy.barrier.name != "bsp":
             raise ScenarioError(

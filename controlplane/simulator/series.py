@@ -9,7 +9,7 @@ from controlplane.simulator.errors import ScenarioError, SeriesEnded
 
 
 class Series:
-    """Values of ``step_s`` seconds each, from time 0 on; ``repeats`` restarts where they end.
+    """Values of ``step_s`` seconds each, from time 0 on; ``repeats`` starts over where they end.
 
     Raises:
         ScenarioError: for no values, or one that is negative.
@@ -55,7 +55,7 @@ class Series:
         return passes * self._area[-1] + self._area[index] + self._values[index] * (rest_s - index * self._step_s)
 
     def finish_s(self, start_s: float, amount: float) -> float:
-        """When ``amount`` is done that is begun at ``start_s``.
+        """When ``amount`` is done if started at ``start_s``.
 
         Raises:
             SeriesEnded: if the values end before.

@@ -19,7 +19,7 @@ FIRST_PORT: Final = 7000
 
 
 class ServerProcesses:
-    """The servers of one job. ``tell`` sends an event to the log."""
+    """The servers of one job. ``tell`` appends an event to the log."""
 
     def __init__(
         self, kernel: Kernel, tell: Callable[[Event], None], tensor_sizes: tuple[int, ...], *, initial: int
@@ -36,14 +36,14 @@ class ServerProcesses:
             self._hello(index, self._instances[index])
 
     def start(self, command: StartProcess, after_s: float = RESTART_S) -> None:
-        """A life begins; but for the first ones, its hello comes ``after_s`` later."""
+        """An instance starts; except for the first ones, its hello comes ``after_s`` later."""
         is_first = command.index < self._initial and command.index not in self._instances
         self._instances[command.index] = command.instance
         if not is_first:
             self._kernel.after(after_s, self._hello, command.index, command.instance)
 
     def stop(self, command: StopProcess) -> None:
-        """A server ends as it was told."""
+        """A server ends as ordered."""
         self._end(command.index, command.instance, status=0)
 
     def die(self, index: int, kind: str) -> None:
@@ -55,17 +55,17 @@ class ServerProcesses:
             self._end(index, instance, status=0 if kind == "leave" else -9)
 
     def say(self, index: int, instance: str, message: Callable[[int], ServerSaid]) -> None:
-        """Send a message with the server's next number, if that life is not over."""
+        """Send a message with the server's next number, if that instance has not ended."""
         if self._instances.get(index) == instance and instance not in self._silent_s:
             number = self._numbers[instance] = self._numbers.get(instance, 0) + 1
             self._tell(ServerHeard(index=index, instance=instance, message=message(number)))
 
     def instance(self, index: int) -> str:
-        """The latest life of a server."""
+        """The latest instance of a server."""
         return self._instances[index]
 
     def is_over(self, index: int) -> bool:
-        """Whether that life has ended, or is silent for good."""
+        """Whether that instance has ended, or is permanently silent."""
         return self._instances[index] in self._silent_s
 
     def signs_of_life(self, begin_ms: int) -> dict[str, int]:
@@ -82,7 +82,7 @@ class ServerProcesses:
             self._kernel.after(NOTICE_S, self._noticed, index, died)
 
     def _noticed(self, index: int, died: ProcessDied) -> None:
-        """Nobody asks after a life that another one has followed already."""
+        """Ignore an instance that was already replaced."""
         if self._instances[index] == died.instance:
             self._tell(died)
 

@@ -13,7 +13,7 @@ from controlplane.simulator.kernel import Kernel
 
 
 class Puller(Protocol):
-    """Who waits for a version."""
+    """A worker that waits for a version."""
 
     rank: int
     attempt: int
@@ -47,7 +47,7 @@ class Servers:
     def __init__(
         self, kernel: Kernel, mathematics: Mathematics | None, reach: Callable[[int], None] = lambda _: None
     ) -> None:
-        """``reach`` is told each version when it has come to be."""
+        """``reach`` is called with each version when it is complete."""
         self._reach = reach
         self._kernel, self._mathematics = kernel, mathematics
         self.orders: ServerOrders | None = None
@@ -63,7 +63,7 @@ class Servers:
         self._held: dict[int, list[tuple[Puller, int]]] = {}
         self._members: dict[int, int] = {}
         self._instances: dict[int, str] = {}
-        """Of members, by rank: the life that counts; also of those that were members."""
+        """The current instance of members and former members, by rank."""
         self._latest_arrival = 0
         self._needed = 0
         """So many contributions at least close an iteration."""
@@ -85,7 +85,7 @@ class Servers:
         is_plain = orders.named_from is None and not orders.quorums
         self._needed = sum(first <= self.version for first in self._members.values()) if is_plain else 0
         if orders.apply == "quorum" and was_free:
-            # The numbers in between belong to the asynchronous phase: nobody owes them.
+            # The numbers in between belong to the asynchronous phase: no contributions are expected.
             self.version = max(self.version, orders.apply_from)
             self.contributed = {}
         if orders.apply == "release" and self._mathematics is not None:
@@ -118,7 +118,7 @@ class Servers:
         return sorted(self.contributed.get(self.version, {}).keys() | (self._members.keys() if is_older else set()))
 
     def pull(self, puller: Puller, iteration: int) -> None:
-        """Tell ``puller`` as soon as the version that ``iteration`` begins from is there."""
+        """Call ``puller`` as soon as the version that ``iteration`` begins from is complete."""
         if not self._frozen and (self.version >= iteration or iteration >= self._free_from):
             puller.version_is_there()
         else:
@@ -190,7 +190,9 @@ class Servers:
         return bool(counting) and here.keys() >= counting
 
     def _owe_anew(self, instances: dict[int, str]) -> None:
-        """What a worker contributed in an earlier life stays in the sum, and does not stand for what it owes now."""
+        """What an earlier instance contributed stays in the sum, and does not replace the current instance's
+        contribution.
+        """
         for rank, instance in instances.items():
             if self._instances.get(rank, instance) != instance:
                 for here in self.contributed.values():

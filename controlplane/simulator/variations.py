@@ -70,7 +70,7 @@ def varied(scenario: Scenario, variation: Variation) -> Scenario:
     """The scenario so changed; nothing of its paper is compared with it.
 
     Raises:
-        ScenarioError: for a change that it does not bear.
+        ScenarioError: for a change that it does not support.
     """
     if variation == Variation():
         return scenario

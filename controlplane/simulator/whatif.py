@@ -92,7 +92,8 @@ Play = tuple[Outcome, Lengths]
 def what_if(
     run: Run, ways: Ways = USUAL, *, seeds: int = 8, progress: Callable[[str], None] = lambda _: None
 ) -> WhatIf:
-    """Judge the model, then play every alternative. ``progress`` is told the name of each way when it has been played.
+    """Judge the model, then play every alternative. ``progress`` is called with the name of each alternative once it
+    was simulated.
 
     Raises:
         SimulationError: for a policy that does not exist, or a model on which nothing can go on.

@@ -77,12 +77,12 @@ class SimulatedWorker:
         self.attempt = 0
         """Counts what it began, so that the end of something that was left is not taken for that of the next.
 
-        Its death counts too: what is of this attempt is of a worker that lives.
+        The end of the process counts too: events of this attempt belong to a live worker.
         """
         self.number = 0
         self.share = self.position = 0
         self.silent_s: float | None = None
-        """Since when it gives no heartbeat."""
+        """Since when it sends no heartbeats."""
         self.reports = self.samples = 0
         self.compute_s = self.communication_s = self.waiting_s = self.coordination_s = self.total_s = 0.0
         self.pieces: list[Piece] = []
@@ -163,7 +163,7 @@ class SimulatedWorker:
         self._copy = PulledCopy(self, self._cluster.refills)
 
     def die(self, *, silent: bool) -> None:
-        """Stop acting; ``silent``: nobody says so."""
+        """Stop acting; ``silent``: without a report of its end."""
         self.attempt += 1
         if silent:
             self.silent_s = self._kernel.now

@@ -21,7 +21,7 @@ WIDTHS: Final = (10, 100, 1_000)
 """Iterations of one window of a rollup."""
 
 ITEM_BYTES: Final = 8
-"""Of every value, so that any iteration is found in stored bytes without reading what stands before it."""
+"""Of every value, so that any iteration is found in stored bytes without reading the values before it."""
 
 COUNTS: Final = tuple(each.name for each in OF_WORKERS if each.is_integer and not each.is_optional)
 INTEGERS: Final = ("generation", "at_ms", *COUNTS)
@@ -83,7 +83,7 @@ def empty_block(columns: Iterable[str]) -> Block:
 
 
 def lay_over(block: Block, rows: Rows) -> None:
-    """Put rows of this block in their places, where nothing later stands."""
+    """Put rows of this block in their places, unless a later value is there."""
     order = np.argsort(rows.columns["generation"], kind="stable")
     places, generations = (rows.iteration % STRETCH)[order], rows.columns["generation"][order]
     newer = generations >= block["generation"][places]

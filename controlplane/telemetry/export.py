@@ -13,7 +13,7 @@ HEADING: Final = ("iteration", "worker", "generation", "at_ms", *COUNTS, *MEASUR
 
 
 def measurements(job_id: int, ranks: Sequence[int] = ()) -> Iterator[tuple[Any, ...]]:
-    """A line for each, as ``HEADING`` names its values, by iteration and worker; None where a worker did not say.
+    """A line for each, as ``HEADING`` names its values, by iteration and worker; None if a worker did not report it.
 
     An iteration that was done again counts once, as it was done last. Of a job whose detail was pruned: means over
     every 10 iterations, each at the first of them. No more than a stretch of iterations is held at a time.

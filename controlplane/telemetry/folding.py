@@ -1,7 +1,7 @@
 """Folds a job's reports into chunks and rollups, a piece at a time: short transactions, repeatable at any point.
 
-``Folded`` moves last and only if nobody else moved it. Until then readers lay the same rows over the chunks that have
-them already, which changes nothing.
+``Folded`` is updated last and only if no other process updated it. Until then readers lay the same rows over the chunks
+that have them already, which changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Reads of reports: from chunks and rollups, and the rows that are not folded into them yet laid over. Never all rows.
+"""Reads of reports: from chunks and rollups, overlaid with rows that are not folded into them yet. Never all rows.
 
 The mark is read before rows and chunks: chunks may by then have rows of the tail already, and laying those over once
 more changes nothing.
@@ -83,7 +83,7 @@ def quotient(whole: Column, base: Column) -> Column:
 
 
 def read_columns(job_id: int, columns: Collection[str], span: Span | None = None) -> dict[int, Block]:
-    """As ``read_measured``, for whoever adds up parts of iterations: of a part not measured by itself, 0 s."""
+    """As ``read_measured``, for adding up parts of iterations: 0 s for a part that was not measured."""
     found = read_measured(job_id, columns, span)
     for block in found.values():
         for name in PARTS.intersection(block):
@@ -168,7 +168,7 @@ def _rollups(job_id: int, width: int, ranks: Sequence[int]) -> dict[Place, NDArr
 
 
 def _means(job_id: int, columns: Collection[str], span: Span) -> dict[int, Block]:
-    """What rollups still tell of iterations whose detail is gone."""
+    """Rollups of iterations whose detail was deleted."""
     width = WIDTHS[0]
     found = {}
     for rank, windows in read_windows(job_id, width, span.ranks).items():
@@ -198,7 +198,7 @@ def _tail(job_id: int, mark: int, span: Span) -> "QuerySet[Report]":
 
 
 def _chunks(job_id: int, columns: Collection[str], span: Span) -> Iterable[tuple[Place, str, Column]]:
-    """Stored columns; where all that is wanted stands in one stretch, no more of it than that is read."""
+    """Stored columns; if the requested range is contiguous, only that range is read."""
     first, last = span.first // STRETCH, (span.last - 1) // STRETCH
     stored = span.chosen(Chunk.objects.filter(job_id=job_id, column__in=columns, number__gte=first))
     if span.last < FOREVER:

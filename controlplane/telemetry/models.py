@@ -48,7 +48,7 @@ class EngineSnapshot(models.Model):
 
 
 class DeadLetter(models.Model):
-    """An entry of a job's streams that no database took, or that is none. It is kept for whoever looks into that."""
+    """An entry of a job's streams that the database refused, or that could not be decoded; kept for diagnosis."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="dead_letters")
     at = models.DateTimeField(default=timezone.now, db_index=True)
@@ -60,7 +60,7 @@ class DeadLetter(models.Model):
     cause = models.TextField()
     """Why it could not be written."""
     payload = models.BinaryField()
-    """Its beginning, as it stood in the stream."""
+    """Its first bytes, as in the stream."""
 
 
 class RawEvent(models.Model):
@@ -186,7 +186,7 @@ class Simulation(models.Model):
     """One scenario that somebody had simulated under several policies."""
 
     class State(models.TextChoices):
-        """Where it is in its life."""
+        """Its state."""
 
         QUEUED = "queued"
         RUNNING = "running"
@@ -204,7 +204,7 @@ class Simulation(models.Model):
     state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED, db_index=True)
     reason = models.TextField(default="", blank=True)
     attempt = models.PositiveIntegerField(default=0)
-    """How many tasks have begun to run it; what an earlier one still says counts no more."""
+    """How many tasks have started to run it; reports of an earlier one are ignored."""
     seen_at = models.DateTimeField(default=timezone.now)
     """The last heartbeat of the task that runs it, or when it was given to one."""
     done = models.PositiveIntegerField(default=0)

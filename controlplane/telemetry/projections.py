@@ -1,8 +1,7 @@
 """What a job's log makes of its history: every event raw, and reports and evaluations as rows.
 
 Called by ingest, in the transaction that moves its cursor, and for the log of a simulated run (``simulated``). An event
-arrives here once; a report may stand in the log twice, since its sender says it again after a reconnect, and makes one
-row.
+arrives here once; a report may be in the log twice, since its sender resends it after a reconnect, and makes one row.
 """
 
 import math
@@ -50,7 +49,7 @@ def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Pr
 
 
 def record_raw(job_id: int, incarnation: int, logged: Sequence[Logged]) -> None:
-    """Write the events as they stand in the log, and nothing of what follows from them."""
+    """Write the events as they are in the log, and nothing derived from them."""
     insert_rows(
         RawEvent,
         EVENT_FIELDS,
@@ -62,7 +61,7 @@ def record_raw(job_id: int, incarnation: int, logged: Sequence[Logged]) -> None:
 
 
 def incarnations(before: int, logged: Iterable[Logged]) -> Iterator[int]:
-    """In which incarnation each entry stands: the one that it begins, or that of the entry before it."""
+    """The incarnation of each entry: the one that it begins, or that of the entry before it."""
     for item in logged:
         if isinstance(item.entry.event, IncarnationBegan):
             before = item.entry.event.incarnation

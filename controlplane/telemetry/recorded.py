@@ -41,7 +41,7 @@ def recorded_job(job_id: int) -> Job:
 
 
 def job_outline(job_id: int) -> Scenario:
-    """The job as a scenario whose machines are not learned yet: cheap, for whoever chooses what to simulate.
+    """The job as a scenario whose machines are not learned yet: cheap, for choosing what to simulate.
 
     Raises:
         ScenarioError: of the field ``scenario``, if there is no such job.

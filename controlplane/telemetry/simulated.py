@@ -1,6 +1,6 @@
 """A simulated run as a job's: its log makes the same rows, so the same figures, tables and pages show it.
 
-The row of the job names its simulation. It has no raw events, since anybody can simulate it again, and no reports as
+The row of the job names its simulation. It has no raw events, since it can be simulated again, and no reports as
 rows: they are folded at once. Virtual times are moved so that the run ends when it is stored.
 """
 
@@ -37,7 +37,7 @@ class Series:
     """Keeps of a run's log what becomes rows."""
 
     def __init__(self, *, has_losses: bool) -> None:
-        """Without ``has_losses`` nothing was learned, whatever reports say."""
+        """Without ``has_losses`` nothing was trained, and losses in reports are ignored."""
         self._has_losses = has_losses
         self._reports = array("d")
         """COLUMNS, report after report."""

@@ -1,8 +1,8 @@
-"""Simulations that somebody asked for over REST: their rows, from the request to the outcomes and series.
+"""Simulations requested over REST: their rows, from the request to the outcomes and series.
 
-A row is written by whoever asks and by the one task that runs it; each step is a conditional update, so a task that
-runs twice, or runs on after a cancel, changes nothing. A task says again and again that it lives: the row of one that
-has been silent for ``SILENCE`` waits for another, which goes on after the policies that have an outcome.
+A row is written by the request and by the one task that runs it; each step is a conditional update, so a task that runs
+twice, or runs on after a cancel, changes nothing. A task sends heartbeats: the row of one that has been silent for
+``SILENCE`` is queued for another, which continues after the policies that have an outcome.
 """
 
 import time
@@ -33,9 +33,9 @@ from controlplane.telemetry.simulated import Series, run_store
 S: Final = Simulation.State
 MOST_POLICIES: Final = 50
 LOOK_S: Final = 0.5
-"""How often a run that is under way looks whether it was cancelled, and says that it lives."""
+"""How often a run checks whether it was cancelled, and sends a heartbeat."""
 SILENCE: Final = timedelta(seconds=60)
-"""After so long without a heartbeat a task is dead: far longer than any step between two looks."""
+"""A task is dead after this long without a heartbeat: far longer than any step between two."""
 MOST_ATTEMPTS: Final = 3
 """A simulation that so many tasks have died of is not tried again."""
 
@@ -46,7 +46,7 @@ Learn = Callable[[int], Run]
 
 
 class Cancelled(Exception):
-    """Somebody wants the simulation no more, or another task has it."""
+    """The simulation was cancelled, or another task has it."""
 
 
 class Stopping(Exception):
@@ -60,7 +60,7 @@ def simulation_submit(
 
     Raises:
         SimulationError: for a scenario or a policy that does not exist or cannot be, a job that was not recorded, or a
-            variation that it does not bear.
+        variation that it does not support.
     """
     job = job_of(scenario)
     found = varied(find(scenario) if job is None else recorded_outline(job), variation)
@@ -146,7 +146,7 @@ def simulation_scenario(row: Simulation) -> Scenario:
     """What is asked for: its scenario, with what was asked to be other. Machines of a recorded job are not learned yet.
 
     Raises:
-        SimulationError: if this release has no such scenario any more, or it does not bear that any more.
+        SimulationError: if this release has no such scenario any more, or it does not support the variation any more.
     """
     job = job_of(row.scenario)
     return varied(find(row.scenario) if job is None else job_outline(job), variation_of(row.variation))
@@ -186,7 +186,7 @@ def simulation_figures(row: Simulation) -> list[dict[str, object]]:
 
 
 def _claim(pk: int) -> Simulation | None:
-    """The row, if it waits for a task; what an earlier one had begun to store is taken away."""
+    """The row, if it waits for a task; partial results of an earlier one are deleted."""
     now = timezone.now()
     claim = {"state": S.RUNNING, "attempt": F("attempt") + 1, "started_at": Coalesce("started_at", now), "seen_at": now}
     if not Simulation.objects.filter(pk=pk, state=S.QUEUED).update(**claim):

@@ -1,4 +1,4 @@
-"""Files of the public cluster-usage traces, as they are published; what stands in them is the simulator's to know."""
+"""Files of the public cluster-usage traces, as they are published; the simulator knows their contents."""
 
 import gzip
 import zlib

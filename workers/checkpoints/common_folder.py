@@ -23,7 +23,7 @@ class CommonFolder:
     Args:
         folder: where it keeps the checkpoints of its job.
         instance: its name.
-        say: told why the folder cannot be used, if that is so.
+        say: called with the reason if the folder cannot be used.
     """
 
     def __init__(self, folder: Path, instance: str, say: Callable[[str], None]) -> None:

@@ -100,7 +100,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def keep_newest(job_folder: Path, keep: int) -> None:
-    """Remove all but the newest ``keep`` whole checkpoints, and what was begun before them. Failing is no matter."""
+    """Remove all but the newest ``keep`` complete checkpoints, and incomplete older ones. Errors are ignored."""
     whole = sorted((path.parent for path in job_folder.glob(f"*/{MANIFEST}")), reverse=True)
     if not whole:
         return

@@ -59,7 +59,7 @@ class Place:
         return files.find(self._root / folders.start, self._elements)
 
     def read(self, restore: Restore, start: int, stop: int) -> Beginning:
-        """The parameters ``start`` to ``stop`` of the checkpoint that a life begins with.
+        """The parameters ``start`` to ``stop`` of the checkpoint that this instance starts from.
 
         Raises:
             CheckpointError: if it cannot be used.
@@ -70,7 +70,7 @@ class Place:
         return Beginning(values=values, iteration=restore.iteration, steps=steps, state=state)
 
     def writer(self, keep: int, say: Callable[[Saved], None]) -> Writer:
-        """What writes checkpoints here, of which the newest ``keep`` stay; ``say`` is told what was written.
+        """A writer of checkpoints here that keeps the newest ``keep``; ``say`` is called with what was written.
 
         Raises:
             CheckpointError: if the agent has no folder.
@@ -78,7 +78,7 @@ class Place:
         return Writer(self.own, keep=keep, manifest=self._manifest, say=say)
 
     def common_folder(self, say: Callable[[str], None]) -> CommonFolder:
-        """A look at whether others write here too; ``say`` is told why not.
+        """A check whether others write here too; ``say`` is called with the reason if they do not.
 
         Raises:
             CheckpointError: if the agent has no folder.

@@ -32,7 +32,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What should be said: pieces that are on disk, or a manifest, or why there are none."""
+    """The report: pieces that are on disk, or a manifest, or why there are none."""
 
     iteration: int
     pieces: list[SavedBlock]
@@ -58,7 +58,7 @@ class Writer:
     Args:
         folder: that of the job's checkpoints.
         manifest: makes a manifest of what the control plane knows.
-        say: told what was written.
+        say: called with what was written.
     """
 
     def __init__(

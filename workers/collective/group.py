@@ -1,7 +1,7 @@
 """One process group: sums and copies among the ranks of one generation, until any of them fails.
 
 After a failure the contents of what was being summed are undefined and the group is of no use any more. Leaving it
-closes its connections, which frees everybody who still waits in it at once.
+closes its connections, which immediately releases members that still wait in it.
 """
 
 from collections.abc import Callable

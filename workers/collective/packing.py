@@ -1,4 +1,4 @@
-"""The state of an update rule as bytes and back, so that a member who comes later can go on like the others."""
+"""The state of an update rule as bytes and back, so that a member that joins later can continue like the others."""
 
 from collections.abc import Mapping
 

@@ -76,7 +76,7 @@ class Meeting:
                 return Group(store, self._place, device=self._device)
             except GroupBroken:
                 self._break_up()
-            except RuntimeError as error:  # the member that holds the store may be dead, which orders will tell
+            except RuntimeError as error:  # the member that holds the store may be dead; orders will say so
                 log.info("the meeting %s cannot be reached: %s", self._name, str(error).partition("\n")[0])
                 self._store = None
                 is_over(PAUSE_S)

@@ -18,7 +18,7 @@ from workers.resources import Machine
 FAREWELL_S = 1.0
 """How long a process that is asked to end still tries to say what it has to say."""
 FINAL_REJECTIONS = {"stale": REPLACED, "unauthorised": UNAUTHORISED}
-"""Rejections that are about this life of the process, not about one message; they end it like these close codes."""
+"""Rejections of this process instance, not of one message; like these close codes, they end it."""
 
 Said = TypeVar("Said", bound=msgspec.Struct)
 Heard = TypeVar("Heard")
@@ -61,7 +61,7 @@ class ProcessLink(Generic[Said, Heard]):
         self._socket.start()
 
     def drain(self) -> None:
-        """Wait until all that was said is durable, or this process should end."""
+        """Wait until all messages are durable, or this process should end."""
         if not self._outbox.wait(lambda box: not box.unacknowledged or self.stopping.is_set(), FAREWELL_S):
             log.info(f"waiting for the control plane to keep {self._outbox.unacknowledged} messages")
             self._outbox.wait(lambda box: not box.unacknowledged or self.stopping.is_set())

@@ -25,7 +25,7 @@ class Outbox(Generic[Message]):
             self._changed.notify_all()
 
     def reopen(self) -> None:
-        """A new connection: whatever is not durable should be sent again, with a fresh hello."""
+        """A new connection: messages that are not durable are resent, after a fresh hello."""
         with self._changed:
             self._box.reopen()
             self._changed.notify_all()
@@ -37,14 +37,14 @@ class Outbox(Generic[Message]):
             self._changed.notify_all()
 
     def heard_from(self, incarnation: int) -> bool:
-        """Orders of that incarnation came; whether it is newer than before, and all should be sent again."""
+        """Orders of that incarnation came; whether it is newer than before, so that all messages are resent."""
         with self._changed:
             is_newer = self._box.heard_from(incarnation)
             self._changed.notify_all()
             return is_newer
 
     def acknowledge(self, durable: int) -> None:
-        """Forget what need not be sent again; what was never sent is kept, whatever anybody says."""
+        """Forget messages that need not be resent; those never sent are always kept."""
         with self._changed:
             self._box.acknowledge(durable)
             self._changed.notify_all()
@@ -56,7 +56,7 @@ class Outbox(Generic[Message]):
             return self._box.take() if wanted() else None
 
     def wake(self) -> None:
-        """Have all who wait look again."""
+        """Wake all waiting threads."""
         with self._changed:
             self._changed.notify_all()
 

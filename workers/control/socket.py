@@ -1,8 +1,8 @@
 """One websocket to the control plane, opened again after every loss until it is closed or refused.
 
-A thread of its own connects and reads; for each connection another one writes, and it alone: messages in the order
-of their numbers, a heartbeat each second, and behind it asides where nothing else waits. So whoever says something
-never waits for the network.
+A thread of its own connects and reads; for each connection another one writes, and it alone: messages in the order of
+their numbers, a heartbeat each second, and behind it asides where nothing else waits. So senders never wait for the
+network.
 """
 
 import threading
@@ -29,7 +29,7 @@ PING_S = 2.0
 PING_TIMEOUT_S = 8.0
 """A peer that answers no ping for so long is gone, even if its address still takes bytes."""
 RETURN_S = 2.5
-"""The longest delay between two attempts: after a silence of its own the control plane misses nobody for 5 s."""
+"""The longest delay between two attempts: after its own outage the control plane declares no process lost for 5 s."""
 
 RESEND_S = 1.0
 """Shortest time between two resends that the other side asked for."""
@@ -42,10 +42,10 @@ FINAL_CODES = {
 }
 """Close codes after which there is nothing to come back for."""
 NOT_WANTED = {REPLACED, JOB_OVER}
-"""Those that are nobody's mistake."""
+"""Close codes that are not errors."""
 
 NEVER_TAKEN = ("malformed", "oversized")
-"""Rejections of what would be refused again each time: it is our own fault, and nobody would ever hear of it."""
+"""Rejections that would repeat on every retry: a fault of this client, which would otherwise go unnoticed."""
 
 Said = TypeVar("Said", bound=msgspec.Struct)
 Heard = TypeVar("Heard")
@@ -71,7 +71,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ears(Generic[Heard]):
-    """Who is told what: called on the socket's thread, one after the other."""
+    """Callbacks, called on the socket's thread one after the other."""
 
     hear: Callable[[Heard], None]
     opened: Callable[[], None]
@@ -135,7 +135,7 @@ class ControlSocket(Generic[Said, Heard]):
         self._refused = number
 
     def _run(self) -> None:
-        """A process without its control socket would wait for ever: whatever goes wrong here ends it."""
+        """A process without its control socket would wait for ever: any error here ends it."""
         try:
             self._stay_connected()
         except Exception as error:
@@ -162,7 +162,9 @@ class ControlSocket(Generic[Said, Heard]):
             self._closing.wait(delay_s)
 
     def _live(self) -> Ending | None:
-        """One connection from its opening to its end. Raises whatever prevented or ended it, unless we ended it."""
+        """One connection from its opening to its end. Raises the error that prevented or ended it, unless it was closed
+        here.
+        """
         with self._open() as connection:
             if connection.subprotocol != SUBPROTOCOL:
                 raise InvalidHandshake(f"it does not speak {SUBPROTOCOL}")
@@ -251,7 +253,7 @@ def _verdict(connection: ClientConnection) -> Ending | None:
 
 
 def _refusal(error: Exception) -> Ending | None:
-    """A handshake that was turned down because of who we are, not because of the weather."""
+    """The server refused the handshake because of this client, not because of a temporary failure."""
     if isinstance(error, InvalidStatus) and error.response.status_code in {401, 403}:
         reason = f"{FINAL_CODES[UNAUTHORISED]} (HTTP {error.response.status_code})"
         return Ending(code=UNAUTHORISED, reason=reason)

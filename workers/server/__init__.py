@@ -1,5 +1,5 @@
 """One parameter server: blocks of parameters, whose contributions close an iteration, and the rule that applies them.
 
 A block's iteration closes when every member that counts in it has contributed; quorums are sets of members, never
-counts. Nothing is decided here: who counts and which blocks are held comes as orders.
+counts. Nothing is decided here: orders name the members and the blocks of this server.
 """

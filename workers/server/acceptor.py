@@ -143,7 +143,7 @@ class Acceptor:
         try:
             pending.connected.setblocking(True)
             self._admit(pending.connected, answer.peer)
-        except Exception as error:  # whatever it is, the acceptor keeps serving the others
+        except Exception as error:  # any error: the acceptor keeps serving other connections
             pending.connected.close()
             log.error("%s %d cannot be served: %s", answer.peer.role, answer.peer.rank, error)
 

@@ -1,6 +1,6 @@
-"""Asynchronous contributions to a block: each is applied by itself, as it arrives or once its sender was let pass.
+"""Asynchronous contributions to a block: each is applied by itself, as it arrives or once its sender is released.
 
-Held back (PSP Alg. 1 by the letter), those that newer orders let pass together are applied as one sum. Where so many
+Held back (PSP Alg. 1 by the letter), those that newer orders release together are applied as one sum. Where so many
 should make one step, they are added up until they are; a step of fewer is made, as a part, when no more are to come.
 """
 
@@ -76,7 +76,7 @@ class Arrivals:
         self._growing = opened.growing
 
     def finish(self) -> None:
-        """Let everything pass: nobody will be let pass one by one any more."""
+        """Release everything: workers are no longer released one by one."""
         self._apply(self._held)
         self._held = []
         self.flush()
@@ -87,7 +87,7 @@ class Arrivals:
             self._step()
 
     def _passes(self, contribution: Contribution) -> bool:
-        """On arrival everybody; else who was let pass, and who has left and will not be."""
+        """All of them on arrival; else those released, and those that have left and will not be."""
         if self._roster.apply != "release" or contribution.peer not in self._roster.members:
             return True
         return contribution.iteration <= self._roster.passed.get(contribution.peer.rank, -1)

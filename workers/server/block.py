@@ -33,7 +33,7 @@ class Gone(Exception):
 
 
 class Keep(Protocol):
-    """Who keeps a block at some of its versions."""
+    """Saves a block at some of its versions."""
 
     def wants(self, version: int) -> bool:
         """Whether this version should be kept."""
@@ -53,8 +53,8 @@ class Block:
         values: as they are before the iteration ``iteration``; owned by the block from now on.
         make_rule: what a complete sum does to the values.
         start: where they begin in the flat vector.
-        on_missing: told (iteration, rank) of members that left before they had contributed.
-        on_late: told the same of contributions that were dropped, since others made their iteration.
+        on_missing: called with (iteration, rank) of members that left before they had contributed.
+        on_late: called likewise for contributions that were dropped, since others made their iteration.
         before: whose contributions to the iteration before that are known to be in the values.
         norms: where the norm of the mean gradient over all blocks is agreed upon; None: no step depends on it.
     """
@@ -117,7 +117,7 @@ class Block:
             return self._wait(lambda: not self._frozen and self._counting.judge(contribution) is not Verdict.EARLY)
 
     def contribute(self, contribution: Contribution) -> tuple[Verdict, memoryview | None]:
-        """Count ``contribution``, once; the last one that was owed closes the iteration.
+        """Count ``contribution``, once; the last one expected closes the iteration.
 
         The memory that comes back, if any, is the caller's instead of that of the contribution: a sum is kept where
         it lies, since copying it would cost as much as adding another.
@@ -146,14 +146,14 @@ class Block:
         """The values for iteration ``version`` under the orders ``term``, to be given back.
 
         In lockstep it is held until that many iterations are closed, else the values are as they are. With it come
-        the version that they are, which is later than asked for where the asker does not count any more, and how
+        the version that they are, which is later than requested if the requester is no longer a member, and how
         long it was held.
 
-        Where the version waits for a norm, who asks under an older ``placement`` is let go: a server may have been
-        lost, and the norm depends on what the asker should push to the new one.
+        If the version waits for a norm, requesters under an older ``placement`` are released: a server may have been
+        lost, and the norm depends on what they should push to the new one.
 
         Raises:
-            Gone: if the block moves to another server before it has that version, or the asker is let go.
+            Gone: if the block moves to another server before it has that version, or the requester is released.
             Stopped: if the server ends meanwhile.
         """
 
@@ -238,7 +238,7 @@ class Block:
             self._keep = keep
 
     def flush(self) -> None:
-        """Apply what was added up of updates on arrival: whoever begins with a copy has nothing of it."""
+        """Apply what was added up of updates on arrival: a block restored from a copy does not contain it."""
         with self._condition:
             if isinstance(self._counting, Arrivals):
                 self._counting.flush()
@@ -262,7 +262,7 @@ class Block:
             self._keep.take(self.version, self.steps, self._copy())
 
     def resume(self, baggage: Baggage) -> None:
-        """Go on where the block stood on another server; before anybody is appointed here."""
+        """Continue where the block was on another server; before members are set here."""
         opened = baggage.open
         with self._condition:
             self._values.resume(baggage.state, baggage.steps)
@@ -271,7 +271,7 @@ class Block:
             self._counting.resume(opened)
 
     def stop(self) -> None:
-        """Let everybody who waits here go with ``Stopped``."""
+        """Release all threads that wait here with ``Stopped``."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()

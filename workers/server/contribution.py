@@ -39,7 +39,7 @@ class Sum:
 
     @property
     def total(self) -> torch.Tensor:
-        """Their sum. Whoever takes it may write to it."""
+        """Their sum. The caller may write to it."""
         return torch.frombuffer(self._total, dtype=torch.float32)
 
     def add(self, contribution: Contribution) -> memoryview | None:

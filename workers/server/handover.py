@@ -45,8 +45,8 @@ class Handover:
 
     Args:
         blocks: those that the orders send away.
-        say: told what came of it, once, unless it was cancelled before.
-        reach: told each point that it comes to, for tests.
+        say: called once with the result, unless it was cancelled before.
+        reach: called at each step, for tests.
     """
 
     def __init__(

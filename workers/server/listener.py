@@ -31,14 +31,14 @@ class Served:
 
 
 class Listener:
-    """The server's socket; listens from creation until ``close``. ``on_failure`` is told what should never happen.
+    """The server's socket; listens from creation until ``close``. ``on_failure`` is called with unexpected errors.
 
     Args:
         host: the address to listen at.
         store: what is served.
         meter: counts what passes.
         key_of: the key that a peer shares with this server.
-        on_failure: told what should never happen.
+        on_failure: called with unexpected errors.
         open_channel: makes a channel of a socket.
         room: limit of unauthenticated connections.
     """
@@ -63,7 +63,7 @@ class Listener:
         self.port: int = self._acceptor.port
 
     def close(self) -> None:
-        """Accept nobody any more and end every connection; the store must have been stopped before."""
+        """Accept no more connections and end every open one; the store must have been stopped before."""
         self._acceptor.close()
         with self._lock:
             self._closed = True
@@ -95,7 +95,7 @@ class Listener:
             log.debug("connection ended: %s", end)
         except TransportError as error:
             log.warning("connection ended: %s", error)
-        except Exception as error:  # a sum may be lost: nobody is to wait for this server for ever
+        except Exception as error:  # a sum may be lost: workers must not wait for this server for ever
             self._on_failure(error)
         finally:
             with self._lock:

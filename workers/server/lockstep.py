@@ -1,4 +1,4 @@
-"""Synchronous iterations of a block: what counts, and the sum that closes with the last contribution owed.
+"""Synchronous iterations of a block: what counts, and the sum that closes with the last expected contribution.
 
 Where the control plane names who makes an iteration (backup workers), contributions are kept apart until it has:
 exactly those named are summed, in the order of their ranks, and the others are dropped.
@@ -14,10 +14,10 @@ from workers.server.values import Values
 from workers.transport.handshake import Peer
 
 Note = Callable[[int, int], None]
-"""Told (iteration, rank)."""
+"""Called with (iteration, rank)."""
 
 Say = Callable[[int, float], None]
-"""Told (iteration, squared norm) of the mean gradient of a block."""
+"""Called with (iteration, squared norm) of the mean gradient of a block."""
 
 
 class Lockstep:
@@ -25,11 +25,11 @@ class Lockstep:
 
     Args:
         iteration: the one that is open.
-        on_missing: told of members that left before they had contributed.
-        on_late: told of contributions that came but do not count, since others made their iteration.
+        on_missing: called for members that left before they had contributed.
+        on_late: called for contributions that do not count, since others made their iteration.
         before: whose contributions to the iteration before are in the values.
-        say: told the norm of each sum, which is applied when the norm over all blocks is known; None: it is applied
-            at once.
+        say: called with the norm of each sum, which is applied when the norm over all blocks is known; None: it is
+            applied at once.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Lockstep:
     def judge(self, contribution: Contribution) -> Verdict:
         """What should happen to it now."""
         verdict = self._quorum.judge(self._roster, contribution.term, contribution.peer, contribution.iteration)
-        # What is complete takes nobody in; who comes now is told what it would be told after the step.
+        # A complete iteration takes no more contributions; late ones get the same answer as after the step.
         return Verdict.EARLY if self._awaits_norm and verdict is Verdict.COUNT else verdict
 
     def take(self, contribution: Contribution) -> memoryview | None:
@@ -113,7 +113,7 @@ class Lockstep:
         )
 
     def resume(self, opened: Open) -> None:
-        """Go on with what another lockstep had; the next ``appoint`` says who owes what."""
+        """Continue with what another lockstep had; the next ``appoint`` sets the expected contributions."""
         self._quorum = Quorum(
             opened.iteration, contributed=opened.contributed, expected=opened.expected, before=opened.before
         )
@@ -132,7 +132,7 @@ class Lockstep:
         return free or None
 
     def _complete(self) -> None:
-        """Nothing is owed any more: make the step, or say what it waits for."""
+        """All contributions are in: make the step, or return what it waits for."""
         self._gather({peer for peer in self._kept if self._roster.named(self.iteration, peer.rank)})
         if self._say is None:
             self._close()

@@ -1,4 +1,6 @@
-"""The life of one parameter server process: listen, say so, follow orders, report, end when asked to."""
+"""The main loop of one parameter server process: listen, announce the address, follow orders, report, end when asked
+to.
+"""
 
 import socket
 import threading
@@ -53,7 +55,7 @@ def serve(
 ) -> None:
     """Serve blocks on a free port of ``host`` until ``link.stopping``; others reach it at ``announced``, if given.
 
-    ``reach`` is told each point of a handover.
+    ``reach`` is called at each step of a handover.
 
     Raises:
         SpecError: if the job names a workload or optimiser that does not exist here.

@@ -1,12 +1,12 @@
-"""The norm of a gradient whose parts are on several servers: each tells the others what its blocks have of it.
+"""The norm of a gradient whose parts are on several servers: each sends the others the part of its blocks.
 
 When an iteration of a block is complete, the squared norm of its mean gradient goes to every other server that the
-orders name; the step is made once those of all elements are known, so all servers clip by the same number. What was
-said holds for the block whoever holds it: it travels with a block that moves, is said again to a server that comes new,
-and saying it twice changes nothing.
+orders name; the step is made once those of all elements are known, so all servers clip by the same number. A part
+belongs to its block: it travels with a block that moves, is resent to a server that joins, and sending it twice changes
+nothing.
 
-A server makes its step only when all others have what it said: whoever may pull the next version from it could else
-be the reason that nobody can say its part again, where it ends the moment after.
+A server makes its step only when all others have its part: otherwise a worker could pull the next version from it and,
+if the server then ended, its part could not be sent again.
 """
 
 import logging
@@ -45,13 +45,13 @@ class Part(Value, frozen=True, kw_only=True, array_like=True):
 
 
 class Norms:
-    """What this server and the others have said, and the blocks here that wait for it.
+    """The parts of this server and the others, and the blocks here that wait for them.
 
     Args:
         elements: of the flat vector; a norm is known when so many are covered.
-        connect: to another server, to tell it.
+        connect: to another server, to send it parts.
         settle: makes the steps of blocks here whose norm is known; called on its own thread.
-        on_failure: told what ``settle`` raises.
+        on_failure: called with what ``settle`` raises.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Norms:
         threading.Thread(target=self._run, name="norms", daemon=True).start()
 
     def follow(self, others: Iterable[ServerAddress]) -> None:
-        """Tell these servers from now on, and believe them. What others were believed for stays true."""
+        """Send to these servers from now on, and accept their parts. Parts accepted from others stay valid."""
         with self._condition:
             wanted = {address.instance: address for address in others}
             for instance in self._lines.keys() - wanted.keys():
@@ -144,9 +144,9 @@ class Norms:
             self._condition.notify_all()
 
     def await_unsaid(self, line: "_Line") -> tuple[list[Part], int]:
-        """What that server has not heard yet, as soon as there is something, and how much it has had with it.
+        """The parts that the server has not received yet, as soon as there are some, and how many it has with them.
 
-        Nothing once the line has ended.
+        None once the connection has ended.
         """
         with self._condition:
             self._condition.wait_for(
@@ -189,13 +189,13 @@ class Norms:
                     return
             try:
                 self._settle()
-            except Exception as error:  # a step that is not made: nobody is to wait for this server for ever
+            except Exception as error:  # a step that is not made: workers must not wait for this server for ever
                 self._on_failure(error)
                 return
 
 
 class _Line:
-    """To one other server, on its own thread, which tells it all that is said here until it has it."""
+    """A thread that sends all parts to one other server until it has them."""
 
     def __init__(self, norms: Norms, address: ServerAddress) -> None:
         self._norms, self._address = norms, address
@@ -207,11 +207,11 @@ class _Line:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is to be told any more."""
+        """Whether sending has stopped."""
         return self._over.is_set()
 
     def stop(self) -> None:
-        """Say no more."""
+        """Stop sending."""
         self._over.set()
         if (connection := self._connection) is not None:
             connection.abort()

@@ -1,7 +1,7 @@
 """Whose contributions close an iteration. Pure: no locks, no sockets, no values of parameters.
 
-A contribution is known by (instance, iteration, block): an instance is one life of a process and has one gradient
-per iteration. Its incarnation fences it like its generation, but does not make the same gradient a second one.
+A contribution is known by (instance, iteration, block): an instance is one start of a process and has one gradient per
+iteration. Its incarnation fences it like its generation, but does not make the same gradient a second one.
 """
 
 from collections.abc import Mapping
@@ -40,19 +40,21 @@ class Roster:
         return self.incarnation, self.generation
 
     def names(self, iteration: int) -> bool:
-        """Whether ``iteration`` is made by those who are named for it, and by nobody else.
+        """Whether ``iteration`` is made by exactly the ranks named for it.
 
-        Names hold beyond the rule that gave them: an iteration that is still open when the barrier changes has
-        workers that were told to leave it out.
+        Names hold beyond the rule that gave them: an iteration that is still open when the barrier changes has workers
+        that were ordered to skip it.
         """
         return iteration in self.quorums or (self.named_from is not None and iteration >= self.named_from)
 
     def named(self, iteration: int, rank: int) -> bool:
-        """Whether the contribution of ``rank`` may still count in ``iteration``: nobody, or it, is named."""
+        """Whether the contribution of ``rank`` may still count in ``iteration``: no ranks are named, or it is one of
+        them.
+        """
         return iteration not in self.quorums or rank in self.quorums[iteration]
 
     def counting(self, iteration: int) -> set[Peer]:
-        """Who owes a contribution to ``iteration``."""
+        """The ranks expected to contribute to ``iteration``."""
         return {peer for peer, first in self.members.items() if first <= iteration and self.named(iteration, peer.rank)}
 
     def counts(self, peer: Peer, iteration: int) -> bool:
@@ -85,7 +87,7 @@ def roster_of(orders: ServerOrders) -> Roster:
 
 
 class Verdict(Enum):
-    """What should happen to a contribution."""
+    """The verdict on a contribution."""
 
     COUNT = "count it"
     REPEATED = "it counts already"
@@ -101,14 +103,14 @@ class Quorum:
     iteration: int = 0
     contributed: set[Peer] = field(default_factory=set)
     owed: set[Peer] = field(default_factory=set)
-    """Who counts and has not contributed yet; the iteration closes when the last of them has."""
+    """Members that have not contributed yet; the iteration closes when the last of them has."""
     expected: set[Peer] = field(default_factory=set)
-    """Everybody who counted at any time since the iteration was opened."""
+    """All ranks that were members at any time since the iteration was opened."""
     before: frozenset[Peer] = frozenset()
     """Who contributed to the iteration before."""
 
     def judge(self, roster: Roster, term: tuple[int, int], peer: Peer, iteration: int) -> Verdict:
-        """What should happen to ``peer``'s contribution to ``iteration``, sent under ``term``."""
+        """The verdict on ``peer``'s contribution to ``iteration``, sent under ``term``."""
         if peer in self._makers(iteration):
             return Verdict.REPEATED
         if roster.names(iteration) and (iteration < self.iteration or not roster.named(iteration, peer.rank)):
@@ -143,7 +145,9 @@ class Quorum:
         return missing
 
     def _is_complete(self, roster: Roster) -> bool:
-        """Whether nobody owes anything. Nobody at all is no quorum, unless those who were named have all left."""
+        """Whether all expected contributions are in. No members at all are no quorum, unless all named ranks have
+        left.
+        """
         if roster.names(self.iteration):
             return self.iteration in roster.quorums and not self.owed
         return not self.owed and bool(roster.counting(self.iteration))

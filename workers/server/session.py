@@ -34,7 +34,7 @@ class Session:
 
         Raises:
             Interrupted: when the connection ends or carries something that is no frame.
-            Refused: when a request can never be granted; the worker has been told why.
+            Refused: when a request can never be granted; the worker was sent the reason.
             Stopped: when the server ends.
         """
         while True:

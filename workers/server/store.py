@@ -54,7 +54,7 @@ class Store:
         make_rule: the update rule for the values of one block, which begins there in the flat vector.
         hand_over: gets blocks on their way to other servers; None: this server sends none away.
         checkpoints: this server's part in them; None: there are none.
-        on_filled: told of blocks that began with a worker's copy, when no more are awaited.
+        on_filled: called with the blocks restored from workers' copies, once no more are awaited.
         norms: makes where servers agree on the norm of a gradient; None: no step depends on it.
     """
 
@@ -126,7 +126,7 @@ class Store:
     def fill(self, index: int, placement: int, values: Vector, *, version: int, steps: int) -> None:
         """Begin a block that is awaited with a worker's copy; one that has begun goes on as it is.
 
-        Nobody's contributions to what that version closed are awaited again.
+        Contributions to iterations that this version closed are not awaited again.
 
         Raises:
             Refused: if the block is not awaited here under that placement, or has another size.
@@ -199,15 +199,15 @@ class Store:
             return max((block.version for block in self._blocks.values()), default=0)
 
     def take_missing(self) -> list[tuple[int, int]]:
-        """(iteration, rank) of members that left before they had contributed everywhere; each is told once."""
+        """(iteration, rank) of members that left before they had contributed everywhere; each is reported once."""
         return self._missing.take()
 
     def take_late(self) -> list[tuple[int, int]]:
-        """(iteration, rank) of updates that were dropped, since others were named for it; each is told once."""
+        """(iteration, rank) of updates that were dropped, since others were named for it; each is reported once."""
         return self._late.take()
 
     def stop(self) -> None:
-        """Let everybody who waits for anything here go."""
+        """Release all threads that wait here."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()

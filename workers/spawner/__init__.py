@@ -2,5 +2,5 @@
 
 Importing torch takes 1.5-2 s, a fork some milliseconds. The spawner never has a second thread, since a fork copies
 only the thread that called it and every lock as it stands. ``client`` is the agent's side, ``loop`` the spawner's,
-``child`` what happens in a fork, ``lineage`` how nobody outlives their agent, ``messages`` what the two say.
+``child`` what happens in a fork, ``lineage`` how processes end with their agent, ``messages`` what the two send.
 """

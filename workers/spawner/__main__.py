@@ -1,4 +1,4 @@
-"""``python -m workers.spawner FD``: started by an agent only, which speaks first on that socket."""
+"""``python -m workers.spawner FD``: started by an agent only, which sends first on that socket."""
 
 import gc
 import importlib

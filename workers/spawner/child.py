@@ -20,7 +20,7 @@ Entry = Callable[[ProcessOrder, Setup], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cradle:
-    """What a fork finds: where its output goes (a file descriptor), whom it dies with, how to let go of the rest."""
+    """What a fork inherits: where its output goes (a file descriptor), its parent process, how to close the rest."""
 
     output: int
     parent_pid: int

@@ -1,4 +1,4 @@
-"""The agent's side of its spawner: starts it, speaks to it, and hears from it on a thread."""
+"""The agent's side of its spawner: starts it, sends to it, and receives from it on a thread."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""How nobody outlives their agent: the kernel's parent-death signal on Linux, a watching thread elsewhere."""
+"""Ends processes with their agent: the kernel's parent-death signal on Linux, a watching thread elsewhere."""
 
 import ctypes
 import os

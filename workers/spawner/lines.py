@@ -16,7 +16,7 @@ from controlplane.protocol.messages import MAX_LINE, Line, LineLevel
 TAIL_LINES: Final = 20
 TAIL_BYTES: Final = 4096
 LONGEST_BYTES: Final = 64 * 1024
-"""Of a line without an end; what comes before that is let go."""
+"""Of a line without an end; what comes before that is dropped."""
 
 PER_S: Final = 100.0
 BURST: Final = 500

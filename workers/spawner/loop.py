@@ -43,7 +43,7 @@ class Child:
 
 
 class SpawnerLoop:
-    """Forks processes and tells their agent of their beginning and end."""
+    """Forks processes and reports their start and exit to the agent."""
 
     def __init__(self, channel: Channel[ToSpawner], setup: Setup, entry: child.Entry) -> None:
         self._channel, self._setup, self._entry = channel, setup, entry
@@ -57,7 +57,7 @@ class SpawnerLoop:
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._take_signals)
 
     def run(self, pending: Sequence[ToSpawner] = ()) -> None:
-        """Serve, ``pending`` first, until asked to end or left alone. Left alone, whatever runs is killed."""
+        """Serve, ``pending`` first, until asked to end or left alone. Left alone, running processes are killed."""
         self._listen_to_signals()
         try:
             self._obey(pending)
@@ -179,7 +179,7 @@ class SpawnerLoop:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def _abandon(self, read: int) -> None:
-        """In a fork: let go of everything that is the spawner's."""
+        """In a fork: close everything that belongs to the spawner."""
         self._selector.close()
         self._channel.abandon()
         for descriptor in (read, self._wake_read, self._wake_write, *(each.output for each in self._children.values())):

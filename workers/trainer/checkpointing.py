@@ -78,7 +78,7 @@ class Keeper:
             self._writer.finish(orders.whole)
 
     def settle(self) -> None:
-        """Write all that was kept, and its manifests once they are asked for: afterwards nobody is here to do so."""
+        """Write all that was kept, and its manifests once they are requested, before this process ends."""
         if self._settled < self._taken:
             log.info(f"waiting until the checkpoint of iteration {self._taken} may be finished")
             orders = self._link.await_orders(self._may_settle, LAST_S)
@@ -117,7 +117,7 @@ class Keeper:
                 self._writer.take(_copy(held, state, start, min(start + PIECE_ELEMENTS, self._elements)))
 
     def _say_saved(self, saved: Saved) -> None:
-        if saved.failure:  # no leave will come; the orders to stand that follow wake who waits for it
+        if saved.failure:  # nothing will be granted; the orders to stop that follow wake waiting threads
             self._settled = max(self._settled, saved.iteration)
         self._link.say(saved.message)
 

@@ -1,7 +1,7 @@
 """Where an iteration's time went, by one definition: its parts sum to its length, since every moment is charged once.
 
 An iteration runs from the acknowledgement of the previous one's last push to that of its own. Waiting is the time
-from that acknowledgement to the orders that let this worker go on, and whatever a server held a reply back;
+from that acknowledgement to the orders that release this worker, and whatever a server held a reply back;
 coordination is the time from the engine's decision to its arrival; the rest of a transfer is push or pull. Inside the
 step, waiting for the next batch is data, and everything else is compute.
 """

@@ -1,6 +1,6 @@
 """The computation of one iteration: the samples at once, or in micro-batches where it may have to end early.
 
-Early ends are a stop order (A-BSP), a used-up time budget, and word that the iteration is not owed any more. What was
+Early ends are a stop order (A-BSP), a used-up time budget, and notice that the iteration is no longer needed. What was
 processed until then is the update, and says of how many samples it is.
 """
 
@@ -21,11 +21,12 @@ from workers.trainer.work import Work
 from workers.workloads.shape import Prefetching, Replica, Samples, Update, Vector
 
 Begin = Callable[[int, Vector, int], None]
-"""Told before an update that is computed as a whole: its iteration, where its gradient is going to be, its samples."""
+"""Called before an update that is computed as a whole: its iteration, where its gradient is going to be, its
+samples."""
 
 
 class Skipped(Exception):
-    """The iteration that is under way is not owed any more: leave it and report none."""
+    """The iteration in progress is no longer needed: abandon it and do not report it."""
 
 
 def without_spoilt(update: Update, gradient: Vector, *, is_given_away: bool = False) -> tuple[Update, str]:
@@ -55,8 +56,8 @@ class Computing:
     """Computes on one replica, at the pace of the emulated machine, if there is one.
 
     Args:
-        worker: whether the iteration is still owed, cut, and how often its progress is said.
-        seed: what tells this worker of this job from others.
+        worker: whether the iteration is still needed, cut, and how often to report progress.
+        seed: unique to this worker of this job.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Computing:
         """The sum of the gradients of the last ``run``."""
 
     def announce_to(self, begin: Begin) -> None:
-        """Tell ``begin`` of every update that will not end early."""
+        """Call ``begin`` for every update that will not end early."""
         self._begin = begin
 
     def prefetch(self, tasks: Sequence[Work]) -> None:
@@ -159,10 +160,10 @@ class Computing:
         return Update(loss_sum=loss_sum, samples=done), overran
 
     def _stay_owed(self, attempt: int) -> None:
-        """Look at the newest orders.
+        """Check the newest orders.
 
         Raises:
-            Skipped: if they want this attempt no more.
+            Skipped: if this attempt is no longer needed.
         """
         if (orders := self._link.orders()) is not None:
             self._worker.hear(orders)

@@ -142,9 +142,9 @@ class Exchange:
     """
 
     may_stand = True
-    """A worker may stand before any iteration: what it pushed counts without it."""
+    """A worker may stop before any iteration: what it pushed counts without it."""
     address = ("", 0)
-    """Nobody needs to find this worker."""
+    """Other workers need not find this one."""
 
     def __init__(
         self,

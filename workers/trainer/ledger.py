@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from controlplane.protocol.messages import BlockExchanged, Exchanged
 
 TELL_S = 1.0
-"""Blocks are told of so often at most: there may be hundreds, and iterations of a few milliseconds."""
+"""Blocks are reported at most this often: there may be hundreds, and iterations of a few milliseconds."""
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Entry:
 
 @dataclass(slots=True, kw_only=True)
 class _OfBlock:
-    """What was seen of one block on one server since blocks were told of last."""
+    """Measurements of one block on one server since the last report of blocks."""
 
     server: int
     size: int

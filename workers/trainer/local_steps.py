@@ -30,7 +30,7 @@ class LocalWork:
 def local_work(spec: JobSpec, samples: int) -> LocalWork:
     """How a client of a federated job spends a round of so many samples.
 
-    Whatever the rule, no step is empty, and a round of none has no steps.
+    Under any rule, no step is empty, and a round of none has no steps.
     """
     assert spec.federated is not None
     usual, steps, optimizer = spec.batch_size, spec.federated.local_steps, spec.optimizer

@@ -88,7 +88,7 @@ class Done:
 
 
 class Trainer:
-    """One life of one worker: does what its ``WorkerMachine`` says comes next."""
+    """One worker instance: executes the steps of its ``WorkerMachine``."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Trainer:
         """Begin with the checkpoint that the orders name, if any.
 
         Raises:
-            Stopped: if it cannot be used: everybody restarts then, with another.
+            Stopped: if it cannot be used: all processes then restart with another one.
         """
         if self._keeper is not None and orders.restore is not None and not self._keeper.begin(orders.restore):
             self.link.stopping.wait()
@@ -378,10 +378,10 @@ class Trainer:
             raise Stopped("asked to end")
 
     def _stay_owed(self) -> None:
-        """Look at the newest orders.
+        """Check the newest orders.
 
         Raises:
-            Skipped: if what is under way is owed no more.
+            Skipped: if the work in progress is no longer needed.
         """
         self._newest()
         if self.worker.attempt != self._attempt:

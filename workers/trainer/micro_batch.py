@@ -8,19 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST_OVERHEAD = 0.1
-"""So much longer than at once may the whole take in pieces."""
+"""How much longer the whole may take in pieces than at once."""
 
 LEAST_S = 0.0005
-"""Smaller pieces than this need not be: a stop order is longer on its way."""
+"""The least duration of a piece: a stop order takes longer to arrive."""
 
 LEAST_EMULATED_S = 0.02
-"""Nor on an emulated machine those than this: the rest after each ends late, by up to what a scheduler gives others."""
+"""The same on an emulated machine: the sleep after each piece ends late, by up to a scheduler's time slice."""
 
 MOST_REAL = 0.25
 """Of a piece's emulated time may its real work take, so that the rest of it makes up for what comes late."""
 
 REPEATS = 5
-"""Of each measurement the shortest counts: whatever disturbs makes it longer."""
+"""The shortest of each measurement counts: disturbances only make it longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def choose(
             times.append(now() - began)
         return min(times)
 
-    worked_s(min(whole, 1))  # whatever is done on first use only
+    worked_s(min(whole, 1))  # warm-up: work that is done on first use only
     at_once_s = max(worked_s(whole), least_s(whole))
     best = Size(samples=whole, whole=whole, overhead=0.0)
     samples = 1 << ((whole - 1).bit_length() - 1) if whole > 1 else 0

@@ -1,8 +1,8 @@
 """The workers of a job without servers as one place: every worker holds the parameters, and all add up together.
 
 To the training loop it is what ``exchange`` is: a push adds this worker's sum to the others' and steps, a pull hands
-out the parameters as they are then. Whoever comes new, or missed the last step of a generation that broke, gets
-parameters and state of the rule from one that has them; samples and their count travel in one vector, so members need
+out the parameters as they are then. A member that joins, or missed the last step of a generation that broke, gets
+parameters and the rule's state from one that has them; samples and their count travel in one vector, so members need
 agree on nothing before: exact for any shares, and a member without samples changes nothing.
 
 A sum that fails undefined is taken again from the update, which is kept, in the next group. What of an update is final
@@ -44,7 +44,7 @@ COUNT_BASE = 4096
 """Counts travel as two floats of less than that times the members each, so that float32 keeps them exact."""
 
 OWN = 3
-"""Elements before the update: its count, in two, and whether the member should stand; each one's last time follows."""
+"""Elements before the update: its count, in two, and whether the member should stop; each one's last time follows."""
 
 REMEMBERED = 15
 EVERYTHING = 0
@@ -130,7 +130,7 @@ class Reduction:
         """The parameters; a worker that comes later waits in the others' sums, with nothing to add, until then.
 
         They are kept where they were pulled to from then on, so that no step has to copy them; between a pull and a
-        push nobody else changes them.
+        push nothing else changes them.
 
         Raises:
             Stopped: if the process is asked to end meanwhile.

@@ -1,6 +1,6 @@
 """A worker's part where a server was lost: says which copies it has, and gives those that are asked for.
 
-On its own thread, so that nobody waits for an iteration that takes long.
+On its own thread, so that refilling does not wait for a long iteration.
 """
 
 import logging

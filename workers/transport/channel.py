@@ -33,7 +33,7 @@ class Channel:
         self._deadline: float | None = None
 
     def end_after(self, seconds: float | None) -> None:
-        """Whatever is not received so long from now is as if the peer had closed, however it drips; None: never."""
+        """Data not received within this time counts as a closed connection, however slowly it arrives; None: never."""
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._socket.settimeout(seconds)
 

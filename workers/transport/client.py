@@ -27,7 +27,7 @@ Receiving = Callable[[Header, memoryview], AbstractContextManager[None]]
 
 
 def unobserved(reply: Header, memory: memoryview) -> AbstractContextManager[None]:
-    """Nobody cares."""
+    """Discards all records."""
     return nullcontext()
 
 
@@ -133,7 +133,7 @@ class ServerConnection:
             raise BadHeader(f"reply {reply.op.name} to a block that was handed over, expected TAKEN")
 
     def tell_norms(self, payload: bytes) -> None:
-        """Tell another server what blocks have of the norms of gradients; it knows when this returns.
+        """Send another server the blocks' parts of gradient norms; it has them when this returns.
 
         Raises:
             Interrupted, Refused: if it does not.

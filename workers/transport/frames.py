@@ -39,7 +39,8 @@ class Op(IntEnum):
     COUNTED = 11
     """The contribution counts, now or since an earlier push of the same."""
     STALE = 12
-    """Of an earlier generation, or of somebody who does not count in that iteration: refresh, then push again."""
+    """Sent under an earlier generation, or by a rank that is not a member in that iteration: refresh, then push
+    again."""
     LATE = 13
     """Others were named for its iteration: the contribution is dropped, and not to be pushed again."""
     PULL = 20
@@ -98,7 +99,7 @@ def encode_frame_header(header: Header, payload: Buffer) -> bytes:
 
 
 def encode_header(header: Header) -> bytes:
-    """The header as it is, whatever payload follows it."""
+    """The header alone, with any payload."""
     return _encode(header, header.length, header.payload_checksum)
 
 

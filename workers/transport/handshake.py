@@ -1,4 +1,4 @@
-"""Who is there: both ends prove that they hold the key of this worker and this server, and neither sends it.
+"""Mutual authentication: both ends prove that they hold the key of this worker and this server, and neither sends it.
 
 Server: CHALLENGE(nonce). Worker: HELLO(rank; nonce, proof, instance). Server: WELCOME(proof). A proof covers both
 nonces and the prover's role, so that none can be replayed or sent back to its maker. Without TLS an attacker on the
@@ -31,7 +31,7 @@ HANDSHAKE_S = 5.0
 
 
 class Peer(NamedTuple):
-    """One life of one worker, or of a server that hands blocks over."""
+    """One instance of a worker, or of a server that hands blocks over."""
 
     rank: int
     """A server's index."""
@@ -54,7 +54,7 @@ class Answer:
 
 
 class Greeting:
-    """The server's side of one handshake: fed with what arrives, since it waits for nobody on a thread."""
+    """The server's side of one handshake: fed with received bytes, so that it blocks no thread."""
 
     def __init__(self, key_of: KeyOf) -> None:
         self._key_of = key_of

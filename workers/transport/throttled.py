@@ -83,7 +83,7 @@ class ThrottledChannel(Channel):
             raise ConnectionClosed(f"peer gone while sending {header.op.name}: {error}") from error
 
     def receive(self, *, limit: int = MAX_PAYLOAD_BYTES) -> Header:
-        """As ``Channel.receive``; tells the link how far the sender is."""
+        """As ``Channel.receive``; reports the sender's progress to the link."""
         header = super().receive(limit=limit)
         self._link.reach(header.iteration)
         return header

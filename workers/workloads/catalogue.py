@@ -52,7 +52,7 @@ def begins_with_module(spec: WorkloadSpec) -> bool:
 
 
 def _begin_with(workload: Workload, init: Init) -> Workload:
-    """The workload, told what training should begin with.
+    """The workload, with the parameters that training should begin with.
 
     Raises:
         SpecError: if it has no choice.

@@ -40,7 +40,7 @@ MEMBERS = ("init", "replica", "rule", "labels", "writers")
 def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
     """What ``factory(**options)`` makes; it is code of the job, so the machine's owner must have allowed it.
 
-    A factory that takes ``device`` is told the machine's, unless the options name one.
+    A factory that takes ``device`` gets the machine's, unless the options name one.
 
     Raises:
         SpecError: where that is not allowed, or there is no such factory, or it makes no workload.
@@ -130,7 +130,7 @@ class Foreign:
         return self._workload.saved(parameters) if isinstance(self._workload, Saving) else self.layout.views(parameters)
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
-        """The user's own; one that does not ask where its block begins is not told."""
+        """The user's rule, with the start of its block if it accepts one."""
         where = {"start": start} if self._takes_start else {}
         rule: Rule = self._workload.rule(values, optimizer, **where)
         return rule
@@ -212,7 +212,7 @@ class ForeignScorer:
 
 
 class ForeignReplica:
-    """``Replica`` around a user's own; it is told of coming updates only if it has ``prefetch``."""
+    """``Replica`` around a user's own; it gets coming updates only if it has ``prefetch``."""
 
     def __init__(self, workload: Foreign, replica: Any) -> None:
         self._workload, self._replica = workload, replica
@@ -258,7 +258,7 @@ class TellingReplica(ForeignReplica):
 
 
 def _takes_start(rule: Callable[..., Any]) -> bool:
-    """Whether it can be told where its block begins in the flat vector."""
+    """Whether it accepts the start of its block in the flat vector."""
     parameters = inspect.signature(rule).parameters
     return "start" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 

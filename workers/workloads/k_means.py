@@ -87,7 +87,7 @@ class KMeansReplica:
         return Score(loss=0.5 * distances.mean().item(), accuracy=None, samples=len(distances))
 
     def _assign(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Each row's nearest centre, and the squared distance to it; a centre without samples is nobody's."""
+        """Each row's nearest centre, and the squared distance to it; a centre may have no samples."""
         sums, counts = self._split(self.parameters)
         centres = sums / counts.clamp(min=SMALLEST_COUNT)[:, None]
         squares = torch.cdist(rows, centres).square()

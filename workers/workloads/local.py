@@ -10,7 +10,7 @@ from workers.setup import Setup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """What the agent was told about its machine."""
+    """Settings of the agent's machine."""
 
     data_dir: Path | None = None
     """Files of data sets lie below it; None: there are none here."""
@@ -28,7 +28,7 @@ NOWHERE = Local()
 
 
 def local_of(setup: Setup) -> Local:
-    """What a process of an agent was told.
+    """The settings of a process of an agent.
 
     Raises:
         ValueError: if the device asked for cannot be used here.

@@ -181,7 +181,7 @@ def untie(module: nn.Module) -> dict[int, list[nn.Parameter]]:
     """Give each further place of a shared parameter one of its own over the same values and the same gradient.
 
     Gradients of all places add up there as they come. Autograd would gather those of one parameter beside it first, as
-    three tensors of its size: much, for words that are embedded and told by the same weights.
+    three tensors of its size: a lot of memory for tied embeddings.
 
     Returns:
         The further ones, by the id of the parameter.

@@ -1,4 +1,4 @@
-"""What a network's outputs should be: losses as sums over samples, and what counts as right."""
+"""Objectives of networks: losses as sums over samples, and what counts as correct."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

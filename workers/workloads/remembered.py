@@ -1,9 +1,9 @@
 """What optimisers remember of a block, as tensors by name that do not depend on how the block is put together.
 
 What has a value for each element is as long as the block, whatever parts it has, so that it can be cut and joined like
-the values. What holds for all of a group (a count of steps) stands once: ``step``, or ``step@2`` for the second group.
-Where groups have different optimisers, names begin with theirs: ``adamw.exp_avg``. What an optimiser that needs whole
-tensors remembers in another shape stands by tensor: ``row_var#hidden.weight``.
+the values. What holds for all of a group (a count of steps) is stored once: ``step``, or ``step@2`` for the second
+group. Where groups have different optimisers, names begin with theirs: ``adamw.exp_avg``. What an optimiser that needs
+whole tensors remembers in another shape is stored by tensor: ``row_var#hidden.weight``.
 """
 
 from collections.abc import Mapping, Sequence

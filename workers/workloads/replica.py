@@ -128,7 +128,7 @@ class NetworkReplica(NetworkScorer):
         self._loader.expect([piece for batch in batches for piece in self._pieces.cut(batch)])
 
     def tell_progress(self, tell: TellFinal) -> None:
-        """Have ``tell`` called while an update is computed; never from an accelerator, whose sums come all at once."""
+        """Call ``tell`` while an update is computed; never from an accelerator, whose sums come all at once."""
         if self._device.type == "cpu":
             self._progress = Progress(self._leaves, tell)
 
@@ -158,7 +158,8 @@ class NetworkReplica(NetworkScorer):
 
 
 class Progress:
-    """Which gradients of a backward pass are final: told whenever the part that ends with the last tensor has grown.
+    """Which gradients of a backward pass are final: reported whenever the part that ends with the last tensor has
+    grown.
 
     Args:
         leaves: of each tensor in the order of the flat vector, the parameters that its gradients come from.

@@ -28,7 +28,7 @@ class GradientRule:
     """Gradients add up; their mean is a step of the optimisers, at the rates that the schedule gives for this step.
 
     Args:
-        layout: where tensors lie in the flat vector; None: there are no groups, and no tensor is told from another.
+        layout: where tensors lie in the flat vector; None: there are no groups, and tensors are not distinguished.
         start: where ``values`` begin there.
     """
 

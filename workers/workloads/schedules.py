@@ -1,7 +1,7 @@
 """Learning-rate schedules: what share of the rate a step takes. A step is one sum that was applied.
 
-Each is a closed form of the number of steps, as torch has it under the name that ``SCHEDULES`` gives: who goes on from
-a checkpoint, or on another server, needs nothing but that number.
+Each is a closed form of the number of steps, as torch has it under the name that ``SCHEDULES`` gives: to continue from
+a checkpoint, or on another server, only that number is needed.
 """
 
 import math

@@ -85,7 +85,7 @@ class Saving(Protocol):
 
 
 TellFinal = Callable[[int], None]
-"""Told the element from which on the gradient of the update that is being computed is final."""
+"""Called with the element from which on the gradient of the current update is final."""
 
 
 @runtime_checkable
@@ -93,7 +93,7 @@ class Telling(Protocol):
     """A replica that says while it computes which of its gradients are final."""
 
     def tell_progress(self, tell: TellFinal) -> None:
-        """Have ``tell`` called during every ``update`` from now on, on its thread, unless its loss is no number."""
+        """Call ``tell`` during every ``update`` from now on, on its thread, unless its loss is no number."""
 
 
 @runtime_checkable
@@ -176,7 +176,7 @@ def named_arrays(workload: Workload, parameters: Vector) -> Mapping[str, np.ndar
 
 
 def checksum(vector: Vector) -> str:
-    """What tells other parameters from these."""
+    """A fingerprint of the parameters."""
     return f"{zlib.crc32(vector.data.cast('B')):08x}"
 
 

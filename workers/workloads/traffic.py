@@ -44,7 +44,7 @@ class Traffic:
         return np.arange(self.sample_count, dtype=np.int64) % 10
 
     def writers(self) -> Samples | None:
-        """Nobody."""
+        """No writers."""
         return None
 
 

@@ -6,8 +6,8 @@ the workload: gradients (a mean over the samples), parameters after local steps,
 matrix factorisation), for which ``weighted by samples`` of the means is exactly sum over count (Eq. 7, ruling 7).
 
 In a federation (LB-BSP section 3.5, Fig. 13) three ways scale a client's load by its speed. LB-BSP scales the batch and
-leaves the learning rate and the number of local steps tau alone, so that every client's data have the same say; scaling
-tau, or the rate along with the batch, are the baselines that lose accuracy there.
+leaves the learning rate and the number of local steps tau alone, so that every client's data have the same weight;
+scaling tau, or the rate along with the batch, are the baselines that lose accuracy there.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class Rule:
     explanation: str
     paper: str
     weigh: Callable[[Mapping[int, int]], Weights]
-    """From the samples that each contribution stands for to its weight."""
+    """Maps the number of samples of each contribution to its weight."""
     federated: bool = False
     scale: Callable[[LocalWork, float], LocalWork] | None = None
     """From the usual local work and a client's speed, in times of the mean, to its own local work."""
@@ -46,7 +46,7 @@ def by_samples(samples: Mapping[int, int]) -> Weights:
     """Every sample counts the same (LB-BSP Eq. 7); a contribution of none weighs nothing.
 
     Raises:
-        ValueError: where nobody has a sample, or a count is negative.
+        ValueError: if there are no samples, or a count is negative.
     """
     total = _total(samples)
     return {rank: samples[rank] / total for rank in sorted(samples)}
@@ -56,7 +56,7 @@ def equally(samples: Mapping[int, int]) -> Weights:
     """Every contribution that stands for samples counts the same, however many they are.
 
     Raises:
-        ValueError: where nobody has a sample, or a count is negative.
+        ValueError: if there are no samples, or a count is negative.
     """
     _total(samples)
     some = sum(count > 0 for count in samples.values())

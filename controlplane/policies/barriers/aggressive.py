@@ -1,8 +1,9 @@
 """A-BSP (section 3.2, Alg. 1): once the fastest has finished and enough is processed, all synchronise what they have.
 
-A worker that has nothing left to process requests the synchronisation. From then on the decision is taken again with
-every word of progress until the ratio is reached (ruling 17): the samples known to be processed, over the sum of the
-iteration's shares; equality signals. The signal is given once per iteration. Who hears it late has finished by itself.
+A worker that has nothing left to process requests the synchronisation. From then on the decision is repeated with every
+progress report until the ratio is reached (ruling 17): the samples known to be processed, over the sum of the
+iteration's shares; equality signals. The signal is sent once per iteration. A worker that receives it late has finished
+by itself.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ class Tally(msgspec.Struct, kw_only=True):
     processed: int = 0
     """Sum of ``samples``."""
     fastest: int | None = None
-    """Who requested the synchronisation first."""
+    """The worker that requested the synchronisation first."""
     is_cut: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Asynchronous parallel: nobody waits for anybody, and updates may be as stale as they come (PSP section 2.2)."""
+"""Asynchronous parallel: no worker waits, and updates may be arbitrarily stale (PSP section 2.2)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ class AspState(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asp:
-    """Lets everybody pass at once."""
+    """Releases every worker immediately."""
 
     name: ClassVar[str] = "asp"
     synchronous: ClassVar[bool] = False
@@ -41,7 +41,7 @@ class Asp:
         return state, Passage(releases={arrival.rank: FREE})
 
     def recheck_at_ms(self, state: AspState) -> int | None:
-        """Never: nobody waits."""
+        """Never: no worker waits."""
         return None
 
     def recheck(self, at_ms: int, state: AspState) -> tuple[AspState, Passage]:

@@ -17,7 +17,7 @@ from controlplane.policies.wording import workers
 
 
 class BackupState(msgspec.Struct, kw_only=True):
-    """Who has an update ready, for iterations that are not complete."""
+    """The workers with an update ready, for iterations that are not complete."""
 
     ranks: list[int]
     needed: int
@@ -25,7 +25,8 @@ class BackupState(msgspec.Struct, kw_only=True):
     full: int
     """n of the first roster."""
     ready: dict[int, dict[int, bool]] = {}
-    """By iteration, who said so; the values mean nothing. None of them again once it is named."""
+    """By iteration, the workers that reported so; the values are unused. An iteration is removed once its workers are
+    named."""
     named: int = -1
     """Iterations up to this one have their quorum."""
 

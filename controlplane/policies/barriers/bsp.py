@@ -1,4 +1,4 @@
-"""Bulk synchronous parallel: nobody starts an iteration before everybody has finished the one before."""
+"""Bulk synchronous parallel: no worker starts an iteration before all have finished the one before."""
 
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ class Bsp:
         if not progress.done:
             return {}
         slowest = min(progress.done, key=lambda rank: (progress.done[rank], rank))
-        # A worker that joined a later generation owes none of the iterations before it.
+        # A worker that joined in a later generation need not report earlier iterations.
         everybody = max(progress.done[slowest], progress.first_iteration - 1)
         watermark = everybody + max(1, progress.lead)
         release = Release(watermark=watermark, reason=_reason(progress, everybody, watermark))

@@ -3,11 +3,11 @@
 If one of the sampled lags more than s iterations behind the worker, the worker waits: pBSP with s = 0, pSSP with s > 0
 (section 3.2). What the paper leaves open is ruling 22's: ``redrawn``, a waiting worker is looked at with a new sample
 whenever one of those that it waits for reports, and after a part of its own iteration time (``recheck``); ``held``,
-it waits until everybody in its first sample has passed.
+it waits until every worker in its first sample has passed.
 
 A waiting worker is found through those that it waits for, so that a report costs the same at any number of workers. A
-large sample is drawn only where somebody is far enough behind for it to matter.
-The slowest worker never waits, whatever is sampled: somebody always goes on.
+large sample is drawn only if some worker is far enough behind for it to matter. The slowest worker never waits, for any
+sample, so some worker always continues.
 """
 
 from collections import Counter
@@ -33,11 +33,11 @@ class Waiting(msgspec.Struct, kw_only=True):
     behind: list[int]
     attempt: int
     due_ms: int | None
-    """When it is looked at again, if nobody of ``behind`` reports before."""
+    """When it is evaluated again, if no worker in ``behind`` reports before."""
 
 
 class PspState(msgspec.Struct, kw_only=True):
-    """How far everybody is, who can be sampled, and who waits for whom."""
+    """The progress of every worker, which can be sampled, and which wait for which."""
 
     population: Population
     done: dict[int, int]
@@ -69,7 +69,7 @@ class Pssp:
 
     @property
     def step_scale(self) -> StepScale:
-        """Of an update; those that are let in together make so many times as long a step."""
+        """Of an update; updates released together make a step of their combined length."""
         return self.parameters.step_scale
 
     @property
@@ -78,7 +78,7 @@ class Pssp:
         return self.parameters.staleness if isinstance(self.parameters, PsspParameters) else 0
 
     def start(self, members: Members, state: Any | None) -> tuple[PspState, Passage]:
-        """Look at everybody who stands; times per iteration are kept from the generation before."""
+        """Evaluate every stopped worker; times per iteration are kept from the generation before."""
         before = state.population if isinstance(state, PspState) else None
         population = populate(list(members.done), members.seed, self.parameters, before)
         levels = dict(Counter(members.done.values()))
@@ -90,7 +90,7 @@ class Pssp:
         return begun, passage
 
     def arrive(self, arrival: Arrival, state: PspState) -> tuple[PspState, Passage]:
-        """Look at it, unless it has leave already, and at those who waited for it."""
+        """Evaluate it, unless it is already granted, and workers that waited for it."""
         _count(state, arrival)
         measure(state.population, arrival.rank, arrival.busy_s, self.parameters)
         passage = Passage(releases={}, waits={})
@@ -104,11 +104,11 @@ class Pssp:
         return state, passage
 
     def recheck_at_ms(self, state: PspState) -> int | None:
-        """When the first of those who wait may try another sample."""
+        """When the first waiting worker may try another sample."""
         return state.recheck_ms
 
     def recheck(self, at_ms: int, state: PspState) -> tuple[PspState, Passage]:
-        """Those who have waited long enough try another sample."""
+        """Workers that have waited long enough try another sample."""
         passage = Passage(releases={}, waits={})
         due = [rank for rank, waiting in state.waiting.items() if waiting.due_ms is not None]
         for rank in sorted(due, key=lambda rank: (state.waiting[rank].due_ms, rank)):
@@ -119,7 +119,7 @@ class Pssp:
         return state, passage
 
     def _examine(self, state: PspState, rank: int, attempt: int, at_ms: int, passage: Passage) -> None:
-        """Let ``rank`` go on, or wait for those of its sample who are too far behind."""
+        """Release ``rank``, or let it wait for workers of its sample that are too far behind."""
         done = state.done[rank]
         count = min(self.parameters.sample, state.population.others)
         if count > SHOWN and done - state.slowest <= self.staleness:

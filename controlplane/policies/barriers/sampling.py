@@ -1,6 +1,7 @@
-"""Whom a worker looks at before it goes on (PSP section 3.3): a sample of the *other* workers (ruling 22).
+"""Which workers a worker is compared with before it continues (PSP section 3.3): a sample of the *other* workers
+(ruling 22).
 
-- ``dynamic``: drawn again at each barrier, every other worker equally likely;
+- ``dynamic``: drawn at each barrier, every other worker equally likely;
 - ``fixed``: one subset of the job, drawn once (section 6.5: the basic strategy); a worker of the subset looks at one
   more instead of itself;
 - ``grouped``: as ``dynamic``, but half from the slow and half from the fast, by K-means on the workers' times per
@@ -31,7 +32,7 @@ class Population(msgspec.Struct, kw_only=True):
     ranks: list[int]
     """Sorted; for the strategy ``fixed`` in the order in which they are looked at."""
     place: dict[int, int]
-    """Where each rank stands in its list: of ``ranks``, or of its group."""
+    """The index of each rank in its list: of ``ranks``, or of its group."""
     busy_s: dict[int, float] = {}
     """Smoothed busy time per iteration."""
     fast: list[int] = []
@@ -65,7 +66,7 @@ def populate(ranks: Sequence[int], seed: int, parameters: SampleParameters, befo
 
 
 def measure(population: Population, rank: int, busy_s: float, parameters: SampleParameters) -> None:
-    """Take in how long an iteration took; workers are grouped again once per round, so that a report stays cheap."""
+    """Take in how long an iteration took; workers are regrouped once per round, so that a report stays cheap."""
     known = population.busy_s.get(rank)
     population.busy_s[rank] = busy_s if known is None else known + (busy_s - known) * SMOOTHING
     if parameters.strategy != "grouped":

@@ -1,7 +1,7 @@
 """Stale synchronous parallel: a worker may be at most s iterations ahead of the slowest (PSP section 2.2).
 
 The slowest is followed by counting the workers at each iteration, so that a report costs the same at any number of
-workers: the lowest iteration only ever rises, and with it all who waited are let go at once.
+workers: the lowest iteration only increases, and releases all workers that waited for it together.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Ssp:
         return self.parameters.step_scale
 
     def start(self, members: Members, state: Any | None) -> tuple[SspState, Passage]:
-        """Everybody who is not too far ahead of the slowest may go on."""
+        """Workers that are not too far ahead of the slowest may continue."""
         levels: dict[int, dict[int, bool]] = {}
         for rank in sorted(members.done):
             levels.setdefault(members.done[rank], {})[rank] = True
@@ -52,7 +52,7 @@ class Ssp:
         return begun, self._examine(begun, sorted(members.done), members.watermark)
 
     def arrive(self, arrival: Arrival, state: SspState) -> tuple[SspState, Passage]:
-        """It may go on, or must wait; if it was the last one at its iteration, those who wait may go on too."""
+        """It may continue, or must wait; if it was the last one at its iteration, waiting workers may continue too."""
         state.levels[state.done[arrival.rank]].pop(arrival.rank)
         state.levels.setdefault(arrival.done, {})[arrival.rank] = True
         state.done[arrival.rank] = arrival.done

@@ -46,7 +46,7 @@ def is_possible(total: int, limits: Limits) -> bool:
 
 
 def ensure_possible(total: int, limits: Limits) -> None:
-    """Raise ``ImpossibleShares``, naming the limits that stand in the way, unless ``is_possible``."""
+    """Raise ``ImpossibleShares``, naming the conflicting limits, unless ``is_possible``."""
     if is_possible(total, limits):
         return
     lows = {rank: low for rank, (low, _) in limits.items()}

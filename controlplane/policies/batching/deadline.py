@@ -1,7 +1,7 @@
 """Beyond the papers (ruling 21): a common time budget, and each worker processes what fits into it.
 
 The budget is the time in which all workers together should process the global batch. Shares are what each is expected
-to reach; who is faster than expected goes on up to its ceiling, who is slower stops with what it has. What an
+to reach; a worker faster than expected continues up to its ceiling, a slower one stops with what it has. What an
 iteration processed too few or too many is added to the next one's aim, so that on average it is the global batch. The
 barrier no longer waits for a wrong prediction, only samples move; so an EMA will do. For work that can be cut.
 """
@@ -48,11 +48,11 @@ class Deadline:
 
     @property
     def state_type(self) -> type[msgspec.Struct]:
-        """The panel's, and what is owed."""
+        """The panel's state, and the samples carried over."""
         return _state_type(self.panel.state_type)
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[Any, ShareDecision]:
-        """By the speeds known from the generation before; nothing is owed."""
+        """By the speeds known from the generation before; nothing is carried over."""
         own: Any = state if isinstance(state, self.state_type) else None
         known = own.panel if own is not None else self.panel.start()
         kept = self.panel.keep(request.current.keys(), known)
@@ -67,11 +67,11 @@ class Deadline:
     def decide(
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:
-        """What was processed tells the speeds, and what is owed."""
+        """Update speeds and the samples carried over from what was processed."""
         processing = [msgspec.structs.replace(seen, communication_s=0.0) for seen in observations]
         learnt, decision = decide_by(self.panel, request, processing, state.panel)
         done = {seen.rank: max(0, seen.samples) for seen in observations if seen.rank in request.current}
-        # Whoever is not measured yet is taken to have done its share.
+        # Workers without a measurement are assumed to have done their share.
         processed = sum(done.get(rank, share) for rank, share in request.current.items())
         most = int(MOST_OWED * request.total)
         owed = min(max(state.owed + request.total - processed, -most), most)

@@ -1,4 +1,4 @@
-"""Who was ever slower than whom: what line 9 of LB-BSP Alg. 2 asks of all history, in one bit per pair."""
+"""Which worker was ever slower than which: what line 9 of LB-BSP Alg. 2 asks of all history, in one bit per pair."""
 
 import math
 from collections.abc import Mapping

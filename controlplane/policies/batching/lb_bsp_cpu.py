@@ -25,7 +25,7 @@ from controlplane.policies.prediction.panel import Panel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LbBspCpu:
-    """Divides the global batch again for each iteration. All that it remembers is what its predictors remember."""
+    """Divides the global batch for each iteration. Its only state is that of its predictors."""
 
     name: ClassVar[str] = "lb-bsp-cpu"
     every_iteration: ClassVar[bool] = True

@@ -1,7 +1,7 @@
 """LB-BSP for cross-silo federated learning (section 3.5): each client's batch size B follows its speed.
 
 The learning rate and the number tau of local steps stay what they are: a client that took more or larger steps would
-pull the model towards its own data. Clients are stable, so an EMA predicts them, and nobody waits for the decision.
+pull the model towards its own data. Clients are stable, so an EMA predicts them, and no worker waits for the decision.
 What each client's update weighs is the aggregation rule's affair (equal weights, ruling 10).
 """
 

@@ -7,9 +7,9 @@ ones after a long observation (``fine``). By the rulings, unless ``literal``:
    over the window says so (the paper: one noisy iteration of all history is enough);
 3. where the gap stays large over a whole window in the fine phase, or the roster changes, it is fast again (the paper:
    the fine phase is for ever);
-4. a straggler with no more than a step left gives what it can, then the next slowest does, and the operator is told
-   that it is hopeless (the paper: everything stays as it is from then on);
-6. whoever would pass the memory limit *by the step* does not lead (the paper: whoever is above it already).
+4. a straggler with no more than a step left gives what it can, then the next slowest does, and the operator is notified
+that it is hopeless (the paper: everything stays as it is from then on); 6. a worker that would exceed the memory limit
+*by the step* does not lead (the paper: one that is above it already).
 
 Where the gap of a pair is large over a window, the step is half of what would make the two equal, and further pairs of
 the next fastest and the next slowest take theirs in the same iteration: sixteen workers whose speeds turn round are
@@ -48,7 +48,7 @@ class LbBspGpuState(Value, frozen=True, kw_only=True):
     """Literal only: see ``history``."""
     memory: dict[int, Memory] = {}
     hopeless: list[int] = []
-    """Ranks that the operator was told about."""
+    """Ranks that the operator was notified about."""
 
 
 BIG = 0.5

@@ -30,7 +30,7 @@ class LbBspLinearState(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LbBspLinear:
-    """Never frozen: whatever the shares are, the next ones are the best under the present lines."""
+    """Never frozen: for any shares, the next ones are the best under the current lines."""
 
     name: ClassVar[str] = "lb-bsp-linear"
     every_iteration: ClassVar[bool] = False

@@ -16,7 +16,7 @@ class UniformState(Value, frozen=True, kw_only=True):
 
 
 class Uniform:
-    """Divides the global batch evenly, whatever it observes."""
+    """Divides the global batch evenly, regardless of observations."""
 
     name: ClassVar[str] = "uniform"
     state_type: ClassVar[type[msgspec.Struct]] = UniformState

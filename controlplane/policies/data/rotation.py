@@ -24,7 +24,7 @@ class Rotation:
     parameters: RotationParameters
 
     def offsets(self, shares: Mapping[int, int]) -> dict[int, int]:
-        """The prefix sums of the shares: where each worker's update stands in the iteration's global batch."""
+        """The prefix sums of the shares: the offset of each worker's update in the iteration's global batch."""
         ranks = sorted(shares)
         sums = itertools.accumulate((shares[rank] for rank in ranks), initial=0)
         return dict(zip(ranks, sums, strict=False))
@@ -52,5 +52,5 @@ class Rotation:
         return state, DataDecision(moves=[], reason="splits stay with their workers under rotation")
 
     def adopt(self, ranks: Sequence[int], state: SplitsState) -> tuple[SplitsState, DataDecision]:
-        """Somebody has to take the splits of those who left."""
+        """Splits of workers that left must be reassigned."""
         return splits.take_over(ranks, state)

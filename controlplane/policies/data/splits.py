@@ -1,4 +1,4 @@
-"""A data set in splits: who has which, and how often each sample was processed.
+"""A data set in splits: which worker has which, and how often each sample was processed.
 
 A split is a range of the job's one seeded permutation, and is always processed in a circle from where it stopped (A-BSP
 section 3.3.1). So a single number says everything about it: how many samples of it were processed. Over its size, that
@@ -170,7 +170,7 @@ def count_anew(state: SplitsState) -> SplitsState:
 
 
 def take_over(ranks: Sequence[int], state: SplitsState) -> tuple[SplitsState, DataDecision]:
-    """A new roster: splits of those who left go to who has fewest samples, and newcomers are given some.
+    """A new roster: splits of workers that left go to those with fewest samples, and newcomers get some.
 
     A newcomer takes from the worker that has most, as long as that leaves the giver with no less than the newcomer;
     where that leaves it with nothing, the largest split of the worker that has most is divided for it.

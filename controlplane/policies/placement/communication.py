@@ -4,7 +4,7 @@ A line per server by least squares over all workers' measurements; older ones co
 moments, so a server costs the same to remember after ten measurements and after ten million. The standard error of a
 prediction is that of the line's mean at ``s``: it grows with the distance from the sizes that were measured.
 
-Where all measurements have one size they cannot tell latency from bandwidth, and where noise makes a line fall or
+Measurements of a single size cannot separate latency from bandwidth, and where noise makes a line fall or
 start below zero they contradict what a line can be: then time is taken to be proportional to size.
 """
 
@@ -44,7 +44,7 @@ class Line:
     variance: float = 0.0
     """Of a single measurement around the line; infinite where there are too few."""
     measured: float = 0.0
-    """How many measurements it stands on."""
+    """How many measurements it is based on."""
     center: float = 0.0
     """Their mean size in MiB."""
     spread: float = 0.0

@@ -31,8 +31,8 @@ def settle(
     """``wanted`` with fewest moves, not slower than it is.
 
     First equal blocks trade places, which leaves every server with the same bytes; then a block stays with its server
-    where that would not make the exchange longer, if that server is one of ``homes``. ``pinned`` blocks are where they
-    should be.
+    where that would not make the exchange longer, if that server is one of ``homes``. ``pinned`` blocks stay where they
+    are.
     """
     held = {block.index: block.server for block in before}
     traded = _trade(held, wanted, pinned)

@@ -17,7 +17,7 @@ from controlplane.protocol.base import Value
 from controlplane.protocol.orders import Block
 
 LITTLE = 0.25
-"""A server with less than this part of an even share tells little about larger exchanges: it is probed."""
+"""A server with less than this fraction of an even share says little about larger exchanges: it is probed."""
 
 SMALLEST_PROBE = 4096
 
@@ -33,7 +33,7 @@ class ServersState(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measuring:
-    """Even bytes at first (ruling 15), then whatever is made of the servers' measurements."""
+    """Even bytes at first (ruling 15), then by the servers' measurements."""
 
     state_type: ClassVar[type[msgspec.Struct]] = ServersState
 
@@ -68,7 +68,7 @@ class Looking(Measuring):
 
     @abstractmethod
     def look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
-        """Whether blocks should move, given how long exchanges with each server take."""
+        """Whether to move blocks, given how long exchanges with each server take."""
 
     def decide(
         self, request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState

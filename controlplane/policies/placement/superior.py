@@ -15,7 +15,7 @@ from controlplane.policies.placement.communication import Line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How servers are told apart."""
+    """How superior servers are distinguished."""
 
     z: float
     """Standard errors to either side."""

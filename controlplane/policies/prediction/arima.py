@@ -63,11 +63,11 @@ class Arima:
     parameters: ArimaParameters
 
     def start(self) -> ArimaState:
-        """Knows nobody."""
+        """A state without workers."""
         return ArimaState()
 
     def observe(self, measured: Mapping[int, Measured], state: ArimaState) -> ArimaState:
-        """One step of recursive least squares for everybody who was measured."""
+        """One step of recursive least squares for every measured worker."""
         ranks, rows = state.sheet.with_ranks(measured, self._blank())
         at, seen = columns(measured, ranks)
         if len(at):

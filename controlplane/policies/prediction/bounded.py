@@ -1,8 +1,8 @@
-"""Bounds what one report may do, in front of all predictors: clocks jump, and machines stand still for a moment.
+"""Bounds what one report may do, in front of all predictors: clocks jump, and machines pause for a moment.
 
 A speed counts for no more than twice, and no less than half, the median of itself and the two before it. A change that
-lasts is believed with the second report of it; one odd report moves no forecast further than that. Where it was a
-worker's very first, which nothing could tell, the third one does: what is known about the worker then restarts.
+lasts is believed with the second report of it; one odd report moves no forecast further than that. If it was a worker's
+very first, which could not be detected, the third one shows it: the worker's state is then reset.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ FACTOR = 2.0
 """How far from the median a speed counts, at most: what machines with other tenants do within an iteration."""
 
 IMPLAUSIBLE = 10.0
-"""A speed so many times as far from what predictors are told is none."""
+"""A speed this many times as far from the predictors' input is ignored."""
 
 WINDOW = 3
 """Reports that the median is of."""
@@ -25,7 +25,7 @@ Recent = Mapping[int, tuple[float, ...]]
 
 
 def bounded(measured: Mapping[int, Measured], recent: Recent) -> tuple[dict[int, Measured], Recent, set[int]]:
-    """What predictors should be told, the new window, and whose beginning was an odd report."""
+    """The predictors' input, the new window, and the workers whose first report was odd."""
     told: dict[int, Measured] = {}
     window = dict(recent)
     begins: set[int] = set()

@@ -27,7 +27,7 @@ class Ema:
     parameters: EmaParameters
 
     def start(self) -> EmaState:
-        """Knows nobody."""
+        """A state without workers."""
         return EmaState()
 
     def observe(self, measured: Mapping[int, Measured], state: EmaState) -> EmaState:

@@ -1,4 +1,4 @@
-"""What a predictor is handed and what it gives. A new one adds a file, its parameters and a line in the registry.
+"""The interface of a predictor. A new one adds a file, its parameters and a line in the registry.
 
 A predictor sees all workers at once, so that one that learns can stack them into a single batched operation.
 """
@@ -47,7 +47,7 @@ class Predictor(Protocol):
         """The state with what still fits of ``state``, which is that of ``before``: itself with other parameters."""
 
     def keep(self, ranks: Collection[int], state: Any) -> Any:
-        """The state for a new roster: what is known about ``ranks``, and about nobody else."""
+        """The state for a new roster: what is known about ``ranks`` only."""
 
 
 def measure(observations: Sequence[Observation]) -> dict[int, Measured]:

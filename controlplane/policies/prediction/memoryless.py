@@ -22,7 +22,7 @@ class Memoryless:
     state_type: ClassVar[type[msgspec.Struct]] = MemorylessState
 
     def start(self) -> MemorylessState:
-        """Knows nobody."""
+        """A state without workers."""
         return MemorylessState()
 
     def observe(self, measured: Mapping[int, Measured], state: MemorylessState) -> MemorylessState:

@@ -1,6 +1,6 @@
 """Nonlinear autoregressive model with exogenous series: speed, CPU and memory (LB-BSP section 3.2.2, Eq. 4).
 
-It can tell a lasting change, which CPU or memory explains, from a disturbance, which they do not.
+It can distinguish a lasting change, which CPU or memory explains, from a disturbance, which they do not.
 """
 
 from dataclasses import dataclass

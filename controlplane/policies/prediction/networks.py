@@ -1,7 +1,7 @@
 """The recurrent predictors' networks, each for all workers at once: one batched tensor operation per layer.
 
-The same lines run on numpy, where the engine predicts, and on torch, where its own task fits them: so whoever
-decides need not load torch. Arrays are (models, samples, values); every model has its own weights.
+The same lines run on numpy, where the engine predicts, and on torch, where a separate task fits them: so the decision
+process need not load torch. Arrays are (models, samples, values); every model has its own weights.
 
 Speeds are taken relative to the worker's usual one, CPU and memory as fractions, all centred and scaled alike for
 every worker and job: so a model of another worker or job is a place to start from (LB-BSP section 4).

@@ -1,8 +1,8 @@
-"""Predictors side by side on the same observations: one is acted upon, each one's error is recorded.
+"""Predictors side by side on the same observations: one is used for decisions, each one's error is recorded.
 
-The others are *shadows*. They are told everything that the acting one is told and their forecasts are compared with
-what came, so that promoting one of them is a decision on evidence. Scores are taken by the iteration time that a
-forecast leads to as well as by its error (ruling 8).
+The others are *shadows*. They get the same input as the active one and their forecasts are compared with what came, so
+that promoting one of them is a decision on evidence. Scores are taken by the iteration time that a forecast leads to as
+well as by its error (ruling 8).
 """
 
 import math

@@ -67,7 +67,7 @@ class Recurrent:
     parameters: RecurrentParameters
 
     def start(self) -> RecurrentState:
-        """Knows nobody."""
+        """A state without workers."""
         return RecurrentState()
 
     def observe(self, measured: Mapping[int, Measured], state: RecurrentState) -> RecurrentState:
@@ -115,7 +115,7 @@ class Recurrent:
         return predictions(state.sheet.ranks, np.where(asked, ahead, average))
 
     def carry(self, before: "Recurrent", state: RecurrentState) -> RecurrentState:
-        """Averages and history, and the weights where the network has the same shape; else it is trained again."""
+        """Averages and history, and the weights where the network has the same shape; else it is retrained."""
         old, new = before.parameters, self.parameters
         if (old.look_back, old.hidden) == (new.look_back, new.hidden):
             return state

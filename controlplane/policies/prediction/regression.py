@@ -47,7 +47,7 @@ class RegressionState(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """Follows what CPU and memory explain at once, and the rest slowly."""
+    """Follows changes explained by CPU and memory immediately, and the rest slowly."""
 
     name: ClassVar[str] = "regression"
     state_type: ClassVar[type[msgspec.Struct]] = RegressionState
@@ -55,7 +55,7 @@ class Regression:
     parameters: RegressionParameters
 
     def start(self) -> RegressionState:
-        """Knows nobody and no slopes."""
+        """A state without workers and slopes."""
         return RegressionState()
 
     def observe(self, measured: Mapping[int, Measured], state: RegressionState) -> RegressionState:

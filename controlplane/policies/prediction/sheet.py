@@ -44,7 +44,7 @@ def fill(ranks: list[int], rows: Array) -> Sheet:
 
 
 def columns(measured: Mapping[int, Measured], ranks: list[int]) -> tuple[Indices, Array]:
-    """Where the measured ranks stand among ``ranks``, and (measured, 3): speed, CPU, memory."""
+    """The indices of the measured ranks in ``ranks``, and (measured, 3): speed, CPU, memory."""
     at = np.fromiter((i for i, rank in enumerate(ranks) if rank in measured), dtype=np.intp)
     seen = [measured[ranks[i]] for i in at]
     values = np.array([(one.speed, one.cpu, one.memory) for one in seen], dtype=np.float64)

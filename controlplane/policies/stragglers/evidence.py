@@ -57,7 +57,7 @@ class Evidence:
     parameters: EvidenceParameters
 
     def start(self) -> EvidenceState:
-        """Nobody was seen."""
+        """A state without workers."""
         return EvidenceState()
 
     def observe(self, observations: Sequence[Observation], state: EvidenceState) -> tuple[EvidenceState, list[Finding]]:

@@ -106,7 +106,7 @@ def unclear(subject: Subject, rank: int, measured: int, window: int) -> str:
 
 
 def is_quiet(evidence: Mapping[str, Any]) -> bool:
-    """Whether a finding says itself that it has no impact: it stays listed, and asks for nobody's attention."""
+    """Whether a finding says itself that it has no impact: it stays listed without an alert."""
     whole, without = evidence.get("iteration_s"), evidence.get("without_s")
     return whole is not None and without is not None and 0 < whole <= HOLDS_UP * without
 

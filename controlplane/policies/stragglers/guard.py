@@ -1,4 +1,4 @@
-"""The guard rail: if shares make iterations slower than even ones would, the operator is told.
+"""The guard rail: if shares make iterations slower than even ones would, the operator is notified.
 
 How long an iteration would have taken with even shares follows from what was measured in it: each worker's compute time
 per sample times the even share, and its communication as it was. A fixed cost per iteration makes a small share look

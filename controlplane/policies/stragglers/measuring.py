@@ -10,7 +10,7 @@ from math import expm1, inf, log, nan
 from typing import Final
 
 COMPARED: Final = 3
-"""Of two that differ nobody can say which one is out of the ordinary."""
+"""Of two different values it cannot be decided which one is the outlier."""
 
 KNOWN: Final = 5
 """Iterations after which somebody's own past is evidence."""
@@ -36,7 +36,7 @@ class Row:
     iteration_s: list[float]
 
     def for_ranks(self, ranks: list[int]) -> "Row":
-        """The same with these ranks; those who were not in it took no number of seconds."""
+        """The same with these ranks; those not in it have NaN."""
         if ranks == self.ranks:
             return self
         place = {rank: column for column, rank in enumerate(self.ranks)}
@@ -116,8 +116,8 @@ def raised(others: bytes, own: bytes, bar: float) -> Iterable[int]:
 def medians_of_others(values: Sequence[float], *, least: int) -> tuple[float, float] | None:
     """The median of all other ones that are not NaN: of an entry up to the first figure the second, else the first.
 
-    Nothing where there are fewer than ``least`` others. Of an even number of others the upper middle one: where two
-    disagree, nobody is slow by the faster one alone.
+    Nothing where there are fewer than ``least`` others. Of an even number of others the upper middle one: if two
+    disagree, the faster one alone makes no worker slow.
     """
     ordered = sorted([value for value in values if value == value])
     left = len(ordered) - 1

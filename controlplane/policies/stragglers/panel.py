@@ -2,7 +2,7 @@
 
 By the *others'* measure: times the median of the others in the same iteration (leave-one-out, so that in a small job
 the straggler does not lift what it is measured by). By its *own*: times what it usually took, over the median of the
-same figure of the others, so that work which grows for all makes nobody slow. What it usually took is learnt from
+same figure of the others, so that work which grows for all makes no worker slow. What it usually took is learnt from
 iterations that have left the window, and hardly while a flag is open, so that a slow worker does not become its own
 excuse.
 
@@ -36,9 +36,9 @@ class Panel(Value, frozen=True, kw_only=True):
     """Excess over its own past."""
     usual: bytes = b""
     counted: bytes = b""
-    """How many iterations ``usual`` stands on."""
+    """How many iterations ``usual`` is based on."""
     missed: dict[int, int] = {}
-    """For how many iterations on end those who were not measured in the last one have not been."""
+    """For how many iterations in a row workers missing from the last one have not been measured."""
     open: dict[int, str] = {}
     """Open flags: transient or lasting."""
 
@@ -106,7 +106,7 @@ def column_of(panel: Panel, column: int) -> Column:
 
 
 def _aligned(panel: Panel, row: Row, window: int) -> tuple[Panel, Row]:
-    """Both with a column for everybody who is in either; who is new was missed in the whole window."""
+    """Both with a column for every worker in either; a new one is missing in the whole window."""
     if panel.ranks == row.ranks:
         return panel, row
     known, seen = set(panel.ranks), set(row.ranks)

@@ -16,7 +16,7 @@ SPIKES = 3
 """A transient flag opens when so many iterations on end were far off."""
 
 LEAST_ERROR = 0.02
-"""Nobody is measured more exactly than this."""
+"""The lower bound of the measurement error."""
 
 MOST_SURE = 0.999
 
@@ -34,7 +34,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a flag stands on."""
+    """The evidence for a flag."""
 
     ratio: float
     """Median over the window, in times of the measure."""

@@ -35,14 +35,15 @@ def partition(kind: Partition, labels: Array, workers: int, seed: int) -> list[I
     """Each worker's own samples, in the order in which it takes them; disjoint, and together all of them.
 
     Raises:
-        ValueError: for ``shared``, where nobody has any.
+        ValueError: for ``shared``, where no worker has its own samples.
     """
     chance = np.random.default_rng([seed, 37])
     if kind == "iid":
         return np.array_split(chance.permutation(len(labels)), workers)
     order = np.lexsort((chance.random(len(labels)), labels))
     if kind == "uneven":
-        # Every part has some of each label, one label after the other: who never gets to its end misses some labels.
+        # Every part has some of each label, one label after the other: a worker that never reaches the end misses some
+        # labels.
         parts = np.array_split(chance.permutation(len(labels)), workers)
         return [part[np.argsort(labels[part], kind="stable")] for part in parts]
     if kind == "sorted":

@@ -23,7 +23,7 @@ class Optimiser(Protocol):
 
 
 class Sgd:
-    """Steepest descent, with momentum if there is to be any."""
+    """Steepest descent, optionally with momentum."""
 
     def __init__(self, settings: Optimizer, size: int) -> None:
         self._lr, self._momentum = settings.lr, settings.momentum
@@ -42,7 +42,7 @@ class Sgd:
         return move
 
     def forget(self, part: slice) -> None:
-        """They stand still."""
+        """Parameters do not change."""
         velocity = self._velocity.copy()
         velocity[part] = 0.0
         self._velocity = velocity

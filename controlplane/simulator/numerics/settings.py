@@ -25,7 +25,7 @@ random, but the samples of one label after those of another; of two shards sorte
 the data as sorted by label."""
 
 Dataset = Literal["generated", "digits"]
-"""Drawn again for each data seed, or the pictures of digits that come with scikit-learn."""
+"""Drawn for each data seed, or the pictures of digits that come with scikit-learn."""
 
 
 class Optimizer(Part, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from controlplane.simulator.numerics.rounds import local_changes, stacked, steps
 from controlplane.simulator.numerics.settings import Federated, Numerics
 
 _OVERFLOWS: Final = np.errstate(over="ignore", invalid="ignore")
-"""A job that diverges ends with the loss that is no number; numpy need not say so too."""
+"""A job that diverges ends with a loss of NaN; numpy's warnings are not needed."""
 
 
 class Reporter(Protocol):
@@ -99,7 +99,7 @@ class Training:
         return self.parameters, deepcopy(self._optimiser), list(self._cursors)
 
     def restore(self, state: object) -> None:
-        """As ``state`` gave it; whatever was under way is forgotten."""
+        """As ``state`` gave it; work in progress is dropped."""
         assert isinstance(state, tuple)
         self.parameters, optimiser, cursors = state
         self._optimiser, self._cursors = deepcopy(optimiser), list(cursors)

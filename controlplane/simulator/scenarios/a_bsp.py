@@ -160,6 +160,7 @@ PETUUM_ALONE: Final = tuple(job(where, "dnn", resumes=True) for where in CLUSTER
 UNEVEN: Final = tuple(
     job(where, "lr", resumes=resumes, partition="uneven") for where in CLUSTERS for resumes in (True, False)
 )
-"""Where prioritisation has something to do: whoever never gets to the end of a split misses a label (ruling 20)."""
+"""Where prioritisation has something to do: a worker that never reaches the end of a split misses a label (ruling
+20)."""
 
 SCENARIOS = (*SPARK, *PETUUM_ALONE, *UNEVEN)

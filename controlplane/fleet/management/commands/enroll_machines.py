@@ -1,7 +1,7 @@
 """``manage.py enroll_machines FOLDER NAME...``: a token in a file for every machine that has not joined yet.
 
-For installations that start control plane and machines together, such as docker-compose.yml: whoever can read the
-folder can join, once per file. A machine that has joined keeps its own credential, and gets no other token.
+For installations that start control plane and machines together, such as docker-compose.yml: any reader of the folder
+can join, once per file. A machine that has joined keeps its own credential, and gets no other token.
 """
 
 import os
