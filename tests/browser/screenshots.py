@@ -204,6 +204,7 @@ def test_every_tab_of_an_attached_job(page: Page, take: Shoot, ada: User, width:
     token_issue(job=job, actor="ada")
     take_tabs(take, job, "attached")
     take("/jobs/", "jobs-attached")
+    take("/jobs/new/", "submit-attached")
     open_whole(page, width, f"/jobs/{job.pk}/?tab=processes")
     page.set_viewport_size({"width": width, "height": HEIGHT})
     page.click("#rotate-token")
