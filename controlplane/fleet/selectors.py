@@ -3,12 +3,14 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Func, IntegerField, Max, QuerySet
+from django.db.models import Count, F, Func, IntegerField, Max, QuerySet
+from django.utils import timezone
 
 from controlplane.core.queueing import Offer
-from controlplane.fleet.models import Agent, Reservation
+from controlplane.fleet.models import Agent, EnrolmentToken, Reservation
 from controlplane.fleet.samples import with_newest
 from controlplane.protocol.keys import secret_digest
 from controlplane.protocol.orders import Role
@@ -136,3 +138,9 @@ def capacity(labels: Mapping[str, str], now: SlotsNow | None = None) -> Capacity
         free_workers=sum(offer.free_workers for offer in matching),
         free_servers=sum(offer.free_servers for offer in matching),
     )
+
+
+def tokens_valid(*, now: datetime | None = None) -> QuerySet[EnrolmentToken]:
+    """Enrolment tokens with which a machine can join, the newest first."""
+    rows = EnrolmentToken.objects.filter(revoked_at=None, used__lt=F("uses"), expires_at__gt=now or timezone.now())
+    return rows.select_related("created_by").order_by("-pk")

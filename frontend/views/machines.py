@@ -1,19 +1,20 @@
 """The page of machines, and the command by which another one joins."""
 
-from typing import Any
+from typing import Any, cast
 
-from django.conf import settings
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
+from controlplane.api.enrolment import invite
 from controlplane.fleet.credentials import ROTATION_LIMIT, rotation
 from controlplane.fleet.models import Agent
-from controlplane.fleet.services import TOKEN_LIFETIME, token_create
+from controlplane.fleet.selectors import tokens_valid
+from controlplane.fleet.services import TOKEN_LIFETIME
 from controlplane.jobs.roles import Role
-from controlplane.jobs.services import audit
 from frontend.figures import MACHINES
 from frontend.queries import fleet, machine
 from frontend.queries.picking import picked
@@ -29,7 +30,7 @@ def machines_page(request: HttpRequest) -> HttpResponse:
 @needs(Role.VIEWER)
 def machines_live(request: HttpRequest) -> HttpResponse:
     """Its live part, to be put in place."""
-    return render(request, "parts/machines_table.html", _machines(request) | {"oob": True})
+    return render(request, "parts/machines_live.html", _machines(request) | {"oob": True})
 
 
 @needs(Role.VIEWER)
@@ -49,15 +50,16 @@ def machine_live(request: HttpRequest, agent_id: int) -> HttpResponse:
 @needs(Role.ADMIN)
 def enrolment(request: HttpRequest) -> HttpResponse:
     """A new enrolment token, shown once, in the command that uses it."""
-    token, row = token_create(labels={}, created_by=request.user)
-    audit(actor=request.user.get_username(), action="token-create", subject=f"enrolment token {row.pk}")
-    context = {"token": token, "url": settings.PACELINE_URL, "minutes": int(TOKEN_LIFETIME.total_seconds() // 60)}
-    return render(request, "parts/enrolment.html", context)
+    invitation = invite(user=cast(User, request.user), labels={})
+    context = {"invitation": invitation, "minutes": int(TOKEN_LIFETIME.total_seconds() // 60)}
+    return render(request, "parts/enrolment.html", context | {"tokens": tokens_valid(), "oob": True})
 
 
 def _machines(request: HttpRequest) -> dict[str, Any]:
     """Those that the query asks for."""
-    return rights(request) | {"picked": picked(fleet.machines_now(), request.GET)}
+    offered = rights(request)
+    tokens = tokens_valid() if offered["may_admin"] else ()
+    return offered | {"picked": picked(fleet.machines_now(), request.GET), "tokens": tokens}
 
 
 def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:

@@ -11,9 +11,12 @@ from django.contrib.staticfiles import finders
 from django.template.loader import get_template
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
+from controlplane.api.enrolment import invite
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, EnrolmentToken
+from controlplane.fleet.services import token_revoke
 from controlplane.jobs.login_links import issue_login_link
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.policies.registry import catalogue
@@ -258,7 +261,19 @@ def test_only_an_admin_makes_enrolment_tokens(admin: Client, operator: Client) -
     page = html.unescape(admin.post("/workers/enrolment/").content.decode())
     assert re.search(r"python -m workers join http://127.0.0.1:8000 - --slots 1 <<< '[\w-]{40,}'", page)
     assert EnrolmentToken.objects.count() == 1
-    assert AuditEntry.objects.get().action == "token-create"
+    assert AuditEntry.objects.get().action == "agent-invite"
+
+
+def test_only_an_admin_sees_the_tokens_that_are_valid(admin: Client, operator: Client) -> None:
+    made = [invite(user=None, labels={"pool": f"p{number}"}, uses=number) for number in (1, 8, 64)]
+    EnrolmentToken.objects.filter(pk=made[0].id).update(used=1)
+    EnrolmentToken.objects.filter(pk=made[1].id).update(expires_at=timezone.now())
+    for path in ("/workers/", "/workers/live/"):
+        body = admin.get(path).content.decode()
+        assert [f"pool=p{number}" in body for number in (1, 8, 64)] == [False, False, True]
+        assert "pool=p64" not in operator.get(path).content.decode()
+    token_revoke(made[2].id)
+    assert "pool=p64" not in admin.get("/workers/").content.decode()
 
 
 def test_a_job_can_be_duplicated(operator: Client) -> None:

@@ -1,5 +1,5 @@
 // @ts-check
-// What buttons do: open a dialog, copy a command, send a POST or PATCH to REST and say what came of it.
+// What buttons do: open a dialog, copy a command, send a POST, PATCH or DELETE to REST and say what came of it.
 
 import { problemOf, send } from "./rest.js";
 

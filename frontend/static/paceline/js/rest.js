@@ -1,5 +1,5 @@
 // @ts-check
-// Asks the REST API in the name of whoever is signed in, and reads what it says of a refusal.
+// Asks the REST API as the signed-in user, and reads the problem where it refuses.
 
 /** @typedef {{title?: string, detail?: string, trace_id?: string, errors?: {field: string, found: any, expected: string}[]}} Problem what the server says of a refusal */
 
