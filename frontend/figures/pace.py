@@ -26,7 +26,7 @@ def worker_speeds(traces: Traces, view: View) -> dict[str, Any]:
     told = (
         "Samples per second over whole iterations, including waiting: each worker's part of the job's throughput."
         if whole
-        else "Samples per second of busy time (compute and communication): the basis of share decisions."
+        else "Samples per second of busy time (data loading, compute and communication): the basis of share decisions."
     )
     return {
         "data": [

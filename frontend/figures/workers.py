@@ -196,7 +196,7 @@ def _tolerated(traces: Traces) -> str:
         return ""
     return (
         f" The band is the recent busy time of the median worker, {middle * 1000:.0f} ms ± {TOLERANCE:.0%}: shares are"
-        " balanced where all workers finish compute and communication within it."
+        " balanced where all workers' busy times lie within it."
     )
 
 

@@ -7,7 +7,7 @@ from controlplane.simulator.learned_machine import RecordedMachine
 from controlplane.simulator.machines import CpuMachine, GpuMachine, MachineSpec
 from controlplane.telemetry.models import Simulation
 from frontend.queries.simulations import scenario_of
-from frontend.queries.wording import counted, emulation_told
+from frontend.queries.wording import counted, emulation_title
 
 LABEL = "class"
 """The label by which operators tell kinds of machines apart: ``manage.py enroll --label class=fast``."""
@@ -25,7 +25,7 @@ def machine_classes(job: Job) -> dict[int, str]:
     for row in rows.order_by("started_at", "id")[:MOST]:
         if row.agent is not None:
             found[row.index] = (
-                _labelled(row.agent) or emulation_told(row.emulate) or counted(row.agent.cpu_count, "core")
+                _labelled(row.agent) or emulation_title(row.emulate) or counted(row.agent.cpu_count, "core")
             )
     return found
 

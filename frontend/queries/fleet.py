@@ -16,7 +16,7 @@ from controlplane.protocol.spec import parse_spec
 from frontend.formats import percent
 from frontend.queries.cache import of_cluster
 from frontend.queries.minute import BusyMinute, busy_lines
-from frontend.queries.wording import emulation_told
+from frontend.queries.wording import emulation_title
 
 LOSSES, SHOWN_LOSSES = 200, 4
 """That are looked at in all, and shown of one machine."""
@@ -244,7 +244,7 @@ def _card(agent: Agent, held: _Held, load: AgentSample | None, minute: BusyMinut
 
 
 def _slot(agent: Agent, number: int, offer: dict[str, Any], held: _Held) -> Slot:
-    emulated = emulation_told(offer.get("emulate"))
+    emulated = emulation_title(offer.get("emulate"))
     process, reserved = held.workers.get((agent.pk, number)), held.reserved.get((agent.pk, number))
     if process is not None:
         return Slot(

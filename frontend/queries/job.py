@@ -16,7 +16,7 @@ from controlplane.protocol.spec import parse_spec
 from frontend.queries.acknowledgements import Acknowledgement, acknowledgements
 from frontend.queries.effects import Effect, effects
 from frontend.queries.evidence import Evidence, evidence_of
-from frontend.queries.wording import describe, emulation_told
+from frontend.queries.wording import describe, emulation_title
 
 DECISIONS = 50
 MAX_PAYLOAD = 20_000
@@ -298,7 +298,7 @@ def _process_line(*lives: Process) -> ProcessLine:
         reason=row.reason,
         share=row.share,
         iteration=row.iteration,
-        emulated=emulation_told(row.emulate),
+        emulated=emulation_title(row.emulate),
         lives=len(lives),
         earlier=lost.reason if lost else "",
         earlier_at=lost.ended_at if lost else None,

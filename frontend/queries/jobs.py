@@ -121,7 +121,7 @@ class JobLine:
 
     @property
     def lost_share(self) -> float | None:
-        """Time in which workers neither computed nor communicated, as a share of all their time so far."""
+        """Waiting and coordination of workers, as a share of all their time so far."""
         return None if self.waiting_share is None else self.waiting_share + (self.coordination_share or 0.0)
 
 

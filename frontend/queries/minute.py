@@ -47,7 +47,7 @@ class BusyMinute:
 
     line: Line = ()
     busy: float | None = None
-    """Over all of it: compute and communication, as a part of the time that is known; the rest was lost."""
+    """Over all of it: data loading, compute and communication, as a part of the known time; the rest was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,8 +38,7 @@ def _move_job(payload: Payload) -> str:
 
 def _roster(payload: Payload) -> str:
     ranks = payload.get("ranks", [])
-    verb = "counts" if len(ranks) == 1 else "count"
-    return f"generation {payload.get('generation', '?')}: {counted(len(ranks), 'worker')} {verb}"
+    return f"generation {payload.get('generation', '?')} with {counted(len(ranks), 'worker')}"
 
 
 def _placement(payload: Payload) -> str:
@@ -125,11 +124,11 @@ def _named(who: str) -> str:
 
 
 def _start_process(payload: Payload) -> str:
-    return f"{_title(payload)} is started"
+    return f"{_title(payload)} started"
 
 
 def _stop_process(payload: Payload) -> str:
-    return f"{_title(payload)} is stopped"
+    return f"{_title(payload)} stopped"
 
 
 def _move_process(payload: Payload) -> str:
@@ -160,7 +159,7 @@ def _take_back(payload: Payload) -> str:
 
 
 def _drain_server(payload: Payload) -> str:
-    return f"s{payload.get('index', '?')} is drained"
+    return f"s{payload.get('index', '?')} draining"
 
 
 def _choice(choice: Payload) -> str:
@@ -180,23 +179,22 @@ def _hold(payload: Payload) -> str:
 
 def _cut(payload: Payload) -> str:
     done, total = payload.get("processed", 0), payload.get("total", 0)
-    return f"iteration {payload.get('iteration', '?')} is cut after {done} of {total} samples"
+    return f"iteration {payload.get('iteration', '?')} ends early, after {done} of {total} samples"
 
 
 def _quorum(payload: Payload) -> str:
     ranks = payload.get("ranks", [])
-    verb = "makes" if len(ranks) == 1 else "make"
-    return f"{_workers(ranks) or 'no workers'} {verb} iteration {payload.get('iteration', '?')}"
+    return f"quorum of iteration {payload.get('iteration', '?')}: {_workers(ranks) or 'no workers'}"
 
 
 def _micro_batch(payload: Payload) -> str:
     pieces = f"pieces of {payload.get('samples', '?')} of {payload.get('whole', '?')} samples"
-    return f"w{payload.get('rank', '?')} computes in {pieces}, {payload.get('overhead', 0.0):.0%} slower"
+    return f"w{payload.get('rank', '?')} computes its share in {pieces}, {payload.get('overhead', 0.0):.0%} slower"
 
 
 def _partition(payload: Payload) -> str:
     return (
-        f"{payload.get('samples', 0):,} samples are divided among {_workers(payload.get('ranks', [])) or 'no workers'}"
+        f"{payload.get('samples', 0):,} samples partitioned among {_workers(payload.get('ranks', [])) or 'no workers'}"
     )
 
 
@@ -210,18 +208,17 @@ def _move_splits(payload: Payload) -> str:
 
 
 def _train(payload: Payload) -> str:
-    return f"{_choice(payload.get('predictor', {}))} is trained, round {payload.get('round', '?')}"
+    return f"{_choice(payload.get('predictor', {}))} trained, round {payload.get('round', '?')}"
 
 
 def _score(payload: Payload) -> str:
-    """Every predictor's error, the least first: ``ema 4.1% off, acting; lstm 6.0% off``."""
+    """Every predictor's error, the least first: ``ema 4.1%, active; lstm 6.0%``."""
     scores = sorted(payload.get("scores", {}).items(), key=lambda each: (each[1].get("relative", 0.0), each[0]))
     acting = payload.get("acting")
     parts = [
-        f"{name} {score.get('relative', 0.0):.1%} off" + (", active" if name == acting else "")
-        for name, score in scores
+        f"{name} {score.get('relative', 0.0):.1%}" + (", active" if name == acting else "") for name, score in scores
     ]
-    return "predicted speeds: " + "; ".join(parts) if parts else "no predictor scored yet"
+    return "prediction error: " + "; ".join(parts) if parts else "no predictor scored yet"
 
 
 def _adopt(payload: Payload) -> str:
@@ -285,9 +282,9 @@ PHRASES: dict[str, Callable[[Payload], str]] = {
     "score-predictors": _score,
     "adopt-predictor": _adopt,
 }
-"""By the command's tag; shares have their own, since they are told by what they change."""
+"""By the command's tag; shares have their own, which names what they change."""
 
 
-def emulation_told(document: dict[str, Any] | None) -> str:
+def emulation_title(document: dict[str, Any] | None) -> str:
     """What a machine is made to be, in words; empty where it is real."""
     return "" if document is None else msgspec.convert(document, Emulation).told

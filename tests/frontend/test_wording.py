@@ -31,8 +31,8 @@ def test_every_decision_has_words() -> None:
 @pytest.mark.parametrize(
     ("words", "kind", "fields"),
     [
-        ("generation 4: 1 worker counts", core.SetRoster, {"generation": 4, "first_iteration": 9, "ranks": [2]}),
-        ("generation 1: 2 workers count", core.SetRoster, {"generation": 1, "first_iteration": 0, "ranks": [0, 1]}),
+        ("generation 4 with 1 worker", core.SetRoster, {"generation": 4, "first_iteration": 9, "ranks": [2]}),
+        ("generation 1 with 2 workers", core.SetRoster, {"generation": 1, "first_iteration": 0, "ranks": [0, 1]}),
         ("iterations 40 to 57 are repeated", core.RollBack, {"to_iteration": 40, "completed": 57}),
         ("iteration 40 is repeated", core.RollBack, {"to_iteration": 40, "completed": 40}),
         ("restart before iteration 0", core.RollBack, {"to_iteration": 0, "completed": -1}),
@@ -77,34 +77,34 @@ def test_every_decision_has_words() -> None:
         ),
         ("w1 waits before iteration 7 for w0 w3", core.HoldWorker, {"rank": 1, "iteration": 7, "waits_for": [3, 0]}),
         (
-            "iteration 7 is cut after 200 of 256 samples",
+            "iteration 7 ends early, after 200 of 256 samples",
             core.CutIteration,
             {"iteration": 7, "processed": 200, "total": 256},
         ),
         (
-            "w2 computes in pieces of 16 of 128 samples, 7% slower",
+            "w2 computes its share in pieces of 16 of 128 samples, 7% slower",
             core.NoteMicroBatch,
             {"rank": 2, "samples": 16, "whole": 128, "overhead": 0.07},
         ),
-        ("1,437 samples are divided among w0 w1", core.PartitionData, {"samples": 1437, "ranks": [0, 1]}),
+        ("1,437 samples partitioned among w0 w1", core.PartitionData, {"samples": 1437, "ranks": [0, 1]}),
         (
             "from iteration 40: split 3 (359 samples) from w1 to w0",
             core.MoveSplits,
             {"iteration": 40, "moves": [SplitMove(split=3, giver=1, taker=0, start=718, stop=1077)]},
         ),
-        ("w0 w1 w2 make iteration 7", core.NameQuorum, {"iteration": 7, "ranks": [0, 1, 2]}),
+        ("quorum of iteration 7: w0 w1 w2", core.NameQuorum, {"iteration": 7, "ranks": [0, 1, 2]}),
         (
-            "w0 w1 w2 w3 w4 w5 w6 w7 and 2 more make iteration 7",
+            "quorum of iteration 7: w0 w1 w2 w3 w4 w5 w6 w7 and 2 more",
             core.NameQuorum,
             {"iteration": 7, "ranks": list(range(10))},
         ),
         (
-            "lstm is trained, round 2",
+            "lstm trained, round 2",
             core.TrainPredictor,
             {"predictor": Choice(name="lstm"), "round": 2, "seed": 7, "data": b""},
         ),
         (
-            "predicted speeds: ema 4.1% off; lstm 6.0% off, active",
+            "prediction error: ema 4.1%; lstm 6.0%, active",
             core.ScorePredictors,
             {"iteration": 50, "acting": "lstm", "scores": {"lstm": score(0.06), "ema": score(0.041)}},
         ),
