@@ -23,10 +23,17 @@ from controlplane.core import (
 )
 from controlplane.core.commands import BeginIncarnation, MoveJob, RejectMessage, SetRoster, SetShares
 from controlplane.core.context import Context, EventRefused
-from controlplane.core.events import ConnectionLost, IncarnationBegan, ServerHeard, WorkerHeard
+from controlplane.core.events import (
+    ConnectionLost,
+    IncarnationBegan,
+    ServerHeard,
+    ServerSaid,
+    WorkerHeard,
+    WorkerSaid,
+)
 from controlplane.core.records import Process, Server, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, PROCESS_OVER, JobState, ProcessState, in_words
+from controlplane.core.states import JOB_OVER, PROCESS_OVER, READY, UNREACHABLE, JobState, ProcessState, in_words
 from controlplane.protocol import RELEASE
 from controlplane.protocol.messages import (
     BlocksFilled,
@@ -62,17 +69,19 @@ KeepersWord = CheckpointSaved | FolderApart | RestoreFailed
 
 ServerWord = ServerReport | BlocksHanded | BlocksFilled | KeepersWord
 
+HELLOS: Final = (WorkerHello, RankHello, ServerHello)
+
 WorkerWord = ProgressReport | Computed | MicroBatch | Held | CopiesHeld | KeepersWord
 
 
 def on_worker_heard(context: Context, event: WorkerHeard) -> None:
     """A worker said something."""
-    attached = context.spec.attached
-    worker = ranks.speaker(context, event) if attached else context.job.workers.get(event.rank)
-    if worker is None or not _may_speak(context, worker, "worker", event.rank, event.instance, event.message.number):
+    message, worker = event.message, context.job.workers.get(event.rank)
+    if (worker is None or worker.instance != event.instance) and context.spec.attached:
+        worker = ranks.speaker(context, event)
+    if worker is None or not _may_speak(context, worker, "worker", event.rank, event.instance, message.number):
         return
-    message = event.message
-    if not _is_next(context, worker, message.number, again=isinstance(message, (WorkerHello, RankHello))):
+    if not _is_next(context, worker, message):
         return
     if isinstance(message, IterationReport):
         _take_report(context, worker, message)
@@ -93,10 +102,11 @@ def on_server_heard(context: Context, event: ServerHeard) -> None:
     server = context.job.servers.get(event.index)
     if server is None or not _may_speak(context, server, "server", event.index, event.instance, event.message.number):
         return
+    if not _is_next(context, server, event.message):
+        return
     if isinstance(event.message, ServerHello):
-        if _is_next(context, server, event.message.number, again=True):
-            _greet_server(context, server, event.message)
-    elif _is_next(context, server, event.message.number):
+        _greet_server(context, server, event.message)
+    else:
         _take_server_word(context, server, event.message)
 
 
@@ -176,8 +186,8 @@ def _is_of_other_release(context: Context, process: Process, release: str) -> bo
 
 def _begins_otherwise(context: Context, process: Process, others: Iterable[Process], initial: str) -> bool:
     """Whether a process made other first parameters than one like it; that ends the job, and says what to do."""
-    for other in others:
-        if other is not process and initial and other.initial and other.initial != initial:
+    for other in others if initial else ():
+        if other is not process and other.initial and other.initial != initial:
             found = f"{process.title} begins with other parameters than {other.title}"
             cure = "load them from one file, draw from torch, numpy or random alone, or set workload.init to seed"
             context.end_job(JobState.FAILED, f"{found}: the module is built with other values there; {cure}")
@@ -224,8 +234,8 @@ def _is_here(context: Context, process: Process) -> None:
 
 
 def _take_report(context: Context, worker: Worker, report: IterationReport) -> None:
-    job = context.job
-    if worker.rank is not None and not worker.rank.counts:
+    job, rank = context.job, worker.rank
+    if rank is not None and not rank.counts:
         _keep_early(worker, report)
         return
     if report.iteration <= worker.done:
@@ -237,8 +247,8 @@ def _take_report(context: Context, worker: Worker, report: IterationReport) -> N
         _keep_early(worker, report)
         return
     generations.on_report(context, worker, report)
-    if worker.rank is not None:
-        ranks.forget_old(context.job)
+    if rank is not None:
+        ranks.forget_old(job)
 
 
 def _has_leave(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
@@ -329,8 +339,8 @@ def _may_speak(context: Context, process: Process, role: Role, index: int, insta
     job = context.job
     if process.instance == instance and process.state not in PROCESS_OVER and job.state not in JOB_OVER:
         process.seen_ms = context.now_ms
-        if process.state is ProcessState.UNREACHABLE:
-            context.move_process(process, ProcessState.READY, "it speaks again")
+        if process.state is UNREACHABLE:
+            context.move_process(process, READY, "it speaks again")
             if isinstance(process, Worker) and process.rank is not None:
                 ranks.on_return(context, process)
         return True
@@ -342,18 +352,17 @@ def _may_speak(context: Context, process: Process, role: Role, index: int, insta
     return False
 
 
-def _is_next(context: Context, process: Process, number: int, *, again: bool = False) -> bool:
-    """Whether to handle the message: the sender's next one, or a repeated one if it counts ``again``; a gap is
-    reported.
-    """
-    if number <= process.heard:
-        return again
-    if number > process.heard + 1:
-        detail = f"message {number} of {process.instance} came before {process.heard + 1}: send from there again"
-        _reject(context, process, "out-of-order", detail, process.heard + 1)
-        return False
-    process.heard = number
-    return True
+def _is_next(context: Context, process: Process, message: WorkerSaid | ServerSaid) -> bool:
+    """Whether to handle the message: the sender's next one, or a repeated hello; a gap is reported."""
+    number, due = message.number, process.heard + 1
+    if number == due:
+        process.heard = number
+        return True
+    if number < due:
+        return isinstance(message, HELLOS)
+    detail = f"message {number} of {process.instance} came before {due}: send from there again"
+    _reject(context, process, "out-of-order", detail, due)
+    return False
 
 
 def _reject(context: Context, process: Process, code: Code, detail: str, number: int) -> None:

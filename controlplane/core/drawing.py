@@ -99,9 +99,10 @@ def hand_out(context: Context, ranks: Iterable[int]) -> None:
 
 def note_processed(context: Context, worker: Worker, report: IterationReport) -> None:
     """Note what was really processed."""
-    job, policies = context.job, context.chosen
+    policies = context.chosen
     if policies.mode.has_global_batch:
-        job.round.processed[report.iteration] = job.round.processed.get(report.iteration, 0) + report.samples
+        processed = context.job.round.processed
+        processed[report.iteration] = processed.get(report.iteration, 0) + report.samples
     if policies.partitioned is None or report.iteration != worker.pieces.iteration or worker.pieces.counted:
         return
     if worker.pieces.ranges and report.position != worker.pieces.ranges[0].start:

@@ -111,35 +111,36 @@ class Engine:
             EventRefused: if the event has no place now; only the cursor has moved.
         """
         self.cursor = entry.id
-        event, state = entry.event, self._job.state
-        if self._job.spec is None and not isinstance(event, JobSubmitted):
-            raise EventRefused(f"job {self._job.number}: {type(event).__name__} before its submission")
+        event, job = entry.event, self._job
+        state = job.state
+        if job.spec is None and not isinstance(event, JobSubmitted):
+            raise EventRefused(f"job {job.number}: {type(event).__name__} before its submission")
         try:
             if self._policies is None and isinstance(event, JobSubmitted):
                 self._policies = Policies(event.spec.synchronization, self._resolve)
-            context = Context(self._job, self._policies, entry.id, entry.at_ms)
+            context = Context(job, self._policies, entry.id, entry.at_ms)
             HANDLERS[type(event)](context, event)
-            if self._job.hold.sequence is not None:
+            if job.hold.sequence is not None:
                 changes.settle(context)
-            if self._job.requests.join_at is not None:
+            if job.requests.join_at is not None:
                 membership.admit(context)
-            if self._job.refilling.current is not None:
+            if job.refilling.current is not None:
                 recovery.advance_refill(context)
             if context.fault is not None:
                 self._pause(context, context.fault)
         except EventRefused as refusal:
             if not isinstance(event, REQUESTS):
                 raise
-            context = Context(self._job, self._policies, entry.id, entry.at_ms)
+            context = Context(job, self._policies, entry.id, entry.at_ms)
             context.emit(DeclineRequest, str(refusal), actor=event.actor)
         except Exception as error:
             context = self._give_up(entry, error)
-        if isinstance(event, (WorkerHeard, ServerHeard)) and not context.has_new_deadline and self._job.state is state:
-            self.deadline_ms = lifecycle.deadline_after(self._job, event, self.deadline_ms)
+        if isinstance(event, (WorkerHeard, ServerHeard)) and not context.has_new_deadline and job.state is state:
+            self.deadline_ms = lifecycle.deadline_after(job, event, self.deadline_ms)
         else:
-            self.deadline_ms = lifecycle.next_deadline(self._job)
+            self.deadline_ms = lifecycle.next_deadline(job)
         if self._policies is not None and self._policies.async_barrier is not None:
-            look_ms = granting.next_look_ms(self._job, self._policies)
+            look_ms = granting.next_look_ms(job, self._policies)
             if look_ms is not None:
                 self.deadline_ms = look_ms if self.deadline_ms is None else min(self.deadline_ms, look_ms)
         return context.commands

@@ -7,11 +7,12 @@ workers.
 """
 
 import itertools
+from collections.abc import Mapping
 
 from controlplane.core import drawing, granting, moving, multiples, ordering, partial, placing, recovery, sharing
 from controlplane.core.choices import ImpossibleShares, Observation, ShareRequest
 from controlplane.core.commands import MoveJob, SetRoster
-from controlplane.core.context import Context, being, number_of
+from controlplane.core.context import Context, being, flag_key, number_of
 from controlplane.core.records import Worker
 from controlplane.core.state import Generation, Hold, Job, Round
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
@@ -222,7 +223,7 @@ def _even_split(total: int, ranks: list[int]) -> dict[int, int]:
 def on_report(context: Context, worker: Worker, report: IterationReport) -> None:
     """A worker has finished an iteration."""
     job, policies, iteration = context.job, context.chosen, report.iteration
-    if not _take_loss(context, worker, report):
+    if (report.spoilt or job.flags.open) and not _take_loss(context, worker, report):
         return
     job.advance(worker, iteration)
     # A revoked grant may have been used before the worker received the revocation.
@@ -252,7 +253,7 @@ def on_report(context: Context, worker: Worker, report: IterationReport) -> None
 def _take_loss(context: Context, worker: Worker, report: IterationReport) -> bool:
     """A loss that is no number ends the job, unless its spec lets such updates be left out."""
     if not report.spoilt:
-        if context.job.flags.open:
+        if flag_key("loss", "worker", worker.index) in context.job.flags.open:
             context.close_flag(worker.index, "loss", f"the loss of {worker.title} is a number again")
         return True
     found = f"the loss of {worker.title} in iteration {report.iteration} is {report.spoilt}"
@@ -272,7 +273,7 @@ def _take_loss(context: Context, worker: Worker, report: IterationReport) -> boo
 def complete(context: Context) -> None:
     """Take in the iterations that every counting worker has now reported, and let the workers go on."""
     job = context.job
-    if not job.generation.roster or job.round.behind > 0 or job.state in JOB_OVER:
+    if job.round.behind > 0 or not job.generation.roster or job.state in JOB_OVER:
         return
     reached = job.reached()
     if reached <= job.round.completed:
@@ -313,11 +314,11 @@ def on_evaluation(context: Context, evaluation: Evaluation) -> None:
 
 def _count_round(context: Context) -> None:
     """Shares and flags are evaluated once per round, with each worker's latest report in it."""
-    job = context.job
-    job.round.reports += 1
-    if job.round.reports < len(job.generation.roster):
+    job, done = context.job, context.job.round
+    done.reports += 1
+    if done.reports < len(job.generation.roster):
         return
-    done, job.round = job.round, Round(completed=job.round.completed, behind=job.round.behind)
+    job.round = Round(completed=done.completed, behind=done.behind)
     observations = [done.recent[rank] for rank in sorted(done.recent)]
     paces = [(job.generation.shares[rank], job.workers[rank].pace_s) for rank in job.generation.roster]
     job.pace.speed = sum(share / pace_s for share, pace_s in paces if pace_s > 0)
@@ -334,14 +335,13 @@ def _release(context: Context, *, changed: bool) -> None:
     if context.spec.attached:
         every = False  # no worker waits for a share
     used_up = lowest - job.round.completed <= max(1, granting.lead(context) // 2)
-    leave = granting.raise_watermarks(context) if used_up or every else {}
+    leave: Mapping[int, str] = granting.raise_watermarks(context) if used_up or every else {}
     if not (leave or changed or every):
         return
     if job.end.stop_at is not None and job.round.completed + 1 >= job.end.stop_at:
         return
     reason = f"iteration {job.round.completed} is complete"
-    for rank in job.generation.roster:
-        ordering.issue(context, job.workers[rank], leave.get(rank, reason))
+    ordering.issue_all(context, reason, of_rank=leave)
 
 
 def _measure(context: Context, reached: int) -> None:

@@ -18,7 +18,7 @@ from controlplane.core.commands import HoldWorker, MoveJob
 from controlplane.core.context import Context, Policies
 from controlplane.core.records import Worker
 from controlplane.core.state import Hold, Job
-from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
+from controlplane.core.states import AT_WORK, JOB_OVER, READY, UNREACHABLE, JobState, ProcessState
 from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.messages import IterationReport
 
@@ -66,15 +66,15 @@ def raise_watermarks(context: Context) -> dict[int, str]:
         lead=lead(context),
     )
     ends = [end - 1 for end in (job.end.stop_at, job.requests.join_at) if end is not None]
+    if context.chosen.partitioned is not None:
+        # A generation may begin behind the open iteration, but pieces go out once all have got so far.
+        ends.append(job.round.completed + 1)
     last = min(ends, default=None)
     grown: dict[int, str] = {}
     for rank, release in context.chosen.barrier.release(progress).items():
-        mark = release.watermark if last is None else min(release.watermark, last)
-        if context.chosen.partitioned is not None:
-            # A generation may begin behind the open iteration, but pieces go out once all have got so far.
-            mark = min(mark, job.round.completed + 1)
-        if mark > job.workers[rank].watermark:
-            drawing.raise_to(job.workers[rank], mark)
+        mark, worker = release.watermark if last is None else min(release.watermark, last), job.workers[rank]
+        if mark > worker.watermark:
+            drawing.raise_to(worker, mark)
             grown[rank] = release.reason
     drawing.hand_out(context, job.generation.roster)
     return grown
@@ -116,7 +116,9 @@ def on_arrival(context: Context, worker: Worker, report: IterationReport) -> boo
     now.
     """
     job, policies = context.job, context.chosen
-    worker.pace_s += (report.iteration_s - worker.pace_s) * (SMOOTHING if worker.pace_s else 1.0)
+    busy_s = report.busy_s
+    iteration_s = busy_s + report.waiting_s + report.coordination_s
+    worker.pace_s += (iteration_s - worker.pace_s) * (SMOOTHING if worker.pace_s else 1.0)
     drawing.use_up(worker)
     if policies.async_barrier is None or not _lets_go(job):
         return False
@@ -124,7 +126,7 @@ def on_arrival(context: Context, worker: Worker, report: IterationReport) -> boo
         rank=worker.index,
         done=worker.done,
         watermark=worker.watermark,
-        busy_s=report.busy_s,
+        busy_s=busy_s,
         at_ms=context.now_ms,
     )
     policies.barrier_state, passage = policies.async_barrier.arrive(arrival, policies.barrier_state)
@@ -149,13 +151,14 @@ def recheck(context: Context) -> None:
 
 
 def _let_pass(context: Context, passage: Passage) -> None:
-    job = context.job
+    job, barrier = context.job, context.chosen.async_barrier
     for rank, release in passage.releases.items():
         worker = job.workers[rank]
         if _goes_on(worker) and _extend(context, worker, release):
             ordering.issue(context, worker, release.reason)
-    _say_who_waits(context, passage)
-    if passed := _let_in(context, passage):
+    if passage.waits:
+        _say_who_waits(context, passage)
+    if barrier is not None and barrier.holds_updates and (passed := _let_in(context, passage)):
         # As one decision to all servers, so that each applies the same sum.
         job.updates.passed |= passed
         job.sequence += 1
@@ -200,7 +203,7 @@ def _lets_go(job: Job) -> bool:
 
 
 def _goes_on(worker: Worker) -> bool:
-    return worker.state in (ProcessState.READY, ProcessState.UNREACHABLE)
+    return worker.state is READY or worker.state is UNREACHABLE
 
 
 def pause(context: Context, cause: Cause, reason: str) -> None:

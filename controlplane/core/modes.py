@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from controlplane.core.barriers import AsyncBarrier, Stepping, stepping_of
 from controlplane.core.choices import Observation, Transfer
+from controlplane.core.states import AT_WORK
 from controlplane.protocol.orders import Apply, Orders
 from controlplane.protocol.spec import JobSpec
 
@@ -73,7 +74,7 @@ class Lockstep:
         """Whether a worker that has finished before ``iteration`` lacks some."""
         return job.end.stop_at is not None and iteration < job.end.stop_at
 
-    def is_final(self, job: "Job", worker: "Worker", *, others_at_work: bool) -> bool:
+    def is_final(self, job: "Job", worker: "Worker") -> bool:
         """Whether the parameters will not change any more when this worker has finished."""
         return True
 
@@ -195,9 +196,9 @@ class Asynchronous(Lockstep):
         """Each has its own end."""
         return False
 
-    def is_final(self, job: "Job", worker: "Worker", *, others_at_work: bool) -> bool:
-        """Others may push after it."""
-        return not others_at_work
+    def is_final(self, job: "Job", worker: "Worker") -> bool:
+        """Others may push after it; asked of the evaluator alone."""
+        return worker.index != job.generation.roster[0] or job.lives.at_work <= (worker.state in AT_WORK)
 
     def told_done(self, count: int) -> str:
         """The slowest is named by it."""

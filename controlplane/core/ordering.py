@@ -3,59 +3,79 @@
 Orders say what was decided elsewhere; nothing is decided here.
 """
 
-from collections.abc import Iterable, Set
-from typing import Any
+from collections.abc import Iterable, Mapping, Set
+from types import MappingProxyType
+from typing import Any, Final
 
 from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders
 from controlplane.core.context import Context
-from controlplane.core.records import Server, Worker
+from controlplane.core.records import Refill, Server, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import AT_WORK, ProcessState
+from controlplane.core.states import ProcessState
 from controlplane.protocol.base import MAX_SECONDS
 from controlplane.protocol.optimizers import clips_by_norm
 from controlplane.protocol.orders import Member, Orders, PeerAddress, ServerOrders
+
+NO_OTHER: Final[Mapping[int, str]] = MappingProxyType({})
 
 PROGRESS_REPORTS = 8
 """How many words of progress an iteration should have at least, where they are asked for."""
 
 
-def issue_all(context: Context, reason: str) -> None:
-    """New orders for every counting worker."""
-    for rank in context.job.generation.roster:
-        issue(context, context.job.workers[rank], reason)
+def issue_all(context: Context, reason: str, *, of_rank: Mapping[int, str] = NO_OTHER) -> None:
+    """New orders for every counting worker, for the reason ``of_rank`` where it names another one."""
+    common = _common(context)
+    for worker in context.job.counting:
+        _issue(context, worker, of_rank.get(worker.index, reason), common)
 
 
 def issue(context: Context, worker: Worker, reason: str) -> None:
     """New orders for one worker, with a new sequence."""
-    job = context.job
+    _issue(context, worker, reason, _common(context))
+
+
+def _common(context: Context) -> dict[str, Any]:
+    """What the orders of all workers say alike: found once, since a decision is told to thousands."""
+    job, policies, attached = context.job, context.chosen, context.spec.attached
+    return {
+        "incarnation": job.incarnation,
+        "generation": job.generation.number,
+        "global_batch": job.width,
+        "placement_version": job.placement.version,
+        "hold": job.hold.sequence is not None,
+        "cut": job.updates.cut,
+        "progress_s": _progress_s(context),
+        "announce": policies.quorum_barrier is not None,
+        "budget_s": job.generation.budget_s,
+        "probe_round": job.placement.probe_round,
+        **(_attached(job) if attached else {}),
+    }
+
+
+def _issue(context: Context, worker: Worker, reason: str, common: Mapping[str, Any]) -> None:
+    job, policies = context.job, context.chosen
+    mode, spec = policies.mode, context.spec
     job.sequence += 1
-    mode = context.mode
-    awaits = context.chosen.batching.every_iteration and not context.spec.attached
+    own = mode.samples(job, worker, every_iteration=policies.batching.every_iteration and not spec.attached)
+    if policies.partitioned is not None:
+        own |= _pieces(worker)
+    if job.refilling.current is not None:
+        own |= _refill(job.refilling.current, worker)
+    if spec.workers_hold:
+        own |= _kept(context, worker)
+    if worker.index == job.placement.prober:
+        own["probes"] = job.placement.probes
     worker.orders = Orders(
-        incarnation=job.incarnation,
-        generation=job.generation.number,
         sequence=job.sequence,
-        **mode.samples(job, worker, every_iteration=awaits),
-        global_batch=job.width,
         watermark=worker.watermark,
-        placement_version=job.placement.version,
         stop_at=mode.stop_of(job, worker),
         evaluator=worker.index == job.generation.roster[0],
         held_s=min(MAX_SECONDS, (context.now_ms - worker.done_ms) / 1000) if worker.done_ms else 0.0,
         skip_to=worker.skip_to,
-        hold=job.hold.sequence is not None,
-        cut=job.updates.cut,
-        progress_s=_progress_s(context),
-        announce=context.chosen.quorum_barrier is not None,
-        budget_s=job.generation.budget_s,
         ceiling=job.generation.ceilings.get(worker.index),
-        **(_pieces(worker) if context.chosen.partitioned is not None else {}),
-        final=mode.is_final(job, worker, others_at_work=_others_at_work(job, worker)),
-        **_refill(job, worker),
-        **(_attached(job) if context.spec.attached else {}),
-        **(_kept(context, worker) if context.spec.workers_hold else {}),
-        probes=job.placement.probes if worker.index == job.placement.prober else {},
-        probe_round=job.placement.probe_round,
+        final=mode.is_final(job, worker),
+        **common,
+        **own,
     )
     context.emit(IssueOrders, reason, rank=worker.index, instance=worker.instance, orders=worker.orders)
 
@@ -73,10 +93,9 @@ def _attached(job: Job) -> dict[str, Any]:
     return {"shares": shares, "shares_version": job.attachment.version, "decision_timeout_s": 0.0}
 
 
-def _refill(job: Job, worker: Worker) -> dict[str, Any]:
+def _refill(refill: Refill, worker: Worker) -> dict[str, Any]:
     """What is asked of a worker where servers were lost."""
-    refill = job.refilling.current
-    if refill is None or worker.index not in refill.asked:
+    if worker.index not in refill.asked:
         return {}
     fills = [block for block, rank in sorted(refill.fills.items()) if rank == worker.index and block in refill.lost]
     return {"refill": refill.number, "lost": refill.lost, "fills": fills}
@@ -91,11 +110,6 @@ def _kept(context: Context, worker: Worker) -> dict[str, Any]:
         "keeper": keeper.instance if context.spec.checkpoint is not None else None,
         "whole": job.checkpoints.whole if worker is keeper else None,
     }
-
-
-def _others_at_work(job: Job, worker: Worker) -> bool:
-    """Whether the parameters may still change when this worker has finished; asked of the evaluator alone."""
-    return worker.index == job.generation.roster[0] and job.lives.at_work > (worker.state in AT_WORK)
 
 
 def _progress_s(context: Context) -> float | None:

@@ -15,7 +15,7 @@ from controlplane.core.context import Context, being, flag_key, number_of
 from controlplane.core.events import WorkerHeard
 from controlplane.core.records import Worker
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, JobState, ProcessState, in_words
+from controlplane.core.states import JOB_OVER, UNREACHABLE, JobState, ProcessState, in_words
 from controlplane.protocol import RELEASE
 from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.messages import RankHello
@@ -81,7 +81,7 @@ def on_return(context: Context, worker: Worker) -> None:
     if (
         DIFFER in job.pauses
         and job.generation.roster
-        and all(job.workers[rank].state is not _AWAY for rank in job.generation.roster)
+        and all(job.workers[rank].state is not UNREACHABLE for rank in job.generation.roster)
     ):
         go_on(context, f"{number_of(len(job.generation.roster), 'rank')} speak again")
 
@@ -119,9 +119,6 @@ def forget_old(job: Job) -> None:
     for rounds in (job.round.observed, job.round.processed, job.round.transfers):
         while len(rounds) > MOST_OPEN:
             del rounds[min(rounds)]
-
-
-_AWAY: Final = ProcessState.UNREACHABLE
 
 
 def _of(hello: RankHello) -> tuple[int, int, int]:

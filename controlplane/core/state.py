@@ -345,7 +345,8 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def counting(self) -> list[Worker]:
         """The workers of the roster, by rank."""
-        return [self.workers[rank] for rank in self.generation.roster]
+        workers = self.workers
+        return [workers[rank] for rank in self.generation.roster]
 
     @property
     def is_at_boundary(self) -> bool:
@@ -384,13 +385,15 @@ class Job(msgspec.Struct, kw_only=True):
 
     def reached(self) -> int:
         """The last iteration that everybody has finished. Costs a look at every worker."""
-        workers = self.workers
-        return min([workers[rank].last_completed for rank in self.generation.roster], default=self.round.completed)
+        return min([worker.last_completed for worker in self.counting], default=self.round.completed)
 
     def recount(self) -> None:
         """Count again who is behind. Costs a look at every worker."""
-        workers, done = self.workers, self.round.completed
-        self.round.behind = len([rank for rank in self.generation.roster if workers[rank].last_completed <= done])
+        done = self.round.completed
+        owed = done + 1
+        # `last_completed <= done`, without a call for each worker
+        behind = [worker for worker in self.counting if worker.done <= done and worker.from_iteration <= owed]
+        self.round.behind = len(behind)
 
     def release_hold(self) -> None:
         """Nobody needs to stop at a boundary any longer; orders follow."""

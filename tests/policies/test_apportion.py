@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controlplane.policies.batching.apportion import ImpossibleShares, apportion, is_possible
 
@@ -45,6 +47,13 @@ def test_the_slowest_worker_still_gets_one_sample() -> None:
 
 def test_workers_of_weight_zero_take_what_the_limits_keep_from_the_others() -> None:
     assert apportion(10, {0: 1.0, 1: 0.0, 2: 0.0}, {0: (1, 4), 1: (1, 10), 2: (1, 10)}) == {0: 4, 1: 3, 2: 3}
+
+
+@given(weights=st.lists(st.integers(0, 1000), min_size=1, max_size=20), total=st.integers(0, 5000))
+def test_whole_weights_give_the_shares_of_the_same_floats(weights: list[int], total: int) -> None:
+    whole = dict(enumerate(weights))
+    limits = dict.fromkeys(whole, (0, 5000))
+    assert apportion(total, whole, limits) == apportion(total, {r: float(w) for r, w in whole.items()}, limits)
 
 
 def test_without_any_weight_shares_are_even() -> None:

@@ -66,6 +66,9 @@ def _as_integers(weights: Mapping[int, float]) -> dict[int, int]:
     for rank, weight in weights.items():
         if not (math.isfinite(weight) and weight >= 0):
             raise ValueError(f"w{rank}: found weight {weight}, expected a finite number of at least 0")
+    whole = {rank: weight for rank, weight in weights.items() if isinstance(weight, int)}
+    if len(whole) == len(weights):
+        return whole
     ratios = {rank: weight.as_integer_ratio() for rank, weight in weights.items()}
     scale = max((denominator for _, denominator in ratios.values()), default=1)
     return {rank: numerator * (scale // denominator) for rank, (numerator, denominator) in ratios.items()}
@@ -106,9 +109,9 @@ def _round(rest: int, weights: Mapping[int, int]) -> dict[int, int]:
     whole = sum(weights.values())
     if whole == 0:
         weights, whole = dict.fromkeys(weights, 1), len(weights)
-    parts = {rank: divmod(rest * weight, whole) for rank, weight in weights.items()}
-    shares = {rank: part for rank, (part, _) in parts.items()}
-    by_remainder = sorted(parts, key=lambda rank: (-parts[rank][1], rank))
-    for rank in by_remainder[: rest - sum(shares.values())]:
-        shares[rank] += 1
+    shares = {rank: rest * weight // whole for rank, weight in weights.items()}
+    if left := rest - sum(shares.values()):
+        by_remainder = sorted(shares, key=lambda rank: (-(rest * weights[rank] % whole), rank))
+        for rank in by_remainder[:left]:
+            shares[rank] += 1
     return shares
