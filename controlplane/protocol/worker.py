@@ -59,6 +59,10 @@ class Phase(IntEnum):
     FINISHED = 7
 
 
+STARTING, BOUNDARY, PULL, SHARE, COMPUTE, PUSH, STALE, FINISHED = Phase
+"""By name: looking a member up in its class takes ten times as long, and a simulation looks up millions."""
+
+
 class Step(Enum):
     """What comes next."""
 
@@ -74,7 +78,10 @@ Term = tuple[int, int]
 
 NO_TERM: Final = (-1, -1)
 
-STEPS: Final = {Phase.PULL: Step.PULL, Phase.PUSH: Step.PUSH}
+WAIT: Final = Step.WAIT
+COMPUTE_STEP: Final = Step.COMPUTE
+
+STEPS: Final = {PULL: Step.PULL, PUSH: Step.PUSH}
 """What is done with servers, and may have to be done again."""
 
 
@@ -109,7 +116,7 @@ class WorkerMachine:
         self._say, self._schedule = say, Schedule()
         self.orders: Orders | None = None
         """The newest."""
-        self.phase = Phase.STARTING
+        self.phase = STARTING
         self.iteration = 0
         """The one that it is in, or before."""
         self.attempt = 0
@@ -125,7 +132,7 @@ class WorkerMachine:
         self._held_at: tuple[int, int, int] | None = None
         self._given = True
         """Whether the step of this phase was given."""
-        self._refused_in = Phase.PULL
+        self._refused_in = PULL
         """The phase that it goes back to from ``STALE``."""
 
     # -- inputs
@@ -136,9 +143,9 @@ class WorkerMachine:
             return False
         if self.orders is None:
             self.iteration = orders.share_from
-            self._enter(Phase.BOUNDARY)
+            self._enter(BOUNDARY)
         self.orders = orders
-        if orders.skip_to > self.iteration and self.phase is not Phase.FINISHED:
+        if orders.skip_to > self.iteration and self.phase is not FINISHED:
             self._leave_for(orders.skip_to)
         return True
 
@@ -147,17 +154,17 @@ class WorkerMachine:
     def next(self, now_s: float) -> Step:
         """What comes next. ``now_s`` is the driver's own clock, by which ``pulled`` is told, too."""
         phase = self.phase
-        if phase is Phase.SHARE:
+        if phase is SHARE:
             return self._await_share(now_s)
-        if phase is Phase.BOUNDARY:
+        if phase is BOUNDARY:
             return self._await_grant()
-        if phase is Phase.STALE and self._newest_term() > self.term:
+        if phase is STALE and self._newest_term() > self.term:
             phase = self._refused_in
             self._enter(phase)
-        if phase in STEPS and not self._given:
+        if not self._given and phase in STEPS:
             self._given, self.term = True, self._newest_term()
             return STEPS[phase]
-        return Step.WAIT
+        return WAIT
 
     @property
     def is_cut(self) -> bool:
@@ -184,50 +191,57 @@ class WorkerMachine:
 
     def pulled(self, now_s: float) -> None:
         """The parameters for the iteration are here."""
-        self._expect(Phase.PULL)
+        if self.phase is not PULL:
+            raise self._unexpected(PULL)
         assert self.orders is not None
-        self._enter(Phase.SHARE)
+        self._enter(SHARE)
         self.wake_at_s = now_s + self.orders.decision_timeout_s
 
     def progressed(self, samples: int) -> None:
         """So many samples are done; said where orders ask for it."""
-        self._expect(Phase.COMPUTE)
+        if self.phase is not COMPUTE:
+            raise self._unexpected(COMPUTE)
         if self.progress_s is not None:
             message = partial(ProgressReport, iteration=self.iteration, samples_done=samples)
             self._say(self._of_generation(message))
 
     def computed(self, samples: int) -> None:
         """The update stands for so many samples; said before it is pushed, where orders ask for it."""
-        self._expect(Phase.COMPUTE)
+        if self.phase is not COMPUTE:
+            raise self._unexpected(COMPUTE)
         if self.orders is not None and self.orders.announce:
             self._say(self._of_generation(partial(Computed, iteration=self.iteration, samples=samples)))
-        self._enter(Phase.PUSH)
+        self._enter(PUSH)
 
     def pushed(self) -> None:
         """The update counts. The report of it, under ``term`` with the samples of ``task``, is the driver's to say."""
-        self._expect(Phase.PUSH)
+        if self.phase is not PUSH:
+            raise self._unexpected(PUSH)
         self.iteration += 1
-        self._enter(Phase.BOUNDARY)
+        self._enter(BOUNDARY)
 
     def again(self) -> None:
         """Blocks have moved, and the pull or push is not complete: it should be made once more."""
-        self._expect(Phase.PULL, Phase.PUSH)
+        if self.phase not in STEPS:
+            raise self._unexpected(*STEPS)
         self._enter(self.phase)
 
     def refused(self) -> None:
         """A server has orders of a newer generation: the pull or push should be made again under those."""
-        self._expect(Phase.PULL, Phase.PUSH)
+        if self.phase not in STEPS:
+            raise self._unexpected(*STEPS)
         self._refused_in = self.phase
-        self._enter(Phase.STALE)
+        self._enter(STALE)
 
     def missed(self) -> None:
         """Others made the iteration, or it need not be reported for another reason."""
-        if self.phase not in (Phase.STARTING, Phase.BOUNDARY, Phase.FINISHED):
+        if self.phase not in (STARTING, BOUNDARY, FINISHED):
             self._leave_for(self.iteration + 1)
 
     def finished(self, *, model_saved: bool) -> None:
         """All that was left to do is done."""
-        self._expect(Phase.FINISHED)
+        if self.phase is not FINISHED:
+            raise self._unexpected(FINISHED)
         self._say(partial(_finished, self.iteration, model_saved))
 
     # -- phases
@@ -236,30 +250,30 @@ class WorkerMachine:
         orders, k = self.orders, self.iteration
         assert orders is not None
         if orders.stop_at is not None and orders.stop_at <= k:
-            self._enter(Phase.FINISHED)
+            self._enter(FINISHED)
             return Step.FINISH
         if orders.hold and self.can_hold:
             if self._held_at != orders.rank_in_time:
                 self._held_at = orders.rank_in_time
                 self._say(self._of_generation(partial(Held, iteration=k, sequence=orders.sequence)))
         elif orders.watermark >= k:
-            self._enter(Phase.PULL)
+            self._enter(PULL)
             self._given, self.term = True, self._newest_term()
-            return Step.PULL
-        return Step.WAIT
+            return STEPS[PULL]
+        return WAIT
 
     def _await_share(self, now_s: float) -> Step:
         orders, k = self.orders, self.iteration
         assert orders is not None
         assert self.wake_at_s is not None
         if orders.stop_at is not None and orders.stop_at <= k:
-            self._enter(Phase.BOUNDARY)
+            self._enter(BOUNDARY)
             return self._await_grant()
         if orders.share_until < k and now_s < self.wake_at_s:
-            return Step.WAIT
+            return WAIT
         self.task = self._schedule.task(k)
-        self._enter(Phase.COMPUTE)
-        return Step.COMPUTE
+        self._enter(COMPUTE)
+        return COMPUTE_STEP
 
     def _enter(self, phase: Phase) -> None:
         self.phase, self._given, self.wake_at_s = phase, False, None
@@ -267,7 +281,7 @@ class WorkerMachine:
     def _leave_for(self, iteration: int) -> None:
         self.attempt += 1
         self.iteration = iteration
-        self._enter(Phase.BOUNDARY)
+        self._enter(BOUNDARY)
 
     def _newest_term(self) -> Term:
         assert self.orders is not None
@@ -277,13 +291,12 @@ class WorkerMachine:
         assert self.orders is not None
         return partial(_numbered, make, self.orders.generation)
 
-    def _expect(self, *phases: Phase) -> None:
-        if self.phase not in phases:
-            raise UnexpectedStep(
-                f"iteration {self.iteration}: a worker in phase {self.phase.name} was told what only one in"
-                f" {' or '.join(phase.name for phase in phases)} can have done; compare `attempt` before telling of"
-                " work that newer orders may have cancelled"
-            )
+    def _unexpected(self, *phases: Phase) -> UnexpectedStep:
+        return UnexpectedStep(
+            f"iteration {self.iteration}: a worker in phase {self.phase.name} was told what only one in"
+            f" {' or '.join(phase.name for phase in phases)} can have done; compare `attempt` before telling of"
+            " work that newer orders may have cancelled"
+        )
 
 
 def _numbered(make: Callable[..., Due], generation: int, number: int) -> Due:

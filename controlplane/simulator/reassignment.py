@@ -6,15 +6,14 @@ Each hand-over takes a message there and back, and samples take longer where the
 engine knows nothing of it: to it, everybody's share is as BSP has it.
 """
 
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Sequence
+from typing import Annotated, Final, Protocol
 
 from msgspec import Meta
 
 from controlplane.protocol.base import Positive, Seconds
 from controlplane.protocol.spec import Part
-
-if TYPE_CHECKING:
-    from controlplane.simulator.workers import SimulatedWorker
+from controlplane.simulator.machines import Machine
 
 MAX_HAND_OVERS: Final = 16
 """Of one worker in one iteration: each is half of what is left, so more are not worth their messages."""
@@ -31,6 +30,37 @@ class Reassignment(Part, frozen=True, kw_only=True):
     """Fewer samples are not handed over."""
 
 
+class Helper(Protocol):
+    """A worker that others may help, and that may help others."""
+
+    rank: int
+    machine: Machine
+
+    @property
+    def iteration(self) -> int:
+        """The one that it is in."""
+
+    @property
+    def now(self) -> float:
+        """Virtual time."""
+
+    @property
+    def computes_until_s(self) -> float:
+        """When it will have computed, as it is."""
+
+    def is_computing(self, iteration: int) -> bool:
+        """Whether it can hand over some of its share of that iteration."""
+
+    def left_at(self, at_s: float) -> int:
+        """How many samples of its own it will not have processed by then."""
+
+    def hand_over(self, samples: int) -> None:
+        """So many of its samples are somebody else's now."""
+
+    def take_over(self, samples: int) -> None:
+        """So many more are its own."""
+
+
 class Helpers:
     """All workers of a job, each of which may help any other."""
 
@@ -40,7 +70,7 @@ class Helpers:
         self.handed = 0
         """Samples that changed hands."""
 
-    def help_of(self, idle: "SimulatedWorker", others: list["SimulatedWorker"]) -> float | None:
+    def help_of(self, idle: Helper, others: Sequence[Helper]) -> float | None:
         """When ``idle`` will have finished what it is handed now; None if there is nothing for it to do."""
         now, settings = idle.now, self._settings
         key = (idle.rank, idle.iteration)

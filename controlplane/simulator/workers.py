@@ -6,7 +6,7 @@ charged to the parts of an iteration by the live loop's definition.
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Final, Protocol
 
 from controlplane.core.events import WorkerHeard, WorkerSaid
 from controlplane.protocol.messages import (
@@ -15,13 +15,38 @@ from controlplane.protocol.messages import (
     WorkerHello,
 )
 from controlplane.protocol.orders import Orders, Piece
-from controlplane.protocol.worker import Build, Phase, Step, WorkerMachine
+from controlplane.protocol.worker import COMPUTE, COMPUTE_STEP, PULL, STEPS, WAIT, Build, Phase, Step, WorkerMachine
+from controlplane.simulator.block_transfer import BlockTransfer
+from controlplane.simulator.control import Driver
 from controlplane.simulator.copies import PulledCopy
+from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.machines import Machine
+from controlplane.simulator.network import Network
+from controlplane.simulator.numerics.training import Training
 from controlplane.simulator.probing import Probes
+from controlplane.simulator.reassignment import Helpers
+from controlplane.simulator.refilling import Refills
+from controlplane.simulator.servers import Servers
 
-if TYPE_CHECKING:
-    from controlplane.simulator.cluster import Cluster
+PULL_STEP: Final = STEPS[PULL]
+
+
+class Surroundings(Protocol):
+    """Everybody and everything else in the job, as a worker meets it."""
+
+    kernel: Kernel
+    driver: Driver
+    servers: Servers
+    network: Network
+    refills: Refills
+    moves: BlockTransfer
+    helpers: Helpers | None
+    mathematics: Training | None
+    workers: list["SimulatedWorker"]
+    parameter_count: int
+    sample_count: int
+    bytes: int
+    sizes: dict[int, int]
 
 
 class SimulatedWorker:
@@ -68,7 +93,7 @@ class SimulatedWorker:
         "waiting_s",
     )
 
-    def __init__(self, rank: int, machine: Machine, cluster: "Cluster") -> None:
+    def __init__(self, rank: int, machine: Machine, cluster: Surroundings) -> None:
         self.rank, self.machine, self._cluster = rank, machine, cluster
         self._kernel = cluster.kernel
         self.instance = f"w{rank}.0.1"
@@ -149,7 +174,7 @@ class SimulatedWorker:
             self._copy.help_to_refill(orders)
         if protocol.attempt != attempt:
             self.attempt += 1
-        if protocol.phase is not Phase.COMPUTE:
+        if protocol.phase is not COMPUTE:
             self._go_on()
         elif protocol.is_cut:
             self._cut()
@@ -176,12 +201,14 @@ class SimulatedWorker:
         protocol, orders = self.protocol, self.protocol.orders
         assert orders is not None
         step = protocol.next(self._kernel.now)
-        if step is Step.PULL:
+        if step is WAIT:
+            return
+        if step is PULL_STEP:
             self._released_s = self._kernel.now
             if orders.probe_round:
                 self._probes.send(orders, protocol.iteration)
             self._cluster.servers.pull(self, protocol.iteration)
-        elif step is Step.COMPUTE:
+        elif step is COMPUTE_STEP:
             self._compute(max(self._ready_s, self._kernel.now))
         elif step is Step.PUSH:
             self._deliver()
@@ -267,7 +294,7 @@ class SimulatedWorker:
 
     def _progress(self, attempt: int) -> None:
         protocol = self.protocol
-        if attempt != self.attempt or protocol.phase is not Phase.COMPUTE:
+        if attempt != self.attempt or protocol.phase is not COMPUTE:
             return
         protocol.progressed(
             self.machine.processed(self.share, self._compute_from_s, self._kernel.now, protocol.iteration)
@@ -289,7 +316,7 @@ class SimulatedWorker:
 
     def is_computing(self, iteration: int) -> bool:
         """Whether it is computing its own share of that iteration, and can hand over some of it."""
-        return self.phase is Phase.COMPUTE and self.iteration == iteration and not self._helps and self.is_alive
+        return self.phase is COMPUTE and self.iteration == iteration and not self._helps and self.is_alive
 
     def left_at(self, at_s: float) -> int:
         """How many samples of its own it will not have processed by then."""
@@ -345,7 +372,7 @@ class SimulatedWorker:
     def _pushed(self, attempt: int) -> None:
         if attempt == self.attempt and (not self._cluster.refills.losses or self._is_whole(self._pushed, 0)):
             self.attempt += 1
-            if self.protocol.phase is Phase.COMPUTE:
+            if self.protocol.phase is COMPUTE:
                 # Where nothing can come between, computing and pushing are one event.
                 self._begin_push()
             self._deliver()
