@@ -54,7 +54,7 @@ def control_plane(url: str, *, insecure: bool = False) -> ControlPlane:
     if not (secure or loopback or insecure):
         raise AddressError(
             f"{url} is not encrypted and not on this machine: give its https:// address, "
-            "or --insecure if nobody else can reach the network between"
+            "or --insecure if the network between is private"
         )
     return ControlPlane(authority=parts.netloc.lower() + parts.path.rstrip("/"), secure=secure, loopback=loopback)
 
@@ -76,7 +76,7 @@ def check_bind(host: str, announced: str | None = None, *, insecure: bool = Fals
     if not (is_loopback(host) or insecure):
         raise AddressError(
             f"--host {host}: parameters would cross the network unencrypted; keep to --host 127.0.0.1, "
-            "or add --insecure if nobody else can reach that network"
+            "or add --insecure if that network is private"
         )
 
 

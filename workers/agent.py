@@ -180,7 +180,7 @@ class Agent:
         if self._table.begun != before:
             self._note_begun()
         for name in plan.lost:
-            self._say_ended(name, KILLED, "it ended with an earlier life of its agent")
+            self._say_ended(name, KILLED, "it ended before its agent restarted")
         for name in plan.stop:
             self._stop(name, self._grace_s)
         for order in plan.start:
@@ -231,7 +231,7 @@ class Agent:
         if self._quitting:
             return
         if not self._warmed:
-            raise AgentError("the spawner could not import what workers need; its error stands above")
+            raise AgentError("the spawner could not import what workers need; see its error above")
         log.error(f"the spawner ended with status {lost.status}; starting another")
         self._spawn()
 

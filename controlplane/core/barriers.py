@@ -45,7 +45,7 @@ class Arrival(Value, frozen=True, kw_only=True):
     rank: int
     done: int
     watermark: int
-    """How far it has leave already."""
+    """The watermark already granted to it."""
     busy_s: float
     at_ms: int
 
@@ -193,7 +193,7 @@ def conflict(batching: object, barrier: object, data: object) -> str | None:
     if isinstance(batching, Budgeting) and isinstance(barrier, QuorumBarrier):
         return (
             f"under batching {_name(batching)} all workers are ready at the same time, and barrier {_name(barrier)} "
-            "would drop updates that nobody has to wait for"
+            "would drop updates that no worker has to wait for"
         )
     return None
 

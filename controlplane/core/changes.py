@@ -50,7 +50,7 @@ def on_change_requested(context: Context, event: ChangeRequested) -> None:
         raise EventRefused(f"{asked}: {found[0]} is {found[1]}, expected {found[2]}")
     if job.generation.number and context.mode.is_asynchronous and barrier.synchronous:
         job.requests.choices = choices
-        granting.hold(context, f"{_told(choices)}, asked for by {event.actor}: every worker stands first")
+        granting.hold(context, f"{_told(choices)}, asked for by {event.actor}: after every worker has stopped")
         return
     job.requests.choices = {}
     if not choices:
@@ -124,11 +124,11 @@ def settle(context: Context) -> None:
         first = max((worker.last_completed for worker in job.counting), default=job.round.completed) + 1
         if job.state is not JobState.PAUSED:
             job.release_hold()
-        _install(context, choices, policies, first, f"{_told(choices)}: every worker stands")
+        _install(context, choices, policies, first, f"{_told(choices)}: every worker has stopped")
         context.emit(MoveJob, "the change has taken effect", state=job.state, awaited=granting.awaited(job))
     elif job.state is JobState.PAUSED:
         job.hold.is_quiesced = True
-        reason = f"{next(iter(job.pauses.values()))}; every worker stands"
+        reason = f"{next(iter(job.pauses.values()))}; every worker has stopped"
         context.emit(MoveJob, reason, state=job.state, awaited=granting.awaited(job))
 
 

@@ -191,7 +191,7 @@ class Context:
         self.tell_process(process, reason)
 
     def add_process(self, process: Worker | Server) -> None:
-        """A new life of a process, which was ordered and is to say hello."""
+        """A new instance of a process, which was ordered and should say hello."""
         job = self.job
         job.lives.starting[process.title] = None
         self.has_new_deadline = True

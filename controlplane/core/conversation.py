@@ -243,7 +243,7 @@ def _take_report(context: Context, worker: Worker, report: IterationReport) -> N
     if not _has_leave(job, worker, report.iteration, report.generation):
         leave = f"generation {job.generation.number}, iterations up to {worker.granted}"
         said = f"a report of iteration {report.iteration} in generation {report.generation}"
-        _reject(context, worker, "unexpected", f"{said}, but {worker.title} has leave for {leave}", report.number)
+        _reject(context, worker, "unexpected", f"{said}, but {worker.title} is granted {leave}", report.number)
         _keep_early(worker, report)
         return
     generations.on_report(context, worker, report)
@@ -300,7 +300,7 @@ def _take_word(context: Context, worker: Worker, message: WorkerWord) -> None:
     elif isinstance(message, MicroBatch):
         partial.on_micro_batch(context, worker, message)
     elif not _has_leave(job, worker, message.iteration):
-        said = f"word of iteration {message.iteration}, but {worker.title} has leave for iterations up to"
+        said = f"word of iteration {message.iteration}, but {worker.title} is granted iterations up to"
         _reject(context, worker, "unexpected", f"{said} {worker.granted}", message.number)
         _keep_early(worker, message)
     elif isinstance(message, ProgressReport):
@@ -316,9 +316,9 @@ def _take_finished(context: Context, worker: Worker, message: WorkerFinished) ->
         rank_ends.on_finished(context, worker, message)
         return
     if job.forgot and job.end.stop_at is None and not context.mode.is_asynchronous and job.counts(worker.index):
-        granting.stop_at(context, message.iteration, f"{worker.title} had been told so by orders that were lost")
+        granting.stop_at(context, message.iteration, f"{worker.title} had been ordered so by orders that were lost")
     if job.end.stop_at is None or not job.counts(worker.index) or worker.state is not ProcessState.READY:
-        _reject(context, worker, "unexpected", f"{worker.title} was not told to finish", message.number)
+        _reject(context, worker, "unexpected", f"{worker.title} was not ordered to finish", message.number)
         return
     if context.mode.ends_early(job, message.iteration):
         early = f"{worker.title} finished before iteration {message.iteration}, but the end is before {job.end.stop_at}"

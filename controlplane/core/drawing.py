@@ -67,7 +67,7 @@ def take_back(context: Context, first: int) -> None:
 def take_batch(context: Context, decision: ShareDecision, iteration: int) -> None:
     """Lay the shares of ``iteration`` and later ones side by side; with a time budget, the most that each may take.
 
-    What of it nobody gets to is left out of that pass over the data.
+    Samples that no worker gets to are left out of that pass over the data.
     """
     job = context.job
     most = decision.ceilings or decision.shares
@@ -118,9 +118,8 @@ def note_departure(context: Context, worker: Worker) -> None:
 
 
 def close_data(context: Context, observations: Sequence[Observation]) -> None:
-    """Iterations are complete: go on behind what was processed, and let splits change hands.
-
-    One in which nobody processed anything is an error (ruling 17): it says nothing, and would be repeated for ever.
+    """Iterations are complete: continue after the processed samples, and reassign splits. An iteration without
+    processed samples is an error (ruling 17): it would be repeated for ever.
     """
     job = context.job
     for iteration in sorted(number for number in job.round.processed if number <= job.round.completed):

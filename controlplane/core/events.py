@@ -50,7 +50,7 @@ class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):
 
     spec: JobSpec
     salt: Annotated[bytes, Meta(max_length=64)] = b""
-    """A secret from outside, drawn once: names of instances are made with it, so that nobody can guess them. Empty in
+    """A secret from outside, drawn once: names of instances are made with it, so that they cannot be guessed. Empty in
     simulations, and in logs that are older."""
 
 

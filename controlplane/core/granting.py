@@ -164,7 +164,7 @@ def _let_pass(context: Context, passage: Passage) -> None:
         job.sequence += 1
         named = ", ".join(f"w{rank}" for rank in sorted(passed))
         for server in job.live_servers:
-            ordering.issue_server_orders(context, server, f"the updates of {named} are let in as one sum")
+            ordering.issue_server_orders(context, server, f"the updates of {named} are applied as one sum")
     if drawing.left_over(job) == 0:
         asked = f"samples for {context.spec.stop.iterations} iterations were asked for and handed out"
         stop_each(context, asked, soon=False)
@@ -290,7 +290,7 @@ def stop_at(context: Context, iteration: int, reason: str) -> None:
 
 
 def stop_soon(context: Context, reason: str) -> None:
-    """Let the job end as early as all can agree on: after the last iteration that somebody has leave for."""
+    """Let the job end as early as all can agree on: after the last iteration that any worker was granted."""
     job = context.job
     if context.mode.is_asynchronous:
         stop_each(context, reason, soon=True)
@@ -333,7 +333,7 @@ def _let_finish(context: Context) -> None:
     """Only one worker is left: if it saves the final parameters, they will not change any more."""
     evaluator = context.job.workers[context.job.generation.roster[0]]
     if evaluator.state in AT_WORK:
-        ordering.issue(context, evaluator, "nobody else pushes any more")
+        ordering.issue(context, evaluator, "no other worker pushes any more")
 
 
 def worker_finished(context: Context, worker: Worker) -> None:

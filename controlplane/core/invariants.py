@@ -22,7 +22,7 @@ def check(job: Job) -> None:
         assert worker.done <= worker.watermark, _story(job, f"{worker.title} is at {worker.done}, beyond its leave")
         if worker.orders is not None:
             orders = worker.orders
-            assert orders.watermark <= worker.watermark, _story(job, f"{worker.title} was told more than its leave")
+            assert orders.watermark <= worker.watermark, _story(job, f"{worker.title} was granted more than recorded")
             assert orders.sequence <= job.sequence, _story(job, f"{worker.title} has orders of the future")
             # An asynchronous worker may be stopped before the end of its grant: no other worker waits for it.
             reaches_stop = orders.stop_at is not None and orders.watermark >= orders.stop_at

@@ -159,7 +159,7 @@ def lose_process(context: Context, process: Process, why: str, *, failed: bool =
 def _who_is_left(context: Context) -> str:
     left, least = len(context.job.live_workers), context.spec.elastic.minimum_workers or 1
     if context.spec.reduces and not context.job.generation.roster[1:]:
-        return "nobody is left who has the parameters"
+        return "no process is left that has the parameters"
     if not left:
         return "no worker is left"
     return f"{number_of(left, 'worker')} {being(left)} left, {least} {being(least)} needed"

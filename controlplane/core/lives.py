@@ -181,7 +181,11 @@ def finish_if_all_have(context: Context) -> None:
         return
     count = job.round.completed + 1
     done = context.mode.told_done(count)
-    saved = "" if job.end.model_saved else "; the final parameters were not saved: who was to save them ended before"
+    saved = (
+        ""
+        if job.end.model_saved
+        else "; the final parameters were not saved: the process that should save them ended before"
+    )
     kept = "; the checkpoint of its end is not whole" if is_due else ""
     context.end_job(JobState.SUCCEEDED, f"{job.end.reason}; {done}{saved}{kept}")
 

@@ -1,8 +1,8 @@
 """Workers that come or leave when the job is running: from a stated iteration on, in its own generation.
 
-In synchronous modes that is the first iteration that nobody was granted. Everybody stops before it, so the roster
+In synchronous modes that is the first iteration that no worker was granted. All workers stop before it, so the roster
 changes between two iterations and each of them is made by one roster. In asynchronous modes a worker joins at once,
-and leaves at its next boundary. Where nobody is left who counts, the servers say how far their blocks are.
+and leaves at its next boundary. If no member is left, the servers report how far their blocks are.
 
 A worker is left out by a person at once (excluded), or at the end of what it was granted (drained). One that is
 excluded keeps its slot, since it may be included again; one that is drained gives it back. Neither is started again by
@@ -31,7 +31,7 @@ def on_hello(context: Context, worker: Worker) -> None:
 
 
 def _is_late(context: Context) -> bool:
-    """Whether the others end without the worker. Where nobody counts any more, it comes to save the parameters."""
+    """Whether the others end without the worker. If there are no members any more, it joins to save the parameters."""
     job = context.job
     if not job.generation.roster or job.end.stop_at is None:
         return False
@@ -52,7 +52,7 @@ def _has_data(context: Context, worker: Worker) -> bool:
 
 
 def let_in_latecomers(context: Context) -> None:
-    """Who was not let in since the others had leave to the end has to go on where all of those are gone."""
+    """Late joiners are admitted if all others failed, even if those were granted up to the end."""
     job = context.job
     if not job.generation.roster and newcomers(job):
         job.requests.join_at = context.mode.soonest(job)
@@ -155,7 +155,7 @@ def _entrance(context: Context) -> int | None:
 
 
 def _take_leave_back(job: Job) -> None:
-    """Everybody stands at a boundary: leave beyond the furthest of them was not used."""
+    """The job is quiesced: grants beyond the furthest worker were not used."""
     furthest = max(job.workers[rank].last_completed for rank in job.generation.roster)
     for rank in job.generation.roster:
         worker = job.workers[rank]
@@ -202,7 +202,7 @@ def _named(ranks: list[int]) -> str:
 
 
 def _skip_to(job: Job, first: int) -> None:
-    """Iterations that nobody reported are not reported any more; their samples are processed under later numbers."""
+    """Iterations without a report are not reported any more; their samples are processed under later numbers."""
     open_iteration = job.round.completed + 1
     position = job.samples.origin_position + (open_iteration - job.samples.origin_iteration) * job.width
     job.samples.origin_iteration, job.samples.origin_position = first, position
@@ -288,7 +288,9 @@ def on_inclusion_requested(context: Context, event: InclusionRequested) -> None:
     if worker.title in job.lives.revivals:
         raise EventRefused(f"{asked}, but it is about to be started again already")
     if context.spec.server_mode == "aggregating":
-        raise EventRefused(f"{asked}, but with server_mode aggregating nobody can join: only workers have parameters")
+        raise EventRefused(
+            f"{asked}, but with server_mode aggregating no worker can join: only workers have parameters"
+        )
     job.requests.left_out.pop(worker.index, None)
     job.lives.restarts.pop(worker.title, None)
     job.lives.revivals[worker.title] = Revival(number=0, due_ms=context.now_ms, wants_slot=True)
@@ -298,7 +300,7 @@ def on_inclusion_requested(context: Context, event: InclusionRequested) -> None:
 
 
 def take_end(context: Context, process: Process, event: ProcessDied) -> bool:
-    """Whether this is the end of a process that was told to leave; its slot is given back if it should be."""
+    """Whether this is the end of a process that was ordered to leave; its slot is released if it should be."""
     left = context.job.requests.left_out.get(process.index)
     if left is None or not isinstance(process, Worker) or not process.over or process.instance != event.instance:
         return False
@@ -336,7 +338,7 @@ def _check_takes_part(job: Job, worker: Worker, asked: str) -> None:
 
 
 def _check_enough(context: Context, worker: Worker, asked: str) -> None:
-    """Whoever is left must be enough, and able to share the samples."""
+    """The remaining workers must be enough, and able to share the samples."""
     job, spec = context.job, context.spec
     counting = [rank for rank in job.generation.roster if rank not in job.requests.left_out and rank != worker.index]
     left = len(counting) + sum(rank != worker.index for rank in newcomers(job))
@@ -345,7 +347,7 @@ def _check_enough(context: Context, worker: Worker, asked: str) -> None:
         found = f"{number_of(left, 'worker')} would be left, and at least {least} {being(least)} needed"
         raise EventRefused(f"{asked}, but {found}")
     if spec.reduces and not counting:
-        raise EventRefused(f"{asked}, but nobody else has the parameters yet")
+        raise EventRefused(f"{asked}, but no other process has the parameters yet")
     if not limits_allow(context, left):
         limits = f"limits of {spec.limits.minimum} to {spec.limits.maximum or 'any number of'} samples"
         raise EventRefused(f"{asked}, but the {left} that are left could not share the batch within {limits}")

@@ -28,7 +28,7 @@ class Lockstep:
     keeps_versions: ClassVar = True
     """Whether servers keep every n-th version by themselves, since all blocks have it at one time."""
     loses_unpulled: ClassVar = False
-    """Whether updates may be in a block that no worker has pulled yet, and nobody will push again."""
+    """Whether updates may be in a block that no worker has pulled yet, and no worker will push again."""
 
     def first_stop(self, spec: JobSpec) -> int | None:
         """Where a job stops, as known when it begins."""
@@ -47,7 +47,7 @@ class Lockstep:
         return job.end.stop_at is not None and job.end.stop_at <= self.soonest(job)
 
     def soonest(self, job: "Job") -> int:
-        """The first iteration from which another roster can count: the first that nobody was granted."""
+        """The first iteration from which another roster can count: the first that no worker was granted."""
         return max([worker.granted for worker in job.counting], default=job.round.completed) + 1
 
     def first_of_change(self, job: "Job") -> int:
@@ -152,7 +152,7 @@ class Asynchronous(Lockstep):
         self._barrier = barrier
 
     def first_stop(self, spec: JobSpec) -> int | None:
-        """Nobody knows: it ends when all samples are handed out, and a fast worker takes more of them."""
+        """Unknown: it ends when all samples are handed out, and a fast worker takes more of them."""
         return None
 
     def stop_again(self, target: "Checkpoint") -> int | None:
@@ -180,7 +180,7 @@ class Asynchronous(Lockstep):
         return 0
 
     def may_leave(self, job: "Job", worker: "Worker") -> bool:
-        """At its own boundary: it has finished an iteration since it was told to leave, or was granted no other."""
+        """At its own boundary: it has finished an iteration since it was ordered to leave, or was granted no other."""
         at = worker.last_completed
         return worker.is_held or at > job.requests.left_out[worker.index].after or at >= worker.granted
 

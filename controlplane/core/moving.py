@@ -66,7 +66,7 @@ def can_hold(server: Server) -> bool:
 
 
 def is_up(server: Server) -> bool:
-    """Whether it is here, has said where it listens, and was not told to end."""
+    """Whether it is here, has said where it listens, and was not ordered to end."""
     return server.state in (ProcessState.READY, ProcessState.UNREACHABLE) and server.port > 0 and not server.retiring
 
 
@@ -273,7 +273,7 @@ def _conclude(context: Context, trial: PlacementTrial) -> None:
 
 
 ANSWER_MS: Final = 10_000
-"""A request that nobody has answered for so long was lost."""
+"""A request without an answer for this long was lost."""
 
 ASK_AGAIN_MS: Final = 30_000
 """How long a refusal holds: slots may be given back meanwhile."""
@@ -301,7 +301,7 @@ def ask_for_server(context: Context, reason: str) -> None:
 
 
 def takes_slot(context: Context, assignments: Sequence[Assignment]) -> bool:
-    """Whether this is the slot that was asked for; then nobody waits for it any more."""
+    """Whether this is the slot that was asked for; then the request is done."""
     job = context.job
     request = job.placement.request
     if request is None or [(each.role, each.index) for each in assignments] != [("server", request.index)]:
@@ -316,7 +316,9 @@ def on_slot_refused(context: Context, event: SlotRefused) -> None:
     request = job.placement.request
     waited = request is not None and (event.role, event.index) == ("server", request.index)
     if not waited or job.state in JOB_OVER:
-        raise EventRefused(f"job {job.number}: a slot for {event.role} {event.index} is refused that nobody waits for")
+        raise EventRefused(
+            f"job {job.number}: a slot for {event.role} {event.index} is refused: no request waits for it"
+        )
     job.placement.request, job.requests.respread = None, ""
     job.placement.ask_again_ms = context.now_ms + ASK_AGAIN_MS
     context.emit(

@@ -58,7 +58,7 @@ def on_report(context: Context, worker: Worker, report: IterationReport) -> None
 
 
 def note_updates(context: Context, report: ServerReport) -> None:
-    """A server says which updates it dropped or lacked; what another one has said already is not told again."""
+    """A server says which updates it dropped or lacked; what another one reported already is not repeated."""
     job = context.job
     late = [
         (iteration, rank) for iteration, rank in sorted(report.late) if iteration > job.updates.late_until.get(rank, -1)
@@ -133,7 +133,7 @@ def _note_cut(context: Context, cut: Cut) -> None:
 
 
 def _note_quorum(context: Context, quorum: Quorum) -> list[Worker]:
-    """Whoever is not named owes that iteration no longer."""
+    """Workers that are not named need not report that iteration any more."""
     job = context.job
     job.updates.quorums[quorum.iteration] = quorum.ranks
     context.emit(NameQuorum, quorum.reason, iteration=quorum.iteration, ranks=quorum.ranks)

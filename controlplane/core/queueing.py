@@ -18,7 +18,7 @@ PATIENCE_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A machine that is here: the slots that it has, and those of them that nobody holds."""
+    """A connected machine: its slots, and which of them are free."""
 
     machine: int
     workers: int
@@ -29,7 +29,7 @@ class Offer:
     name: str = ""
 
     def free(self, role: Role) -> int:
-        """Its slots for such processes that nobody holds."""
+        """Its free slots for such processes."""
         return self.free_workers if role == "worker" else self.free_servers
 
     def without(self, role: Role) -> "Offer":

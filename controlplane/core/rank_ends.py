@@ -1,6 +1,6 @@
 """How an attached job ends, and what follows when its ranks are silent, gone or done: their launcher owns them.
 
-It ends with the exit code of its launcher. Where nobody says that, it ends once every rank has said that its loop
+It ends with the exit code of its launcher. Without that, it ends once every rank has said that its loop
 ended, or when it has waited for ranks for as long as its spec allows.
 """
 
@@ -18,13 +18,13 @@ SILENCE_MS: Final = 10_000
 """A rank without a heartbeat for so long is out of reach."""
 
 GRACE_MS: Final = 10_000
-"""How long nobody is, after the control plane itself was silent: ranks come back one by one."""
+"""How long no rank is, after an outage of the control plane: ranks reconnect one by one."""
 
 GONE_MS: Final = 15_000
-"""All out of reach for so long: the job waits for ranks. One: the operator is told."""
+"""After this long with all out of reach, the job waits for ranks; with one, the operator is warned."""
 
 END_MS: Final = 30_000
-"""So long ranks that are told to stop have for it."""
+"""How long ranks have to stop when ordered to."""
 
 LAUNCHER_MS: Final = 60_000
 """So long the exit code of the launcher is awaited when every rank has ended its loop."""
@@ -130,7 +130,7 @@ def _end(context: Context) -> None:
 
 
 def _gives_up_at(job: Job) -> int | None:
-    """When nobody was here for as long as the spec allows; None while somebody is, or the job waits for none."""
+    """When no rank was connected for as long as the spec allows; None while one is, or the job waits for none."""
     since_ms = job.attachment.waits_since_ms
     if since_ms is None or job.spec is None or not _all_stand(job):
         return None
@@ -152,7 +152,7 @@ def _who_came(job: Job) -> str:
 
 
 def _look_at_members(context: Context) -> None:
-    """Whether all are gone, or somebody should be told of one."""
+    """Whether all are gone, or the operator should be warned of one."""
     job, now_ms = context.job, context.now_ms
     members = [job.workers[rank] for rank in job.generation.roster]
     if not members:

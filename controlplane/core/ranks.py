@@ -33,7 +33,7 @@ RELEASES: Final = "release"
 
 
 def speaker(context: Context, event: WorkerHeard) -> Worker | None:
-    """The rank's present life; one that says hello for the first time begins. None: its word has no place."""
+    """The rank's current instance; a first hello starts one. None: the message is rejected."""
     job, worker, message = context.job, context.job.workers.get(event.rank), event.message
     is_current = worker is not None and worker.instance == event.instance
     if is_current or (worker is not None and job.attachment.is_past(event.rank, event.instance)):
@@ -87,7 +87,7 @@ def on_return(context: Context, worker: Worker) -> None:
 
 
 def wait(context: Context, reason: str, awaited: str) -> None:
-    """The job waits for ranks. Nobody is told to stand: whoever trains, trains on."""
+    """The job waits for ranks. No rank is ordered to stop: running ranks continue."""
     job = context.job
     if job.attachment.waits_since_ms is None:
         job.attachment.waits_since_ms = context.now_ms
@@ -166,7 +166,9 @@ def _begin_life(context: Context, instance: str, hello: RankHello) -> Worker:
 
 
 def _issue_first(context: Context, worker: Worker) -> None:
-    """Orders before there is a generation with this life: where it begins, with the shares of before, or even ones."""
+    """Orders before there is a generation with this instance: where it begins, with the shares of before, or even
+    ones.
+    """
     job, rank = context.job, worker.rank
     assert rank is not None
     known = [job.generation.shares[each] for each in job.generation.roster]
@@ -238,7 +240,7 @@ def _of_world(job: Job, size: int) -> list[str]:
 
 
 def _agree(context: Context, members: list[Worker]) -> bool:
-    """Whether the ranks of a world fit together; they are told where they do not, and go on with even shares."""
+    """Whether the ranks of a world fit together; they are notified if not, and continue with even shares."""
     facts = [(each.title, each.rank) for each in members if each.rank is not None]
     for name, values in (
         ("batch_size", {title: rank.batch_size for title, rank in facts}),
@@ -322,7 +324,7 @@ def _run(context: Context, reason: str) -> None:
 
 
 def _compare_release(context: Context, worker: Worker, release: str) -> None:
-    """Another release is told, and no more: what it does not know it does without."""
+    """Another release is only logged: it ignores what it does not know."""
     if release in ("", RELEASE):
         context.close_flag(worker.index, RELEASES, f"{worker.title} is of release {RELEASE}")
         return

@@ -203,7 +203,7 @@ class Refill(msgspec.Struct, kw_only=True):
     count: int
     """Of all blocks that it is about."""
     placed: bool = False
-    """The new servers are here, and everybody was told of them."""
+    """The new servers are connected, and all processes were sent their addresses."""
     copies: dict[int, dict[int, tuple[int, int]]] = {}
     """By rank and block: version and steps of its copy."""
     fills: dict[int, int] = {}

@@ -60,7 +60,7 @@ def last_good(job: Job) -> str:
 
 
 def on_restore_failed(context: Context, keeper: Process, message: RestoreFailed) -> None:
-    """Somebody cannot begin with the checkpoint that it was told: the next older one is tried."""
+    """A process cannot start from the ordered checkpoint: the next older one is tried."""
     job = context.job
     bad = [each for each in job.checkpoints.kept if each.iteration == message.iteration]
     if not bad:
@@ -82,15 +82,15 @@ def checkpoint_is_due(context: Context) -> bool:
 
 
 def hold_for_checkpoint(context: Context) -> None:
-    """Have every worker stand, so that nothing is on its way to a server."""
+    """Stop every worker, so that no update is in flight to a server."""
     job = context.job
     job.checkpoints.stage = "hold"
     job.checkpoints.saved_rounds = (job.samples.cursor - job.samples.dropped) // job.batch
-    granting.hold(context, "a checkpoint: every worker stands for it")
+    granting.hold(context, "a checkpoint: every worker stops for it")
 
 
 def begin_cut(context: Context) -> None:
-    """Every worker stands: the servers keep what they have."""
+    """Every worker has stopped: the servers save their blocks."""
     job = context.job
     job.checkpoints.stage = "save"
     job.checkpoints.save_at = (
@@ -98,7 +98,7 @@ def begin_cut(context: Context) -> None:
     )
     drawing.remember_data(context, job.checkpoints.save_at)
     _tell_keepers(
-        context, f"every worker stands: keep all blocks as the checkpoint of iteration {job.checkpoints.save_at}"
+        context, f"every worker has stopped: keep all blocks as the checkpoint of iteration {job.checkpoints.save_at}"
     )
 
 
@@ -170,7 +170,7 @@ def _give_up(context: Context, iteration: int, reason: str) -> None:
     job = context.job
     job.checkpoints.saving.pop(iteration, None)
     job.checkpoints.whole = None
-    if job.state is JobState.FINISHING:  # nobody is left to be held
+    if job.state is JobState.FINISHING:  # no worker is left to be held
         context.emit(SkipCheckpoint, reason, iteration=iteration)
         lives.finish_without_checkpoint(context)
         return
@@ -179,7 +179,7 @@ def _give_up(context: Context, iteration: int, reason: str) -> None:
 
 
 def _go_on(context: Context, reason: str) -> None:
-    """Nobody needs to stand for this checkpoint any longer."""
+    """No worker needs to stop for this checkpoint any more."""
     job = context.job
     if job.checkpoints.stage:
         job.checkpoints.stage, job.checkpoints.save_at = "", None
@@ -217,7 +217,7 @@ def roll_back(context: Context, lost: str) -> None:
 
 
 def go_back(context: Context, target: Checkpoint, lost: str) -> None:
-    """End every life and begin new ones, which go on from ``target``."""
+    """End all processes and start new ones, which continue from ``target``."""
     job = context.job
     redone = f"iterations {target.iteration} to {job.round.completed} are done again"
     told = redone if target.iteration < job.round.completed else f"iteration {job.round.completed} is done again"
@@ -258,7 +258,7 @@ def rollback_target(context: Context) -> Checkpoint | None:
 
 def restore(context: Context, target: Checkpoint) -> None:
     """The records as they were before ``target.iteration``; what policies have learned stays."""
-    # Without lockstep a job ends when all samples are handed out: until then nobody is told where.
+    # Without lockstep a job ends when all samples are handed out: until then no worker is sent the end.
     context.job.roll_back(target, stop_at=context.mode.stop_again(target))
 
 
@@ -326,7 +326,7 @@ def advance_refill(context: Context) -> None:
 
     Called after each event while there is something to fill: who left since is not waited for.
 
-    Workers are told of the new servers only then: whoever knows of them has left the lost ones for good.
+    Only then are the new servers sent to workers: a worker that knows them no longer uses the lost ones.
     """
     job, refill = context.job, context.job.refilling.current
     if refill is None or job.state in JOB_OVER:
@@ -337,7 +337,7 @@ def advance_refill(context: Context) -> None:
     refill.copies = {rank: copies for rank, copies in refill.copies.items() if rank in refill.asked}
     if set(refill.asked) - refill.copies.keys():
         return
-    # Where nobody is left to ask, no copy will come: what follows need not wait for the servers.
+    # If no worker is left to ask, no copy will come: what follows need not wait for the servers.
     if refill.asked and not all(moving.is_up(job.servers[index]) for index in refill.servers):
         return
     nowhere = [block for block in refill.lost if not _holders(refill, block)]
@@ -360,7 +360,7 @@ def advance_refill(context: Context) -> None:
 
 
 def _choose_copies(context: Context, refill: Refill) -> list[int]:
-    """Whose copy of each block is the newest, where nobody was to give it; the ranks that were chosen."""
+    """The worker with the newest copy of each block, if none was chosen yet; the chosen ranks."""
     chosen: set[int] = set()
     for block in refill.lost:
         if block in refill.fills:
@@ -430,7 +430,7 @@ def _is_stateless(context: Context) -> bool:
 
 
 def _is_untouched(job: Job) -> bool:
-    """Whether nobody has done anything since the parameters began: any server can begin as the first one did."""
+    """Whether the parameters are unchanged since version 0: any server can begin as the first one did."""
     return job.round.completed < (job.checkpoints.restore.iteration if job.checkpoints.restore is not None else 0)
 
 

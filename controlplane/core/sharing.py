@@ -19,7 +19,9 @@ def share_request(context: Context, iteration: int) -> ShareRequest:
 
 
 def _within_memory(job: Job, limits: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Narrower where a worker's memory ran short, if that is possible: whoever must do more does it in pieces."""
+    """Narrower where a worker's memory ran short, if that is possible: a worker that must process more does so in
+    pieces.
+    """
     narrower = {
         rank: (low, max(low, min(high, job.workers[rank].ceiling or high))) for rank, (low, high) in limits.items()
     }
@@ -91,7 +93,7 @@ def record_decision(context: Context, decision: ShareDecision) -> None:
         told = ", ".join(f"{name} {decision.scores[name].slowdown:.3f}" for name in by_loss)
         context.emit(
             ScorePredictors,
-            f"iteration time over the least possible one: {told}; {decision.acting} is acted upon",
+            f"iteration time over the least possible one: {told}; {decision.acting} is active",
             iteration=context.job.round.completed,
             acting=decision.acting,
             scores=decision.scores,

@@ -143,7 +143,7 @@ class Pace(msgspec.Struct, kw_only=True):
 
 
 class Updates(msgspec.Struct, kw_only=True):
-    """Whose updates make an iteration, or are let in."""
+    """Whose updates make an iteration, or are applied."""
 
     apply_from: int = 0
     """The first iteration under the present barrier."""
@@ -396,7 +396,7 @@ class Job(msgspec.Struct, kw_only=True):
         self.round.behind = len(behind)
 
     def release_hold(self) -> None:
-        """Nobody needs to stop at a boundary any longer; orders follow."""
+        """No worker needs to stop at a boundary any more; orders follow."""
         self.hold = Hold()
         for worker in self.counting:
             worker.is_held = False

@@ -23,7 +23,7 @@ def flag_acknowledge(*, flag: Flag, actor: str) -> None:
 
 
 def flag_mute(*, flag: Flag, actor: str, until: datetime | None) -> None:
-    """Nobody should be told of such findings about its subject until then; None: from now on again."""
+    """Mute such findings about its subject until then; None: unmute."""
     if until is None:
         same = {"job": flag.job, "subject": flag.subject, "rank": flag.rank, "kind": flag.kind}
         FlagNote.objects.filter(**same).update(muted_until=None)

@@ -199,7 +199,7 @@ class LbBspGpuParameters(Part, frozen=True, kw_only=True):
     fine_step: Annotated[int, Meta(ge=1, description="The step of the fine-tune phase.")] = 1
     fine_window: Annotated[int, Meta(ge=1, le=1000, description="The window of the fine-tune phase.")] = 20
     memory_limit: Annotated[
-        float, Meta(gt=0.0, le=1.0, description="Nobody takes more samples beyond this part of its memory.")
+        float, Meta(gt=0.0, le=1.0, description="No worker takes more samples beyond this part of its memory.")
     ] = 0.95
     rearm_gap: Annotated[
         float,

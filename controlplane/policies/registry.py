@@ -165,7 +165,7 @@ REGISTRATIONS = (
         name="bsp",
         parameters=parameters.NoParameters,
         path="controlplane.policies.barriers.bsp:Bsp",
-        explanation="Nobody starts an iteration before everybody has finished the one before.",
+        explanation="No worker starts an iteration before all have finished the one before.",
         paper="the baseline",
     ),
     Registration(
@@ -173,7 +173,7 @@ REGISTRATIONS = (
         name="asp",
         parameters=parameters.ArrivalParameters,
         path="controlplane.policies.barriers.asp:Asp",
-        explanation="Nobody waits; updates are applied as they arrive: see step_scale.",
+        explanation="No worker waits; updates are applied as they arrive: see step_scale.",
         paper="the baseline; PSP 2.2",
     ),
     Registration(

@@ -174,7 +174,7 @@ WORKLOADS: Mapping[str, WorkloadEntry] = _table(
     WorkloadEntry(name="cifarnet", explanation="Caffe's quick network for CIFAR-10.", takes=("images",)),
     WorkloadEntry(
         name="resnet",
-        explanation="A residual network for small images, ResNet-32 unless told otherwise, with group norm.",
+        explanation="A residual network for small images, ResNet-32 by default, with group norm.",
         takes=("images",),
         options=opt.ResNetOptions,
     ),

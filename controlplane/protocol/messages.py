@@ -111,7 +111,7 @@ class Exchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
 
 
 class BlockExchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
-    """What the exchange of one block took by itself, per exchange, over those since blocks were told of last."""
+    """What the exchange of one block took by itself, per exchange, over those since the last report of blocks."""
 
     block: Count32
     server: Count32

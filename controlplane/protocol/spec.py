@@ -165,7 +165,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
 
     @property
     def workers_hold(self) -> bool:
-        """Whether every worker holds all parameters and makes each step, so that nobody else could keep them."""
+        """Whether every worker holds all parameters and makes each step, so that no other process could keep them."""
         return self.reduces or self.server_mode == "aggregating"
 
     @property
@@ -180,7 +180,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
 
     @property
     def applied(self) -> Optimizer:
-        """What a sum of contributions drives, at whoever holds the parameters."""
+        """The update rule that a sum of contributions drives, at the process that holds the parameters."""
         return self.federated.server if self.federated else self.optimizer
 
 
@@ -278,7 +278,7 @@ def check_combination(spec: JobSpec) -> None:
 
 
 def _check_server_mode(spec: JobSpec) -> None:
-    """Servers that only add up have no parameters: nobody who comes later could get them from there."""
+    """Servers that only add up have no parameters: a worker that joins later could not get them from there."""
     if spec.server_mode == "stateful":
         return
     why = "with server_mode aggregating, where only the workers hold parameters"

@@ -85,7 +85,7 @@ class Group(Part, frozen=True, kw_only=True):
 
 
 class Optimizer(Part, frozen=True, kw_only=True):
-    """A torch optimiser, applied to the mean of an iteration's gradients by whoever holds the parameters.
+    """A torch optimiser, applied to the mean of an iteration's gradients by the process that holds the parameters.
 
     ``momentum`` to ``epsilon`` are short for the options that torch has under these or similar names.
     """

@@ -157,7 +157,7 @@ class Holding:
     def _tell_fault(self) -> None:
         """Append a fault to the log once, which ends the job.
 
-        That comes before the commit: a crash in between has it told twice, and the engine takes it once.
+        That comes before the commit: a crash in between logs it twice, and the engine accepts it once.
         """
         running = self._running
         if running.fault is not None and not running.told:

@@ -63,7 +63,7 @@ def beat_until(stopping: Event, role: str) -> None:
         try:
             liveness.say(shared())
             if not shared().exists(names.IDENTITY):
-                queue.declare()  # without them nobody would be asked to take the empty Redis over
+                queue.declare()  # without them no process would recover into the empty Redis
             if pulse.beat():
                 logger.info("control plane resumed", who=pulse.who, jobs=announce(pulse.who, shared()))
                 pulse.told()

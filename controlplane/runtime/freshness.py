@@ -82,10 +82,10 @@ def _cure(client: Client) -> str:
         )
     start = "python -m celery -A controlplane.config worker -Q history"
     if not who:
-        return f"Nobody copies streams to the database: start the history service ({start})."
+        return f"Ingest is not running: start the history service ({start})."
     host, _, pid = who.rpartition(":")
     return (
-        f"Nobody copies streams to the database: process {pid} on {host} did last, and is stopped, hangs or has ended."
+        f"Ingest is stalled: process {pid} on {host} copied last, and is stopped, hangs or has ended."
         f" End it if it is still there (kill -9 {pid}), and start the history service again ({start})."
     )
 

@@ -28,7 +28,7 @@ logger = structlog.get_logger(__name__)
 
 
 def me() -> str:
-    """The name of this process in leases; empty where it does not say that it lives."""
+    """The name of this process in leases; empty if it sends no heartbeats."""
     return _me
 
 

@@ -19,7 +19,7 @@ from controlplane.protocol.base import Value
 
 TOLERANCE: Final = 1e-9
 UNSTORED: Final = {"reason", "data"}
-"""Wording, and what a fit was given, which stands in the log."""
+"""Wording, and what a fit was given, which is in the log."""
 
 
 class Decided(Value, frozen=True, kw_only=True):

@@ -299,7 +299,7 @@ def _check_processes(scenario: Scenario) -> None:
             cure = "drain: a server leaves only when its blocks are elsewhere"
             raise ScenarioError(f"happenings[{at}]", f"a server to {happening.kind}", cure)
         if happening.role == "server" and happening.kind == "vanish" and spec.elastic.restarts:
-            cure = "crash or leave, or spec.elastic.restarts of 0: nobody looks for another machine here"
+            cure = "crash or leave, or spec.elastic.restarts of 0: the simulator has no other machine"
             raise ScenarioError(f"happenings[{at}]", "a server that vanishes and should be started again", cure)
     here = [group for group in scenario.machines if group.joins_s is None]
     if scenario.machines[: len(here)] != here:

@@ -117,9 +117,9 @@ def test_a_change_is_under_way_until_its_generation_and_declined_ones_are_not_pe
     where, etag = f"/api/v1/jobs/{job.pk}/policy", {"If-Match": "*"}
     operator.patch(where, {"barrier": "asp"}, format="json", headers=etag)
     entry = AuditEntry.objects.latest("id").entry
-    decided(job, "move-job", entry, "every worker stands first")
+    decided(job, "move-job", entry, "after every worker has stopped")
     assert stages(operator, job)[0][2] == "under way"
-    decided(job, "change-policies", "9-9", "every worker stands", choices={})
+    decided(job, "change-policies", "9-9", "every worker has stopped", choices={})
     assert stages(operator, job)[0][2] == "done"
     operator.patch(where, {"barrier": "ssp"}, format="json", headers=etag)
     assert operator.get(where).json()["pending"] == {"barrier": {"name": "ssp"}}

@@ -108,7 +108,7 @@ def test_when_the_last_who_had_the_parameters_dies_the_job_fails_and_says_so() -
         story.kill(rank)
     ended = story.given(MoveJob)[-1]
     assert ended.state is JobState.FAILED
-    assert ended.reason == "w2 was ended by signal 9; nobody is left who has the parameters"
+    assert ended.reason == "w2 was ended by signal 9; no process is left that has the parameters"
 
 
 def piece(start: int, stop: int) -> SavedBlock:

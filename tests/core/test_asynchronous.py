@@ -91,7 +91,7 @@ def test_letter_of_the_paper_lets_updates_in_with_the_release(story):
     assert of(IssueServerOrders, told.report(0, 0)) == []
     (told_servers,) = of(IssueServerOrders, told.report(1, 0))
     assert (told_servers.orders.apply, told_servers.orders.passed) == ("release", {0: 0, 1: 0})
-    assert told_servers.reason == "the updates of w0, w1 are let in as one sum"
+    assert told_servers.reason == "the updates of w0, w1 are applied as one sum"
 
 
 def test_job_ends_when_its_samples_are_handed_out_and_fast_workers_take_more(story):

@@ -179,7 +179,7 @@ def test_a_pause_holds_every_rank_at_a_boundary_that_they_agree_on(tell: Tell) -
     for rank in (0, 1):
         story.report(rank, 2)
         story.held(rank, 3)
-    assert "every worker stands" in story.given(MoveJob)[-1].reason
+    assert "every worker has stopped" in story.given(MoveJob)[-1].reason
     story.see(ResumeRequested(actor="ann"))
     assert story.state is JobState.RUNNING
     assert not any(story.orders[rank].hold for rank in (0, 1))

@@ -67,7 +67,7 @@ def test_asynchronous_job_becomes_synchronous_past_the_furthest_worker():
     (changed,) = told.story.given(ChangePolicies)
     furthest = max(k for _, k in told.applied)
     assert changed.first_iteration == furthest + 1
-    assert changed.reason == "barrier becomes bsp: every worker stands"
+    assert changed.reason == "barrier becomes bsp: every worker has stopped"
     assert {set(made) == {0, 1, 2} for k, made in told.closed.items() if k > furthest} == {True}
     assert told.state == "succeeded"
     pushed_once(told)

@@ -69,7 +69,7 @@ def test_scores_of_all_predictors_are_recorded_and_one_call_promotes_another() -
     story.iterate(40, speeds=SPEEDS, start=22)
     (scores,) = story.given(ScorePredictors)
     assert (scores.acting, set(scores.scores)) == ("narx", {"narx", "ema"})
-    assert scores.reason == ("iteration time over the least possible one: ema 1.000, narx 1.000; narx is acted upon")
+    assert scores.reason == ("iteration time over the least possible one: ema 1.000, narx 1.000; narx is active")
     (adopted,) = story.see(PredictorPromoted(predictor="ema", actor="ada"))
     assert (adopted.acting, adopted.reason) == ("ema", "ada promoted ema: shares follow it instead of narx")
     assert "prediction" not in {flag.kind for flag in story.given(RaiseFlag)}

@@ -103,7 +103,7 @@ def test_without_a_slot_the_job_goes_on_and_the_operator_is_told(running):
     assert len(told.given(RequestSlot)) == 1
     told.now_ms += ASK_AGAIN_MS
     until(told, RequestSlot)
-    with pytest.raises(EventRefused, match="a slot for server 9 is refused that nobody waits for"):
+    with pytest.raises(EventRefused, match="a slot for server 9 is refused: no request waits for it"):
         told.see(SlotRefused(role="server", index=9, reason="none"))
 
 

@@ -133,7 +133,9 @@ def test_a_pause_holds_the_ranks_until_somebody_resumes(stack: Stack) -> None:
         stack.ask("POST", f"/api/v1/jobs/{job.number}/actions/pause")
         for rank in job.ranks:
             eventually(partial(getattr, rank, "held"), what="the order to stand")
-        eventually(lambda: "every worker stands" in stack.job(job.number)["reason"], what="the word that all stand")
+        eventually(
+            lambda: "every worker has stopped" in stack.job(job.number)["reason"], what="the word that all stand"
+        )
         stack.ask("POST", f"/api/v1/jobs/{job.number}/actions/resume")
         for rank in job.ranks:
             eventually(lambda: not rank.held, what="the order to go on")  # noqa: B023

@@ -56,5 +56,5 @@ def test_a_running_job_is_changed_paused_and_resumed_over_rest(stack: Stack) -> 
     eventually(lambda: stack.job(job)["iteration"] > stood + 5, what="the job goes on")
     changes = pages(stack, f"/api/v1/jobs/{job}/decisions?kind=change-policies")
     assert len(changes) == 3
-    assert all("asked for by" in row["reason"] or "every worker stands" in row["reason"] for row in changes)
+    assert all("asked for by" in row["reason"] or "every worker has stopped" in row["reason"] for row in changes)
     stack.stop(job)

@@ -60,7 +60,7 @@ def test_the_budget_is_what_all_need_together_less_half_a_piece() -> None:
     assert decision.ceilings == {0: 128, 1: 64}
     assert decision.budget_s == 128 / 800 * (1 - 1 / 32)
     assert decision.reason.startswith(
-        "everybody stops after 155 ms, in which all should process 128 samples; ema expects"
+        "all workers stop after 155 ms, in which all should process 128 samples; ema expects"
     )
 
 

@@ -200,7 +200,7 @@ def test_every_parameter_is_described_and_every_entry_is_json(entry: registry.Ca
         ({"batching": "deadline", "barrier": "asp"}, "under barrier asp they have no iterations in common"),
         ({"batching": "deadline", "barrier": "pssp"}, "under barrier pssp they have no iterations in common"),
         ({"batching": "deadline", "barrier": "aggressive"}, "both batching deadline and barrier aggressive decide"),
-        ({"batching": "deadline", "barrier": "backup"}, "would drop updates that nobody has to wait for"),
+        ({"batching": "deadline", "barrier": "backup"}, "would drop updates that no worker has to wait for"),
     ],
 )
 def test_choices_that_contradict_each_other_are_refused_with_the_reason(chosen: dict[str, str], why: str) -> None:

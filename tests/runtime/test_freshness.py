@@ -56,7 +56,7 @@ def test_history_that_stands_still_is_told_with_its_age_and_the_process_to_look_
     told = history(client).sentence
     assert "behind" in told
     assert f"of job {job} is as of" in told
-    assert "process 4711 on box did last" in told
+    assert "process 4711 on box copied last" in told
     assert "kill -9 4711" in told
     client.set(names.INGEST_LEASE, "held")
     assert "(process box:4711) is copying, and is slower" in history(client).sentence

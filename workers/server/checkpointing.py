@@ -55,7 +55,7 @@ class Checkpoints:
         return ([], []) if self._only_adds else self._place.found
 
     def beginnings(self, cuts: Iterable[Cut], restore: Restore | None) -> dict[int, Beginning]:
-        """What each of these blocks begins with; where servers only add up, nobody pulls that.
+        """What each of these blocks begins with; with aggregating servers it is never pulled.
 
         Raises:
             CheckpointError: if the checkpoint cannot be used.

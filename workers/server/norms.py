@@ -226,7 +226,7 @@ class _Line:
                     self._connection = self._norms.connect(self._address)
                 self._connection.tell_norms(msgspec.msgpack.encode(parts))
             except TransportError as error:
-                log.info("server %d is not told of norms yet: %s", self._address.index, error)
+                log.info("server %d has not received norms yet: %s", self._address.index, error)
                 self._close()
                 self._over.wait(PAUSE_S)
             else:

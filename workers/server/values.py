@@ -1,7 +1,7 @@
 """What a block gives out, and what is applied to it: the values, the rule that changes them, and who reads them.
 
-Sending takes no lock: values that are being read are never written, so a step is made in place if nobody reads, else
-on a copy, and a slow reader holds nobody up. Everything else happens under the lock of the block.
+Sending takes no lock: values that are being read are never written, so a step is made in place if there is no reader,
+else on a copy, and a slow reader delays nothing. Everything else happens under the lock of the block.
 """
 
 from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ from controlplane.core.barriers import NO_LIMIT, NOTHING, Arrival, Members, Pass
 from controlplane.core.choices import Release
 from controlplane.policies.parameters import ArrivalParameters
 
-FREE = Release(watermark=NO_LIMIT, reason="nobody waits for anybody: each worker goes on as it finishes")
+FREE = Release(watermark=NO_LIMIT, reason="no worker waits: each one continues as it finishes")
 
 
 class AspState(msgspec.Struct, kw_only=True):
@@ -45,5 +45,5 @@ class Asp:
         return None
 
     def recheck(self, at_ms: int, state: AspState) -> tuple[AspState, Passage]:
-        """Nobody waits."""
+        """No worker waits."""
         return state, NOTHING

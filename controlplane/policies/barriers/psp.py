@@ -153,7 +153,7 @@ class Pssp:
 
     def _reason(self, sampled: list[int]) -> str:
         if not sampled:
-            return "nobody is sampled: it goes on as it finishes"
+            return "no worker is sampled: it continues as it finishes"
         return f"none of the sampled {workers(sampled)} is {self._allowed()}{self._clamped(sampled)}"
 
     def _allowed(self) -> str:

@@ -98,7 +98,7 @@ class Deadline:
         }
         made_up = f" to make up for {owed} samples" if owed > 0 else f" since {-owed} are ahead" if owed < 0 else ""
         reason = (
-            f"everybody stops after {seconds(budget_s)}, in which all should process {request.total + owed}"
+            f"all workers stop after {seconds(budget_s)}, in which all should process {request.total + owed}"
             f" samples{made_up}; {decision.reason}"
         )
         return state, msgspec.structs.replace(

@@ -145,7 +145,9 @@ class LbBspGpu:
         leader = min(takers, key=lambda rank: (times[rank], rank), default=None)
         state, findings = self._warn(state, stuck, times)
         if straggler is None or leader is None or times[leader] >= times[straggler]:
-            reason = self._no_leader() if leader is None else "no step: nobody slower can give a sample to one faster"
+            reason = (
+                self._no_leader() if leader is None else "no step: no slower worker can give a sample to a faster one"
+            )
             return state, ShareDecision(shares=shares, reason=reason, findings=findings)
         state = self._rearmed(state, shares, stuck)
         phase, step, window = self._phase(state)
@@ -258,7 +260,7 @@ class LbBspGpu:
 
     def _no_leader(self) -> str:
         limit = number(100 * self.parameters.memory_limit)
-        return f"no step: nobody can take more samples within its limit and {limit} % of its memory"
+        return f"no step: no worker can take more samples within its limit and {limit} % of its memory"
 
     def _changed_places(self, leader: int, straggler: int) -> str:
         return (

@@ -102,7 +102,7 @@ def test_sample_beyond_the_others_is_clamped_and_the_reason_says_so() -> None:
 def test_nobody_sampled_is_asp() -> None:
     crowd = Crowd("pbsp", 3, sample=0)
     for _ in range(20):
-        assert crowd.finish(1).releases[1].reason == "nobody is sampled: it goes on as it finishes"
+        assert crowd.finish(1).releases[1].reason == "no worker is sampled: it continues as it finishes"
 
 
 def test_single_worker_never_waits() -> None:

@@ -216,7 +216,7 @@ def test_processes_die_with_a_killed_agent_and_their_end_is_told_by_its_next_lif
     again = machine.start()
     again.await_one(AgentHello, running=[])
     again.send(agent_orders(9, order, successor := ordered("wait", 0, life=2)))
-    assert ended(again, name_of(order)) == (-9, "it ended with an earlier life of its agent")
+    assert ended(again, name_of(order)) == (-9, "it ended before its agent restarted")
     assert not gone(machine.pid_of(successor))
 
 

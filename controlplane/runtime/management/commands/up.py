@@ -60,5 +60,5 @@ class Command(BaseCommand):
 
 
 def configured() -> dict[str, str]:
-    """The address that the operator gave, which a proxy in front of us may have; without one, ours stands."""
+    """The address that the operator gave, which a proxy in front of us may have; without one, our own."""
     return {"PACELINE_URL": url} if (url := os.environ.get("PACELINE_URL", "")) else {}
