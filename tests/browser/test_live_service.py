@@ -326,12 +326,12 @@ def test_what_is_exported_is_what_was_measured(job: int, stack: Stack, watch: Wa
     stack.ask("POST", f"/api/v1/jobs/{job}/actions/stop")
     expect(page.locator("#freshness-chip")).to_have_text("Finished", timeout=SLOW_MS)
     await_points(page, 5)
-    heads, *rows = csv.reader(exported(page, "CSV, as shown").decode().splitlines())
+    heads, *rows = csv.reader(exported(page, "CSV (chart data)").decode().splitlines())
     assert heads == ["iteration", "w0", "w1", "w2", "w3"]
     assert len(rows) > 20
     # Of the last iterations the chart may have some workers' reports and not yet the others'.
     assert rows[:-2] == measured(stack, job)[: len(rows) - 2]
-    raw = csv.DictReader(exported(page, "CSV, every report").decode().splitlines())
+    raw = csv.DictReader(exported(page, "CSV (raw reports)").decode().splitlines())
     assert [each["samples"] for each in raw if each["iteration"] == rows[0][0]] == rows[0][1:]
     assert f"Batch size \N{MIDDLE DOT} live #{job}" in exported(page, "SVG").decode()
     picture = exported(page, "PNG")
