@@ -323,6 +323,7 @@ def shown(page: Page, beyond: int) -> tuple[list[float], list[str]]:
 
 def test_what_is_exported_is_what_was_measured(job: int, stack: Stack, watch: Watch) -> None:
     page = watch(f"/jobs/{job}/")
+    await_points(page, 25)
     stack.ask("POST", f"/api/v1/jobs/{job}/actions/stop")
     expect(page.locator("#freshness-chip")).to_have_text("Finished", timeout=SLOW_MS)
     await_points(page, 5)
