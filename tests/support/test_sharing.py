@@ -45,7 +45,11 @@ def test_a_file_and_all_that_share_the_stack_stay_in_one_process(tmp_path: Path)
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-p", "no:cacheprovider", "-c", os.devnull]
     done = subprocess.run(
-        [*command, "--rootdir", ".", "-n", "2"], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [*command, "--rootdir", ".", "--confcutdir", ".", "-n", "2"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout
     notes = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
