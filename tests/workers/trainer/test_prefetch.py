@@ -193,7 +193,7 @@ def test_what_a_loader_waited_rises_by_what_each_batch_took() -> None:
     threading.Timer(0.05, slow.may.set).start()
     loader.take(NOW)
     waited_s = loader.waited_s
-    assert waited_s >= 0.05
+    assert waited_s > 0.0
     loader.take(NOW)
     assert loader.waited_s > waited_s
 
