@@ -314,9 +314,10 @@ def excesses(values: np.ndarray, seconds: list[float], worth: Worth, *, least: i
         if len(others) < max(1, least):
             continue
         found[column] = values[column] - others[len(others) // 2]
-        lost_s = seconds[column] * -np.expm1(-found[column])
-        if found[column] > 0.1 and lost_s < max(worth.least_s, worth.part * 0.2):
-            found[column] = 0.1
+        if found[column] > 0.1:
+            lost_s = seconds[column] * -np.expm1(-found[column])
+            if lost_s < max(worth.least_s, worth.part * 0.2):
+                found[column] = 0.1
     return found
 
 
