@@ -29,6 +29,8 @@ class Accelerator(accelerate.Accelerator):
         self.pacer = pacer or attach(rank=self.process_index, world=self.num_processes)
         self._seed = seed
         self._loss: Any = None
+        self._last: Any = None
+        """The optimizer that was prepared last."""
         if self.pacer.active:
             self.register_for_checkpointing(self.pacer)
 
@@ -48,8 +50,15 @@ class Accelerator(accelerate.Accelerator):
         """As Accelerate's; its step ends an iteration."""
         made = super().prepare_optimizer(optimizer, device_placement)
         if self.pacer.active:
-            step, made.step = made.step, self._step
-            self._make_step, self._last = step, made
+            make_step, self._last = made.step, made
+
+            def step(closure: Any = None) -> None:
+                make_step(closure)
+                if made is self._last:
+                    loss, self._loss = self._loss, None
+                    self.pacer.step(loss)
+
+            made.step = step
         return made
 
     def backward(self, loss: Any, **named: Any) -> None:
@@ -65,12 +74,6 @@ class Accelerator(accelerate.Accelerator):
                 " load_state() has brought the loader to its place"
             )
         return super().skip_first_batches(dataloader, num_batches)
-
-    def _step(self, closure: Any = None) -> Any:
-        result = self._make_step(closure)
-        loss, self._loss = self._loss, None
-        self.pacer.step(loss)
-        return result
 
 
 def prepared(accelerator: Any, loader: Loader) -> "PreparedLoader":

@@ -113,3 +113,41 @@ def test_iterations_are_forwarded_to_trackers_without_another_line(stack: Stack,
     assert read.returncode == 0, read.stderr[-3000:]
     found = json.loads(read.stdout.splitlines()[-1])
     assert found == {"tensorboard": 96, "mlflow": 96, "wandb": 96}
+
+
+TWO_OPTIMIZERS = """
+import torch
+from paceline.adapters.accelerate import Accelerator
+
+class Pacer:
+    active, steps = True, []
+    def step(self, loss): self.steps.append(float(loss))
+    def state_dict(self): return {}
+    def load_state_dict(self, state): pass
+
+pacer = Pacer()
+accelerator = Accelerator(pacer=pacer)
+models = [torch.nn.Linear(1, 1, bias=False) for _ in range(2)]
+for model in models:
+    torch.nn.init.ones_(model.weight)
+rates = [0.1, 0.01]
+optimizers = [torch.optim.SGD(model.parameters(), rate) for model, rate in zip(models, rates)]
+optimizers = [accelerator.prepare(optimizer) for optimizer in optimizers]
+for _ in range(2):
+    loss = sum(model(torch.ones(1, 1)).sum() for model in models)
+    accelerator.backward(loss)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+assert [round(model.weight.item(), 4) for model in models] == [0.8, 0.98], models
+assert [round(loss, 4) for loss in pacer.steps] == [2.0, 1.89], pacer.steps
+"""
+
+
+@with_libraries
+def test_each_of_two_optimizers_of_accelerate_takes_its_own_step_and_the_last_ends_the_iteration() -> None:
+    words = [str(ADAPTERS / "python"), "-c", TWO_OPTIMIZERS]
+    done = subprocess.run(
+        words, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=RUNS_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
