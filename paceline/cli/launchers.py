@@ -16,6 +16,13 @@ RANKS = {
 }
 """Options of launchers that say how many ranks there are in all."""
 
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""A store for each of torchrun's restarts. Its ranks would otherwise read the addresses of those that ended
+(seen with torch 2.13 and gloo: "connectFullMesh failed ... Connection refused", or they wait for ever)."""
+
+NEEDED = {"torchrun": OWN_STORE, "accelerate": OWN_STORE}
+"""Variables without which a launcher's own promises fail, by launcher; what the user set comes first."""
+
 
 def launcher_of(command: Sequence[str]) -> str:
     """The program that starts the ranks, by name: ``torchrun``, ``srun``, ``python`` ..."""

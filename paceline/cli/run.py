@@ -12,7 +12,7 @@ from typing import Any
 from paceline.cli import access, local
 from paceline.cli.errors import Refusal, refusal_of
 from paceline.cli.gain import METRICS, gained
-from paceline.cli.launchers import launcher_of, script_of, world_of
+from paceline.cli.launchers import NEEDED, launcher_of, script_of, world_of
 from paceline.cli.places import environment
 from paceline.cli.processes import ending, run
 from paceline.client.columns import Metrics
@@ -114,11 +114,13 @@ def carry_out(options: Namespace) -> int:
         say(f"job {job.id} ({job.name}): {found.address.page(job.id)}")
         if found.login_link:
             say(f"sign in, once and within five minutes: {found.login_link}")
+        launcher = launcher_of(command)
         told = {
+            **{name: value for name, value in NEEDED.get(launcher, {}).items() if name not in os.environ},
             "PACELINE_URL": found.address.url,
             "PACELINE_JOB": str(job.id),
             "PACELINE_TOKEN": token,
-            "PACELINE_LAUNCHER": launcher_of(command),
+            "PACELINE_LAUNCHER": launcher,
             **{variable: where for name, (variable, _, _) in TRACKERS.items() if (where := getattr(options, name))},
         }
         code = _run(client, job, command, told)

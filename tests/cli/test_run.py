@@ -56,6 +56,25 @@ def test_a_command_runs_with_the_jobs_address_number_and_token(
     ]
 
 
+@pytest.mark.parametrize(("own", "expected"), [(None, "1"), ("0", "0")])
+def test_each_restart_by_torchrun_gets_a_store_of_its_own_unless_the_user_says_otherwise(
+    paceline: Command,
+    operator: str,
+    finished: list[tuple[int, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own: str | None,
+    expected: str,
+) -> None:
+    torchrun = tmp_path / "torchrun"
+    torchrun.write_text('#!/bin/sh\nprintf %s "$TORCH_DISABLE_SHARE_RDZV_TCP_STORE"\n')
+    torchrun.chmod(0o755)
+    monkeypatch.delenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", raising=False)
+    if own is not None:
+        monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", own)
+    assert paceline("run", "--", str(torchrun))[:2] == (0, expected)
+
+
 def test_the_exit_code_is_the_commands_and_ends_the_job(
     paceline: Command, operator: str, finished: list[tuple[int, str]]
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from paceline.cli.launchers import NEEDED
 from tests.architecture.sources import ROOT
 from tests.integration.test_jobs import answers, pages, reports
 from tests.paceline.ranks import free_port
@@ -74,9 +75,10 @@ def launched(
         commands = [
             [
                 *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}", "--monitor-interval=0.2"),
-                *(f"--max-restarts={torchrun}", f"--master-port={port}", "-m", SCRIPT),
+                *(f"--max-restarts={torchrun}", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "-m", SCRIPT),
             ]
         ]
+        environment |= NEEDED["torchrun"]
     processes = []
     try:
         for rank, command in enumerate(commands):
@@ -173,7 +175,6 @@ def test_a_control_plane_that_dies_and_returns_delays_nothing_and_loses_no_repor
     assert set(reports(stack, job["id"])) == {(rank, k) for rank in range(2) for k in range(last)}
 
 
-@pytest.mark.xfail(reason="gloo may fail to meet again after torchrun's restart", strict=False)
 def test_a_killed_rank_is_started_again_by_torchrun_and_no_sample_is_taken_twice(stack: Stack, tmp_path: Path) -> None:
     job = submitted(stack, 2)
     options = {"samples": 1000, "iterations": 32, "saves": True, "faults": {"1": {"kind": "kill", "at": 9}}}
@@ -207,7 +208,6 @@ def test_a_rank_that_hangs_ends_with_the_scripts_own_timeout_and_its_reports_are
     assert {(0, k) for k in range(7)} <= set(reports(stack, job["id"]))
 
 
-@pytest.mark.xfail(reason="gloo may fail to meet again after torchrun's restart", strict=False)
 def test_a_rank_that_runs_out_of_memory_is_given_half_and_never_more(stack: Stack, tmp_path: Path) -> None:
     job = submitted(stack, 2)
     faults = {"1": {"kind": "memory", "at": 4}}
