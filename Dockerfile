@@ -1,4 +1,5 @@
-# Two images from one file: `controlplane` (web, Celery, beat, commands; no torch) and `agent` (workers and servers).
+# Three images from one file: `controlplane` (web, Celery, beat, commands; no torch), `agent` (workers and servers), and
+# `training` (a script that is attached, docs/attach.md: an example of an image of your own).
 #   docker build --target controlplane .
 #   docker build --target agent --build-arg TORCH_INDEX= .     # torch with CUDA instead of the CPU build
 
@@ -33,3 +34,10 @@ RUN python -m compileall -q controlplane workers
 USER paceline
 ENTRYPOINT ["python", "-m", "workers"]
 CMD ["--help"]
+
+FROM agent AS training
+COPY paceline paceline
+COPY examples examples
+ENV PYTHONPATH=/app
+ENTRYPOINT []
+CMD ["python", "examples/train_paceline.py"]

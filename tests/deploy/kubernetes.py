@@ -13,7 +13,7 @@ from tests.deploy.reading import ROOT, entrypoint
 FOLDER = ROOT / "deploy" / "kubernetes"
 INSTALL_KUBECTL = "kubectl is not installed; on Debian and Ubuntu: apt-get install kubectl (1.27 or newer)"
 WORKLOADS = ("Deployment", "StatefulSet", "Job")
-STAGES = {"paceline/controlplane": "controlplane", "paceline/agent": "agent"}
+STAGES = {f"paceline/{stage}": stage for stage in ("controlplane", "agent", "training")}
 
 
 def kubectl() -> str | None:

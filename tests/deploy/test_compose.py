@@ -117,7 +117,7 @@ def test_only_the_image_of_the_agents_has_torch() -> None:
 
 def test_what_images_copy_exists_and_is_let_through() -> None:
     allowed = [line.lstrip("!").rstrip("/") for line in (ROOT / ".dockerignore").read_text().splitlines()]
-    for stage in ("controlplane", "agent"):
+    for stage in ("controlplane", "agent", "training"):
         for source, _ in copied(stage):
             assert source.exists()
             assert source.relative_to(ROOT).parts[0] in allowed

@@ -14,7 +14,9 @@ from tests.deploy.reading import ROOT, services
 pytestmark = pytest.mark.skipif(kubernetes.kubectl() is None, reason=INSTALL_KUBECTL)
 
 CONTROL_PLANE = ("overlays/small", "overlays/production")
-EVERY = (*CONTROL_PLANE, "agents")
+EVERY = (*CONTROL_PLANE, "agents", "training")
+CUSTOM = ("jobset", "trainjob")
+COMPONENTS = ("stores", "ranks")
 
 
 def every_pod() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -30,9 +32,11 @@ def test_every_object_follows_kubernetes_own_schema(overlay: str) -> None:
         validate(document, "1.33", strict=True)
 
 
-@pytest.mark.parametrize("overlay", EVERY)
+@pytest.mark.parametrize("overlay", [*EVERY, *CUSTOM])
 def test_every_kustomization_is_part_of_what_is_rendered(overlay: str) -> None:
-    tried = {FOLDER / each for each in EVERY} | {FOLDER / "base", FOLDER / "components" / "stores"}
+    tried = {FOLDER / each for each in (*EVERY, *CUSTOM, "base")} | {
+        FOLDER / "components" / each for each in COMPONENTS
+    }
     assert {path.parent for path in FOLDER.rglob("kustomization.yaml")} == tried
     assert {each["metadata"]["namespace"] for each in rendered(overlay) if each["kind"] != "Namespace"} == {"paceline"}
 
@@ -62,7 +66,7 @@ def test_every_container_says_what_it_needs_and_how_much_memory_it_may_take() ->
 
 def test_every_lasting_container_has_probes() -> None:
     for name, pod in every_pod():
-        if pod.get("restartPolicy") == "OnFailure":
+        if pod.get("restartPolicy") in {"OnFailure", "Never"}:
             continue
         (container,) = pod["containers"]
         assert "livenessProbe" in container, name
@@ -141,7 +145,7 @@ def test_services_reach_the_ports_that_are_listened_on() -> None:
             for port in container.get("ports", [])
         }
         for service in named(overlay, "Service").values():
-            target = service["spec"]["selector"]["app.kubernetes.io/name"]
+            target = service["spec"]["selector"].get("app.kubernetes.io/name")
             assert {(target, port["targetPort"]) for port in service["spec"].get("ports", [])} <= ports
 
 
@@ -160,7 +164,7 @@ def test_only_the_control_plane_reaches_the_stores_and_only_agents_reach_agents(
 
 def test_images_are_ours_or_those_of_the_stores() -> None:
     found = {image(container) for overlay in EVERY for container in containers(overlay)}
-    assert found == {"paceline/controlplane", "paceline/agent", "redis", "postgres"}
+    assert found == {"paceline/controlplane", "paceline/agent", "paceline/training", "redis", "postgres"}
 
 
 def test_what_the_comments_tell_people_to_type_is_there() -> None:
