@@ -1,5 +1,5 @@
-"""The engine: what was seen goes in, what is to be done comes out.
+"""The engine: events in, commands out.
 
-Pure: no clock, no storage, no chance but from seeds. Time is in the entries that it is handed. It knows the
-vocabulary of ``controlplane.protocol`` and is handed its policies by name; it imports neither them nor any driver.
+Pure: no clock, no storage, random numbers only from seeds. Time is in the entries of the log. It imports the message
+types of ``controlplane.protocol``. It receives its policies by name and imports neither them nor any driver.
 """

@@ -1,4 +1,4 @@
-"""State of attached jobs only: their ranks as they said hello, and the state in which the job should end."""
+"""State of attached jobs only: the ranks as described in their hello, and the state in which the job should end."""
 
 from typing import Any, Final
 
@@ -22,9 +22,9 @@ class Rank(msgspec.Struct, kw_only=True):
     starts: int
     """The iteration that it begins with."""
     knows: bool
-    """It said so by itself."""
+    """Whether the rank itself stated it."""
     position: int | None
-    """Where in the permutations that is, as far as it knows."""
+    """Position in the permutations at that iteration, if the rank knows it."""
     host: str = ""
     counts: bool = False
     """It is a part of the present generation."""
@@ -38,7 +38,7 @@ class Attachment(msgspec.Struct, kw_only=True):
     past: dict[int, list[str]] = {}
     """Instances whose rank another process has taken, by rank, the oldest first."""
     waits_since_ms: int | None = None
-    """Since when it waits for ranks; None: it does not."""
+    """When the job began to wait for ranks; None: it is not waiting."""
     ends_as: str = ""
     """The job's final state, set once its ranks have stopped or timed out."""
 

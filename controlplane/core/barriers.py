@@ -1,11 +1,10 @@
 """What barriers can do beyond the lockstep of ``choices.Barrier``, and what goes together with them.
 
 An ``AsyncBarrier`` lets each worker pass on its own. A ``PartialBarrier`` cuts an iteration short. A ``QuorumBarrier``
-names whose updates make it. Their cost per event must not grow with the number of workers. So, unlike other policies,
-these change the state that they are handed in place and give it back; they still keep nothing themselves.
+names the workers whose updates count. Their cost per event must not grow with the number of workers. So, unlike other
+policies, these change the given state in place and return it; they still keep nothing themselves.
 
-Which choices of a job make no sense together is asked of what a policy can do, never of its name; so both policies and
-their classes can be asked about (``conflict``).
+``conflict`` checks what policies can do, never their names, so it accepts both policies and their classes.
 
 What follows a synchronous run at equal samples depends on the optimizer (``Stepping``). A step of plain SGD is as long
 as the gradient, so n steps of an n-th are one. One that divides the gradient by its own size (Adam and its kin) makes
@@ -25,7 +24,7 @@ from controlplane.protocol.optimizers import clips_by_norm, is_proportional, kno
 from controlplane.protocol.spec import JobSpec
 
 NO_LIMIT: Final = 2**53
-"""A watermark that no worker reaches."""
+"""Above any watermark that a worker reaches."""
 
 
 class Members(Value, frozen=True, kw_only=True):
@@ -55,7 +54,7 @@ StepScale = Literal["auto", "mean", "average", "paper"] | float | None
 
 
 class Wait(Value, frozen=True, kw_only=True):
-    """A worker must wait: for whom, and the message for the operator."""
+    """A worker must wait: for which workers, and the message for the operator."""
 
     waits_for: list[int]
     reason: str
@@ -75,14 +74,14 @@ NOTHING: Final = Passage()
 
 @runtime_checkable
 class AsyncBarrier(Protocol):
-    """An asynchronous barrier: servers apply updates without waiting for a quorum, and leave is given one by one."""
+    """An asynchronous barrier: servers apply updates without waiting for a quorum; each worker has its own grants."""
 
     name: ClassVar[str]
     synchronous: ClassVar[bool]
 
     @property
     def holds_updates(self) -> bool:
-        """Whether servers keep an update until its worker is let pass (PSP Alg. 1 by the letter)."""
+        """Whether servers hold an update until the barrier releases its worker (PSP Alg. 1, literally)."""
 
     @property
     def step_scale(self) -> StepScale:
@@ -96,13 +95,13 @@ class AsyncBarrier(Protocol):
         """A generation begins: evaluate every stopped worker. ``state`` is that of the generation before, if any."""
 
     def arrive(self, arrival: Arrival, state: Any) -> tuple[Any, Passage]:
-        """A worker has finished an iteration: what follows for it, and for those who waited for it."""
+        """A worker has finished an iteration: which workers may continue now, including those that waited for it."""
 
     def recheck_at_ms(self, state: Any) -> int | None:
         """When to evaluate waiting workers again even if no report arrives; too early does no harm."""
 
     def recheck(self, at_ms: int, state: Any) -> tuple[Any, Passage]:
-        """That time has come."""
+        """The time given by ``wake`` has come."""
 
 
 class Processed(Value, frozen=True, kw_only=True):
@@ -141,10 +140,10 @@ class PartialBarrier(Protocol):
         """That of its state."""
 
     def begin(self, left: Mapping[int, int], state: Any | None) -> tuple[Any, list[Cut]]:
-        """A generation begins; ``left`` are the workers that have left it, with their shares."""
+        """A generation begins; ``left`` has the workers that left, with their shares."""
 
     def observe(self, processed: Processed, state: Any) -> tuple[Any, Cut | None]:
-        """The decision is taken again (ruling 17); at most once per iteration is it to stop."""
+        """Decide again (ruling 17); the answer may be to stop at most once per iteration."""
 
     def close(self, iteration: int, state: Any) -> Any:
         """Every iteration up to this one is complete."""
@@ -210,18 +209,18 @@ class Stepping(NamedTuple):
     gather: int
 
 
-def rule_of(spec: JobSpec, asked: StepScale) -> Literal["mean", "average", "paper"] | float:
+def rule_of(spec: JobSpec, step_scale: StepScale) -> Literal["mean", "average", "paper"] | float:
     """What holds for this job."""
-    if asked is not None and asked != "auto":
-        return asked
+    if step_scale is not None and step_scale != "auto":
+        return step_scale
     workload = WORKLOADS.get(spec.workload.name)
     adds_up = workload is not None and workload.sums
     return "mean" if adds_up or is_proportional(spec.applied) else "average"
 
 
-def stepping_of(spec: JobSpec, asked: StepScale, workers: int, *, is_ending: bool = False) -> Stepping:
+def stepping_of(spec: JobSpec, step_scale: StepScale, workers: int, *, is_ending: bool = False) -> Stepping:
     """The same as servers have it; near the end, when no more may come, nothing is added up any more."""
-    rule, workers = rule_of(spec, asked), max(1, workers)
+    rule, workers = rule_of(spec, step_scale), max(1, workers)
     if rule == "average" and not is_ending:
         return Stepping(scale=1.0, gather=workers)
     if rule in ("mean", "average"):
@@ -229,9 +228,9 @@ def stepping_of(spec: JobSpec, asked: StepScale, workers: int, *, is_ending: boo
     return Stepping(scale=1.0 if rule == "paper" else float(rule), gather=1)
 
 
-def told_step(spec: JobSpec, asked: StepScale, workers: int) -> str:
+def step_sentence(spec: JobSpec, step_scale: StepScale, workers: int) -> str:
     """One plain sentence on it."""
-    rule, names = rule_of(spec, asked), ", ".join(dict.fromkeys(each.name for _, each in settings(spec.applied)))
+    rule, names = rule_of(spec, step_scale), ", ".join(dict.fromkeys(each.name for _, each in settings(spec.applied)))
     if rule == "mean":
         return f"Each update is applied as it arrives, as 1/{workers} of a step: {workers} of them are one step."
     if rule == "average":

@@ -1,10 +1,10 @@
-"""Changes to a running job: other policies, a pause, and the end of one. Each takes effect at an iteration boundary.
+"""Changes to a running job: other policies, pause and resume. Each takes effect at an iteration boundary.
 
 Other policies come with their own generation. Where the present barrier is synchronous it begins with the iteration
 after the open one. From one asynchronous barrier to another it begins at once, each worker at its own next boundary.
-From asynchronous to synchronous every worker is held at its next boundary first; the change is *pending* until all have
-stopped, and then the generation begins after the furthest of them: the skipped iteration numbers need no reports. No
-update is lost in any of them: what a worker has pushed was applied or stays in its open iteration.
+From asynchronous to synchronous every worker first stops at its next boundary. The change is *pending* until all have
+stopped; then the generation begins after the furthest of them, and the skipped iteration numbers need no reports. No
+update is lost in any of these cases: what a worker has pushed was applied or stays in its open iteration.
 """
 
 from collections.abc import Mapping
@@ -32,25 +32,25 @@ TOGETHER: Final = ("batching", "barrier", "data")
 def on_change_requested(context: Context, event: ChangeRequested) -> None:
     """Adopt other policies, now or once every worker has stopped."""
     job = context.job
-    asked = f"job {job.number}: change by {event.actor}"
+    request = f"job {job.number}: change by {event.actor}"
     if job.state in JOB_OVER or job.state is JobState.FINISHING or context.mode.is_ending(job):
-        raise EventRefused(f"{asked}, but it is {job.state} and starts no further iteration")
+        raise EventRefused(f"{request}, but it is {job.state} and starts no further iteration")
     choices = {**job.requests.choices, **event.choices}
-    choices = {question: choice for question, choice in choices.items() if _current(job, question, asked) != choice}
+    choices = {question: choice for question, choice in choices.items() if _current(job, question, request) != choice}
     if not choices and not job.requests.choices:
-        raise EventRefused(f"{asked}, but it runs with these policies already")
-    policies = _resolve(context, choices, asked)
-    _check_together(context, policies, asked)
+        raise EventRefused(f"{request}, but it runs with these policies already")
+    policies = _resolve(context, choices, request)
+    _check_together(context, policies, request)
     if "placement" in policies and job.generation.number:
-        _check_placement(context, policies["placement"], asked)
+        _check_placement(context, policies["placement"], request)
     if "data" in policies and job.generation.number:
-        _check_data(context, policies["data"], asked)
+        _check_data(context, policies["data"], request)
     barrier = policies.get("barrier", context.chosen.barrier)
     if (found := misfit(context.spec, barrier)) is not None:
-        raise EventRefused(f"{asked}: {found[0]} is {found[1]}, expected {found[2]}")
+        raise EventRefused(f"{request}: {found[0]} is {found[1]}, expected {found[2]}")
     if job.generation.number and context.mode.is_asynchronous and barrier.synchronous:
         job.requests.choices = choices
-        granting.hold(context, f"{_told(choices)}, asked for by {event.actor}: after every worker has stopped")
+        granting.hold(context, f"{_summary(choices)}, asked for by {event.actor}: after every worker has stopped")
         return
     job.requests.choices = {}
     if not choices:
@@ -59,9 +59,9 @@ def on_change_requested(context: Context, event: ChangeRequested) -> None:
     first = _first_iteration(context)
     if not context.mode.is_asynchronous and job.end.stop_at is not None and first >= job.end.stop_at:
         raise EventRefused(
-            f"{asked} would begin with iteration {first}, but it ends before iteration {job.end.stop_at}"
+            f"{request} would begin with iteration {first}, but it ends before iteration {job.end.stop_at}"
         )
-    _install(context, choices, policies, first, f"{_told(choices)}, asked for by {event.actor}")
+    _install(context, choices, policies, first, f"{_summary(choices)}, asked for by {event.actor}")
 
 
 def on_pause_requested(context: Context, event: PauseRequested) -> None:
@@ -73,15 +73,15 @@ def on_pause_requested(context: Context, event: PauseRequested) -> None:
 
 
 def on_resume_requested(context: Context, event: ResumeRequested) -> None:
-    """The workers go on, unless something else still holds them."""
+    """The workers continue, unless another cause still pauses them."""
     job = context.job
-    asked = f"job {job.number}: resumption by {event.actor}"
+    request = f"job {job.number}: resumption by {event.actor}"
     if job.state is not JobState.PAUSED:
-        raise EventRefused(f"{asked}, but it is {job.state}")
+        raise EventRefused(f"{request}, but it is {job.state}")
     causes: list[granting.Cause] = ["operator", "checkpoint", "policy"]
     mine = [cause for cause in causes if cause in job.pauses]
     if not mine:
-        raise EventRefused(f"{asked}, but {'; '.join(job.pauses.values())}: it goes on by itself")
+        raise EventRefused(f"{request}, but {'; '.join(job.pauses.values())}: it goes on by itself")
     if "policy" in mine:
         mine.remove("policy")
         _begin_batching_anew(context, f"resumed by {event.actor}")
@@ -90,19 +90,21 @@ def on_resume_requested(context: Context, event: ResumeRequested) -> None:
 
 
 def _begin_batching_anew(context: Context, reason: str) -> None:
-    """The batching policy that failed tries again in its own generation, with nothing that it had learnt."""
+    """Restart the failed batching policy in a new generation, without anything that it had learned."""
     job = context.job
     context.chosen.batching_state = None
-    told = f"{reason}: batching {job.synchronization.batching.name} restarts"
-    generations.begin_generation(context, job.generation.roster, first_iteration=_first_iteration(context), reason=told)
+    sentence = f"{reason}: batching {job.synchronization.batching.name} restarts"
+    generations.begin_generation(
+        context, job.generation.roster, first_iteration=_first_iteration(context), reason=sentence
+    )
 
 
 def on_held(context: Context, worker: Worker, held: Held) -> None:
-    """A worker has stopped, by orders of this hold and not of an earlier one."""
+    """A worker has stopped in response to this hold, not an earlier one."""
     job = context.job
     if job.hold.sequence is None or held.sequence < job.hold.sequence or held.iteration != worker.last_completed + 1:
         return
-    worker.is_held = True
+    worker.is_stopped = True
 
 
 def settle(context: Context) -> None:
@@ -124,7 +126,7 @@ def settle(context: Context) -> None:
         first = max((worker.last_completed for worker in job.counting), default=job.round.completed) + 1
         if job.state is not JobState.PAUSED:
             job.release_hold()
-        _install(context, choices, policies, first, f"{_told(choices)}: every worker has stopped")
+        _install(context, choices, policies, first, f"{_summary(choices)}: every worker has stopped")
         context.emit(MoveJob, "the change has taken effect", state=job.state, awaited=granting.awaited(job))
     elif job.state is JobState.PAUSED:
         job.hold.is_quiesced = True
@@ -163,7 +165,7 @@ def _install(context: Context, choices: dict[str, Choice], policies: dict[str, A
 
 
 def _begin_barrier(job: Job, first: int) -> None:
-    """Iterations before ``first`` are made as they were begun."""
+    """Iterations before ``first`` finish under the rules under which they began."""
     before = job.updates
     job.updates = Updates(
         apply_from=first,
@@ -176,7 +178,7 @@ def _begin_barrier(job: Job, first: int) -> None:
 
 
 def _shorten_leases(job: Job) -> None:
-    """Leave only for the iteration that each is in: the next one is under the new barrier."""
+    """Grant only the iteration that each worker is in: the next one is under the new barrier."""
     for worker in job.counting:
         worker.watermark = min(worker.watermark, worker.last_completed + 1)
         drawing.drop_after(job, worker, worker.watermark)
@@ -194,7 +196,7 @@ def _become_asynchronous(job: Job, first: int) -> None:
 
 
 def _become_synchronous(job: Job, first: int) -> None:
-    """All workers continue with ``first``, whatever iteration they had reached."""
+    """All workers continue with ``first``, regardless of the iterations they had reached."""
     assert job.spec is not None
     for worker in job.counting:
         drawing.drop_after(job, worker, worker.done)
@@ -218,48 +220,48 @@ def _first_iteration(context: Context) -> int:
     return context.mode.first_of_change(job)
 
 
-def _current(job: Job, question: str, asked: str) -> Choice:
+def _current(job: Job, question: str, request: str) -> Choice:
     if question not in CHOICES:
-        raise EventRefused(f"{asked}: there is no question {question}, only {', '.join(CHOICES)}")
+        raise EventRefused(f"{request}: there is no question {question}, only {', '.join(CHOICES)}")
     choice: Choice = getattr(job.synchronization, question)
     return choice
 
 
-def _resolve(context: Context, choices: dict[str, Choice], asked: str) -> dict[str, Any]:
+def _resolve(context: Context, choices: dict[str, Choice], request: str) -> dict[str, Any]:
     try:
         return {question: context.chosen.resolve(question, choice) for question, choice in choices.items()}
     except ValueError as error:
-        raise EventRefused(f"{asked}: {error}") from None
+        raise EventRefused(f"{request}: {error}") from None
 
 
-def _check_together(context: Context, policies: Mapping[str, Any], asked: str) -> None:
+def _check_together(context: Context, policies: Mapping[str, Any], request: str) -> None:
     together = (policies.get(question, getattr(context.chosen, question)) for question in TOGETHER)
     if (reason := conflict(*together)) is not None:
-        raise EventRefused(f"{asked}: {reason}")
+        raise EventRefused(f"{request}: {reason}")
     barrier = policies.get("barrier", context.chosen.barrier)
     if context.spec.attached and (other := policies.keys() - {"batching"}):
         cure = "submit a native job for that (launch: native)"
-        raise EventRefused(f"{asked}: {', '.join(sorted(other))} of an attached job stays as it is; {cure}")
+        raise EventRefused(f"{request}: {', '.join(sorted(other))} of an attached job stays as it is; {cure}")
     if context.spec.attached and policies["batching"].name in CUTTING:
-        raise EventRefused(f"{asked}: expected {CUTTING[policies['batching'].name]}")
+        raise EventRefused(f"{request}: expected {CUTTING[policies['batching'].name]}")
     if context.spec.server_mode == "aggregating" and not has_everybody(barrier):
-        raise EventRefused(f"{asked}: {barrier.name} needs servers that hold the parameters; these only add up")
+        raise EventRefused(f"{request}: {barrier.name} needs servers that hold the parameters; these only add up")
 
 
-def _check_placement(context: Context, placement: Any, asked: str) -> None:
+def _check_placement(context: Context, placement: Any, request: str) -> None:
     try:
         placing.wanted_by(context, placement)
     except ValueError as error:
-        raise EventRefused(f"{asked}: {error}") from None
+        raise EventRefused(f"{request}: {error}") from None
 
 
-def _check_data(context: Context, data: Any, asked: str) -> None:
+def _check_data(context: Context, data: Any, request: str) -> None:
     try:
         if isinstance(data, Partitioned):
             data.partition(context.job.samples.count, context.job.generation.roster or [0])
     except ValueError as error:
-        raise EventRefused(f"{asked}: {error}; leave out workers, or keep data: shared") from None
+        raise EventRefused(f"{request}: {error}; leave out workers, or keep data: shared") from None
 
 
-def _told(choices: dict[str, Choice]) -> str:
+def _summary(choices: dict[str, Choice]) -> str:
     return ", ".join(f"{question} becomes {choice.name}" for question, choice in choices.items())

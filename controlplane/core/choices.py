@@ -1,7 +1,7 @@
 """The four choices of a job and the straggler detector, as the engine sees them: interfaces and their values.
 
-A policy is values in, decision out. It keeps nothing: whatever it must remember is the state that it is handed and
-gives back, a msgspec struct of its own ``state_type``, so that the engine can put it in a snapshot.
+A policy is values in, decision out. It stores nothing: all that it must remember is a state that it receives and
+returns, a msgspec struct of its own ``state_type``, so that the engine can put it in a snapshot.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ class ShareRequest(Value, frozen=True, kw_only=True):
 
 
 class Finding(Value, frozen=True, kw_only=True):
-    """Something about a worker that the operator should know, or that holds no longer (``open`` False).
+    """Something about a worker that the operator should know, or that no longer holds (``open`` False).
 
     A straggler, one that cannot be helped by smaller shares, one whose speed cannot be predicted: ``kind`` says which.
     """
@@ -61,7 +61,7 @@ class Finding(Value, frozen=True, kw_only=True):
     subject: str = "worker"
     """worker, server, or job; ``rank`` is that of the worker, the server's index, or 0."""
     escalated: bool = False
-    """It holds no longer since a graver one of the same kind follows."""
+    """Closed because a more severe one of the same kind follows."""
 
 
 class Lesson(Value, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class ShareDecision(Value, frozen=True, kw_only=True):
     acting: str = ""
     """The predictor that the speeds are from."""
     scores: dict[str, PredictorScore] = {}
-    """Of all predictors that run side by side, where it is time to say so."""
+    """Of all predictors that run in parallel; empty except when scores are due."""
 
 
 class ImpossibleShares(ValueError):
@@ -117,11 +117,11 @@ class Batching(Protocol):
 
     name: ClassVar[str]
     every_iteration: ClassVar[bool]
-    """Whether a share is decided again for each iteration and awaited (LB-BSP section 4: blocking)."""
+    """Whether a share is decided for each iteration, and workers wait for it (LB-BSP section 4: blocking)."""
 
     @property
     def state_type(self) -> type[msgspec.Struct]:
-        """That of its state; may depend on a part that was chosen for it, such as its predictor."""
+        """The type of its state; may depend on a part such as its predictor."""
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[Any, ShareDecision]:
         """The first shares of a generation; ``state`` is that of the generation before, if any.
@@ -148,7 +148,7 @@ class Learner(Protocol):
     """A batching policy that accepts updates while it runs: weights, and which predictor to use."""
 
     def learn(self, state: Any, news: "PredictorTrained | PredictorPromoted") -> tuple[Any, str, str]:
-        """The state with what is new, the predictor that is acted upon, and the sentence for the operator.
+        """The updated state, the active predictor, and the sentence for the operator.
 
         Raises:
             ValueError: where it has no such predictor, or cannot use what came.
@@ -157,7 +157,7 @@ class Learner(Protocol):
 
 @runtime_checkable
 class Carrying(Protocol):
-    """A batching policy whose state depends on its parameters: it says what is left of it when they change."""
+    """A batching policy whose state depends on its parameters: it decides what to keep when they change."""
 
     def carry(self, before: Any, state: Any) -> Any | None:
         """Its own state with what still fits of ``state``, the state of the policy ``before``; None: nothing."""
@@ -242,7 +242,7 @@ class PlacementRequest(Value, frozen=True, kw_only=True):
     starting: int = 0
     """How many were ordered and cannot hold blocks yet."""
     seed: int = 0
-    """For this decision alone: all its chance comes from here."""
+    """For this decision alone: its only source of randomness."""
 
 
 class PlacementDecision(Value, frozen=True, kw_only=True):
@@ -327,10 +327,10 @@ class Partitioned(Protocol):
         """How many samples each worker has to draw from."""
 
     def rebalance(self, speeds: Mapping[int, float], state: Any) -> tuple[Any, DataDecision]:
-        """Exchange splits if the counts call for it, given each worker's samples per second."""
+        """Exchange splits if the counts require it, given each worker's samples per second."""
 
     def adopt(self, ranks: Sequence[int], state: Any) -> tuple[Any, DataDecision]:
-        """Splits of those who left go to others, and those who came get some.
+        """Reassign the splits of workers that left, and give some to new workers.
 
         Raises:
             ValueError: where there are fewer samples than workers.
@@ -338,7 +338,7 @@ class Partitioned(Protocol):
 
 
 class Detector(Protocol):
-    """Finds stragglers; what is done about them is the batching policy's affair."""
+    """Finds stragglers; the batching policy decides what to do about them."""
 
     state_type: ClassVar[type[msgspec.Struct]]
 

@@ -29,7 +29,7 @@ class MoveJob(Command, frozen=True, kw_only=True, tag="move-job"):
 
 
 class BeginIncarnation(Command, frozen=True, kw_only=True, tag="begin-incarnation"):
-    """Orders restart; ``reason`` says what was lost, or where a replay differed from what had been published."""
+    """A new incarnation; ``reason`` says what was lost, or where a replay differed from the published commands."""
 
     incarnation: Positive
     after: str
@@ -42,7 +42,7 @@ class Restart(Value, frozen=True, kw_only=True):
     """A process that ended should be started again."""
 
     number: Count
-    """Which restart of this process it is; 0: it was not its own end that ended it, or its first start."""
+    """Number of this restart; 0: the first start, or a restart that does not count against the limit."""
     allowed: Positive
     at_ms: int
     """When, in milliseconds of the log's clock."""
@@ -86,7 +86,7 @@ class StopProcess(Command, frozen=True, kw_only=True, tag="stop-process"):
 
 
 class ReleaseSlots(Command, frozen=True, kw_only=True, tag="release-slots"):
-    """The job needs its slots no longer."""
+    """The job no longer needs its slots."""
 
 
 class SetRoster(Command, frozen=True, kw_only=True, tag="set-roster"):
@@ -98,7 +98,7 @@ class SetRoster(Command, frozen=True, kw_only=True, tag="set-roster"):
 
 
 class KeepCheckpoint(Command, frozen=True, kw_only=True, tag="keep-checkpoint"):
-    """A checkpoint is whole: the job can go back to it, and another can start from it."""
+    """A checkpoint is complete: the job can go back to it, and another can start from it."""
 
     iteration: Count
     position: Count
@@ -120,12 +120,12 @@ class RollBack(Command, frozen=True, kw_only=True, tag="roll-back"):
 
 
 class RefillBlocks(Command, frozen=True, kw_only=True, tag="refill-blocks"):
-    """Servers were lost, and hold their blocks again as workers had pulled them: no iteration is done again."""
+    """Lost servers have their blocks again, from workers' copies: no iteration is repeated."""
 
     servers: list[int]
     blocks: Count
     ranks: list[int]
-    """Whose copies they are."""
+    """The ranks that gave the copies."""
     version: Count
     """The lowest of them."""
     took_s: float
@@ -164,7 +164,7 @@ class TrainPredictor(Command, frozen=True, kw_only=True, tag="train-predictor"):
 
 
 class ScorePredictors(Command, frozen=True, kw_only=True, tag="score-predictors"):
-    """Take note of how well the predictors that run side by side did since the last time."""
+    """Errors of the predictors that run in parallel, since the last time."""
 
     iteration: Count
     acting: Name
@@ -203,7 +203,7 @@ class MoveBlocks(Command, frozen=True, kw_only=True, tag="move-blocks"):
 
 
 class MeasurePlacement(Command, frozen=True, kw_only=True, tag="measure-placement"):
-    """What a change of placement turned out to be worth; all in seconds of one worker's exchange with all servers."""
+    """The measured effect of a change of placement, in seconds of one worker's exchange with all servers."""
 
     version: Positive
     before_s: float | None
@@ -216,7 +216,7 @@ class MeasurePlacement(Command, frozen=True, kw_only=True, tag="measure-placemen
 
 
 class RequestSlot(Command, frozen=True, kw_only=True, tag="request-slot"):
-    """A slot is wanted for one more process of a running job."""
+    """Request a slot for one more process of a running job."""
 
     role: Role
     index: Count
@@ -230,7 +230,7 @@ class ReleaseSlot(Command, frozen=True, kw_only=True, tag="release-slot"):
 
 
 class AbandonMove(Command, frozen=True, kw_only=True, tag="abandon-move"):
-    """The placement of that version will not come to be."""
+    """The placement of that version is cancelled."""
 
     version: Positive
 
@@ -298,7 +298,7 @@ class CloseFlag(Command, frozen=True, kw_only=True, tag="close-flag"):
 
     flag: Name
     escalated: bool = False
-    """It makes way for a graver one of the same kind; nothing has recovered."""
+    """Replaced by a more severe one of the same kind; nothing has recovered."""
 
 
 class ChangePolicies(Command, frozen=True, kw_only=True, tag="change-policies"):
@@ -311,7 +311,7 @@ class ChangePolicies(Command, frozen=True, kw_only=True, tag="change-policies"):
 
 
 class DeclineRequest(Command, frozen=True, kw_only=True, tag="decline-request"):
-    """What a person asked for has no place now; ``reason`` says why, and nothing has changed."""
+    """A user's request is declined; ``reason`` says why, and nothing has changed."""
 
     actor: str
 
@@ -344,7 +344,7 @@ class HoldWorker(Command, frozen=True, kw_only=True, tag="hold-worker"):
 
 
 class CutIteration(Command, frozen=True, kw_only=True, tag="cut-iteration"):
-    """A barrier decision: everybody stops processing ``iteration`` and synchronises what there is (A-BSP)."""
+    """A barrier decision: all workers stop processing ``iteration`` and synchronise what they have (A-BSP)."""
 
     iteration: Count
     processed: Count
@@ -374,7 +374,7 @@ class MoveSplits(Command, frozen=True, kw_only=True, tag="move-splits"):
 
 
 class NoteUpdates(Command, frozen=True, kw_only=True, tag="note-updates"):
-    """Servers have said which workers' updates are not in iterations that they closed."""
+    """Servers have reported which workers' updates are missing from iterations that they closed."""
 
     late: dict[int, int]
     """By rank: how many came when others had made their iteration, and were dropped, in the whole job so far."""
@@ -389,7 +389,7 @@ class NoteMicroBatch(Command, frozen=True, kw_only=True, tag="note-micro-batch")
     samples: Positive
     whole: Positive
     overhead: float
-    """So much longer the whole takes in such pieces, as a part of its time at once."""
+    """Relative increase in time when the whole is processed in such pieces."""
 
 
 AnyCommand = (

@@ -43,20 +43,20 @@ from controlplane.core.states import AT_WORK, JOB_ARROWS, PROCESS_ARROWS, JobSta
 from controlplane.protocol.spec import CHOICES, Choice, JobSpec, Synchronization
 
 LOOK_MS: Final = 20
-"""How far apart the iterations are that a detector is shown, at least. A transient flag stands on three of them: three
+"""How far apart the iterations are that a detector is shown, at least. A transient flag needs three of them: three
 that last for a few milliseconds each are nothing that an operator could do anything about, and on rough machines one
 in 2,000 is flagged by chance (``bench stragglers``), which would be a flag in ten seconds."""
 
 SLOTS_RETURN_MS: Final = 15_000
-"""How long the end of a job waits for its processes before its slots are given back anyway."""
+"""How long the end of a job waits for its processes before its slots are released anyway."""
 
 
 class EventRefused(ValueError):
-    """An event that has no place in the job's present state; nothing has changed."""
+    """An event that is not valid in the job's present state; nothing has changed."""
 
 
 class Policies:
-    """The policies of one job and the states that they are handed."""
+    """The policies of one job and their states."""
 
     batching: Batching
     barrier: Barrier
@@ -75,7 +75,7 @@ class Policies:
         self.adopt({question: resolve(question, getattr(chosen, question)) for question in CHOICES})
 
     def adopt(self, policies: Mapping[str, Any]) -> None:
-        """Answer these questions by these policies from now on. States stay as far as they fit the new ones."""
+        """Use these policies for these questions from now on. States that fit the new ones are kept."""
         if "batching" in policies:
             self.batching_state = self._carried(policies["batching"])
         for question, policy in policies.items():
@@ -91,7 +91,7 @@ class Policies:
         self.partial_barrier = barrier if isinstance(barrier, PartialBarrier) else None
         self.quorum_barrier = barrier if isinstance(barrier, QuorumBarrier) else None
         self.is_partial = self.partial_barrier is not None or self.quorum_barrier is not None
-        """Whether iterations may be made by less than everybody's whole share."""
+        """Whether an iteration may be complete without every worker's whole share."""
         deciding = self.async_barrier or self.partial_barrier or self.quorum_barrier
         self._barrier_state_type = deciding.state_type if deciding is not None else type(None)
         if not isinstance(self.barrier_state, self._barrier_state_type):
@@ -140,9 +140,9 @@ class Context:
         self.now_ms = now_ms
         self.commands: list[AnyCommand] = []
         self.has_new_deadline = False
-        """Whether something was planned, so that the next deadline must be looked for."""
+        """Whether something was planned, so that the next deadline must be computed."""
         self.fault: Exception | None = None
-        """What went wrong within a batching policy; the job should pause for it."""
+        """An error raised by a batching policy; it pauses the job."""
 
     @property
     def spec(self) -> JobSpec:
@@ -158,7 +158,7 @@ class Context:
 
     @property
     def mode(self) -> Lockstep:
-        """Whether workers are in lockstep or not, by its answers."""
+        """How workers are synchronized: in lockstep or asynchronously."""
         return self.chosen.mode
 
     def emit(self, command: type[AnyCommand], reason: str, /, **fields: Any) -> None:
@@ -170,7 +170,7 @@ class Context:
     def start_process(self, process: Process, reason: str) -> None:
         """Have its agent run a process; one that it already runs continues. Ranks of a launcher have no agent."""
         if not self.spec.attached:
-            self.emit(StartProcess, reason, **_life(process), **_place(process))
+            self.emit(StartProcess, reason, **_instance_of(process), **_place(process))
 
     def move_job(self, state: JobState, reason: str, *, awaited: str = "") -> None:
         """Move the job along an arrow of its table, and say so."""
@@ -185,42 +185,48 @@ class Context:
         process.state = move(f"job {self.job.number}, {process.title}", PROCESS_ARROWS, was, state)
         process.since_ms = self.now_ms
         if was is ProcessState.ORDERED:
-            del self.job.lives.starting[process.title]
+            del self.job.starts.starting[process.title]
         if isinstance(process, Worker) and was in AT_WORK and state not in AT_WORK:
-            self.job.lives.at_work -= 1
-        self.tell_process(process, reason)
+            self.job.starts.at_work -= 1
+        self.report_process(process, reason)
 
     def add_process(self, process: Worker | Server) -> None:
         """A new instance of a process, which was ordered and should say hello."""
         job = self.job
-        job.lives.starting[process.title] = None
+        job.starts.starting[process.title] = None
         self.has_new_deadline = True
         if isinstance(process, Worker):
             job.workers[process.index] = process
-            job.lives.at_work += 1
+            job.starts.at_work += 1
         else:
             job.servers[process.index] = process
 
     def stop_process(self, process: Process, reason: str) -> None:
-        """Have its agent end a process. A launcher's has none, and counts no longer."""
+        """Have its agent end a process. A launcher's process has no agent; it only stops to count."""
         if self.spec.attached:
             if not process.over:
                 self.move_process(process, ProcessState.STOPPED, reason)
             return
-        self.emit(StopProcess, reason, **_life(process), agent=process.agent)
+        self.emit(StopProcess, reason, **_instance_of(process), agent=process.agent)
 
-    def tell_process(self, process: Process, reason: str) -> None:
-        """Say where a process is."""
+    def report_process(self, process: Process, reason: str) -> None:
+        """Emit the state and place of a process."""
         restart = self.restart_of(process)
         said = process.environment if isinstance(process, Worker) else {}
         place = _place(process)
         self.emit(
-            MoveProcess, reason, **_life(process), state=process.state, **place, restart=restart, environment=said
+            MoveProcess,
+            reason,
+            **_instance_of(process),
+            state=process.state,
+            **place,
+            restart=restart,
+            environment=said,
         )
 
     def restart_of(self, process: Process) -> Restart | None:
         """The restart that follows the end of this instance, if one is planned."""
-        revival = self.job.lives.revivals.get(process.title) if process.over else None
+        revival = self.job.starts.revivals.get(process.title) if process.over else None
         if revival is None:
             return None
         allowed = max(1, self.spec.elastic.restarts)
@@ -230,7 +236,7 @@ class Context:
         """The job is over: stop what still runs; slots go back when it has ended."""
         self.move_job(state, reason)
         job = self.job
-        job.lives.revivals.clear()
+        job.starts.revivals.clear()
         job.pauses.clear()
         for process in job.live_processes:
             self.stop_process(process, f"the job {in_words(state)}")
@@ -325,7 +331,7 @@ def flag_key(kind: str, subject: str, rank: int) -> str:
     return f"{kind}:{subject}:{rank}"
 
 
-def _life(process: Process) -> dict[str, Any]:
+def _instance_of(process: Process) -> dict[str, Any]:
     """The process and its instance, as commands name it."""
     return {"role": process.role, "index": process.index, "instance": process.instance}
 

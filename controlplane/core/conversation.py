@@ -1,8 +1,8 @@
-"""Messages of processes: which sender is accepted, which message is next, what each one leads to, and what is resent.
+"""Messages of processes: which sender is accepted, which message is next, what follows from it, and what is resent.
 
-A new incarnation of the log begins where a part of it was lost, or where a replay decided otherwise than what had been
-published. All current orders are sent again and replace the earlier ones. Orders that are known to have been published
-stay valid: what they granted may already have been done.
+A new incarnation of the log begins where a part of it was lost, or where a replay differs from what had been published.
+All current orders are sent again and replace the earlier ones. Orders that are known to have been published stay valid:
+workers may already have used their grants.
 """
 
 from collections.abc import Iterable
@@ -59,27 +59,28 @@ from controlplane.protocol.orders import Orders, Rejection, Role
 Code = Literal["stale", "unexpected", "out-of-order"]
 
 OfIteration = IterationReport | ProgressReport | Computed
-"""What a worker says of one iteration, for which it needs leave."""
+"""Messages about one iteration, which must be granted."""
 
 MOST_EARLY: Final = 200
-"""The latest words of a worker without leave that are kept; leave reaches 50 iterations unless asked otherwise."""
+"""How many messages about iterations that are not granted here are kept per worker; a grant covers 50 iterations by
+default."""
 
-KeepersWord = CheckpointSaved | FolderApart | RestoreFailed
+CheckpointReport = CheckpointSaved | FolderApart | RestoreFailed
 """Reports about checkpoints from the process that holds the parameters."""
 
-ServerWord = ServerReport | BlocksHanded | BlocksFilled | KeepersWord
+ServerProgress = ServerReport | BlocksHanded | BlocksFilled | CheckpointReport
 
 HELLOS: Final = (WorkerHello, RankHello, ServerHello)
 
-WorkerWord = ProgressReport | Computed | MicroBatch | Held | CopiesHeld | KeepersWord
+WorkerProgress = ProgressReport | Computed | MicroBatch | Held | CopiesHeld | CheckpointReport
 
 
 def on_worker_heard(context: Context, event: WorkerHeard) -> None:
-    """A worker said something."""
+    """Handle a message of a worker."""
     message, worker = event.message, context.job.workers.get(event.rank)
     if (worker is None or worker.instance != event.instance) and context.spec.attached:
         worker = ranks.speaker(context, event)
-    if worker is None or not _may_speak(context, worker, "worker", event.rank, event.instance, message.number):
+    if worker is None or not _is_accepted(context, worker, "worker", event.rank, event.instance, message.number):
         return
     if not _is_next(context, worker, message):
         return
@@ -94,23 +95,23 @@ def on_worker_heard(context: Context, event: WorkerHeard) -> None:
     elif isinstance(message, RankHello):
         _greet_rank(context, worker, message)
     else:
-        _take_word(context, worker, message)
+        _handle_progress(context, worker, message)
 
 
 def on_server_heard(context: Context, event: ServerHeard) -> None:
-    """A server said something."""
+    """Handle a message of a server."""
     server = context.job.servers.get(event.index)
-    if server is None or not _may_speak(context, server, "server", event.index, event.instance, event.message.number):
+    if server is None or not _is_accepted(context, server, "server", event.index, event.instance, event.message.number):
         return
     if not _is_next(context, server, event.message):
         return
     if isinstance(event.message, ServerHello):
         _greet_server(context, server, event.message)
     else:
-        _take_server_word(context, server, event.message)
+        _handle_server_progress(context, server, event.message)
 
 
-def _take_server_word(context: Context, server: Server, message: ServerWord) -> None:
+def _handle_server_progress(context: Context, server: Server, message: ServerProgress) -> None:
     if isinstance(message, BlocksHanded):
         moving.on_handed(context, server, message)
     elif isinstance(message, BlocksFilled):
@@ -120,10 +121,10 @@ def _take_server_word(context: Context, server: Server, message: ServerWord) -> 
         if message.late or message.missing:
             partial.note_updates(context, message)
     else:
-        _take_keepers_word(context, server, message)
+        _handle_checkpoint(context, server, message)
 
 
-def _take_keepers_word(context: Context, process: Process, message: KeepersWord) -> None:
+def _handle_checkpoint(context: Context, process: Process, message: CheckpointReport) -> None:
     """Handle a report about the job's checkpoints from the process that holds the parameters."""
     if isinstance(message, CheckpointSaved):
         recovery.on_saved(context, process, message)
@@ -157,7 +158,7 @@ def _greet_worker(context: Context, worker: Worker, hello: WorkerHello) -> None:
     worker.own_samples = hello.own_samples
     job.samples.count = min(job.samples.count or hello.sample_count, hello.sample_count)
     _is_here(context, worker)
-    if job.state is JobState.STARTING or job.lives.is_rebuilding:
+    if job.state is JobState.STARTING or job.starts.is_rebuilding:
         generations.begin_when_ready(context)
     elif job.counts(worker.index):
         ordering.issue_placement(context, worker, "hello")
@@ -185,7 +186,7 @@ def _is_of_other_release(context: Context, process: Process, release: str) -> bo
 
 
 def _begins_otherwise(context: Context, process: Process, others: Iterable[Process], initial: str) -> bool:
-    """Whether a process made other first parameters than one like it; that ends the job, and says what to do."""
+    """Whether two processes have different initial parameters; that ends the job with a message on what to do."""
     for other in others if initial else ():
         if other is not process and other.initial and other.initial != initial:
             found = f"{process.title} begins with other parameters than {other.title}"
@@ -221,7 +222,7 @@ def _greet_server(context: Context, server: Server, hello: ServerHello) -> None:
     server.host, server.port, server.tensor_sizes = hello.host, hello.port, hello.tensor_sizes
     server.found, server.skipped = hello.found, hello.skipped
     _is_here(context, server)
-    if job.state is JobState.STARTING or job.lives.is_rebuilding:
+    if job.state is JobState.STARTING or job.starts.is_rebuilding:
         generations.begin_when_ready(context)
     else:
         ordering.issue_server_orders(context, server, "hello")
@@ -240,10 +241,10 @@ def _take_report(context: Context, worker: Worker, report: IterationReport) -> N
         return
     if report.iteration <= worker.done:
         return
-    if not _has_leave(job, worker, report.iteration, report.generation):
-        leave = f"generation {job.generation.number}, iterations up to {worker.granted}"
+    if not _is_granted(job, worker, report.iteration, report.generation):
+        granted = f"generation {job.generation.number}, iterations up to {worker.granted}"
         said = f"a report of iteration {report.iteration} in generation {report.generation}"
-        _reject(context, worker, "unexpected", f"{said}, but {worker.title} is granted {leave}", report.number)
+        _reject(context, worker, "unexpected", f"{said}, but {worker.title} is granted {granted}", report.number)
         _keep_early(worker, report)
         return
     generations.on_report(context, worker, report)
@@ -251,8 +252,8 @@ def _take_report(context: Context, worker: Worker, report: IterationReport) -> N
         ranks.forget_old(job)
 
 
-def _has_leave(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
-    """Whether the worker may be so far; where orders were forgotten, what it has done is proof of its leave."""
+def _is_granted(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
+    """Whether the worker was granted this iteration. Where orders were lost, its report proves the grant."""
     if worker.rank is not None:
         return worker.rank.counts
     may = job.forgot or (iteration <= worker.granted and generation <= job.generation.number)
@@ -271,12 +272,12 @@ def take_early(context: Context, worker: Worker) -> None:
     early, worker.early = worker.early, []
     for said in early:
         generation = said.generation if isinstance(said, IterationReport) else 0
-        if context.job.state in JOB_OVER or not _has_leave(context.job, worker, said.iteration, generation):
+        if context.job.state in JOB_OVER or not _is_granted(context.job, worker, said.iteration, generation):
             continue
         if isinstance(said, IterationReport):
             _take_report(context, worker, said)
         else:
-            _take_word(context, worker, said)
+            _handle_progress(context, worker, said)
 
 
 def _take_evaluation(context: Context, worker: Worker, evaluation: Evaluation) -> None:
@@ -288,18 +289,18 @@ def _take_evaluation(context: Context, worker: Worker, evaluation: Evaluation) -
     generations.on_evaluation(context, evaluation)
 
 
-def _take_word(context: Context, worker: Worker, message: WorkerWord) -> None:
-    """What a worker says within or between iterations."""
+def _handle_progress(context: Context, worker: Worker, message: WorkerProgress) -> None:
+    """Handle a message that a worker sends within or between iterations."""
     job = context.job
     if isinstance(message, Held):
         changes.on_held(context, worker, message)
     elif isinstance(message, CopiesHeld):
         recovery.on_copies(context, worker, message)
-    elif isinstance(message, KeepersWord):
-        _take_keepers_word(context, worker, message)
+    elif isinstance(message, CheckpointReport):
+        _handle_checkpoint(context, worker, message)
     elif isinstance(message, MicroBatch):
         partial.on_micro_batch(context, worker, message)
-    elif not _has_leave(job, worker, message.iteration):
+    elif not _is_granted(job, worker, message.iteration):
         said = f"word of iteration {message.iteration}, but {worker.title} is granted iterations up to"
         _reject(context, worker, "unexpected", f"{said} {worker.granted}", message.number)
         _keep_early(worker, message)
@@ -334,7 +335,7 @@ def _take_finished(context: Context, worker: Worker, message: WorkerFinished) ->
     granting.worker_finished(context, worker)
 
 
-def _may_speak(context: Context, process: Process, role: Role, index: int, instance: str, number: int) -> bool:
+def _is_accepted(context: Context, process: Process, role: Role, index: int, instance: str, number: int) -> bool:
     """Whether this is the current, live instance; notifies the sender if not."""
     job = context.job
     if process.instance == instance and process.state not in PROCESS_OVER and job.state not in JOB_OVER:
@@ -354,9 +355,9 @@ def _may_speak(context: Context, process: Process, role: Role, index: int, insta
 
 def _is_next(context: Context, process: Process, message: WorkerSaid | ServerSaid) -> bool:
     """Whether to handle the message: the sender's next one, or a repeated hello; a gap is reported."""
-    number, due = message.number, process.heard + 1
+    number, due = message.number, process.last_number + 1
     if number == due:
-        process.heard = number
+        process.last_number = number
         return True
     if number < due:
         return isinstance(message, HELLOS)
@@ -373,7 +374,7 @@ def _reject(context: Context, process: Process, code: Code, detail: str, number:
 
 
 def on_incarnation_began(context: Context, event: IncarnationBegan) -> None:
-    """Take the published orders over, and say all that holds again."""
+    """Adopt the published orders, and issue all current orders and states again."""
     job = context.job
     if event.incarnation <= job.incarnation:
         found = f"incarnation {event.incarnation} began, but it is in incarnation {job.incarnation}"
@@ -387,10 +388,10 @@ def on_incarnation_began(context: Context, event: IncarnationBegan) -> None:
     for rank in list(job.generation.roster):
         take_early(context, job.workers[rank])
     reason = f"incarnation {event.incarnation}: {event.reason}"
-    _tell_processes(context, reason)
+    _report_processes(context, reason)
     if job.state not in JOB_OVER:
         context.emit(MoveJob, reason, state=job.state, awaited=job.awaited)
-        _tell_roster(context, reason)
+        _report_roster(context, reason)
 
 
 def _adopt(context: Context, published: dict[int, Orders]) -> None:
@@ -403,17 +404,17 @@ def _adopt(context: Context, published: dict[int, Orders]) -> None:
     context.mode.take_over(job, current)
 
 
-def _tell_processes(context: Context, reason: str) -> None:
+def _report_processes(context: Context, reason: str) -> None:
     job = context.job
     for process in (*job.workers.values(), *job.servers.values()):
         if process.over or job.state in JOB_OVER:
             context.stop_process(process, reason)
         else:
             context.start_process(process, reason)
-        context.tell_process(process, reason)
+        context.report_process(process, reason)
 
 
-def _tell_roster(context: Context, reason: str) -> None:
+def _report_roster(context: Context, reason: str) -> None:
     job = context.job
     if not job.generation.number:
         return

@@ -1,18 +1,18 @@
-"""Which samples the workers draw: parts of a common batch, leases, or pieces of splits that each has for its own.
+"""Which samples the workers draw: parts of a common batch, leases, or pieces of their own splits.
 
 In lockstep the shares of an iteration lie side by side in its global batch. Without lockstep samples are leased: ranges
-of the permutations, handed out in the order of release. A worker's leases are all that it was granted and has not
-reported, so its orders stay complete by themselves. What a worker does not use (it died, or the policies changed) is
-left out of that pass over the data, never given to two.
+of the permutations, handed out in the order of release. A worker's leases are all samples that it was granted and has
+not reported, so its orders are always complete. Samples that a worker does not use (it died, or the policies changed)
+are left out of that pass over the data; no sample is given to two workers.
 
-Pieces of splits go out with the grant of one iteration, since where a worker stopped says where it goes on. A change of
+Pieces of splits are granted one iteration at a time, since the next piece begins where the worker stopped. A change of
 splits counts from the next pieces on; what is processed under older ones counts for the samples that it was. Without
 lockstep others may draw from a split that changes hands in between, so pieces count as processed when they are handed
 out: what a dead worker had is left out of that pass, as with leases.
 
 A worker draws from its own data where the data policy splits them, or where the job divides them (``partition``). A
-share above that would repeat samples within an iteration, so it is an upper limit, and others take what it cuts off.
-Where all of them together have too few for the global batch, samples do repeat; a flag says whose. A round of a
+share above that would repeat samples within an iteration, so it is an upper limit, and other workers take the rest.
+Where all workers together have too few for the global batch, samples repeat; a flag names the workers. A round of a
 federation is several passes by design and has no such limit.
 """
 
@@ -44,7 +44,7 @@ def begin_data(context: Context, ranks: Sequence[int]) -> bool:
         return True
     if policies.data_state is not None:
         policies.data_state, decision = data.adopt(ranks, policies.data_state)
-        _tell_moves(context, decision)
+        _emit_moves(context, decision)
         return True
     try:
         policies.data_state, reason = data.partition(job.samples.count, ranks)
@@ -130,8 +130,8 @@ def close_data(context: Context, observations: Sequence[Observation]) -> None:
     if context.chosen.partitioned is not None and job.state not in JOB_OVER:
         _advance(context, [job.workers[rank] for rank in job.generation.roster])
         rebalance(context, observations)
-        asked = context.spec.checkpoint
-        if asked is not None and (job.round.completed + 1) % asked.every == 0:
+        checkpoint = context.spec.checkpoint
+        if checkpoint is not None and (job.round.completed + 1) % checkpoint.every == 0:
             remember_data(context, job.round.completed + 1)
 
 
@@ -157,13 +157,13 @@ def restore_data(context: Context, target: Checkpoint) -> None:
 
 
 def rebalance(context: Context, observations: Sequence[Observation]) -> None:
-    """Let splits change hands where their process counts call for it."""
+    """Exchange splits where their process counts require it."""
     data, policies = context.chosen.partitioned, context.chosen
     if data is None:
         return
     speeds = {seen.rank: seen.samples / seen.busy_s for seen in observations if seen.busy_s > 0}
     policies.data_state, decision = data.rebalance(speeds, policies.data_state)
-    _tell_moves(context, decision)
+    _emit_moves(context, decision)
 
 
 def _advance(context: Context, workers: Iterable[Worker]) -> None:
@@ -191,28 +191,28 @@ def _most(job: Job, worker: Worker) -> int:
     return job.generation.ceilings.get(worker.index, job.generation.shares[worker.index])
 
 
-def _tell_moves(context: Context, decision: DataDecision) -> None:
+def _emit_moves(context: Context, decision: DataDecision) -> None:
     if decision.moves:
         context.emit(MoveSplits, decision.reason, iteration=context.job.round.completed + 1, moves=decision.moves)
 
 
 def left_over(job: Job) -> int | None:
-    """Samples that may still be handed out before the job has had as many as it asked for; None: no such limit.
+    """Samples that may still be handed out before the job reaches ``stop.iterations``; None: no such limit.
 
     That is ``stop.iterations`` times the global batch, in any mode: a fast worker takes more iterations of its own.
     """
     assert job.spec is not None
-    asked = job.spec.stop.iterations
-    if asked is None:
+    limit = job.spec.stop.iterations
+    if limit is None:
         return None
-    return max(0, asked * job.spec.global_batch - (job.samples.cursor - job.samples.dropped))
+    return max(0, limit * job.spec.global_batch - (job.samples.cursor - job.samples.dropped))
 
 
 def reach(job: Job, worker: Worker, watermark: int) -> int:
     """How far up to ``watermark`` the worker should be granted, so that all end together.
 
     Towards the end of a job no worker gets more than it can use in half of the time that is left (guided
-    self-scheduling); else the fast would wait for the slowest to use up a long lease.
+    self-scheduling); otherwise fast workers would wait for the slowest to use up a long lease.
     """
     left = left_over(job)
     if left is None:
@@ -225,7 +225,7 @@ def reach(job: Job, worker: Worker, watermark: int) -> int:
 
 
 def grant(job: Job, worker: Worker, watermark: int) -> bool:
-    """Give ``worker`` leave and samples up to ``watermark``, or as far as samples are left; False if none are."""
+    """Grant ``worker`` iterations and samples up to ``watermark``, or as many as are left; False if none are."""
     share, left = max(1, job.generation.shares[worker.index]), left_over(job)
     count = watermark - worker.watermark
     if left is not None and left < count * share:
@@ -240,7 +240,7 @@ def grant(job: Job, worker: Worker, watermark: int) -> bool:
 
 
 def raise_to(worker: Worker, watermark: int) -> None:
-    """Leave up to ``watermark``."""
+    """Grant iterations up to ``watermark``, without samples."""
     worker.watermark = watermark
     worker.granted = max(worker.granted, watermark)
 
@@ -264,7 +264,7 @@ def drop_after(job: Job, worker: Worker, iteration: int) -> None:
 
 
 def _add_lease(leases: list[Range], new: Range) -> None:
-    """Append ``new``, as one with the last lease where it goes on without a gap."""
+    """Append ``new``, merged with the last lease if there is no gap."""
     if leases:
         last = leases[-1]
         end = last.position + (last.last - last.first + 1) * last.share

@@ -1,8 +1,8 @@
 """The engine of one job: entries of its log in, commands out.
 
-``handle`` is deterministic in the entries that it was given before. An event that has no place raises
-``EventRefused`` and changes nothing but the cursor; what a person asked for is answered with a ``DeclineRequest``
-instead, and a message that its sender should not have sent with a ``RejectMessage``.
+``handle`` depends on nothing but the entries so far. An event that is not valid now raises ``EventRefused`` and changes
+only the cursor. A user's request that is not valid is answered with ``DeclineRequest``, a process's message with
+``RejectMessage``.
 """
 
 from collections.abc import Callable
@@ -97,7 +97,7 @@ class Engine:
         self.deadline_ms: int | None = None
         """When the driver should append ``TimePassed``, in milliseconds of the log's clock."""
         self.failure: Exception | None = None
-        """What went wrong within us, and ended or paused the job; for the driver's log."""
+        """An error in the engine or a policy that ended or paused the job; for the driver's log."""
 
     @property
     def over(self) -> bool:
@@ -108,7 +108,7 @@ class Engine:
         """Handle ``entry`` and return the commands that follow.
 
         Raises:
-            EventRefused: if the event has no place now; only the cursor has moved.
+            EventRefused: if the event is not valid now; only the cursor has moved.
         """
         self.cursor = entry.id
         event, job = entry.event, self._job
@@ -157,13 +157,13 @@ class Engine:
         return context
 
     def _pause(self, context: Context, fault: Exception) -> None:
-        """A fault of the batching policy holds its job until there is another one."""
+        """An error in the batching policy pauses the job until another policy is chosen."""
         self.failure = fault
         if "policy" not in self._job.pauses and self._job.state in (JobState.RUNNING, JobState.PAUSED):
-            granting.pause(context, "policy", sharing.told_of_failure(context, fault))
+            granting.pause(context, "policy", sharing.failure_sentence(context, fault))
 
     def snapshot(self) -> bytes:
-        """All that later decisions depend on."""
+        """Everything that later decisions depend on."""
         policies = self._policies.dump() if self._policies else {}
         snapshot = Snapshot(cursor=self.cursor, deadline_ms=self.deadline_ms, job=self._job, policies=policies)
         return msgspec.msgpack.encode(snapshot)
@@ -190,6 +190,6 @@ class Engine:
         invariants.check(self._job)
         if self._job.spec is not None:
             due_ms, never = lifecycle.next_deadline(self._job), float("inf")
-            told_ms = never if self.deadline_ms is None else self.deadline_ms
-            late = f"job {self._job.number}: the driver waits until {told_ms}, but {due_ms} is a deadline"
-            assert told_ms <= (never if due_ms is None else due_ms), late
+            planned_ms = never if self.deadline_ms is None else self.deadline_ms
+            late = f"job {self._job.number}: the driver waits until {planned_ms}, but {due_ms} is a deadline"
+            assert planned_ms <= (never if due_ms is None else due_ms), late

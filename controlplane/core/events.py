@@ -1,4 +1,4 @@
-"""What was seen: the entries of a job's log, in the past tense. The log is the truth; everything else derives."""
+"""Events: the entries of a job's log, in the past tense. The log is the source of truth; all else derives from it."""
 
 from typing import Annotated, Final
 
@@ -50,8 +50,8 @@ class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):
 
     spec: JobSpec
     salt: Annotated[bytes, Meta(max_length=64)] = b""
-    """A secret from outside, drawn once: names of instances are made with it, so that they cannot be guessed. Empty in
-    simulations, and in logs that are older."""
+    """A random secret: names of instances are derived from it, so that they cannot be guessed. Empty in simulations and
+    in older logs."""
 
 
 class Assignment(Value, frozen=True, kw_only=True):
@@ -129,13 +129,13 @@ class TimePassed(Value, frozen=True, kw_only=True, tag="time-passed"):
 
 
 class ControlPlaneResumed(Value, frozen=True, kw_only=True, tag="control-plane-resumed"):
-    """A gateway or coordinator started, or had been silent: deadlines count afresh."""
+    """A gateway or coordinator started or resumed: deadlines restart."""
 
     who: Text
 
 
 class IncarnationBegan(Value, frozen=True, kw_only=True, tag="incarnation-began"):
-    """The log was recovered, or its replay led elsewhere: what was ordered before no longer counts.
+    """The log was recovered, or its replay differed from the published commands: new orders replace all earlier ones.
 
     Entries between ``after`` and this one were not answered in the earlier incarnation.
     """
@@ -152,7 +152,7 @@ class IncarnationBegan(Value, frozen=True, kw_only=True, tag="incarnation-began"
 
 
 class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
-    """Somebody asked for the end of the job."""
+    """A user asked to end the job."""
 
     actor: Word
 
@@ -166,7 +166,7 @@ class LauncherEnded(Value, frozen=True, kw_only=True, tag="launcher-ended"):
 
 
 class EngineFailed(Value, frozen=True, kw_only=True, tag="engine-failed"):
-    """What the engine had decided about ``entry`` could not be carried out: a fault of ours ends the job."""
+    """The commands for ``entry`` could not be executed: an error in the control plane ends the job."""
 
     entry: Word
     reason: Text
@@ -186,14 +186,14 @@ class PredictorTrained(Value, frozen=True, kw_only=True, tag="predictor-trained"
 
 
 class PredictorPromoted(Value, frozen=True, kw_only=True, tag="predictor-promoted"):
-    """Somebody decided which of the predictors that run side by side is acted upon."""
+    """A user chose the active predictor."""
 
     predictor: Name
     actor: Word
 
 
 class ChangeRequested(Value, frozen=True, kw_only=True, tag="change-requested"):
-    """Somebody asked for other policies: the new choice for each question that changes."""
+    """A user asked for other policies: the new choice for each question that changes."""
 
     actor: Word
     choices: dict[Word, Choice]
@@ -206,7 +206,7 @@ class PauseRequested(Value, frozen=True, kw_only=True, tag="pause-requested"):
 
 
 class ResumeRequested(Value, frozen=True, kw_only=True, tag="resume-requested"):
-    """Somebody asked that a paused job goes on."""
+    """A user asked to resume the job."""
 
     actor: Word
 
@@ -219,14 +219,14 @@ class ExclusionRequested(Value, frozen=True, kw_only=True, tag="exclusion-reques
 
 
 class InclusionRequested(Value, frozen=True, kw_only=True, tag="inclusion-requested"):
-    """Somebody asked that a worker that was left out, or has ended for good, takes part again."""
+    """A user asked to include a worker that was excluded, drained or lost."""
 
     actor: Word
     rank: Count32
 
 
 class DrainRequested(Value, frozen=True, kw_only=True, tag="drain-requested"):
-    """Somebody asked that a worker finishes its iteration, or a server hands its blocks over, and leaves."""
+    """A user asked to drain a worker or server: it completes its iteration, or hands over its blocks, and ends."""
 
     actor: Word
     role: Role
@@ -234,7 +234,7 @@ class DrainRequested(Value, frozen=True, kw_only=True, tag="drain-requested"):
 
 
 class ServerRequested(Value, frozen=True, kw_only=True, tag="server-requested"):
-    """Somebody asked for one more server."""
+    """A user asked for one more server."""
 
     actor: Word
 

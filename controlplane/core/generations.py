@@ -36,15 +36,15 @@ SMOOTHING = 0.2
 def begin_when_ready(context: Context) -> None:
     """Start a generation once every process has said hello, or enough have and the others had their time."""
     job, spec = context.job, context.spec
-    missing = len(job.lives.starting) + len(job.lives.revivals)
+    missing = len(job.starts.starting) + len(job.starts.revivals)
     if missing and not _enough(context):
         more = missing - NAMED
-        titles = itertools.islice(itertools.chain(job.lives.starting, job.lives.revivals), NAMED)
+        titles = itertools.islice(itertools.chain(job.starts.starting, job.starts.revivals), NAMED)
         named = ", ".join(titles) + (f" and {more} more" if more > 0 else "")
         context.emit(MoveJob, "its processes start", state=job.state, awaited=f"hello of {named}")
         return
     ready = [rank for rank, worker in sorted(job.workers.items()) if worker.state in HERE]
-    if job.lives.is_rebuilding:
+    if job.starts.is_rebuilding:
         _begin_again(context, ready)
         return
     if not recovery.choose_start(context, ready):
@@ -63,32 +63,32 @@ def begin_when_ready(context: Context) -> None:
 
 def enough_at_ms(job: Job) -> int | None:
     """When the wait for processes missing at the start times out; None if no process is starting."""
-    if job.lives.is_rebuilding:
-        return job.lives.rebuild_ms + PATIENCE_MS
+    if job.starts.is_rebuilding:
+        return job.starts.rebuild_ms + PATIENCE_MS
     assert job.spec is not None
     can_begin = job.state is JobState.STARTING and job.spec.elastic.minimum_workers is not None
     return job.since_ms + PATIENCE_MS if can_begin else None
 
 
 def _enough(context: Context) -> bool:
-    """Everybody is looked at only when the others have had their time."""
+    """All processes are checked only after the wait has timed out."""
     job = context.job
     at_ms = enough_at_ms(job)
     if at_ms is None or context.now_ms < at_ms:
         return False
     ready = sum(worker.state in HERE for worker in job.workers.values())
-    servers_are_here = all(title[0] == "w" for title in itertools.chain(job.lives.starting, job.lives.revivals))
+    servers_are_here = all(title[0] == "w" for title in itertools.chain(job.starts.starting, job.starts.revivals))
     return servers_are_here and ready >= (context.spec.elastic.minimum_workers or 1)
 
 
 def _begin_again(context: Context, ready: list[int]) -> None:
     """After a rollback: with new servers, from the iteration that is next."""
     job, spec = context.job, context.spec
-    job.lives.is_rebuilding = False
+    job.starts.is_rebuilding = False
     job.placement.plans += 1
     job.placement.version = job.placement.plans
     del job.pauses[granting.rebuilding_cause(context)]
-    # Too few workers were here, or too few for the limits: both are decided again by who is here now.
+    # Too few workers were here, or too few for the limits: both are checked again for the present workers.
     job.pauses.pop("limits", None)
     least = spec.elastic.minimum_workers or 1
     if len(ready) >= least:
@@ -107,7 +107,7 @@ def _begin_again(context: Context, ready: list[int]) -> None:
 
 
 def _and_servers(number: int) -> str:
-    """A job without servers is silent about them."""
+    """Empty for a job without servers."""
     return f" and {number_of(number, 'server')}" if number else ""
 
 
@@ -134,7 +134,7 @@ def begin_generation(context: Context, ranks: list[int], *, first_iteration: int
     context.emit(SetRoster, reason, generation=job.generation.number, first_iteration=first_iteration, ranks=ranks)
     if ranks and not drawing.begin_data(context, ranks):
         return
-    told = _share_out(context, before, first_iteration) if ranks else reason
+    sentence = _share_out(context, before, first_iteration) if ranks else reason
     granting.raise_watermarks(context)
     partial.begin(context, left)
     granting.begin_asynchronous(context)
@@ -143,16 +143,16 @@ def begin_generation(context: Context, ranks: list[int], *, first_iteration: int
     # servers' orders come from the workers' ones, so those are made first and the servers' follow.
     for worker in [job.workers[rank] for rank in ranks]:
         ordering.issue_placement(context, worker, reason)
-    ordering.issue_all(context, told)
+    ordering.issue_all(context, sentence)
     for server in job.live_servers:
         ordering.issue_server_orders(context, server, reason)
     if ranks and not job.generation.is_short:
-        granting.lift(context, "policy", told)
-        granting.lift(context, "limits", told)
+        granting.lift(context, "policy", sentence)
+        granting.lift(context, "limits", sentence)
 
 
 def _share_out(context: Context, before: Generation, first_iteration: int) -> str:
-    """Shares for the new roster; where limits forbid any, or the policy fails, the job pauses. Why they are so."""
+    """Shares for the new roster, with the reason; where limits forbid any, or the policy fails, the job pauses."""
     request: ShareRequest = sharing.share_request(context, first_iteration)
     try:
         state, decision = context.chosen.batching.start(request, context.chosen.batching_state)
@@ -160,16 +160,16 @@ def _share_out(context: Context, before: Generation, first_iteration: int) -> st
         return _keep_shares(context, before, "limits", str(error))
     except Exception as error:
         context.fault = error
-        return _keep_shares(context, before, "policy", sharing.told_of_failure(context, error))
+        return _keep_shares(context, before, "policy", sharing.failure_sentence(context, error))
     context.chosen.batching_state = state
     decision = multiples.rounded(decision, request, multiples.of_ranks(context))
     sharing.record_decision(context, decision)
-    sharing.take_shares(context, decision, first_iteration, tell=True)
+    sharing.take_shares(context, decision, first_iteration, announce=True)
     return decision.reason
 
 
 def _keep_shares(context: Context, before: Generation, cause: granting.Cause, why: str) -> str:
-    """The shares from before stay, and the job pauses; why it does."""
+    """Keep the earlier shares and pause the job; returns the reason."""
     job = context.job
     shares = {rank: before.shares.get(rank, 0) for rank in job.generation.roster}
     job.generation.shares, job.generation.share_from = shares, before.share_from
@@ -182,7 +182,7 @@ def _keep_shares(context: Context, before: Generation, cause: granting.Cause, wh
 
 
 def _resize(context: Context, first_iteration: int) -> None:
-    """Where the global batch goes with the number of workers: later iterations take their samples from here on."""
+    """Where the global batch depends on the number of workers: later iterations take their samples from here on."""
     job, spec = context.job, context.spec
     size = len(job.generation.roster) * spec.usual_share
     if spec.elastic.global_batch == "keep" or size in (0, job.batch):
@@ -194,7 +194,7 @@ def _resize(context: Context, first_iteration: int) -> None:
 
 
 def depart(context: Context, worker: Worker, why: str) -> None:
-    """A counting worker is gone: the others, if there are any, go on without it in a new generation."""
+    """A counting worker is lost: the others, if any, continue without it in a new generation."""
     job = context.job
     forget(context, worker, why)
     left = [rank for rank in job.generation.roster if rank != worker.index]
@@ -203,7 +203,7 @@ def depart(context: Context, worker: Worker, why: str) -> None:
 
 
 def forget(context: Context, worker: Worker, why: str) -> None:
-    """Nothing is expected of a worker any more that counted until now; a generation without it follows."""
+    """Expect nothing more from a worker that counted until now; a generation without it follows."""
     job = context.job
     context.close_flags(f"{worker.title} {why}", rank=worker.index)
     if worker.state is ProcessState.LOST:
@@ -251,7 +251,7 @@ def on_report(context: Context, worker: Worker, report: IterationReport) -> None
 
 
 def _take_loss(context: Context, worker: Worker, report: IterationReport) -> bool:
-    """A loss that is no number ends the job, unless its spec lets such updates be left out."""
+    """A loss that is not a number ends the job, unless its spec skips such updates."""
     if not report.spoilt:
         if flag_key("loss", "worker", worker.index) in context.job.flags.open:
             context.close_flag(worker.index, "loss", f"the loss of {worker.title} is a number again")
@@ -335,13 +335,13 @@ def _release(context: Context, *, changed: bool) -> None:
     if context.spec.attached:
         every = False  # no worker waits for a share
     used_up = lowest - job.round.completed <= max(1, granting.lead(context) // 2)
-    leave: Mapping[int, str] = granting.raise_watermarks(context) if used_up or every else {}
-    if not (leave or changed or every):
+    granted: Mapping[int, str] = granting.raise_watermarks(context) if used_up or every else {}
+    if not (granted or changed or every):
         return
     if job.end.stop_at is not None and job.round.completed + 1 >= job.end.stop_at:
         return
     reason = f"iteration {job.round.completed} is complete"
-    ordering.issue_all(context, reason, of_rank=leave)
+    ordering.issue_all(context, reason, of_rank=granted)
 
 
 def _measure(context: Context, reached: int) -> None:

@@ -5,13 +5,13 @@ asynchronous modes each worker is released by itself, with its own samples. Ever
 report at any number of workers.
 
 A job may be paused for several causes at once, each with its reason: a user asked for it, too few workers are
-connected, limits forbid the shares of those that are, a batching policy failed. It goes on by itself when the last of
-them is lifted.
+connected, limits forbid the shares of those that are, a batching policy failed. It resumes when the last cause is
+lifted.
 """
 
 from typing import Final, Literal
 
-from controlplane.core import drawing, lives, ordering
+from controlplane.core import drawing, ordering, restarts
 from controlplane.core.barriers import Arrival, Members, Passage
 from controlplane.core.choices import Progress, Release
 from controlplane.core.commands import HoldWorker, MoveJob
@@ -29,7 +29,7 @@ FIRST_LEAD_ITERATIONS = 4
 """How far ahead it grants while the length of an iteration is not known."""
 
 LEAD_S = 15.0
-"""How much time a lead should cover: with it, workers outlast a restart of the control plane."""
+"""How much time a grant should cover, so that workers continue during a restart of the control plane."""
 
 SMOOTHING = 0.2
 """Weight of the newest iteration in a worker's pace."""
@@ -52,7 +52,7 @@ BOUNDARY: Final = "every worker's next boundary"
 
 
 def raise_watermarks(context: Context) -> dict[int, str]:
-    """Let each counting worker go as far as a synchronous barrier allows; why, for each whose leave has grown."""
+    """Grant each counting worker what a synchronous barrier allows; the reason, for each whose grant has grown."""
     job = context.job
     if context.mode.is_asynchronous or job.hold.sequence is not None:
         return {}
@@ -67,7 +67,7 @@ def raise_watermarks(context: Context) -> dict[int, str]:
     )
     ends = [end - 1 for end in (job.end.stop_at, job.requests.join_at) if end is not None]
     if context.chosen.partitioned is not None:
-        # A generation may begin behind the open iteration, but pieces go out once all have got so far.
+        # A generation may begin behind the open iteration, but pieces are granted once all workers have reached it.
         ends.append(job.round.completed + 1)
     last = min(ends, default=None)
     grown: dict[int, str] = {}
@@ -81,7 +81,7 @@ def raise_watermarks(context: Context) -> dict[int, str]:
 
 
 def lead(context: Context) -> int:
-    """How many iterations ahead a synchronous barrier may grant; one, where samples go out with the leave."""
+    """How many iterations ahead a synchronous barrier may grant; one, where samples are granted with it."""
     return 1 if context.chosen.partitioned is not None else lead_of(context.job.pace.iteration_s)
 
 
@@ -107,7 +107,7 @@ def begin_asynchronous(context: Context) -> None:
     policies.barrier_state, passage = policies.async_barrier.start(members, policies.barrier_state)
     for rank, release in passage.releases.items():
         _extend(context, job.workers[rank], release)
-    _say_who_waits(context, passage)
+    _emit_waits(context, passage)
     job.updates.passed |= _let_in(context, passage)
 
 
@@ -157,7 +157,7 @@ def _let_pass(context: Context, passage: Passage) -> None:
         if _goes_on(worker) and _extend(context, worker, release):
             ordering.issue(context, worker, release.reason)
     if passage.waits:
-        _say_who_waits(context, passage)
+        _emit_waits(context, passage)
     if barrier is not None and barrier.holds_updates and (passed := _let_in(context, passage)):
         # As one decision to all servers, so that each applies the same sum.
         job.updates.passed |= passed
@@ -166,12 +166,12 @@ def _let_pass(context: Context, passage: Passage) -> None:
         for server in job.live_servers:
             ordering.issue_server_orders(context, server, f"the updates of {named} are applied as one sum")
     if drawing.left_over(job) == 0:
-        asked = f"samples for {context.spec.stop.iterations} iterations were asked for and handed out"
-        stop_each(context, asked, soon=False)
+        reason = f"samples for {context.spec.stop.iterations} iterations were asked for and handed out"
+        stop_each(context, reason, soon=False)
 
 
 def _extend(context: Context, worker: Worker, release: Release) -> bool:
-    """More leave, unless half of what there could be is still unused; whether it was given."""
+    """Extend the grant, unless half of the possible one is still unused; whether it was extended."""
     done = worker.last_completed
     ahead = 1 if context.chosen.partitioned is not None else lead_of(worker.pace_s)
     watermark = min(release.watermark, done + ahead)
@@ -183,14 +183,14 @@ def _extend(context: Context, worker: Worker, release: Release) -> bool:
     return granted
 
 
-def _say_who_waits(context: Context, passage: Passage) -> None:
+def _emit_waits(context: Context, passage: Passage) -> None:
     for rank, wait in passage.waits.items():
         iteration = context.job.workers[rank].done + 1
         context.emit(HoldWorker, wait.reason, rank=rank, iteration=iteration, waits_for=wait.waits_for)
 
 
 def _let_in(context: Context, passage: Passage) -> dict[int, int]:
-    """PSP by the letter: up to which iteration updates of the workers released now are applied."""
+    """PSP taken literally: up to which iteration updates of the workers released now are applied."""
     job, barrier = context.job, context.chosen.async_barrier
     if barrier is None or not barrier.holds_updates:
         return {}
@@ -213,8 +213,8 @@ def pause(context: Context, cause: Cause, reason: str) -> None:
         return
     job.pauses[cause] = reason
     if job.state is not JobState.PAUSED:
-        stands_first = bool(job.generation.roster) and cause != "servers"
-        boundary = BOUNDARY if stands_first else awaited(job)
+        must_stop_first = bool(job.generation.roster) and cause != "servers"
+        boundary = BOUNDARY if must_stop_first else awaited(job)
         context.move_job(JobState.PAUSED, reason, awaited=boundary)
         hold(context, reason)
     else:
@@ -222,7 +222,7 @@ def pause(context: Context, cause: Cause, reason: str) -> None:
 
 
 def lift(context: Context, cause: Cause, reason: str) -> None:
-    """One cause holds no longer; the job goes on where it was the last."""
+    """Remove one cause; the job resumes if it was the last."""
     job = context.job
     if job.pauses.pop(cause, None) is None:
         return
@@ -247,7 +247,7 @@ def awaited(job: Job) -> str:
     """What a paused job waits for; "" where it is not."""
     parts = []
     for cause in job.pauses:
-        expected = [title for title in [*job.lives.starting, *job.lives.revivals] if title[0] == cause[0]]
+        expected = [title for title in [*job.starts.starting, *job.starts.revivals] if title[0] == cause[0]]
         named = ", ".join(expected[:NAMED]) + (f" and {len(expected) - NAMED} more" if len(expected) > NAMED else "")
         parts.append(AWAITED[cause] + (f": {named}" if named else ""))
     return "; ".join(dict.fromkeys(parts))
@@ -304,7 +304,7 @@ def stop_soon(context: Context, reason: str) -> None:
 def stop_each(context: Context, reason: str, *, soon: bool) -> None:
     """Let each worker of an asynchronous job end: ``soon``, at its next boundary, or else once its grant is used up.
 
-    Waiting workers end immediately in both cases: otherwise they would wait for ever.
+    Waiting workers end immediately in both cases: otherwise they would wait forever.
     """
     job = context.job
     if job.end.stop_at is not None:
@@ -317,16 +317,16 @@ def stop_each(context: Context, reason: str, *, soon: bool) -> None:
         worker = job.workers[rank]
         worker.stop_at = (worker.last_completed if soon else worker.watermark) + 1
     job.end.stop_at = max(job.workers[rank].watermark for rank in job.generation.roster) + 1
-    told = f"stop {'at the next boundary' if soon else 'after what was handed out'}: {reason}"
+    sentence = f"stop {'at the next boundary' if soon else 'after what was handed out'}: {reason}"
     barrier = context.chosen.async_barrier
     if barrier is not None and barrier.holds_updates:
         # No worker is released any more. This is a new generation, so that the last pull is answered after that.
         job.generation.number += 1
-        ordering.issue_all(context, told)
+        ordering.issue_all(context, sentence)
         for server in job.live_servers:
-            ordering.issue_server_orders(context, server, told)
+            ordering.issue_server_orders(context, server, sentence)
     else:
-        ordering.issue_all(context, told)
+        ordering.issue_all(context, sentence)
 
 
 def _let_finish(context: Context) -> None:
@@ -342,16 +342,16 @@ def worker_finished(context: Context, worker: Worker) -> None:
     if job.state is JobState.RUNNING:
         context.move_job(JobState.FINISHING, job.end.reason, awaited="every worker's end and the saved parameters")
         _leave_out_latecomers(context)
-    if context.mode.is_asynchronous and job.lives.at_work == 1:
+    if context.mode.is_asynchronous and job.starts.at_work == 1:
         _let_finish(context)
-    lives.finish_if_all_have(context)
+    restarts.finish_if_all_have(context)
 
 
 def _leave_out_latecomers(context: Context) -> None:
-    """Workers that have not joined by now will not: the job ends without them."""
+    """Workers that have not joined by now will not join: the job ends without them."""
     job = context.job
-    for title in [title for title in job.lives.revivals if title[0] == "w"]:
-        del job.lives.revivals[title]
+    for title in [title for title in job.starts.revivals if title[0] == "w"]:
+        del job.starts.revivals[title]
     for worker in job.live_workers:
         if not job.counts(worker.index):
             context.move_process(worker, ProcessState.STOPPED, "the job ends before it could count")

@@ -19,7 +19,7 @@ def check(job: Job) -> None:
     _check_shares(job)
     _check_placement(job)
     for worker in job.workers.values():
-        assert worker.done <= worker.watermark, _story(job, f"{worker.title} is at {worker.done}, beyond its leave")
+        assert worker.done <= worker.watermark, _story(job, f"{worker.title} is at {worker.done}, beyond its grant")
         if worker.orders is not None:
             orders = worker.orders
             assert orders.watermark <= worker.watermark, _story(job, f"{worker.title} was granted more than recorded")
@@ -27,7 +27,7 @@ def check(job: Job) -> None:
             # An asynchronous worker may be stopped before the end of its grant: no other worker waits for it.
             reaches_stop = orders.stop_at is not None and orders.watermark >= orders.stop_at
             excused = worker.stop_at is not None or job.forgot or worker.rank is not None
-            assert not reaches_stop or excused, _story(job, "leave beyond the stop")
+            assert not reaches_stop or excused, _story(job, "granted beyond the stop")
     for key, name in job.flags.open.items():
         assert job.state not in JOB_OVER, _story(job, f"flag {name} ({key}) is open after the end")
 
@@ -36,9 +36,9 @@ def _check_counts(job: Job) -> None:
     """Cached counts agree with the records that they summarize."""
     processes: list[Process] = [*job.workers.values(), *job.servers.values()]
     silent = {process.title for process in processes if process.state is ProcessState.ORDERED}
-    assert set(job.lives.starting) == silent, _story(job, f"{set(job.lives.starting) ^ silent} start, or do not")
+    assert set(job.starts.starting) == silent, _story(job, f"{set(job.starts.starting) ^ silent} start, or do not")
     busy = sum(worker.state in AT_WORK for worker in job.workers.values())
-    assert job.lives.at_work == busy, _story(job, f"{busy} workers are at work, not {job.lives.at_work}")
+    assert job.starts.at_work == busy, _story(job, f"{busy} workers are at work, not {job.starts.at_work}")
 
 
 def _check_roster(job: Job) -> None:
@@ -52,7 +52,7 @@ def _check_roster(job: Job) -> None:
     assert (job.state is JobState.PAUSED) == bool(job.pauses), _story(job, f"it is paused for {job.pauses}")
     if not job.generation.roster:
         excused = job.pauses or job.requests.join_at is not None
-        assert excused, _story(job, "nobody counts, it is not paused, and nobody waits to join")
+        assert excused, _story(job, "no worker counts, it is not paused, and no worker waits to join")
         return
     reached = min(job.workers[rank].last_completed for rank in job.generation.roster)
     assert job.round.completed >= reached or job.round.completed == -1 == reached, _story(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from controlplane.core import generations, granting, lives, membership, moving, rank_ends, recovery
+from controlplane.core import generations, granting, membership, moving, rank_ends, recovery, restarts
 from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.context import SLOTS_RETURN_MS, Context, EventRefused, being, number_of
 from controlplane.core.events import (
@@ -70,8 +70,8 @@ def on_slots_assigned(context: Context, event: SlotsAssigned) -> None:
         raise EventRefused(f"job {job.number}: slots were assigned, but its launcher starts its ranks")
     if job.state in (JobState.STARTING, JobState.RUNNING, JobState.PAUSED):
         if moving.takes_slot(context, event.assignments):
-            lives.start_life(context, event.assignments[0])
-        elif not lives.take_slots(context, event.assignments):
+            restarts.start_instance(context, event.assignments[0])
+        elif not restarts.take_slots(context, event.assignments):
             raise EventRefused(f"job {job.number}: slots were assigned, but no process waits for one")
         return
     if job.state is not JobState.SUBMITTED:
@@ -87,10 +87,10 @@ def _begin(context: Context, assignments: list[Assignment]) -> None:
     where = "one machine" if machines == 1 else f"{machines} machines"
     context.move_job(JobState.SCHEDULED, f"{len(assignments)} slots on {where} are reserved")
     for assignment in assignments:
-        lives.start_life(context, assignment)
+        restarts.start_instance(context, assignment)
     for rank in range(spec.workers):
         if rank not in job.workers:
-            lives.await_slot(context, rank)
+            restarts.await_slot(context, rank)
     awaited = f"hello of {len(assignments) - spec.servers} workers and {spec.servers} servers"
     context.move_job(JobState.STARTING, "its processes were ordered", awaited=awaited)
 
@@ -113,7 +113,7 @@ def on_engine_failed(context: Context, event: EngineFailed) -> None:
 
 
 def on_process_died(context: Context, event: ProcessDied) -> None:
-    """A process is gone: go on without it, or end the job, or take note."""
+    """A process has ended: continue without it, end the job, or only record it."""
     job = context.job
     process = job.process(event.role, event.index)
     if process is not None and membership.take_end(context, process, event):
@@ -138,8 +138,8 @@ def lose_process(context: Context, process: Process, why: str, *, failed: bool =
     if isinstance(process, Server) and moving.let_server_go(context, process, why):
         return
     counted = isinstance(process, Worker) and job.counts(process.index)
-    is_back = _may_return(context, process, failed=failed) and lives.plan_restart(context, process, is_lost=is_lost)
-    context.move_process(process, ProcessState.LOST, lives.told_of_end(context, process, why))
+    is_back = _may_return(context, process, failed=failed) and restarts.plan_restart(context, process, is_lost=is_lost)
+    context.move_process(process, ProcessState.LOST, restarts.end_reason(context, process, why))
     context.stop_process(process, why)
     if isinstance(process, Worker):
         membership.give_slot_back(context, process)
@@ -150,7 +150,7 @@ def lose_process(context: Context, process: Process, why: str, *, failed: bool =
     elif not _can_go_on(context, process, counted=counted):
         before = " before the job had begun" if job.state is JobState.STARTING else f"; {_who_is_left(context)}"
         context.end_job(JobState.FAILED, f"{process.title} {why}{before}")
-    elif job.state is JobState.STARTING or job.lives.is_rebuilding:
+    elif job.state is JobState.STARTING or job.starts.is_rebuilding:
         generations.begin_when_ready(context)
     elif isinstance(process, Worker) and counted:
         membership.go_on_without(context, process, why)
@@ -178,7 +178,7 @@ def _holds_the_last(context: Context, *, counted: bool) -> bool:
 
 def _can_begin_anew(context: Context) -> bool:
     """Whether there is a checkpoint to go back to, and there are workers to do so, when the only one is gone."""
-    begun = context.job.state in (JobState.RUNNING, JobState.PAUSED) and not context.job.lives.is_rebuilding
+    begun = context.job.state in (JobState.RUNNING, JobState.PAUSED) and not context.job.starts.is_rebuilding
     return begun and recovery.rollback_target(context) is not None and membership.may_be_enough(context, without=1)
 
 
@@ -186,7 +186,7 @@ def _may_return(context: Context, process: Process, *, failed: bool) -> bool:
     job = context.job
     if isinstance(process, Worker):
         alone = (
-            job.lives.is_rebuilding
+            job.starts.is_rebuilding
             or not job.generation.number
             or _holds_the_last(context, counted=job.counts(process.index))
         )
@@ -201,7 +201,7 @@ def _can_go_on(context: Context, process: Process, *, counted: bool) -> bool:
     job = context.job
     if job.state is JobState.FINISHING:
         return len(job.generation.roster) > 1 or not counted
-    if job.state is JobState.STARTING and process.title not in job.lives.revivals:
+    if job.state is JobState.STARTING and process.title not in job.starts.revivals:
         return False
     gone = 1 if counted else 0
     return membership.can_recover(context, without=gone)
@@ -209,13 +209,13 @@ def _can_go_on(context: Context, process: Process, *, counted: bool) -> bool:
 
 def _lose_server(context: Context, server: Server, why: str, *, is_back: bool) -> None:
     job = context.job
-    if job.state is JobState.FINISHING and (job.end.model_saved or not job.lives.at_work):
-        lives.finish_without_checkpoint(context)
+    if job.state is JobState.FINISHING and (job.end.model_saved or not job.starts.at_work):
+        restarts.finish_without_checkpoint(context)
         return
     if not is_back:
         before = " before the job had begun" if job.state is JobState.STARTING else "; the parameters it held are lost"
         context.end_job(JobState.FAILED, f"{server.title} {why}{before}")
-    elif job.state is JobState.STARTING or job.lives.is_rebuilding:
+    elif job.state is JobState.STARTING or job.starts.is_rebuilding:
         generations.begin_when_ready(context)
     else:
         moving.on_server_lost(context, server)
@@ -239,7 +239,7 @@ def _check_assignments(context: Context, assignments: list[Assignment]) -> None:
 
 
 def _how_it_ended(event: ProcessDied) -> str:
-    """A process that failed says why in its last line; what one said before it ended otherwise is no reason."""
+    """The last line of a process that failed is the reason; that of a process that ended otherwise is not."""
     if event.status == 0:
         return "ended by itself"
     if event.out_of_memory:
@@ -251,7 +251,7 @@ def _how_it_ended(event: ProcessDied) -> str:
 
 
 def next_deadline(job: Job) -> int | None:
-    """When time alone will have something to decide, in milliseconds of the log's clock; None: never."""
+    """When a deadline passes, in milliseconds of the log's clock; None: never."""
     if job.state in JOB_OVER:
         return job.since_ms + SLOTS_RETURN_MS if job.holds_slots else None
     if job.spec is not None and job.spec.attached:
@@ -259,9 +259,9 @@ def next_deadline(job: Job) -> int | None:
     processes = itertools.chain(job.workers.values(), job.servers.values())
     times = [_dead_at(job, process) for process in processes if process.state in AT_WORK]
     times += _limit_ms(job)
-    times += lives.next_restarts_ms(job) + ([] if job.end.by_ms is None else [job.end.by_ms])
+    times += restarts.next_restarts_ms(job) + ([] if job.end.by_ms is None else [job.end.by_ms])
     times += [
-        due_ms for due_ms in (generations.enough_at_ms(job), _look_ms(job)) if due_ms and due_ms > job.lives.looked_ms
+        due_ms for due_ms in (generations.enough_at_ms(job), _look_ms(job)) if due_ms and due_ms > job.starts.looked_ms
     ]
     return min(times, default=None)
 
@@ -275,15 +275,15 @@ def _limit_ms(job: Job) -> list[int]:
 
 
 def _look_ms(job: Job) -> int | None:
-    """While processes start, whether their agents are still there is looked at as often as a silence is noticed."""
-    return job.lives.looked_ms + SILENCE_MS if job.lives.starting and job.lives.looked_ms else None
+    """While processes start, their agents are checked as often as heartbeats."""
+    return job.starts.looked_ms + SILENCE_MS if job.starts.starting and job.starts.looked_ms else None
 
 
 def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | None) -> int | None:
-    """``next_deadline`` or sooner, when nothing but this happened since ``known_ms`` was: without looking at everyone.
+    """``next_deadline`` or sooner, at constant cost, if only ``event`` happened since ``known_ms`` was computed.
 
-    A heartbeat only pushes deadlines away, and an early one does no harm: it need not be looked for. But who has
-    said hello is given less time from then on.
+    A heartbeat only postpones deadlines, and an early deadline does no harm, so none is computed for it. But a process
+    that has said hello has less time from then on.
     """
     if not isinstance(event.message, (WorkerHello, ServerHello)):
         return known_ms
@@ -295,7 +295,7 @@ def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | N
 
 
 def on_time_passed(context: Context, event: TimePassed) -> None:
-    """Declare the lost, end what is over its time, give back slots that were held for too long."""
+    """Declare lost processes, end what has timed out, release slots that were held for too long."""
     job, now_ms = context.job, context.now_ms
     live = job.live_processes
     for process in live:
@@ -310,27 +310,27 @@ def on_time_passed(context: Context, event: TimePassed) -> None:
         rank_ends.look(context)
         _end_after_seconds(context)
         return
-    # Machines too are given time to come back where the silence was ours.
+    # After an outage of the control plane, machines too get time to reconnect.
     was_ours = context.now_ms < job.resumed_ms + GRACE_MS
-    job.lives.looked_ms, job.lives.away = context.now_ms, [] if was_ours else sorted(event.away)
+    job.starts.looked_ms, job.starts.away = context.now_ms, [] if was_ours else sorted(event.away)
     _declare_dead(context, live)
     if job.state not in JOB_OVER:
-        lives.start_due(context)
+        restarts.start_due(context)
         _begin_with_fewer(context)
         _end_after_seconds(context)
-        lives.finish_if_all_have(context)
+        restarts.finish_if_all_have(context)
     if job.state not in JOB_OVER:
         granting.recheck(context)
 
 
 def on_resumed(context: Context, event: ControlPlaneResumed) -> None:
-    """Deadlines count afresh: the silence was ours."""
+    """Restart deadlines: the outage was the control plane's."""
     context.job.resumed_ms = context.now_ms
-    context.job.lives.away = []
+    context.job.starts.away = []
 
 
 def _declare_dead(context: Context, live: Sequence[Process]) -> None:
-    """Those on one machine die together, before anything is started again."""
+    """Processes of one machine are declared lost together, before any is restarted."""
     job = context.job
     for process in live:
         if job.state in JOB_OVER:
@@ -339,7 +339,7 @@ def _declare_dead(context: Context, live: Sequence[Process]) -> None:
         if process.state not in AT_WORK or context.now_ms < _dead_at(job, process):
             continue
         silent_s = (context.now_ms - process.seen_ms) / 1000
-        is_lost = process.agent in job.lives.away
+        is_lost = process.agent in job.starts.away
         if process.state is not ProcessState.ORDERED:
             lose_process(context, process, f"sent no heartbeat for {silent_s:.1f} s", is_lost=is_lost)
         elif is_lost:
@@ -352,20 +352,20 @@ def _begin_with_fewer(context: Context) -> None:
     """The wait for processes missing at the start has timed out."""
     job = context.job
     due_ms = generations.enough_at_ms(job)
-    if due_ms is not None and context.now_ms >= due_ms and (job.lives.starting or job.lives.revivals):
+    if due_ms is not None and context.now_ms >= due_ms and (job.starts.starting or job.starts.revivals):
         generations.begin_when_ready(context)
 
 
 def _end_after_seconds(context: Context) -> None:
-    job, asked_s = context.job, context.spec.stop.seconds
-    if job.state is not JobState.RUNNING or job.running_ms is None or asked_s is None or job.end.stop_at is not None:
+    job, limit_s = context.job, context.spec.stop.seconds
+    if job.state is not JobState.RUNNING or job.running_ms is None or limit_s is None or job.end.stop_at is not None:
         return
     ran_s = (context.now_ms - job.running_ms - job.paused_ms) / 1000
-    if ran_s >= asked_s:
-        granting.stop_soon(context, f"it ran for {ran_s:.1f} s, {asked_s:g} s were asked for")
+    if ran_s >= limit_s:
+        granting.stop_soon(context, f"it ran for {ran_s:.1f} s, {limit_s:g} s were asked for")
 
 
 def _dead_at(job: Job, process: Process) -> int:
-    starts = process.state is ProcessState.ORDERED and process.agent not in job.lives.away
+    starts = process.state is ProcessState.ORDERED and process.agent not in job.starts.away
     silent_ms, graced_ms = process.seen_ms + (START_MS if starts else SILENCE_MS), job.resumed_ms + GRACE_MS
     return silent_ms if silent_ms > graced_ms else graced_ms

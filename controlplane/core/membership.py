@@ -1,15 +1,15 @@
-"""Workers that come or leave when the job is running: from a stated iteration on, in its own generation.
+"""Workers that join or leave a running job: from a given iteration on, in a new generation.
 
 In synchronous modes that is the first iteration that no worker was granted. All workers stop before it, so the roster
 changes between two iterations and each of them is made by one roster. In asynchronous modes a worker joins at once,
 and leaves at its next boundary. If no member is left, the servers report how far their blocks are.
 
-A worker is left out by a person at once (excluded), or at the end of what it was granted (drained). One that is
-excluded keeps its slot, since it may be included again; one that is drained gives it back. Neither is started again by
-itself. A drained worker leaves between two iterations, as newcomers join: nothing of its work is lost.
+A user removes a worker immediately (excluded), or at the end of its grant (drained). An excluded worker keeps its slot,
+since it may be included again; a drained one releases it. Neither is restarted automatically. A drained worker leaves
+between two iterations, as new workers join: none of its work is lost.
 """
 
-from controlplane.core import drawing, generations, granting, lives, placing, recovery
+from controlplane.core import drawing, generations, granting, placing, recovery, restarts
 from controlplane.core.commands import LeaveOut, ReleaseSlot, TakeBack
 from controlplane.core.context import Context, EventRefused, being, number_of
 from controlplane.core.events import DrainRequested, ExclusionRequested, InclusionRequested, ProcessDied
@@ -20,7 +20,7 @@ from controlplane.core.states import JOB_OVER, JobState, ProcessState
 
 
 def on_hello(context: Context, worker: Worker) -> None:
-    """A worker that does not count is here: let it in when that can be."""
+    """A worker that does not count is here: let it join as soon as possible."""
     job = context.job
     if job.state is JobState.FINISHING or _is_late(context) or not _has_data(context, worker):
         return
@@ -59,9 +59,9 @@ def let_in_latecomers(context: Context) -> None:
 
 
 def admit(context: Context) -> None:
-    """Let those in and out who wait, if the time has come; called after each event while there may be some."""
+    """Let waiting workers join or leave, if it is time; called after each event while there may be some."""
     job = context.job
-    if job.state in JOB_OVER or job.lives.is_rebuilding:
+    if job.state in JOB_OVER or job.starts.is_rebuilding:
         job.requests.join_at = None
         return
     waiting, leaving = newcomers(job), leavers(job)
@@ -90,7 +90,7 @@ def leavers(job: Job) -> list[int]:
 def reconsider(context: Context) -> None:
     """Whether enough workers are here for the job to go on; it pauses or resumes by itself."""
     job, spec = context.job, context.spec
-    if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.lives.is_rebuilding:
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.starts.is_rebuilding:
         return
     here, least = len(job.generation.roster) + len(newcomers(job)), spec.elastic.minimum_workers or 1
     if here < least:
@@ -106,15 +106,15 @@ def _here_of(here: int, least: int) -> str:
 
 
 def can_recover(context: Context, *, without: int = 0) -> bool:
-    """Whether enough workers are here, or may be again, when so many of the roster are gone.
+    """Whether enough workers are here, or may return, when so many of the roster are lost.
 
-    Where workers hold the parameters it takes one who counts, until all restart.
+    Where workers hold the parameters, at least one must count, until all restart.
     """
     job = context.job
     if (
         context.spec.workers_hold
         and job.generation.number
-        and not job.lives.is_rebuilding
+        and not job.starts.is_rebuilding
         and len(job.generation.roster) <= without
     ):
         return False
@@ -122,9 +122,9 @@ def can_recover(context: Context, *, without: int = 0) -> bool:
 
 
 def may_be_enough(context: Context, *, without: int) -> bool:
-    """Whether enough workers are here or about to come, whatever they know, when so many of the roster are gone."""
+    """Whether enough workers are here or starting, with or without parameters, when so many of the roster are lost."""
     job = context.job
-    coming = {title for title in (*job.lives.starting, *job.lives.revivals) if title[0] == "w"}
+    coming = {title for title in (*job.starts.starting, *job.starts.revivals) if title[0] == "w"}
     coming |= {job.workers[rank].title for rank in newcomers(job)}
     return len(job.generation.roster) - without + len(coming) >= (context.spec.elastic.minimum_workers or 1)
 
@@ -136,7 +136,7 @@ def _entrance(context: Context) -> int | None:
         return context.mode.soonest(job)
     if not job.generation.roster:
         servers = job.live_servers
-        # A server that was lost says how far it is only once it has begun again with its blocks.
+        # A replaced server reports its version only once it has its blocks.
         agreed = (
             bool(servers)
             and job.refilling.current is None
@@ -144,7 +144,7 @@ def _entrance(context: Context) -> int | None:
         )
         return max(server.highest for server in servers) if agreed else None
     if job.hold.sequence is not None and job.is_at_boundary:
-        _take_leave_back(job)
+        _revoke_grants(job)
     if job.requests.join_at is not None:
         job.requests.join_at = max(job.requests.join_at, context.mode.soonest(job))
     return (
@@ -154,7 +154,7 @@ def _entrance(context: Context) -> int | None:
     )
 
 
-def _take_leave_back(job: Job) -> None:
+def _revoke_grants(job: Job) -> None:
     """The job is quiesced: grants beyond the furthest worker were not used."""
     furthest = max(job.workers[rank].last_completed for rank in job.generation.roster)
     for rank in job.generation.roster:
@@ -164,7 +164,7 @@ def _take_leave_back(job: Job) -> None:
 
 
 def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: int) -> None:
-    """Those of ``ranks`` count from ``first`` on, those who are ``leaving`` no longer."""
+    """``ranks`` count from ``first`` on; ``leaving`` no longer do."""
     job = context.job
     job.requests.join_at = None
     if not context.mode.is_asynchronous and not job.generation.roster:
@@ -178,12 +178,12 @@ def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: in
             worker.stop_at = first
         context.close_flag(rank, "lost", f"{worker.title} counts again from iteration {first} on")
     job.hold.is_quiesced = False
-    told = [f"{_named(ranks)} {'counts' if len(ranks) == 1 else 'count'} from iteration {first} on"] if ranks else []
+    changes = [f"{_named(ranks)} {'counts' if len(ranks) == 1 else 'count'} from iteration {first} on"] if ranks else []
     for rank in leaving:
         _let_out(context, job.workers[rank])
-        told.append(f"w{rank} {job.requests.left_out[rank].reason}")
+        changes.append(f"w{rank} {job.requests.left_out[rank].reason}")
     members = sorted({*job.generation.roster, *ranks} - {*leaving})
-    generations.begin_generation(context, members, first_iteration=first, reason="; ".join(told))
+    generations.begin_generation(context, members, first_iteration=first, reason="; ".join(changes))
     if leavers(job):
         job.requests.join_at = context.mode.soonest(job)
     generations.complete(context)
@@ -230,15 +230,15 @@ def go_on_without(context: Context, worker: Worker, why: str) -> None:
     generations.complete(context)
     let_in_latecomers(context)
     reconsider(context)
-    lives.finish_if_all_have(context)
+    restarts.finish_if_all_have(context)
 
 
 def on_exclusion_requested(context: Context, event: ExclusionRequested) -> None:
     """The worker's process ends now, and the others share its samples."""
-    job, asked = context.job, f"job {context.job.number}: exclusion of w{event.rank} by {event.actor}"
-    worker = _worker(context, event.rank, asked)
-    _check_takes_part(job, worker, asked)
-    _check_enough(context, worker, asked)
+    job, request = context.job, f"job {context.job.number}: exclusion of w{event.rank} by {event.actor}"
+    worker = _worker(context, event.rank, request)
+    _check_takes_part(job, worker, request)
+    _check_enough(context, worker, request)
     why = f"was excluded by {event.actor}"
     job.requests.left_out[worker.index] = LeftOut(reason=why)
     context.emit(LeaveOut, f"{worker.title} {why}: it takes part again when it is included", rank=worker.index)
@@ -246,57 +246,57 @@ def on_exclusion_requested(context: Context, event: ExclusionRequested) -> None:
 
 
 def on_drain_requested(context: Context, event: DrainRequested) -> None:
-    """A worker or server should leave in order: a worker at the first boundary that everybody can agree on."""
+    """Drain a worker or server: a worker leaves at the first boundary that no worker has passed."""
     if event.role == "server":
         placing.drain_server(context, event)
         return
-    job, asked = context.job, f"job {context.job.number}: drain of w{event.index} by {event.actor}"
-    worker = _worker(context, event.index, asked)
-    _check_takes_part(job, worker, asked)
+    job, request = context.job, f"job {context.job.number}: drain of w{event.index} by {event.actor}"
+    worker = _worker(context, event.index, request)
+    _check_takes_part(job, worker, request)
     if worker.index in job.requests.left_out:
         raise EventRefused(
-            f"{asked}, but it {job.requests.left_out[worker.index].reason} already and is about to leave"
+            f"{request}, but it {job.requests.left_out[worker.index].reason} already and is about to leave"
         )
-    _check_enough(context, worker, asked)
+    _check_enough(context, worker, request)
     why, counts = f"was drained by {event.actor}", job.counts(worker.index)
     first = context.mode.soonest(job) if counts else None
     if first is not None and job.end.stop_at is not None and job.end.stop_at <= first:
         raise EventRefused(
-            f"{asked}, but the job ends before iteration {job.end.stop_at}, which is sooner than it could"
+            f"{request}, but the job ends before iteration {job.end.stop_at}, which is sooner than it could"
         )
     job.requests.left_out[worker.index] = LeftOut(reason=why, after=worker.last_completed, returns_slot=True)
     if first is None:
         context.emit(LeaveOut, f"{worker.title} {why} before it counted", rank=worker.index)
         _end(context, worker, why)
         return
-    when = context.mode.told_leaving(first)
+    when = context.mode.leaving_sentence(first)
     context.emit(LeaveOut, f"{worker.title} {why}: it leaves {when}", rank=worker.index, iteration=first)
     if job.requests.join_at is None:
         job.requests.join_at = first
 
 
 def on_inclusion_requested(context: Context, event: InclusionRequested) -> None:
-    """The worker is started again on its slot or another, and joins; one that is about to leave stays."""
-    job, asked = context.job, f"job {context.job.number}: inclusion of w{event.rank} by {event.actor}"
-    worker = _worker(context, event.rank, asked)
+    """Start the worker again on its slot or another, so that it joins; a worker that is about to leave stays."""
+    job, request = context.job, f"job {context.job.number}: inclusion of w{event.rank} by {event.actor}"
+    worker = _worker(context, event.rank, request)
     if not worker.over:
         if worker.index not in job.requests.left_out:
-            raise EventRefused(f"{asked}, but it takes part already")
+            raise EventRefused(f"{request}, but it takes part already")
         del job.requests.left_out[worker.index]
         context.emit(TakeBack, f"{worker.title} stays, by {event.actor}", rank=worker.index)
         return
-    if worker.title in job.lives.revivals:
-        raise EventRefused(f"{asked}, but it is about to be started again already")
+    if worker.title in job.starts.revivals:
+        raise EventRefused(f"{request}, but it is about to be started again already")
     if context.spec.server_mode == "aggregating":
         raise EventRefused(
-            f"{asked}, but with server_mode aggregating no worker can join: only workers have parameters"
+            f"{request}, but with server_mode aggregating no worker can join: only workers have parameters"
         )
     job.requests.left_out.pop(worker.index, None)
-    job.lives.restarts.pop(worker.title, None)
-    job.lives.revivals[worker.title] = Revival(number=0, due_ms=context.now_ms, wants_slot=True)
+    job.starts.restarts.pop(worker.title, None)
+    job.starts.revivals[worker.title] = Revival(number=0, due_ms=context.now_ms, wants_slot=True)
     why = f"was included by {event.actor}"
     context.emit(TakeBack, f"{worker.title} {why}", rank=worker.index)
-    context.tell_process(worker, f"{why}: it starts when its slot, or another, is free")
+    context.report_process(worker, f"{why}: it starts when its slot, or another, is free")
 
 
 def take_end(context: Context, process: Process, event: ProcessDied) -> bool:
@@ -309,35 +309,35 @@ def take_end(context: Context, process: Process, event: ProcessDied) -> bool:
 
 
 def give_slot_back(context: Context, worker: Worker) -> None:
-    """A worker that has left needs its slot no longer, unless it may return to it."""
+    """A worker that has left no longer needs its slot, unless it may return to it."""
     left = context.job.requests.left_out.get(worker.index)
     if left is not None and left.returns_slot:
         left.returns_slot = False
         context.emit(ReleaseSlot, f"{worker.title} {left.reason}", role="worker", index=worker.index)
 
 
-def _worker(context: Context, rank: int, asked: str) -> Worker:
+def _worker(context: Context, rank: int, request: str) -> Worker:
     job = context.job
     if context.spec.attached:
-        raise EventRefused(f"{asked}, but its launcher owns the ranks: end it, or start it, there")
+        raise EventRefused(f"{request}, but its launcher owns the ranks: end it, or start it, there")
     if job.state not in (JobState.RUNNING, JobState.PAUSED):
-        raise EventRefused(f"{asked}, but the job is {job.state}: it must be running or paused")
-    if job.lives.is_rebuilding:
-        raise EventRefused(f"{asked}, but all processes restart: ask again when the job runs")
+        raise EventRefused(f"{request}, but the job is {job.state}: it must be running or paused")
+    if job.starts.is_rebuilding:
+        raise EventRefused(f"{request}, but all processes restart: ask again when the job runs")
     worker = job.workers.get(rank)
     if worker is None:
-        raise EventRefused(f"{asked}, but it has only w0 to w{max(job.workers)}")
+        raise EventRefused(f"{request}, but it has only w0 to w{max(job.workers)}")
     return worker
 
 
-def _check_takes_part(job: Job, worker: Worker, asked: str) -> None:
-    if not worker.over or worker.title in job.lives.revivals:
+def _check_takes_part(job: Job, worker: Worker, request: str) -> None:
+    if not worker.over or worker.title in job.starts.revivals:
         return
     left = job.requests.left_out.get(worker.index)
-    raise EventRefused(f"{asked}, but it {left.reason if left else 'is lost and not started again'} already")
+    raise EventRefused(f"{request}, but it {left.reason if left else 'is lost and not started again'} already")
 
 
-def _check_enough(context: Context, worker: Worker, asked: str) -> None:
+def _check_enough(context: Context, worker: Worker, request: str) -> None:
     """The remaining workers must be enough, and able to share the samples."""
     job, spec = context.job, context.spec
     counting = [rank for rank in job.generation.roster if rank not in job.requests.left_out and rank != worker.index]
@@ -345,19 +345,19 @@ def _check_enough(context: Context, worker: Worker, asked: str) -> None:
     least = spec.elastic.minimum_workers or 1
     if left < least:
         found = f"{number_of(left, 'worker')} would be left, and at least {least} {being(least)} needed"
-        raise EventRefused(f"{asked}, but {found}")
+        raise EventRefused(f"{request}, but {found}")
     if spec.reduces and not counting:
-        raise EventRefused(f"{asked}, but no other process has the parameters yet")
+        raise EventRefused(f"{request}, but no other process has the parameters yet")
     if not limits_allow(context, left):
         limits = f"limits of {spec.limits.minimum} to {spec.limits.maximum or 'any number of'} samples"
-        raise EventRefused(f"{asked}, but the {left} that are left could not share the batch within {limits}")
+        raise EventRefused(f"{request}, but the {left} that are left could not share the batch within {limits}")
 
 
 def _end(context: Context, worker: Worker, why: str) -> None:
     job = context.job
     counted = job.counts(worker.index)
-    if job.lives.revivals.pop(worker.title, None) is not None:
-        context.tell_process(worker, why)
+    if job.starts.revivals.pop(worker.title, None) is not None:
+        context.report_process(worker, why)
     elif not worker.over:
         context.move_process(worker, ProcessState.STOPPED, why)
         context.stop_process(worker, why)

@@ -1,9 +1,9 @@
-"""In lockstep or not: the two ways in which workers are synchronized, each with its answer to the same questions.
+"""The two ways in which workers are synchronized: in lockstep and asynchronously. Each answers the same questions.
 
-In *lockstep* an iteration is made by all who count: servers hold each pull until the updates of all are in, so grants
-reach some iterations ahead, and the samples of an iteration are one global batch. *Asynchronously* servers apply each
-update by itself, and grants and samples go to each worker alone. Which of them holds is decided once, when a barrier is
-adopted; whoever must know asks the mode that question, not which mode it is.
+In *lockstep* every counting worker contributes to each iteration: servers hold each pull until all updates are in, so
+grants cover some iterations ahead, and the samples of an iteration are one global batch. *Asynchronously* servers apply
+each update on its own, and each worker has its own grants and samples. The mode is chosen once, when a barrier is
+adopted; other modules call its methods and never test which mode it is.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class Lockstep:
-    """All who count make each iteration together."""
+    """All counting workers make each iteration together."""
 
     is_asynchronous: ClassVar = False
     has_global_batch: ClassVar = True
     """Whether the samples of an iteration are one batch, whose shares lie side by side."""
     keeps_versions: ClassVar = True
-    """Whether servers keep every n-th version by themselves, since all blocks have it at one time."""
+    """Whether servers save every n-th version without orders, since all blocks have it at the same time."""
     loses_unpulled: ClassVar = False
-    """Whether updates may be in a block that no worker has pulled yet, and no worker will push again."""
+    """Whether a block may contain updates that no worker has pulled yet and none will push again."""
 
     def first_stop(self, spec: JobSpec) -> int | None:
         """Where a job stops, as known when it begins."""
@@ -43,7 +43,7 @@ class Lockstep:
         return False
 
     def is_too_late(self, job: "Job") -> bool:
-        """Whether a job that has an end is over before a newcomer could count."""
+        """Whether a job with a known end is over before a new worker could count."""
         return job.end.stop_at is not None and job.end.stop_at <= self.soonest(job)
 
     def soonest(self, job: "Job") -> int:
@@ -62,8 +62,8 @@ class Lockstep:
         """Whether a worker that should leave may go now, once another roster can count."""
         return True
 
-    def told_leaving(self, first: int) -> str:
-        """When a worker leaves that is to."""
+    def leaving_sentence(self, first: int) -> str:
+        """When a leaving worker leaves, for the operator."""
         return f"before iteration {first}"
 
     def stop_of(self, job: "Job", worker: "Worker") -> int | None:
@@ -78,7 +78,7 @@ class Lockstep:
         """Whether the parameters will not change any more when this worker has finished."""
         return True
 
-    def told_done(self, count: int) -> str:
+    def done_sentence(self, count: int) -> str:
         """How far the job has come, so many iterations."""
         return f"{count} iterations were done"
 
@@ -111,7 +111,7 @@ class Lockstep:
         return job.round.observed.setdefault(iteration, {})
 
     def exchanges(self, job: "Job", iteration: int) -> list[Transfer]:
-        """The exchanges with servers that go with it."""
+        """The exchanges with servers in the same iterations."""
         return job.round.transfers.setdefault(iteration, [])
 
     def take_over(self, job: "Job", published: dict[int, Orders]) -> None:
@@ -124,7 +124,7 @@ class Lockstep:
         generation.share_from = max(orders.share_from for orders in published.values())
 
     def worth(self, version: int, steps: int) -> tuple[int, int]:
-        """Of two copies of a block, the one of more worth is the newer one: the version tells."""
+        """Sort key of copies of a block: the newest is the largest. In lockstep it is the version."""
         return version, steps
 
     def apply(self, job: "Job") -> Apply:
@@ -152,7 +152,7 @@ class Asynchronous(Lockstep):
         self._barrier = barrier
 
     def first_stop(self, spec: JobSpec) -> int | None:
-        """Unknown: it ends when all samples are handed out, and a fast worker takes more of them."""
+        """Unknown: the job ends when all samples are handed out, and a fast worker takes more of them."""
         return None
 
     def stop_again(self, target: "Checkpoint") -> int | None:
@@ -182,10 +182,10 @@ class Asynchronous(Lockstep):
     def may_leave(self, job: "Job", worker: "Worker") -> bool:
         """At its own boundary: it has finished an iteration since it was ordered to leave, or was granted no other."""
         at = worker.last_completed
-        return worker.is_held or at > job.requests.left_out[worker.index].after or at >= worker.granted
+        return worker.is_stopped or at > job.requests.left_out[worker.index].after or at >= worker.granted
 
-    def told_leaving(self, first: int) -> str:
-        """Whatever the others do."""
+    def leaving_sentence(self, first: int) -> str:
+        """Regardless of the other workers."""
         return "at its next boundary"
 
     def stop_of(self, job: "Job", worker: "Worker") -> int | None:
@@ -197,10 +197,10 @@ class Asynchronous(Lockstep):
         return False
 
     def is_final(self, job: "Job", worker: "Worker") -> bool:
-        """Others may push after it; asked of the evaluator alone."""
-        return worker.index != job.generation.roster[0] or job.lives.at_work <= (worker.state in AT_WORK)
+        """Others may push after it; called for the evaluator only."""
+        return worker.index != job.generation.roster[0] or job.starts.at_work <= (worker.state in AT_WORK)
 
-    def told_done(self, count: int) -> str:
+    def done_sentence(self, count: int) -> str:
         """The slowest is named by it."""
         return f"every worker got as far as iteration {count}"
 
@@ -242,11 +242,11 @@ class Asynchronous(Lockstep):
             job.samples.cursor = max([job.samples.cursor, *ends])
 
     def worth(self, version: int, steps: int) -> tuple[int, int]:
-        """Every worker counts versions for itself, so steps tell."""
+        """Each worker counts versions of its own, so the number of steps decides."""
         return steps, version
 
     def apply(self, job: "Job") -> Apply:
-        """By themselves, or once their worker is let pass (PSP Alg. 1 by the letter)."""
+        """On arrival, or once the barrier releases their worker (PSP Alg. 1, literally)."""
         return "release" if self._barrier.holds_updates and job.end.stop_at is None else "arrival"
 
     def stepping(self, job: "Job") -> Stepping:

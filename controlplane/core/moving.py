@@ -1,15 +1,15 @@
-"""Blocks on their way from server to server, and servers that come and go while the job runs.
+"""Moves of blocks between servers, and servers that are added and removed while the job runs.
 
 A change is ordered as a whole: each source freezes its blocks at the version that the orders name, hands them to their
-new servers with checksums, and says so once these have acknowledged all of them. With the last such word the change is
-committed: the new placement holds for everybody, and only then does a source answer that a block has moved. Until then
-the old placement holds, so whatever ends a change before its commit (a server dies, a hand-over fails) loses nothing:
-sources go on with what they froze, and destinations drop what they were given. What a change turns out to be worth, and
-what it costs, is measured beside what was predicted (``PlacementTrial``).
+new servers with checksums, and reports when these have acknowledged all of them. The last such report commits the
+change: the new placement holds for all, and only then does a source answer that a block has moved. Until then the old
+placement holds, so nothing is lost if a change ends before its commit (a server dies, a transfer fails): sources
+continue with the frozen blocks, and destinations drop what they received. The gain and the cost of a change are
+measured and compared with the prediction (``PlacementTrial``).
 
-A new server (PSLD section 5.1) is first asked for, since the slot is another's to give; it starts like any other, says
-hello, and is then one of those that the placement may use. One that holds nothing, and should leave, is ended and its
-slot given back. Workers train on through all of it.
+For a new server (PSLD section 5.1) the engine first requests a slot from the scheduler. The server starts like any
+other, says hello, and can then be used by the placement. A server without blocks that is to leave is ended, and its
+slot is released. Training continues meanwhile.
 """
 
 from collections import defaultdict
@@ -61,12 +61,12 @@ MOVE_ARROWS: dict[MoveState, frozenset[MoveState]] = {
 
 
 def can_hold(server: Server) -> bool:
-    """Whether blocks may be put on ``server``: it is here, has said where it listens, and is not about to leave."""
+    """Whether blocks may be put on ``server``: it is connected, has an address, and is not about to leave."""
     return is_up(server) and not server.draining
 
 
 def is_up(server: Server) -> bool:
-    """Whether it is here, has said where it listens, and was not ordered to end."""
+    """Whether it is connected, has an address, and was not ordered to end."""
     return server.state in (ProcessState.READY, ProcessState.UNREACHABLE) and server.port > 0 and not server.retiring
 
 
@@ -110,11 +110,11 @@ def begin(
         now_s=now_s,
         predicted_s=predicted_s,
     )
-    _tell_servers(context, reason)
+    _order_servers(context, reason)
 
 
 def on_handed(context: Context, server: Server, message: BlocksHanded) -> None:
-    """A source says that new servers have acknowledged its blocks, or that they cannot be handed over."""
+    """A source reports that the new servers have acknowledged its blocks, or that the transfer failed."""
     change = context.job.placement.change
     if change is None or message.placement != change.version:
         return
@@ -131,20 +131,20 @@ def on_handed(context: Context, server: Server, message: BlocksHanded) -> None:
 
 
 def on_server_lost(context: Context, server: Server) -> None:
-    """A server is lost: what is under way is not carried through."""
+    """A server is lost: cancel the open change."""
     if context.job.placement.change is not None:
         abandon(context, f"{server.title} is lost")
 
 
 def abandon(context: Context, reason: str) -> None:
-    """The blocks stay where they are; the next change gets another version, so nothing late is taken for it."""
+    """Cancel the change. The next one gets another version, so late messages are not mistaken for it."""
     job = context.job
     change, job.placement.change, job.placement.trial = job.placement.change, None, None
     assert change is not None
     for index, each in change.moves.items():
         each.state = _step(job, index, each, M.ABANDONED)
     context.emit(AbandonMove, f"{reason}: its blocks stay where they are", version=change.version)
-    _tell_servers(context, reason)
+    _order_servers(context, reason)
 
 
 def _commit(context: Context, change: PlacementChange) -> None:
@@ -155,11 +155,11 @@ def _commit(context: Context, change: PlacementChange) -> None:
     job.placement.version, job.placement.blocks = change.version, change.blocks
     took_s = (context.now_ms - change.ordered_ms) / 1000
     note_commit(job, took_s)
-    tell_everybody(context, f"{len(change.moves)} blocks have moved, {took_s:.2f} s after the order: {change.reason}")
+    order_all(context, f"{len(change.moves)} blocks have moved, {took_s:.2f} s after the order: {change.reason}")
 
 
 def introduce(context: Context) -> None:
-    """Tell workers of servers that have come since the placement was made, so that they can be timed."""
+    """Send workers the servers that have joined since the placement was made, so that they can be timed."""
     job = context.job
     new = [
         server.title
@@ -170,7 +170,7 @@ def introduce(context: Context) -> None:
         return
     job.placement.plans += 1
     job.placement.version = job.placement.plans
-    tell_everybody(context, f"{', '.join(new)} can be given blocks from now on")
+    order_all(context, f"{', '.join(new)} can be given blocks from now on")
 
 
 def give_placement(context: Context, reason: str) -> None:
@@ -180,16 +180,16 @@ def give_placement(context: Context, reason: str) -> None:
     context.emit(SetPlacement, reason, version=job.placement.version, policy=policy, blocks=job.placement.blocks)
 
 
-def tell_everybody(context: Context, reason: str) -> None:
+def order_all(context: Context, reason: str) -> None:
     """The present placement holds from now on."""
     job = context.job
     job.placement.known_servers = [server.index for server in job.live_servers if server.port]
     give_placement(context, reason)
-    told = f"placement {job.placement.version} holds"
-    _tell_servers(context, told)
+    sentence = f"placement {job.placement.version} holds"
+    _order_servers(context, sentence)
     for rank in job.generation.roster:
-        ordering.issue_placement(context, job.workers[rank], told)
-    ordering.issue_all(context, told)
+        ordering.issue_placement(context, job.workers[rank], sentence)
+    ordering.issue_all(context, sentence)
 
 
 def _freeze_at(context: Context) -> int:
@@ -198,7 +198,7 @@ def _freeze_at(context: Context) -> int:
     return context.mode.freeze_at(job)
 
 
-def _tell_servers(context: Context, reason: str) -> None:
+def _order_servers(context: Context, reason: str) -> None:
     context.job.sequence += 1
     for server in context.job.live_servers:
         ordering.issue_server_orders(context, server, reason)
@@ -213,7 +213,7 @@ TRIAL_ITERATIONS: Final = 5
 
 
 def begin_trial(context: Context, version: int, predicted_s: float | None) -> None:
-    """A change of placement is ordered: one that is still being measured ends with what was seen of it."""
+    """A change of placement is ordered: end the measurement of an earlier one with what it has."""
     job = context.job
     if job.placement.trial is not None and job.placement.trial.seconds:
         _conclude(context, job.placement.trial)
@@ -227,7 +227,7 @@ def note_commit(job: Job, took_s: float) -> None:
 
 
 def note_pause(job: Job, worker: Worker, report: IterationReport) -> None:
-    """Blocks on their way have held ``worker`` up."""
+    """Moving blocks have delayed ``worker``."""
     if job.placement.trial is not None:
         job.placement.trial.paused_s[worker.index] = (
             job.placement.trial.paused_s.get(worker.index, 0.0) + report.moving_s
@@ -255,14 +255,14 @@ def measure_trial(context: Context, transfers: Sequence[Transfer]) -> None:
 def _conclude(context: Context, trial: PlacementTrial) -> None:
     context.job.placement.trial = None
     after_s, paused_s = fmean(trial.seconds), max(trial.paused_s.values(), default=0.0)
-    told = f"an exchange takes {after_s * 1000:.3g} ms"
+    sentence = f"an exchange takes {after_s * 1000:.3g} ms"
     if trial.before_s is not None:
-        told += f" instead of {trial.before_s * 1000:.3g} ms"
+        sentence += f" instead of {trial.before_s * 1000:.3g} ms"
     if trial.predicted_s is not None:
-        told += f" (predicted: {trial.predicted_s * 1000:.3g} ms)"
+        sentence += f" (predicted: {trial.predicted_s * 1000:.3g} ms)"
     context.emit(
         MeasurePlacement,
-        f"{told}; the change held workers up for {paused_s * 1000:.3g} ms at most",
+        f"{sentence}; the change held workers up for {paused_s * 1000:.3g} ms at most",
         version=trial.version,
         before_s=trial.before_s,
         predicted_s=trial.predicted_s,
@@ -280,15 +280,15 @@ ASK_AGAIN_MS: Final = 30_000
 
 
 def spare_servers(context: Context, *, insist: bool = False) -> int:
-    """How many more servers could be asked for now; who insists does not mind that there was no slot lately."""
+    """How many more servers could be requested now; ``insists`` ignores a recent refusal."""
     job = context.job
-    if job.placement.request is not None and context.now_ms - job.placement.request.asked_ms >= ANSWER_MS:
+    if job.placement.request is not None and context.now_ms - job.placement.request.requested_ms >= ANSWER_MS:
         job.placement.request = None
     return 1 if job.placement.request is None and (insist or context.now_ms >= job.placement.ask_again_ms) else 0
 
 
 def servers_underway(job: Job) -> int:
-    """How many servers were asked for or ordered, and are not here."""
+    """How many servers were requested or ordered and are not connected yet."""
     ordered = sum(server.state is ProcessState.ORDERED for server in job.live_servers)
     return ordered + (job.placement.request is not None)
 
@@ -296,7 +296,7 @@ def servers_underway(job: Job) -> int:
 def ask_for_server(context: Context, reason: str) -> None:
     """Ask for a slot for one more server."""
     job = context.job
-    job.placement.request = SlotRequest(index=max(job.servers) + 1, asked_ms=context.now_ms)
+    job.placement.request = SlotRequest(index=max(job.servers) + 1, requested_ms=context.now_ms)
     context.emit(RequestSlot, reason, role="server", index=job.placement.request.index)
 
 
@@ -367,7 +367,7 @@ def emptied(job: Job) -> tuple[list[Block], str] | None:
 def let_server_go(context: Context, server: Server, why: str) -> bool:
     """A server has ended: if it held nothing, the job goes on without it, and its slot is given back."""
     job = context.job
-    if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.lives.is_rebuilding:
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.starts.is_rebuilding:
         return False
     if any(block.server == server.index for block in job.placement.blocks):
         return False

@@ -1,6 +1,6 @@
-"""Orders: all that a worker may do, or a server should do, in one message that replaces the one before.
+"""Orders: everything that a worker may do, or a server should do, in one message that replaces the one before.
 
-Orders say what was decided elsewhere; nothing is decided here.
+This module only formats decisions of other modules.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -19,7 +19,7 @@ from controlplane.protocol.orders import Member, Orders, PeerAddress, ServerOrde
 NO_OTHER: Final[Mapping[int, str]] = MappingProxyType({})
 
 PROGRESS_REPORTS = 8
-"""How many words of progress an iteration should have at least, where they are asked for."""
+"""Least number of progress reports per iteration, where they are requested."""
 
 
 def issue_all(context: Context, reason: str, *, of_rank: Mapping[int, str] = NO_OTHER) -> None:
@@ -35,7 +35,7 @@ def issue(context: Context, worker: Worker, reason: str) -> None:
 
 
 def _common(context: Context) -> dict[str, Any]:
-    """What the orders of all workers say alike: found once, since a decision is told to thousands."""
+    """The common part of all workers' orders: built once, since a decision may go to thousands."""
     job, policies, attached = context.job, context.chosen, context.spec.attached
     return {
         "incarnation": job.incarnation,
@@ -88,21 +88,21 @@ def _pieces(worker: Worker) -> dict[str, Any]:
 
 
 def _attached(job: Job) -> dict[str, Any]:
-    """Ranks of a launcher hear everybody's shares, and wait for none."""
+    """Ranks of a launcher get the shares of all ranks, and never wait for a share."""
     shares = [job.generation.shares[rank] for rank in job.generation.roster]
     return {"shares": shares, "shares_version": job.attachment.version, "decision_timeout_s": 0.0}
 
 
 def _refill(refill: Refill, worker: Worker) -> dict[str, Any]:
-    """What is asked of a worker where servers were lost."""
-    if worker.index not in refill.asked:
+    """What a worker is to send where servers were lost."""
+    if worker.index not in refill.reporting:
         return {}
     fills = [block for block, rank in sorted(refill.fills.items()) if rank == worker.index and block in refill.lost]
     return {"refill": refill.number, "lost": refill.lost, "fills": fills}
 
 
 def _kept(context: Context, worker: Worker) -> dict[str, Any]:
-    """What concerns checkpoints where workers hold the parameters: who joins later gets them from the others."""
+    """Checkpoints where workers hold the parameters; workers that join later get them from the others."""
     job, keeper = context.job, context.job.workers[context.job.generation.roster[0]]
     begins = job.checkpoints.restore is not None and worker.from_iteration == job.checkpoints.restore.iteration
     return {
@@ -113,7 +113,7 @@ def _kept(context: Context, worker: Worker) -> dict[str, Any]:
 
 
 def _progress_s(context: Context) -> float | None:
-    """How often a worker says how far it is: often enough within an iteration to be of use (ruling 17)."""
+    """How often a worker reports its progress: often enough within an iteration to be useful (ruling 17)."""
     barrier, iteration_s = context.chosen.partial_barrier, context.job.pace.iteration_s
     if barrier is None:
         return None
@@ -142,7 +142,7 @@ def issue_placement(context: Context, worker: Worker, reason: str) -> None:
 
 
 def _peers(context: Context) -> list[PeerAddress]:
-    """Where the members of the present generation find each other, if they are to."""
+    """The rendezvous of the present generation, where workers communicate directly."""
     if not context.spec.reduces:
         return []
     members = [context.job.workers[rank] for rank in context.job.generation.roster]
@@ -169,7 +169,7 @@ def issue_server_orders(context: Context, server: Server, reason: str) -> None:
         reason,
         index=server.index,
         instance=server.instance,
-        receivers=_addresses(_spoken_to(context, server, set(sends.values()))),
+        receivers=_addresses(_peers_of(context, server, set(sends.values()))),
         orders=ServerOrders(
             incarnation=job.incarnation,
             generation=job.generation.number,
@@ -198,7 +198,7 @@ def issue_server_orders(context: Context, server: Server, reason: str) -> None:
     )
 
 
-def _spoken_to(context: Context, server: Server, receivers: Set[int]) -> list[Server]:
+def _peers_of(context: Context, server: Server, receivers: Set[int]) -> list[Server]:
     """The servers that this one hands blocks to; all others, where they must agree on the norm of a gradient."""
     job, spec = context.job, context.spec
     if spec.server_mode == "stateful" and clips_by_norm(spec.applied):
@@ -207,5 +207,5 @@ def _spoken_to(context: Context, server: Server, receivers: Set[int]) -> list[Se
 
 
 def _addresses(servers: Iterable[Server]) -> dict[int, tuple[str, str, int]]:
-    """Those that have said where they listen."""
+    """Servers that have sent their address."""
     return {server.index: (server.instance, server.host, server.port) for server in servers if server.port}

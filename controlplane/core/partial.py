@@ -1,4 +1,4 @@
-"""Synchronous iterations that are not everybody's whole share: cut short (A-BSP), or made by the first few (backup)."""
+"""Synchronous iterations that may close early: cut short (A-BSP), or made by the first updates (backup)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,7 @@ from controlplane.protocol.messages import Computed, IterationReport, MicroBatch
 
 
 def begin(context: Context, left: Mapping[int, int]) -> None:
-    """A generation begins; ``left`` are those who count no longer, with their shares. Orders follow."""
+    """A generation begins; ``left`` has the workers that no longer count, with their shares. Orders follow."""
     job, policies = context.job, context.chosen
     if policies.partial_barrier is not None:
         policies.barrier_state, cuts = policies.partial_barrier.begin(left, policies.barrier_state)
@@ -26,12 +26,12 @@ def begin(context: Context, left: Mapping[int, int]) -> None:
 
 
 def on_progress(context: Context, worker: Worker, progress: ProgressReport) -> None:
-    """A worker says how far it is within an iteration."""
+    """A worker reports its progress within an iteration."""
     _observe(context, worker, progress.iteration, progress.samples_done, None)
 
 
 def on_micro_batch(context: Context, worker: Worker, size: MicroBatch) -> None:
-    """A worker has measured in which pieces it works where work may be cut."""
+    """A worker has measured its micro-batch size for iterations that may be cut short."""
     compared = f"{size.overhead:.0%} longer than {size.whole} at once, as measured"
     context.emit(
         NoteMicroBatch,
@@ -58,7 +58,7 @@ def on_report(context: Context, worker: Worker, report: IterationReport) -> None
 
 
 def note_updates(context: Context, report: ServerReport) -> None:
-    """A server says which updates it dropped or lacked; what another one reported already is not repeated."""
+    """A server reports which updates it dropped or lacked; what another server reported already is not repeated."""
     job = context.job
     late = [
         (iteration, rank) for iteration, rank in sorted(report.late) if iteration > job.updates.late_until.get(rank, -1)
@@ -110,7 +110,7 @@ def _observe(
     policies.barrier_state, cut = policies.partial_barrier.observe(processed, policies.barrier_state)
     if cut is not None:
         _note_cut(context, cut)
-        _tell(context, _who_owe(context, cut.iteration), cut.reason)
+        _order_again(context, _not_done(context, cut.iteration), cut.reason)
 
 
 def _name(context: Context, worker: Worker, iteration: int) -> None:
@@ -120,7 +120,7 @@ def _name(context: Context, worker: Worker, iteration: int) -> None:
     policies.barrier_state, quorum = policies.quorum_barrier.computed(worker.index, iteration, policies.barrier_state)
     if quorum is not None:
         late = _note_quorum(context, quorum)
-        _tell(context, late, quorum.reason)
+        _order_again(context, late, quorum.reason)
         job.sequence += 1
         for server in job.live_servers:
             ordering.issue_server_orders(context, server, quorum.reason)
@@ -137,18 +137,18 @@ def _note_quorum(context: Context, quorum: Quorum) -> list[Worker]:
     job = context.job
     job.updates.quorums[quorum.iteration] = quorum.ranks
     context.emit(NameQuorum, quorum.reason, iteration=quorum.iteration, ranks=quorum.ranks)
-    late = [worker for worker in _who_owe(context, quorum.iteration) if worker.index not in quorum.ranks]
+    late = [worker for worker in _not_done(context, quorum.iteration) if worker.index not in quorum.ranks]
     for worker in late:
         worker.skip_to = quorum.iteration + 1
         job.advance(worker, quorum.iteration)
     return late
 
 
-def _who_owe(context: Context, iteration: int) -> list[Worker]:
+def _not_done(context: Context, iteration: int) -> list[Worker]:
     job = context.job
     return [job.workers[rank] for rank in job.generation.roster if job.workers[rank].done < iteration]
 
 
-def _tell(context: Context, workers: Iterable[Worker], reason: str) -> None:
+def _order_again(context: Context, workers: Iterable[Worker], reason: str) -> None:
     for worker in workers:
         ordering.issue(context, worker, reason)

@@ -1,7 +1,7 @@
-"""Which server holds which block: the first placement, what exchanges say of it, and what people ask for.
+"""Which server holds which block: the first placement, policies' changes to it, and users' requests.
 
 Blocks are slices of the flattened parameters. Each iteration's exchanges are shown to the placement policy, which may
-move blocks, or ask for more servers or fewer. People may ask for a server more, or for one less.
+move blocks, or add and remove servers. Users may add or drain a server.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import ELEMENT_BYTES, Block
 
 SEEDS_APART = 1_000_003
-"""Decisions of neighbouring iterations get seeds that are far from each other's."""
+"""Makes the seeds of neighbouring iterations' decisions very different."""
 
 BLOCK_BYTES = 4 * 1024 * 1024
 """Largest block (PSLD section 5.2)."""
 
 
 def place_first(context: Context) -> None:
-    """Put every block on a server, if there are any, before anything is measured."""
+    """Assign every block to a server, if there are any, before anything is measured."""
     job, placement = context.job, context.chosen.placement
     if context.spec.reduces:
         return
@@ -47,7 +47,7 @@ def place_first(context: Context) -> None:
 
 
 def place_generation(context: Context) -> None:
-    """Without servers, the members of a generation are its placement: they find each other by it."""
+    """Without servers the placement lists the members of a generation and their addresses."""
     job = context.job
     if context.spec.reduces and not context.spec.attached:
         job.placement.plans += 1
@@ -57,9 +57,9 @@ def place_generation(context: Context) -> None:
 def wanted_by(
     context: Context, placement: PlacementPolicy, *, more: Sequence[int] = ()
 ) -> tuple[list[Block], str] | None:
-    """Where ``placement`` wants the blocks of a running job; None if it first wants to see how servers do.
+    """Where ``placement`` puts the blocks of a running job; None if it first needs measurements.
 
-    ``more``: servers that it should take for granted.
+    ``more``: servers that it should assume to exist.
 
     Raises:
         ValueError: if it wants other blocks than there are: a running job keeps those that it was cut into.
@@ -102,7 +102,7 @@ def transfers_of(worker: Worker, report: IterationReport) -> list[Transfer]:
 
 
 def review(context: Context, transfers: list[Transfer]) -> None:
-    """One more iteration is complete: the placement is looked at."""
+    """One more iteration is complete: consult the placement policy."""
     policies = context.chosen
     moving.measure_trial(context, transfers)
     if follow_requests(context) or policies.rebalancing is None:
@@ -117,7 +117,7 @@ def review(context: Context, transfers: list[Transfer]) -> None:
 
 
 def follow_requests(context: Context) -> bool:
-    """Blocks leave servers that are drained and get to one that was asked for; whether a policy must wait for that."""
+    """Move blocks off drained servers and onto a requested one; whether the policy must wait for that."""
     job = context.job
     drained = [server.index for server in job.live_servers if server.draining]
     if not drained and not job.requests.respread:
@@ -174,7 +174,7 @@ def _carry_out(context: Context, decision: PlacementDecision) -> None:
 
 
 def _probe(context: Context, probes: dict[int, int]) -> None:
-    """Have one worker do it, another one each time."""
+    """Have one worker time the servers, another one each time."""
     job = context.job
     job.placement.probes, job.placement.probe_round = probes, job.placement.probe_round + 1
     job.placement.prober = job.generation.roster[job.placement.probe_round % len(job.generation.roster)]
@@ -188,49 +188,53 @@ def _able(job: Job) -> list[int]:
 
 
 def on_server_requested(context: Context, event: ServerRequested) -> None:
-    """Ask for a slot for one more server. What it should hold is for the placement policy to say when it is here."""
-    job, asked = context.job, f"job {context.job.number}: another server by {event.actor}"
-    _check_has_servers(context, asked)
+    """Request a slot for one more server. The placement policy decides what it holds once it is here."""
+    job, request = context.job, f"job {context.job.number}: another server by {event.actor}"
+    _check_has_servers(context, request)
     if not moving.spare_servers(context, insist=True):
         assert job.placement.request is not None
-        raise EventRefused(f"{asked}, but a slot for s{job.placement.request.index} is asked for already")
+        raise EventRefused(f"{request}, but a slot for s{job.placement.request.index} is asked for already")
     if not isinstance(context.chosen.placement, Rebalancing):
         try:
             wanted_by(context, context.chosen.placement, more=[max(job.servers) + 1])
         except ValueError as error:
-            raise EventRefused(f"{asked}: {error}") from None
+            raise EventRefused(f"{request}: {error}") from None
         job.requests.respread = f"another server was asked for by {event.actor}"
     moving.ask_for_server(context, f"another server was asked for by {event.actor}")
 
 
 def drain_server(context: Context, event: DrainRequested) -> None:
-    """A server hands its blocks over, and then ends."""
-    job, asked = context.job, f"job {context.job.number}: drain of s{event.index} by {event.actor}"
-    _check_has_servers(context, asked)
+    """Drain a server: it hands over its blocks, then ends."""
+    job, request = context.job, f"job {context.job.number}: drain of s{event.index} by {event.actor}"
+    _check_has_servers(context, request)
     server = job.servers.get(event.index)
     if server is None or server.over:
         here = ", ".join(each.title for each in job.live_servers)
-        raise EventRefused(f"{asked}, but it is not here; {here} are")
+        raise EventRefused(f"{request}, but it is not here; {here} are")
     if server.draining or server.retiring:
-        raise EventRefused(f"{asked}, but it is about to leave already")
+        raise EventRefused(f"{request}, but it is about to leave already")
     if not any(moving.can_hold(each) for each in job.live_servers if each is not server):
-        raise EventRefused(f"{asked}, but no other server is here that could hold its blocks")
+        raise EventRefused(f"{request}, but no other server is here that could hold its blocks")
     server.draining = True
     reason = f"{server.title} was drained by {event.actor}: its blocks go to the others, and then it ends"
     context.emit(DrainServer, reason, index=server.index)
     follow_requests(context)
 
 
-def _check_has_servers(context: Context, asked: str) -> None:
+def _check_has_servers(context: Context, request: str) -> None:
     job = context.job
     if context.spec.reduces:
         if context.spec.attached:
-            raise EventRefused(f"{asked}, but an attached job has no servers: the script's own engine moves tensors")
-        raise EventRefused(f"{asked}, but an all-reduce job has no servers: workers hold the parameters")
+            raise EventRefused(f"{request}, but an attached job has no servers: the script's own engine moves tensors")
+        raise EventRefused(f"{request}, but an all-reduce job has no servers: workers hold the parameters")
     if job.state is not JobState.RUNNING:
-        raise EventRefused(f"{asked}, but the job is {job.state}: blocks move between two iterations of a running one")
+        raise EventRefused(
+            f"{request}, but the job is {job.state}: blocks move only between iterations of a running one"
+        )
     if is_ending(job):
-        raise EventRefused(f"{asked}, but the job ends before iteration {job.end.stop_at}: blocks would not get there")
+        raise EventRefused(
+            f"{request}, but the job ends before iteration {job.end.stop_at}: blocks would not get there"
+        )
 
 
 def cut_blocks(tensor_sizes: list[int], *, block_bytes: int = BLOCK_BYTES) -> list[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """Which waiting jobs start now, on which machines, and why the others wait: from the queue, the offers and a time.
 
-Jobs are ordered by priority, then by submission. One that does not fit lets those behind it go first, until it has
-waited for ``PATIENCE_S``: from then on the free slots that it could use are kept for it. One that could not start even
-if all slots were free keeps nothing.
+Jobs are ordered by priority, then by submission. Jobs behind one that does not fit may start first, until it has waited
+for ``PATIENCE_S``: from then on the free slots that it could use are reserved for it. For a job that could not start
+even if all slots were free, nothing is reserved.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Final
 from controlplane.protocol.orders import Role
 
 PATIENCE_S: Final = 300.0
-"""So long a job lets others go first that fit where it does not."""
+"""How long later jobs that fit may start before a job that does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Offer:
         return self.free_workers if role == "worker" else self.free_servers
 
     def without(self, role: Role) -> "Offer":
-        """The same once somebody has taken one of those."""
+        """The offer with one of those slots taken."""
         worker = role == "worker"
         workers, servers = self.free_workers - worker, self.free_servers - (not worker)
         return replace(self, free_workers=workers, free_servers=servers)
@@ -67,8 +67,8 @@ class Take:
     servers: int
 
 
-class Standing(StrEnum):
-    """What becomes of a waiting job as things are."""
+class Outcome(StrEnum):
+    """What happens to a waiting job at present."""
 
     STARTS = "starts"
     WAITS = "waits"
@@ -79,10 +79,10 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What becomes of one job, and by whom."""
+    """What happens to one job, and on which machines."""
 
     ask: Ask
-    standing: Standing
+    outcome: Outcome
     machines: tuple[int, ...]
     """Those that carry its labels."""
     takes: tuple[Take, ...] = ()
@@ -93,7 +93,7 @@ class Verdict:
     @property
     def keeps(self) -> bool:
         """Whether free slots are kept for it."""
-        return self.standing is Standing.WAITS and bool(self.takes)
+        return self.outcome is Outcome.WAITS and bool(self.takes)
 
 
 def place(ask: Ask) -> tuple[int, int]:
@@ -102,7 +102,7 @@ def place(ask: Ask) -> tuple[int, int]:
 
 
 def plan(queue: Iterable[Ask], offers: Sequence[Offer], now: float) -> list[Verdict]:
-    """What becomes of each job, in the order of the queue. Machines are filled in the order of ``offers``."""
+    """The outcome of each job, in the order of the queue. Machines are filled in the order of ``offers``."""
     left = {offer.machine: (offer.free_workers, offer.free_servers) for offer in offers}
     fitting: dict[frozenset[tuple[str, str]], list[Offer]] = {}
     before: dict[frozenset[tuple[str, str]], list[tuple[int, int]]] = {}
@@ -112,27 +112,27 @@ def plan(queue: Iterable[Ask], offers: Sequence[Offer], now: float) -> list[Verd
         if key not in fitting:
             fitting[key] = [offer for offer in offers if offer.carries(ask.labels)]
         here = fitting[key]
-        standing, takes = _decide(ask, here, left, now)
+        outcome, takes = _decide(ask, here, left, now)
         _claim(takes, left)
         machines = tuple(offer.machine for offer in here)
         ahead = tuple(job for _, job in sorted(_sharing(fitting, before, set(machines))))
-        verdicts.append(Verdict(ask=ask, standing=standing, machines=machines, takes=takes, ahead=ahead))
-        if standing is not Standing.NEVER:
+        verdicts.append(Verdict(ask=ask, outcome=outcome, machines=machines, takes=takes, ahead=ahead))
+        if outcome is not Outcome.NEVER:
             before.setdefault(key, []).append((position, ask.job))
     return verdicts
 
 
 def _decide(
     ask: Ask, here: Sequence[Offer], left: Mapping[int, tuple[int, int]], now: float
-) -> tuple[Standing, tuple[Take, ...]]:
+) -> tuple[Outcome, tuple[Take, ...]]:
     if sum(offer.workers for offer in here) < ask.least or sum(offer.servers for offer in here) < ask.servers:
-        return Standing.NEVER, ()
+        return Outcome.NEVER, ()
     workers, servers = (sum(left[offer.machine][kind] for offer in here) for kind in (0, 1))
     if workers >= ask.least and servers >= ask.servers:
-        return Standing.STARTS, _fill(here, left, ask.workers, ask.servers)
+        return Outcome.STARTS, _fill(here, left, ask.workers, ask.servers)
     if now - ask.since < PATIENCE_S:
-        return Standing.WAITS, ()
-    return Standing.WAITS, _fill(here, left, ask.least, ask.servers)
+        return Outcome.WAITS, ()
+    return Outcome.WAITS, _fill(here, left, ask.least, ask.servers)
 
 
 def _fill(here: Sequence[Offer], left: Mapping[int, tuple[int, int]], workers: int, servers: int) -> tuple[Take, ...]:

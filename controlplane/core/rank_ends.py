@@ -1,4 +1,4 @@
-"""How an attached job ends, and what follows when its ranks are silent, gone or done: their launcher owns them.
+"""How an attached job ends, and what happens when its ranks are silent, lost or done: their launcher owns them.
 
 It ends with the exit code of its launcher. Without that, it ends once every rank has said that its loop
 ended, or when it has waited for ranks for as long as its spec allows.
@@ -27,11 +27,11 @@ END_MS: Final = 30_000
 """How long ranks have to stop when ordered to."""
 
 LAUNCHER_MS: Final = 60_000
-"""So long the exit code of the launcher is awaited when every rank has ended its loop."""
+"""How long to wait for the launcher's exit code after every rank has ended its loop."""
 
 
 def next_ms(job: Job) -> list[int]:
-    """When time alone will have something to decide."""
+    """The next deadline."""
     assert job.spec is not None
     members = [job.workers[rank] for rank in job.generation.roster]
     times = [_silent_at(job, each) for each in job.live_workers if each.state is ProcessState.READY]
@@ -44,7 +44,7 @@ def next_ms(job: Job) -> list[int]:
 
 
 def look(context: Context) -> None:
-    """Time has passed: note who is out of reach, and end what was awaited for long enough."""
+    """Time has passed: mark ranks that are out of reach, and end waits that have timed out."""
     job, now_ms = context.job, context.now_ms
     for worker in job.live_workers:
         if worker.state is ProcessState.READY and now_ms >= _silent_at(job, worker):
@@ -55,7 +55,7 @@ def look(context: Context) -> None:
     gives_up_at = _gives_up_at(job)
     if gives_up_at is not None and now_ms >= gives_up_at:
         _give_up(context)
-    elif job.state is JobState.FINISHING and (_all_stand(job) or (job.end.by_ms or 0) <= now_ms):
+    elif job.state is JobState.FINISHING and (_all_stopped(job) or (job.end.by_ms or 0) <= now_ms):
         _end(context)
 
 
@@ -71,7 +71,7 @@ def on_finished(context: Context, worker: Worker, message: WorkerFinished) -> No
         job.workers[rank].state is ProcessState.FINISHED for rank in job.generation.roster
     ):
         _finish(context, "every rank has ended its loop", "its launcher's exit code", LAUNCHER_MS)
-    if job.state is JobState.FINISHING and _all_stand(job) and job.end.stop_at is not None:
+    if job.state is JobState.FINISHING and _all_stopped(job) and job.end.stop_at is not None:
         _end(context)
 
 
@@ -84,22 +84,22 @@ def on_launcher_ended(context: Context, event: LauncherEnded) -> None:
         raise EventRefused(f"job {job.number}: finish by {event.actor}, but it is {job.state}")
     said = f": {event.reason}" if event.reason else ""
     how = f"with status {status}" if status >= 0 else f"by signal {-status}"
-    told = f"its launcher ended {how}{said}"
+    sentence = f"its launcher ended {how}{said}"
     if job.attachment.ends_as == JobState.CANCELLED:
-        context.end_job(JobState.CANCELLED, f"{job.end.reason}; {told}")
+        context.end_job(JobState.CANCELLED, f"{job.end.reason}; {sentence}")
     elif status:
-        context.end_job(JobState.FAILED, told)
+        context.end_job(JobState.FAILED, sentence)
     elif not job.generation.number:
         cure = "call paceline.attach() in the script, and let its ranks reach PACELINE_URL"
-        context.end_job(JobState.FAILED, f"{told}, but {_who_came(job)}: {cure}")
+        context.end_job(JobState.FAILED, f"{sentence}, but {_who_came(job)}: {cure}")
     else:
-        _finish(context, told, "", 0)
-        job.attachment.ends_as, job.end.reason = JobState.SUCCEEDED, told
+        _finish(context, sentence, "", 0)
+        job.attachment.ends_as, job.end.reason = JobState.SUCCEEDED, sentence
         _end(context)
 
 
 def stop(context: Context, reason: str) -> None:
-    """Somebody ends the job: its ranks stop at one boundary, and have a while for it. Asked again, at once."""
+    """A user ends the job: its ranks stop at one boundary, within a time limit. A second request ends it at once."""
     job = context.job
     here = any(worker.state is ProcessState.READY for worker in job.live_workers)
     if not here or not job.generation.roster or job.attachment.ends_as:
@@ -130,9 +130,9 @@ def _end(context: Context) -> None:
 
 
 def _gives_up_at(job: Job) -> int | None:
-    """When no rank was connected for as long as the spec allows; None while one is, or the job waits for none."""
+    """When the wait for ranks times out; None while one is connected, or the job does not wait."""
     since_ms = job.attachment.waits_since_ms
-    if since_ms is None or job.spec is None or not _all_stand(job):
+    if since_ms is None or job.spec is None or not _all_stopped(job):
         return None
     return max([since_ms, *(each.since_ms for each in job.workers.values())]) + int(job.spec.wait_s * 1000)
 
@@ -152,7 +152,7 @@ def _who_came(job: Job) -> str:
 
 
 def _look_at_members(context: Context) -> None:
-    """Whether all are gone, or the operator should be warned of one."""
+    """Whether all ranks are lost, or the operator should be warned of one."""
     job, now_ms = context.job, context.now_ms
     members = [job.workers[rank] for rank in job.generation.roster]
     if not members:
@@ -164,8 +164,10 @@ def _look_at_members(context: Context) -> None:
     for worker in members:
         if _is_untold(job, worker) and now_ms >= worker.since_ms + GONE_MS:
             away_s = (now_ms - worker.since_ms) / 1000
-            told = f"{worker.title} has been out of reach for {away_s:.0f} s: its launcher owns it, the others go on"
-            context.open_flag(worker.index, "lost", "lasting", told, {"iteration": worker.done})
+            sentence = (
+                f"{worker.title} has been out of reach for {away_s:.0f} s: its launcher owns it, the others go on"
+            )
+            context.open_flag(worker.index, "lost", "lasting", sentence, {"iteration": worker.done})
 
 
 def _is_away(worker: Worker) -> bool:
@@ -177,7 +179,7 @@ def _is_untold(job: Job, worker: Worker) -> bool:
     return away and flag_key("lost", "worker", worker.index) not in job.flags.open
 
 
-def _all_stand(job: Job) -> bool:
+def _all_stopped(job: Job) -> bool:
     return not any(worker.state is ProcessState.READY for worker in job.live_workers)
 
 

@@ -1,8 +1,8 @@
-"""The ranks of an attached job: processes of somebody else's launcher, which come, go and begin by themselves.
+"""The ranks of an attached job: processes that a launcher starts and ends, independently of Paceline.
 
 A rank exists from its hello on. Once all of a world are here they are a generation; a rank that comes as another
-process, or all of them with another world size, are the next. Rounds are closed by their reports, and nothing is gated:
-a rank never waits for us. One that is silent is shown as unreachable, and no more: only its launcher ends it.
+process, or all of them with another world size, are the next. Rounds are closed by their reports. A rank never waits
+for the control plane. A silent rank is only shown as unreachable: its launcher alone ends it.
 """
 
 from typing import Final
@@ -48,7 +48,7 @@ def speaker(context: Context, event: WorkerHeard) -> Worker | None:
         found = f"it says hello as rank {message.rank} of a world of {message.world} on the socket of rank {event.rank}"
         _refuse(context, event, "unexpected", f"{found}: expected that rank, below the world's size")
         return None
-    return _begin_life(context, event.instance, message)
+    return _start_instance(context, event.instance, message)
 
 
 def greet(context: Context, worker: Worker, hello: RankHello) -> bool:
@@ -65,7 +65,7 @@ def greet(context: Context, worker: Worker, hello: RankHello) -> bool:
     _issue_first(context, worker)
     members = _members(job, worker.rank.world)
     if members is None:
-        _say_who_is_missing(context, worker.rank.world)
+        _report_missing(context, worker.rank.world)
         return False
     if not _agree(context, members):
         return False
@@ -74,7 +74,7 @@ def greet(context: Context, worker: Worker, hello: RankHello) -> bool:
 
 
 def on_return(context: Context, worker: Worker) -> None:
-    """A rank that had been silent speaks again."""
+    """A rank that had been silent is connected again."""
     job = context.job
     context.has_new_deadline = True
     context.close_flag(worker.index, "lost", f"{worker.title} speaks again")
@@ -125,7 +125,7 @@ def _of(hello: RankHello) -> tuple[int, int, int]:
     return hello.sample_count, hello.batch_size, hello.multiple
 
 
-def _begin_life(context: Context, instance: str, hello: RankHello) -> Worker:
+def _start_instance(context: Context, instance: str, hello: RankHello) -> Worker:
     job, before = context.job, context.job.workers.get(hello.rank)
     where = f" on {hello.host}" if hello.host else ""
     started = f", started by {hello.launcher}" if hello.launcher else ""
@@ -159,9 +159,9 @@ def _begin_life(context: Context, instance: str, hello: RankHello) -> Worker:
             host=hello.host,
         ),
     )
-    job.lives.at_work += 1
+    job.starts.at_work += 1
     context.has_new_deadline = True
-    context.tell_process(worker, reason)
+    context.report_process(worker, reason)
     return worker
 
 
@@ -219,7 +219,7 @@ def _members(job: Job, world: int) -> list[Worker] | None:
     return None if goes_back and any(each.rank and each.rank.counts for each in ready) else ready
 
 
-def _say_who_is_missing(context: Context, world: int) -> None:
+def _report_missing(context: Context, world: int) -> None:
     job = context.job
     here = [
         each.title
@@ -256,17 +256,17 @@ def _agree(context: Context, members: list[Worker]) -> bool:
 
 
 def _differ(context: Context, sentence: str) -> None:
-    """Tell the ranks and the operator."""
+    """Notify the ranks and the operator."""
     if flag_key(DIFFER, "job", 0) in context.job.flags.open:
         return
     found = Finding(rank=0, kind=DIFFER, open=True, sentence=sentence, subject="job")
     context.record_findings([found])
     for worker in context.job.live_workers:
         if worker.state is ProcessState.READY:
-            tell(context, worker, sentence)
+            announce(context, worker, sentence)
 
 
-def tell(context: Context, worker: Worker, sentence: str) -> None:
+def announce(context: Context, worker: Worker, sentence: str) -> None:
     """A sentence for the rank's log; it changes nothing."""
     rejection = Rejection(code="unexpected", detail=sentence)
     context.emit(
@@ -302,25 +302,25 @@ def _begin(context: Context, members: list[Worker]) -> None:
 
 
 def _first(context: Context, members: list[Worker]) -> int:
-    """The iteration that they begin with; where none was here before, iterations may be done again, or left out."""
+    """The iteration that they begin with; where none was connected before, iterations may be repeated or skipped."""
     job = context.job
     first = max(each.rank.starts for each in members if each.rank is not None and not each.rank.counts)
-    stands = [each.last_completed for each in members if each.rank is not None and each.rank.counts]
-    if stands:
-        return max(first, job.round.completed + 1, min(stands) + 1)
+    completed = [each.last_completed for each in members if each.rank is not None and each.rank.counts]
+    if completed:
+        return max(first, job.round.completed + 1, min(completed) + 1)
     if first <= job.round.completed:
-        told = f"the ranks begin with iteration {first}: iterations {first} to {job.round.completed} are done again"
-        context.emit(RollBack, told, to_iteration=first, completed=job.round.completed)
+        sentence = f"the ranks begin with iteration {first}: iterations {first} to {job.round.completed} are done again"
+        context.emit(RollBack, sentence, to_iteration=first, completed=job.round.completed)
     job.round.completed, job.round.observed, job.round.processed, job.round.transfers = first - 1, {}, {}, {}
     return first
 
 
 def _run(context: Context, reason: str) -> None:
-    job, asked = context.job, context.spec.stop.iterations
+    job, limit = context.job, context.spec.stop.iterations
     context.move_job(JobState.RUNNING, reason)
     job.running_ms = context.now_ms
-    if asked is not None:
-        job.end.stop_at, job.end.reason = asked, f"{asked} iterations were asked for"
+    if limit is not None:
+        job.end.stop_at, job.end.reason = limit, f"{limit} iterations were asked for"
 
 
 def _compare_release(context: Context, worker: Worker, release: str) -> None:

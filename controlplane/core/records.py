@@ -1,4 +1,4 @@
-"""Single things that the engine remembers: processes, blocks on their way, checkpoints, restarts.
+"""Single records of the engine's state: processes, moving blocks, checkpoints, restarts.
 
 Each instance of a process is one record. A restarted process gets a new record, so no state of the earlier instance is
 left in it.
@@ -28,17 +28,17 @@ class Process(msgspec.Struct, kw_only=True):
     seen_ms: int
     """The time of its last heartbeat."""
     ordered_ms: int = 0
-    heard: int = 0
-    """The last of its message numbers that was taken in."""
+    last_number: int = 0
+    """The number of the last message handled."""
     found: list[FoundCheckpoint] = []
     skipped: list[str] = []
     """Usable checkpoints by the process that holds the parameters, and why others are not usable."""
     initial: str = ""
-    """A checksum of the parameters that it made to begin with, where others make them too."""
+    """A checksum of its initial parameters, where several processes create them."""
 
     @property
     def title(self) -> str:
-        """How people call it: ``w3``, ``s0``."""
+        """Its short name: ``w3``, ``s0``."""
         return f"{self.role[0]}{self.index}"
 
     @property
@@ -53,7 +53,7 @@ class Pieces(msgspec.Struct, kw_only=True):
     iteration: int = -1
     ranges: list[Piece] = []
     drawn: int = 0
-    """So many of them were processed, which the splits do not know of yet."""
+    """How many were processed and are not counted in the splits yet."""
     counted: bool = False
     """The splits count all of them as processed already."""
 
@@ -70,7 +70,7 @@ class Worker(Process, kw_only=True):
     watermark: int = -1
     """May start iterations up to this one."""
     granted: int = -1
-    """The highest watermark ever sent to it: it may have reached that before it received a lower one."""
+    """The highest watermark ever sent to it: it may have used that before it received a lower one."""
     skip_to: int = 0
     """The first iteration that it must report."""
     leases: list[Range] = []
@@ -80,10 +80,10 @@ class Worker(Process, kw_only=True):
     pace_s: float = 0.0
     """Asynchronous modes: smoothed length of its iterations."""
     pieces: Pieces = msgspec.field(default_factory=Pieces)
-    is_held: bool = False
-    """It said that it is at a boundary, by orders with hold."""
+    is_stopped: bool = False
+    """It has reported that it stopped at a boundary, following orders with ``hold``."""
     early: list[IterationReport | ProgressReport | Computed] = []
-    """What it said of iterations that were not granted here; orders that were published may prove it right."""
+    """Messages about iterations that are not granted here; published orders may show that they were."""
     orders: Orders | None = None
     ceiling: int | None = None
     """The largest number of samples that fits into its memory, once it has run out of memory."""
@@ -95,20 +95,20 @@ class Worker(Process, kw_only=True):
     port: int = 0
     """Where the other workers of an all-reduce job find it."""
     rank: Rank | None = None
-    """Of an attached job: what it said of itself."""
+    """Of an attached job: the contents of its hello."""
     environment: dict[str, str] = {}
     """Likewise, for people."""
 
     @property
     def last_completed(self) -> int:
         """The last iteration that it has finished or need not report."""
-        done, owed_from = self.done, self.from_iteration
-        return done if done >= owed_from else owed_from - 1
+        done, due_from = self.done, self.from_iteration
+        return done if done >= due_from else due_from - 1
 
     @property
     def is_at_boundary(self) -> bool:
-        """Whether it has stopped there: it said so, or was granted nothing beyond."""
-        return self.is_held or self.state is ProcessState.FINISHED or self.last_completed >= self.granted
+        """Whether it has stopped there: it reported so, or was granted nothing beyond."""
+        return self.is_stopped or self.state is ProcessState.FINISHED or self.last_completed >= self.granted
 
 
 class Server(Process, kw_only=True):
@@ -120,7 +120,7 @@ class Server(Process, kw_only=True):
     retiring: bool = False
     """It was ordered to stop, since it holds no blocks any more."""
     draining: bool = False
-    """It gets no blocks any more, hands over those that it has, and is then to end."""
+    """It is drained: it gets no more blocks, hands over those that it has, and then ends."""
     generation: int = -1
     """The one that it follows, by its last report."""
     highest: int = 0
@@ -128,7 +128,7 @@ class Server(Process, kw_only=True):
 
 
 class LeftOut(msgspec.Struct, kw_only=True):
-    """A worker that somebody left out; while it still counts, it is about to leave."""
+    """A worker that a user excluded or drained; while it still counts, it is about to leave."""
 
     reason: str
     """As the end of a sentence that begins with its name: "excluded by ada"."""
@@ -139,7 +139,7 @@ class LeftOut(msgspec.Struct, kw_only=True):
 
 
 class BlockMove(msgspec.Struct, kw_only=True):
-    """One block on its way: ``state`` is one of ``moving.MoveState``."""
+    """One moving block: ``state`` is one of ``moving.MoveState``."""
 
     source: int
     destination: int
@@ -190,14 +190,14 @@ class Checkpoint(msgspec.Struct, kw_only=True):
 
 
 class Refill(msgspec.Struct, kw_only=True):
-    """Blocks of servers that were lost, and the workers' copies that they should begin with."""
+    """Blocks of lost servers, and the workers' copies that replace them."""
 
     number: int
     servers: list[int]
     lost: list[int]
     """Blocks that are not filled again."""
-    asked: list[int]
-    """Ranks of those who say what they have."""
+    reporting: list[int]
+    """Ranks that are to report their copies."""
     reason: str
     began_ms: int
     count: int
@@ -216,11 +216,11 @@ class SlotRequest(msgspec.Struct, kw_only=True):
     """A slot for one more server was asked for."""
 
     index: int
-    asked_ms: int
+    requested_ms: int
 
 
 class PlacementTrial(msgspec.Struct, kw_only=True):
-    """What a change of placement turns out to be worth."""
+    """The measured effect of a change of placement."""
 
     version: int
     committed: int | None = None
@@ -231,6 +231,6 @@ class PlacementTrial(msgspec.Struct, kw_only=True):
     """What an exchange took under the placement before."""
     predicted_s: float | None = None
     paused_s: dict[int, float] = {}
-    """By rank: how long blocks on their way held that worker up."""
+    """By rank: how long moving blocks delayed that worker."""
     seconds: list[float] = []
     """What exchanges took since, one figure per iteration."""

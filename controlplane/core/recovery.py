@@ -1,27 +1,27 @@
-"""What is kept of the parameters, and how a job goes on when some are lost: checkpoints, rollback, refill.
+"""Checkpoints, and how a job continues after a loss of parameters: rollback and refill.
 
 **Checkpoints.** In lockstep the servers keep every n-th version by themselves. Without lockstep every worker is held at
 a boundary, the servers keep what they have, and all go on. Once every block is on disk one server writes the manifest;
-only then does the checkpoint count. Where the workers hold the parameters, the first of them keeps every n-th version,
-and writes the manifest too. Where the data are split among the workers, how far each had come in them is kept with it,
-for this job alone. What policies have learned is not in it: a rollback keeps it, and another job learns again.
+only then is the checkpoint valid. Where the workers hold the parameters, the first of them saves every n-th version and
+writes the manifest too. Where the data are split among the workers, their positions are saved with it, for this job
+only. The policies' states are not part of it: a rollback keeps them, and another job learns again.
 
 **Rollback.** The parameters are lost with the processes that held them: the whole job goes back to what is still known
-of them. Every process begins a new life, so that nothing of what was under way can count: partial sums end with the
-servers, and updates of the old lives are stale. Iterations after the checkpoint are done again, on the same samples.
+of them. Every process is replaced by a new instance, so that no unfinished work can count: partial sums end with the
+servers, and updates of old instances are stale. Iterations after the checkpoint are repeated on the same samples.
 
-**Refill.** A server is lost, and what it held is not: workers pulled its blocks, and a new server begins with their
-copies. Each worker says which version it has of every lost block, and pulls none of them any more. Once all have spoken
-and the new server is here, the newest copy of each block goes there. In lockstep nothing is done again: whoever had
-pushed to a block beyond that version still has its update and pushes it again. Without lockstep, updates that nobody
-had pulled yet are lost for those blocks. What an optimizer remembered of them is lost in any case; where that matters
-and there is a checkpoint, the job goes back to it instead.
+**Refill.** A server is lost, but workers have copies of its blocks, and a new server begins with these. Each worker
+reports which version it has of every lost block, and stops pulling them. Once all have reported and the new server is
+connected, the newest copy of each block is sent to it. In lockstep nothing is repeated: a worker that had pushed a
+later update still has it and pushes it again. Asynchronously, updates that no worker had pulled yet are lost for those
+blocks. Optimizer state of these blocks is lost in both cases; where it matters and there is a checkpoint, the job goes
+back to that instead.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from controlplane.core import drawing, granting, lives, moving, ordering
+from controlplane.core import drawing, granting, moving, ordering, restarts
 from controlplane.core.commands import KeepCheckpoint, RefillBlocks, RollBack, SkipCheckpoint
 from controlplane.core.context import Context
 from controlplane.core.records import Checkpoint, Process, Refill, Revival, Server, Worker
@@ -35,9 +35,9 @@ _ALL_GONE: Final = "every worker that had a copy of its blocks ended as well"
 
 
 def on_saved(context: Context, keeper: Process, message: CheckpointSaved) -> None:
-    """Something of a checkpoint was written, or could not be."""
+    """A part of a checkpoint was written, or writing it failed."""
     job = context.job
-    if job.lives.is_rebuilding or (job.checkpoints.kept and message.iteration <= job.checkpoints.kept[-1].iteration):
+    if job.starts.is_rebuilding or (job.checkpoints.kept and message.iteration <= job.checkpoints.kept[-1].iteration):
         return
     if message.is_spoilt:
         found = f"{keeper.title}: {message.failure}"
@@ -54,7 +54,7 @@ def on_saved(context: Context, keeper: Process, message: CheckpointSaved) -> Non
 
 
 def last_good(job: Job) -> str:
-    """Where a job whose numbers are spoilt could be begun again, as a sentence; one that is spoilt is never kept."""
+    """The last good checkpoint, as a sentence for a job with a NaN or infinite loss; bad values are never saved."""
     kept = job.checkpoints.kept
     return f"the last good checkpoint is of iteration {kept[-1].iteration}" if kept else "there is no checkpoint"
 
@@ -73,12 +73,12 @@ def on_restore_failed(context: Context, keeper: Process, message: RestoreFailed)
 
 def checkpoint_is_due(context: Context) -> bool:
     """Whether an asynchronous job has processed enough since the last checkpoint, and can be held for one now."""
-    job, asked = context.job, context.spec.checkpoint
-    if asked is None or job.checkpoints.stage or job.hold.sequence is not None:
+    job, checkpoint = context.job, context.spec.checkpoint
+    if checkpoint is None or job.checkpoints.stage or job.hold.sequence is not None:
         return False
     if job.state is not JobState.RUNNING or job.end.stop_at is not None:
         return False
-    return (job.samples.cursor - job.samples.dropped) // job.batch >= job.checkpoints.saved_rounds + asked.every
+    return (job.samples.cursor - job.samples.dropped) // job.batch >= job.checkpoints.saved_rounds + checkpoint.every
 
 
 def hold_for_checkpoint(context: Context) -> None:
@@ -97,13 +97,13 @@ def begin_cut(context: Context) -> None:
         max((job.workers[rank].last_completed for rank in job.generation.roster), default=job.round.completed) + 1
     )
     drawing.remember_data(context, job.checkpoints.save_at)
-    _tell_keepers(
+    _order_keepers(
         context, f"every worker has stopped: keep all blocks as the checkpoint of iteration {job.checkpoints.save_at}"
     )
 
 
 def choose_start(context: Context, ready: Sequence[int]) -> bool:
-    """Begin with the newest checkpoint that everybody can use who holds parameters, where one is asked for.
+    """Begin with the newest checkpoint that every process with parameters can use, where the spec names one.
 
     False if there is none. ``ready``: ranks of the workers that the job begins with.
     """
@@ -134,9 +134,9 @@ def choose_start(context: Context, ready: Sequence[int]) -> bool:
 
 
 def _note_whole(context: Context, iteration: int) -> None:
-    job, asked = context.job, context.spec.checkpoint
+    job, checkpoint = context.job, context.spec.checkpoint
     whole = job.checkpoints.whole
-    if whole is None or whole.iteration != iteration or asked is None:
+    if whole is None or whole.iteration != iteration or checkpoint is None:
         return
     kept = Checkpoint(
         iteration=iteration,
@@ -146,13 +146,13 @@ def _note_whole(context: Context, iteration: int) -> None:
         splits=job.checkpoints.splits.get(iteration, b""),
     )
     job.checkpoints.splits = {each: splits for each, splits in job.checkpoints.splits.items() if each > iteration}
-    job.checkpoints.kept = [*(each for each in job.checkpoints.kept if not each.is_start), kept][-asked.keep :]
+    job.checkpoints.kept = [*(each for each in job.checkpoints.kept if not each.is_start), kept][-checkpoint.keep :]
     job.checkpoints.whole = None
     job.checkpoints.saving = {each: pieces for each, pieces in job.checkpoints.saving.items() if each > iteration}
     size = sum(piece.bytes for piece in whole.pieces)
     reason = f"{len(whole.pieces)} blocks of {size / 1e6:.1f} MB in all are on disk"
     context.emit(KeepCheckpoint, reason, iteration=iteration, position=whole.position, bytes=size)
-    lives.finish_if_all_have(context)
+    restarts.finish_if_all_have(context)
 
 
 def _order_manifest(context: Context, iteration: int) -> None:
@@ -162,7 +162,7 @@ def _order_manifest(context: Context, iteration: int) -> None:
     if position is None:
         return
     job.checkpoints.whole = WholeCheckpoint(iteration=iteration, position=position, pieces=pieces)
-    _tell_keepers(context, f"every block of iteration {iteration} is on disk: its manifest can be written")
+    _order_keepers(context, f"every block of iteration {iteration} is on disk: its manifest can be written")
     _go_on(context, f"every block of iteration {iteration} is kept")
 
 
@@ -172,7 +172,7 @@ def _give_up(context: Context, iteration: int, reason: str) -> None:
     job.checkpoints.whole = None
     if job.state is JobState.FINISHING:  # no worker is left to be held
         context.emit(SkipCheckpoint, reason, iteration=iteration)
-        lives.finish_without_checkpoint(context)
+        restarts.finish_without_checkpoint(context)
         return
     granting.pause(context, "checkpoint", reason)
     _go_on(context, reason)
@@ -195,7 +195,7 @@ def _reaches(pieces: Mapping[int, SavedBlock]) -> int:
     return end
 
 
-def _tell_keepers(context: Context, reason: str) -> None:
+def _order_keepers(context: Context, reason: str) -> None:
     job = context.job
     if context.spec.workers_hold:
         ordering.issue(context, job.workers[job.generation.roster[0]], reason)
@@ -220,13 +220,13 @@ def go_back(context: Context, target: Checkpoint, lost: str) -> None:
     """End all processes and start new ones, which continue from ``target``."""
     job = context.job
     redone = f"iterations {target.iteration} to {job.round.completed} are done again"
-    told = redone if target.iteration < job.round.completed else f"iteration {job.round.completed} is done again"
-    again = told if target.iteration <= job.round.completed else "no complete iteration is done again"
+    repeated = redone if target.iteration < job.round.completed else f"iteration {job.round.completed} is done again"
+    again = repeated if target.iteration <= job.round.completed else "no complete iteration is done again"
     where = f"the checkpoint of iteration {target.iteration}" if target.iteration else "the beginning"
     reason = f"{lost}; all go back to {where}, {again}"
     context.emit(RollBack, reason, to_iteration=target.iteration, completed=job.round.completed)
-    job.lives.is_rebuilding = True
-    job.lives.rebuild_ms = context.now_ms
+    job.starts.is_rebuilding = True
+    job.starts.rebuild_ms = context.now_ms
     job.pauses[granting.rebuilding_cause(context)] = reason
     if job.state is not JobState.PAUSED:
         context.move_job(JobState.PAUSED, reason, awaited=granting.awaited(job))
@@ -239,15 +239,15 @@ def go_back(context: Context, target: Checkpoint, lost: str) -> None:
         context.stop_process(process, reason)
         if isinstance(process, Worker) and process.index in job.requests.left_out:
             continue
-        if process.agent in job.lives.away:
-            job.lives.revivals[process.title] = Revival(number=0, due_ms=context.now_ms, wants_slot=True)
-            context.tell_process(process, "waits for a free slot")
+        if process.agent in job.starts.away:
+            job.starts.revivals[process.title] = Revival(number=0, due_ms=context.now_ms, wants_slot=True)
+            context.report_process(process, "waits for a free slot")
         else:
-            lives.start_life(context, lives.slot_of(process))
+            restarts.start_instance(context, restarts.slot_of(process))
 
 
 def rollback_target(context: Context) -> Checkpoint | None:
-    """Where the job would go back to; None where it would have to fail."""
+    """Where the job would go back to; None if it would fail."""
     job = context.job
     if job.checkpoints.kept:
         return job.checkpoints.kept[-1]
@@ -263,10 +263,10 @@ def restore(context: Context, target: Checkpoint) -> None:
 
 
 def begin_refill(context: Context, server: Server, lost: str) -> bool:
-    """Ask the workers for what they have of the blocks of ``server``; False where there is a better way, or no way."""
+    """Request the workers' copies of the blocks of ``server``; False if there is a better way, or none."""
     job, before = context.job, context.job.refilling.current
-    asked = [rank for rank in job.generation.roster if job.workers[rank].state in AT_WORK]
-    if not asked or not job.placement.blocks or not _is_best(context):
+    reporting = [rank for rank in job.generation.roster if job.workers[rank].state in AT_WORK]
+    if not reporting or not job.placement.blocks or not _is_best(context):
         return False
     blocks = {block.index for block in job.placement.blocks if block.server == server.index}
     servers = {server.index}
@@ -279,7 +279,7 @@ def begin_refill(context: Context, server: Server, lost: str) -> bool:
         number=job.refilling.count,
         servers=sorted(servers),
         lost=sorted(blocks),
-        asked=asked,
+        reporting=reporting,
         reason=lost,
         began_ms=context.now_ms if before is None else before.began_ms,
         count=len(blocks),
@@ -293,9 +293,9 @@ def begin_refill(context: Context, server: Server, lost: str) -> bool:
 
 
 def on_copies(context: Context, worker: Worker, message: CopiesHeld) -> None:
-    """A worker says what it has."""
+    """A worker reports its copies."""
     refill = context.job.refilling.current
-    if refill is None or message.refill != refill.number or worker.index not in refill.asked:
+    if refill is None or message.refill != refill.number or worker.index not in refill.reporting:
         return
     refill.copies[worker.index] = {
         block: (copies.version, copies.steps) for copies in message.copies for block in copies.blocks
@@ -306,9 +306,9 @@ def on_copies(context: Context, worker: Worker, message: CopiesHeld) -> None:
 def on_worker_gone(context: Context, worker: Worker) -> None:
     """A worker died, or reached its end: its copies are gone."""
     refill = context.job.refilling.current
-    if refill is None or worker.index not in refill.asked:
+    if refill is None or worker.index not in refill.reporting:
         return
-    refill.asked.remove(worker.index)
+    refill.reporting.remove(worker.index)
     refill.copies.pop(worker.index, None)
     advance_refill(context)
 
@@ -322,29 +322,29 @@ def on_filled(context: Context, message: BlocksFilled) -> None:
 
 
 def advance_refill(context: Context) -> None:
-    """Once the new servers are here and all workers have spoken, fill what is not; end when everything is.
+    """Once the new servers are connected and all workers have reported, fill the missing blocks; then end.
 
-    Called after each event while there is something to fill: who left since is not waited for.
+    Called after each event while blocks are missing: workers that left meanwhile are not waited for.
 
     Only then are the new servers sent to workers: a worker that knows them no longer uses the lost ones.
     """
     job, refill = context.job, context.job.refilling.current
     if refill is None or job.state in JOB_OVER:
         return
-    refill.asked = [rank for rank in refill.asked if job.counts(rank) and job.workers[rank].state in AT_WORK]
-    gone = {block for block, rank in refill.fills.items() if rank not in refill.asked and block in refill.lost}
+    refill.reporting = [rank for rank in refill.reporting if job.counts(rank) and job.workers[rank].state in AT_WORK]
+    gone = {block for block, rank in refill.fills.items() if rank not in refill.reporting and block in refill.lost}
     refill.fills = {block: rank for block, rank in refill.fills.items() if block not in gone}
-    refill.copies = {rank: copies for rank, copies in refill.copies.items() if rank in refill.asked}
-    if set(refill.asked) - refill.copies.keys():
+    refill.copies = {rank: copies for rank, copies in refill.copies.items() if rank in refill.reporting}
+    if set(refill.reporting) - refill.copies.keys():
         return
-    # If no worker is left to ask, no copy will come: what follows need not wait for the servers.
-    if refill.asked and not all(moving.is_up(job.servers[index]) for index in refill.servers):
+    # Without workers no copy will come: do not wait for the servers.
+    if refill.reporting and not all(moving.is_up(job.servers[index]) for index in refill.servers):
         return
     nowhere = [block for block in refill.lost if not _holders(refill, block)]
     if nowhere and not _is_untouched(job):
         job.refilling.current = None
         missing = f"no worker has a whole copy of {len(nowhere)} of its blocks"
-        roll_back(context, f"{refill.reason}; {missing if refill.asked else _ALL_GONE}")
+        roll_back(context, f"{refill.reason}; {missing if refill.reporting else _ALL_GONE}")
         return
     if not all(moving.is_up(job.servers[index]) for index in refill.servers):
         return
@@ -374,7 +374,7 @@ def _choose_copies(context: Context, refill: Refill) -> list[int]:
 
 
 def _place_refill(context: Context, refill: Refill) -> None:
-    """Tell everybody of the new servers."""
+    """Send all processes the new servers."""
     job = context.job
     refill.placed = True
     job.placement.plans += 1
@@ -383,11 +383,11 @@ def _place_refill(context: Context, refill: Refill) -> None:
         block: job.refilling.by_block.get(block, 0) + 1 for block in refill.lost
     }
     named = ", ".join(f"s{index}" for index in refill.servers)
-    moving.tell_everybody(context, f"{named} restarted and is given its blocks by workers")
+    moving.order_all(context, f"{named} restarted and is given its blocks by workers")
 
 
 def _worth(context: Context, refill: Refill, rank: int, block: int) -> tuple[int, int]:
-    """In lockstep the version tells which copy is newer; else every worker counts for itself, and steps tell."""
+    """In lockstep the version decides which copy is newer; otherwise the number of steps."""
     version, steps = refill.copies[rank][block]
     return context.mode.worth(version, steps)
 
@@ -417,15 +417,15 @@ def _finish_refill(context: Context, refill: Refill) -> None:
 
 
 def _is_best(context: Context) -> bool:
-    """Whether workers can know the parameters, and nothing that is kept elsewhere is worth more."""
+    """Whether workers can have the parameters, and no checkpoint is better."""
     job, spec = context.job, context.spec
-    if spec.server_mode == "aggregating" or job.lives.is_rebuilding:
+    if spec.server_mode == "aggregating" or job.starts.is_rebuilding:
         return False
     return not job.checkpoints.kept or (not context.mode.loses_unpulled and _is_stateless(context))
 
 
 def _is_stateless(context: Context) -> bool:
-    """Whether servers remember nothing beside the parameters: plain SGD."""
+    """Whether servers have no state besides the parameters: plain SGD."""
     return is_stateless(context.spec.applied)
 
 

@@ -1,4 +1,4 @@
-"""Shares: what a batching policy is asked, what it decides, and what it learns while the job runs."""
+"""Shares: requests to a batching policy, its decisions, and what it learns while the job runs."""
 
 from controlplane.core import drawing, multiples
 from controlplane.core.choices import Learner, Observation, Resolve, ShareDecision, ShareRequest, Trainable
@@ -28,8 +28,8 @@ def _within_memory(job: Job, limits: dict[int, tuple[int, int]]) -> dict[int, tu
     return narrower if sum(high for _, high in narrower.values()) >= job.batch else limits
 
 
-def take_shares(context: Context, decision: ShareDecision, iteration: int, *, tell: bool) -> None:
-    """Let ``decision`` hold from ``iteration`` on."""
+def take_shares(context: Context, decision: ShareDecision, iteration: int, *, announce: bool) -> None:
+    """Apply ``decision`` from ``iteration`` on."""
     job = context.job
     if context.spec.attached:
         job.attachment.next_version(job.incarnation)
@@ -37,7 +37,7 @@ def take_shares(context: Context, decision: ShareDecision, iteration: int, *, te
     drawing.take_batch(context, decision, iteration)
     job.generation.share_from = iteration
     drawing.look_at_own(context)
-    if tell:
+    if announce:
         context.emit(
             SetShares,
             decision.reason,
@@ -72,12 +72,12 @@ def decide_shares(context: Context, observations: list[Observation]) -> bool:
     now = (job.generation.shares, job.generation.budget_s, job.generation.ceilings)
     changed = (decision.shares, decision.budget_s, decision.ceilings) != now
     if changed:
-        take_shares(context, decision, iteration, tell=True)
+        take_shares(context, decision, iteration, announce=True)
     return changed
 
 
 def record_decision(context: Context, decision: ShareDecision) -> None:
-    """Give the commands for all that a decision brought besides its shares."""
+    """Emit the commands for everything in a decision besides its shares."""
     context.record_findings(decision.findings)
     for lesson in decision.lessons:
         context.emit(
@@ -90,25 +90,25 @@ def record_decision(context: Context, decision: ShareDecision) -> None:
         )
     if decision.scores:
         by_loss = sorted(decision.scores, key=lambda name: (decision.scores[name].slowdown, name))
-        told = ", ".join(f"{name} {decision.scores[name].slowdown:.3f}" for name in by_loss)
+        sentence = ", ".join(f"{name} {decision.scores[name].slowdown:.3f}" for name in by_loss)
         context.emit(
             ScorePredictors,
-            f"iteration time over the least possible one: {told}; {decision.acting} is active",
+            f"iteration time over the least possible one: {sentence}; {decision.acting} is active",
             iteration=context.job.round.completed,
             acting=decision.acting,
             scores=decision.scores,
         )
 
 
-def told_of_failure(context: Context, error: Exception) -> str:
-    """What is said of a batching policy that raised; the state that it was handed stays as it was."""
+def failure_sentence(context: Context, error: Exception) -> str:
+    """The sentence for a batching policy that raised; its state stays unchanged."""
     name = context.job.synchronization.batching.name
     cure = "choose another batching policy or other parameters, or resume to let it restart"
     return f"batching {name} failed: {type(error).__name__}: {error}; {cure}"
 
 
 def on_predictor_news(context: Context, event: PredictorTrained | PredictorPromoted) -> None:
-    """A predictor was trained or promoted: tell the batching policy; its next decision is made with it."""
+    """A predictor was trained or promoted: pass it to the batching policy; its next decision uses it."""
     job, policies = context.job, context.chosen
     if not isinstance(policies.batching, Learner) or policies.batching_state is None:
         name = context.spec.synchronization.batching.name

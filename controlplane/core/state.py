@@ -7,37 +7,37 @@ snapshot of another version is refused, and the driver rebuilds the job from the
 
 Four things begin and end, one within the other:
 
-    incarnation   one version of the log. A new one begins where a part of the log was lost. Everything that holds is
+    incarnation   one version of the log. A new one begins where a part of the log was lost. All current decisions are
                   ordered again, under orders that replace all that were given before.
     process       one instance of a worker or server. A new one is a record of its own (``records``), with a new
-    instance. generation    a roster and the shares that hold with it. A new one begins whenever somebody joins or
+    instance. generation    a roster and its shares. A new one begins whenever a worker joins or
     leaves, or
                   policies change. It is numbered, and servers count updates by it.
     round         the iteration that is open in lockstep. Without lockstep: as many reports as there are workers.
 
-Each has a record, and the record is replaced as a whole when the next one begins, never cleaned field by field: what
-is not named when the next one is made begins as in a fresh job. ``Job.roll_back`` does the same for all records at
+Each has a record, and the record is replaced as a whole when the next one begins, never cleaned field by field: fields
+that are not named then begin as in a new job. ``Job.roll_back`` does the same for all records at
 once when parameters are lost; the few things that outlive a rollback are named there and nowhere else.
 
     generation    who counts, and the share of each
     samples       which samples of the permutations come next
     round         what was reported and is not complete
-    updates       whose updates make an iteration, or are let in
+    updates       whose updates make an iteration, or are applied
     hold          whether every worker should stop at its next boundary, and whether all have
-    requests      what people and newcomers asked for, and waits for a boundary
+    requests      users' requests and new workers that wait for a boundary
     end           where the job stops, and why
-    placement     which server holds which block, and the change that is on its way
+    placement     which server holds which block, and the open change
     checkpoints   what is kept, and what is being written
     refilling     blocks of lost servers that workers give back
-    lives         which processes start, and which should be started again
+    starts        which processes start, and which should be started again
     flags, pace   findings that are open; how long things take
 
-How far may a worker go? It is *granted* iterations up to its watermark. Lockstep grants some iterations ahead, since
-the servers hold each pull until everybody's updates are in; asynchronous barriers grant by worker, and with each grant
-goes a lease of samples. A grant cannot be taken back with certainty, since the worker may have used it before it hears;
-``granted`` is therefore the highest watermark that was ever sent, and every change to a running job begins with the
-first iteration that nobody was granted. Where that is too late, the job is held: every worker stops at its next
-boundary and says so, and the job is *quiesced* once all have.
+A worker is *granted* iterations up to its watermark. Lockstep grants some iterations ahead, since the servers hold each
+pull until all updates are in; asynchronous barriers grant by worker, each time with a lease of samples. A grant cannot
+be revoked reliably, since the worker may have used it before it receives the revocation. ``granted`` is therefore the
+highest watermark that was ever sent, and every change to a running job begins with the first iteration that no worker
+was granted. Where that is too late, the job is held: every worker stops at its next boundary and reports it, and the
+job is *quiesced* once all have.
 
 Two state machines, for the job and for a process, are tables in ``states``. Everything else is in these records.
 """
@@ -67,7 +67,7 @@ from controlplane.protocol.keys import instance_name
 from controlplane.protocol.orders import Block, Role
 from controlplane.protocol.spec import Choice, JobSpec, Synchronization
 
-SNAPSHOT_VERSION: Final = 5
+SNAPSHOT_VERSION: Final = 6
 
 
 class SnapshotVersionError(ValueError):
@@ -82,7 +82,7 @@ class Generation(msgspec.Struct, kw_only=True):
     first_iteration: int = 0
     """From which this roster counts."""
     shares: dict[int, int] = {}
-    """By rank, of everyone who counts."""
+    """By rank, of every counting worker."""
     offsets: dict[int, int] = {}
     share_from: int = 0
     is_short: bool = False
@@ -150,7 +150,7 @@ class Updates(msgspec.Struct, kw_only=True):
     skip_to: int = 0
     """No worker must report iterations before this one: the job became synchronous with it."""
     passed: dict[int, int] = {}
-    """PSP by the letter: by rank, up to which iteration servers may apply its updates."""
+    """PSP taken literally: by rank, up to which iteration servers may apply its updates."""
     cut: int | None = None
     """A-BSP: the last iteration that was cut short."""
     quorums: dict[int, list[int]] = {}
@@ -178,7 +178,7 @@ class Requests(msgspec.Struct, kw_only=True):
     choices: dict[str, Choice] = {}
     """Policies that hold once the job is quiesced."""
     left_out: dict[int, LeftOut] = {}
-    """Workers that are not to take part, by rank."""
+    """Excluded and drained workers, by rank."""
     respread: str = ""
     """Why blocks should be placed again once a requested server has joined; empty: they should not."""
     join_at: int | None = None
@@ -223,11 +223,11 @@ class Checkpoints(msgspec.Struct, kw_only=True):
     """What is kept, and what is being written."""
 
     kept: list[Checkpoint] = []
-    """Those that can be returned to, the oldest first."""
+    """Complete checkpoints, the oldest first."""
     restore: Restore | None = None
     """The one that the current instances started from."""
     saving: dict[int, dict[int, SavedBlock]] = {}
-    """What is written of those that are not whole: by iteration, the pieces by their start."""
+    """Incomplete checkpoints: by iteration, the pieces by their start."""
     splits: dict[int, bytes] = {}
     """Where the data are split: what goes into coming ones, by their iteration."""
     whole: WholeCheckpoint | None = None
@@ -248,7 +248,7 @@ class Refilling(msgspec.Struct, kw_only=True):
     """How often each block began again with a worker's copy."""
 
 
-class Lives(msgspec.Struct, kw_only=True):
+class Starts(msgspec.Struct, kw_only=True):
     """Which processes start, and which should be started again."""
 
     counts: dict[str, int] = {}
@@ -258,7 +258,7 @@ class Lives(msgspec.Struct, kw_only=True):
     at_work: int = 0
     """How many workers live and have not reached the job's end."""
     revivals: dict[str, Revival] = {}
-    """Those that should be started again, by title."""
+    """Processes to start again, by title."""
     short: dict[str, int] = {}
     """How many instances in a row were short, by title; at least 1."""
     restarts: dict[str, int] = {}
@@ -290,11 +290,11 @@ class Job(msgspec.Struct, kw_only=True):
     salt: bytes = b""
     """What makes names of instances unguessable; empty: they are counted, and no more."""
     synchronization: Synchronization = Synchronization()
-    """The choices that hold now: those of the spec, until somebody changes them."""
+    """The present choices: those of the spec, until a user changes them."""
     state: JobState = JobState.SUBMITTED
     since_ms: int = 0
     awaited: str = ""
-    """What was last said to be awaited in this state."""
+    """What the job waits for in this state, as last published."""
     running_ms: int | None = None
     pauses: dict[str, str] = {}
     """Why the job is paused: each cause with its reason. It goes on when there is none."""
@@ -313,7 +313,7 @@ class Job(msgspec.Struct, kw_only=True):
     servers: dict[int, Server] = {}
     attachment: Attachment = msgspec.field(default_factory=Attachment)
     """Of an attached job."""
-    lives: Lives = msgspec.field(default_factory=Lives)
+    starts: Starts = msgspec.field(default_factory=Starts)
     generation: Generation = msgspec.field(default_factory=Generation)
     samples: Samples = msgspec.field(default_factory=Samples)
     round: Round = msgspec.field(default_factory=Round)
@@ -350,7 +350,7 @@ class Job(msgspec.Struct, kw_only=True):
 
     @property
     def is_at_boundary(self) -> bool:
-        """Whether everybody who counts has stopped at one. Costs a look at every worker."""
+        """Whether every counting worker has stopped at a boundary. Cost: linear in the workers."""
         return all(worker.is_at_boundary for worker in self.counting)
 
     @property
@@ -384,22 +384,22 @@ class Job(msgspec.Struct, kw_only=True):
         worker.done = iteration
 
     def reached(self) -> int:
-        """The last iteration that everybody has finished. Costs a look at every worker."""
+        """The last iteration that every worker has finished. Cost: linear in the workers."""
         return min([worker.last_completed for worker in self.counting], default=self.round.completed)
 
     def recount(self) -> None:
-        """Count again who is behind. Costs a look at every worker."""
+        """Recount the workers that are behind. Cost: linear in the workers."""
         done = self.round.completed
-        owed = done + 1
+        due = done + 1
         # `last_completed <= done`, without a call for each worker
-        behind = [worker for worker in self.counting if worker.done <= done and worker.from_iteration <= owed]
+        behind = [worker for worker in self.counting if worker.done <= done and worker.from_iteration <= due]
         self.round.behind = len(behind)
 
     def release_hold(self) -> None:
         """No worker needs to stop at a boundary any more; orders follow."""
         self.hold = Hold()
         for worker in self.counting:
-            worker.is_held = False
+            worker.is_stopped = False
 
     def roll_back(self, target: Checkpoint, *, stop_at: int | None) -> None:
         """Make the records what they were before ``target.iteration``.

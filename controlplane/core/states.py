@@ -62,7 +62,7 @@ JOB_OVER = frozenset(state for state, after in JOB_ARROWS.items() if not after)
 AT_WORK = frozenset({P.ORDERED, P.READY, P.UNREACHABLE})
 """The process runs and has not reached the end of the job."""
 READY, UNREACHABLE = P.READY, P.UNREACHABLE
-"""For what is asked of every message: a member looked up in its class takes ten times as long as a name."""
+"""For checks on every message: looking up a member in its class takes ten times as long as a global name."""
 PROCESS_OVER = frozenset(state for state, after in PROCESS_ARROWS.items() if not after)
 
 ENDED_AS: dict[str, str] = {J.SUCCEEDED: "has succeeded", J.FAILED: "has failed", J.CANCELLED: "was cancelled"}

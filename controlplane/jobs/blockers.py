@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from controlplane.core.queueing import PATIENCE_S, Ask, Offer, Standing
+from controlplane.core.queueing import PATIENCE_S, Ask, Offer, Outcome
 from controlplane.fleet.selectors import Capacity
 from paceline.cli.places import MANAGE
 
@@ -48,7 +48,7 @@ class Waiting:
     """Why one job does not start."""
 
     ask: Ask
-    standing: Standing
+    standing: Outcome
     capacity: Capacity
     machines: tuple[Offer, ...]
     """Those that are here, whatever their labels."""
@@ -76,11 +76,11 @@ class Waiting:
 def _pieces(waiting: Waiting) -> Iterator[Piece]:
     needs = _needs(waiting.ask)
     match waiting.standing:
-        case Standing.STARTS:
+        case Outcome.STARTS:
             yield Piece(text=f"needs {needs}, which are free: it is about to start")
-        case Standing.NEVER:
+        case Outcome.NEVER:
             yield Piece(text=f"cannot start as things are: needs {needs}, {_missing(waiting)}")
-        case Standing.WAITS:
+        case Outcome.WAITS:
             yield Piece(text=f"needs {needs}, of which {_free(waiting)} free")
             yield from _held(waiting.holders)
             yield from _before(waiting)

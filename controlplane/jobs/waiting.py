@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controlplane.core.queueing import Ask, Standing, Verdict, plan
+from controlplane.core.queueing import Ask, Outcome, Verdict, plan
 from controlplane.core.states import JobState
 from controlplane.fleet.selectors import Capacity, SlotsNow, capacity, slots_now
 from controlplane.jobs.blockers import Blocker, Waiting
@@ -43,18 +43,18 @@ class Queue:
         verdict = self._verdicts.get(job)
         if verdict is None:
             ask = self._served.get(job)
-            return None if ask is None else self._about(Verdict(ask=ask, standing=Standing.STARTS, machines=()))
+            return None if ask is None else self._about(Verdict(ask=ask, outcome=Outcome.STARTS, machines=()))
         return self._about(verdict)
 
     def _about(self, verdict: Verdict) -> Waiting:
         there = capacity(verdict.ask.labels, self._slots)
         return Waiting(
             ask=verdict.ask,
-            standing=verdict.standing,
+            standing=verdict.outcome,
             capacity=there,
             machines=self._slots.offers,
             keeps=verdict.keeps,
-            holders=tuple(self._holders(verdict, there)) if verdict.standing is Standing.WAITS else (),
+            holders=tuple(self._holders(verdict, there)) if verdict.outcome is Outcome.WAITS else (),
             ahead=tuple(self._ahead(job) for job in verdict.ahead),
         )
 
@@ -82,7 +82,7 @@ class Queue:
             servers=ask.servers,
             since=datetime.fromtimestamp(ask.since, UTC),
             priority=ask.priority,
-            starts=verdict.standing is Standing.STARTS,
+            starts=verdict.outcome is Outcome.STARTS,
             kept=verdict.keeps,
         )
 

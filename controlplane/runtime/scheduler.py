@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import structlog
 
 from controlplane.core.events import SlotsAssigned
-from controlplane.core.queueing import Ask, Offer, Standing, Take, plan
+from controlplane.core.queueing import Ask, Offer, Outcome, Take, plan
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.reservations import release_slots, replace_slot, reserve_slots
 from controlplane.fleet.selectors import slots_at_hand, slots_now
@@ -50,7 +50,7 @@ def schedule_jobs() -> list[int]:
                 started += _give(asks[number], ())
     waiting = [ask for number, ask in asks.items() if number not in served]
     for verdict in plan(waiting, slots_now().offers, time.time()):
-        if verdict.standing is Standing.STARTS:
+        if verdict.outcome is Outcome.STARTS:
             with isolated_step("giving slots", verdict.ask.job):
                 started += _give(verdict.ask, verdict.takes)
     return started

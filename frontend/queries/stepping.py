@@ -1,6 +1,6 @@
 """What one update does to the parameters of a job whose barrier has no iterations in common."""
 
-from controlplane.core.barriers import AsyncBarrier, told_step
+from controlplane.core.barriers import AsyncBarrier, step_sentence
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_synchronization
 from controlplane.policies.registry import resolve
@@ -14,4 +14,4 @@ def stepping(job: Job) -> str:
         return ""
     spec = parse_spec(job.spec)
     alive = job.processes.filter(role="worker", ended_at=None).count()
-    return told_step(spec, barrier.step_scale, alive or spec.workers)
+    return step_sentence(spec, barrier.step_scale, alive or spec.workers)

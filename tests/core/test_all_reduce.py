@@ -260,7 +260,7 @@ def test_with_servers_that_only_add_up_a_worker_returns_only_when_all_begin_anew
     story = aggregating()
     for rank in (2, 1):
         story.kill(rank)
-        assert not story.engine._job.lives.revivals
+        assert not story.engine._job.starts.revivals
     story.kill(0)
     assert story.given(RollBack)[-1].to_iteration == 5
 

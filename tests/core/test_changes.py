@@ -226,7 +226,7 @@ def test_word_of_an_older_hold_does_not_count(story):
     told.see(ResumeRequested(actor="ada"))
     told.see(PauseRequested(actor="ada"))
     told.say(0, Held(number=told.next_number(0), generation=1, iteration=0, sequence=first))
-    assert not told.engine._job.workers[0].is_held
+    assert not told.engine._job.workers[0].is_stopped
     told.say(0, Held(number=told.next_number(0), generation=1, iteration=0, sequence=told.orders[0].sequence))
     assert told.engine._job.hold.is_quiesced
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.core.queueing import PATIENCE_S, Ask, Offer, Standing, Take, Verdict, place, plan
+from controlplane.core.queueing import PATIENCE_S, Ask, Offer, Outcome, Take, Verdict, place, plan
 
 NOW = 10_000.0
 LABELS = st.sampled_from([{}, {"gpu": "a100"}, {"zone": "a"}, {"gpu": "a100", "zone": "a"}])
@@ -53,7 +53,7 @@ FLEETS = st.integers(0, 4).flatmap(lambda n: st.tuples(*[offers(machine) for mac
 def fits_alone(each: Ask, fleet: tuple[Offer, ...]) -> bool:
     """Whether it would start if nobody else waited."""
     [verdict] = plan([each], fleet, NOW)
-    return verdict.standing is Standing.STARTS
+    return verdict.outcome is Outcome.STARTS
 
 
 def idle(fleet: tuple[Offer, ...]) -> tuple[Offer, ...]:
@@ -62,7 +62,7 @@ def idle(fleet: tuple[Offer, ...]) -> tuple[Offer, ...]:
 
 
 def starting(verdicts: list[Verdict]) -> list[int]:
-    return [verdict.ask.job for verdict in verdicts if verdict.standing is Standing.STARTS]
+    return [verdict.ask.job for verdict in verdicts if verdict.outcome is Outcome.STARTS]
 
 
 @given(QUEUES, FLEETS)
@@ -81,7 +81,7 @@ def test_a_job_that_starts_has_what_it_asks_for_on_machines_that_carry_its_label
     carry = {each.machine: each for each in fleet}
     for verdict in plan(queue, fleet, NOW):
         assert all(carry[take.machine].carries(verdict.ask.labels) for take in verdict.takes)
-        if verdict.standing is Standing.STARTS:
+        if verdict.outcome is Outcome.STARTS:
             assert verdict.ask.least <= sum(take.workers for take in verdict.takes) <= verdict.ask.workers
             assert sum(take.servers for take in verdict.takes) == verdict.ask.servers
 
@@ -110,14 +110,14 @@ def test_the_first_in_the_queue_that_fits_alone_starts(queue: tuple[Ask, ...], f
         if verdict.keeps:
             return
         if fits_alone(verdict.ask, fleet):
-            assert verdict.standing is Standing.STARTS
+            assert verdict.outcome is Outcome.STARTS
             return
 
 
 @given(QUEUES, FLEETS)
 def test_nobody_waits_for_a_job_that_can_never_start(queue: tuple[Ask, ...], fleet: tuple[Offer, ...]) -> None:
     verdicts = plan(queue, fleet, NOW)
-    hopeless = {verdict.ask.job for verdict in verdicts if verdict.standing is Standing.NEVER}
+    hopeless = {verdict.ask.job for verdict in verdicts if verdict.outcome is Outcome.NEVER}
     without = plan([each for each in queue if each.job not in hopeless], fleet, NOW)
     assert [verdict for verdict in verdicts if verdict.ask.job not in hopeless] == without
     assert not any(hopeless & set(verdict.ahead) for verdict in verdicts)
@@ -129,13 +129,13 @@ def test_a_job_can_never_start_exactly_where_idle_machines_would_not_do(
     queue: tuple[Ask, ...], fleet: tuple[Offer, ...]
 ) -> None:
     for verdict in plan(queue, fleet, NOW):
-        assert (verdict.standing is Standing.NEVER) != fits_alone(verdict.ask, idle(fleet))
+        assert (verdict.outcome is Outcome.NEVER) != fits_alone(verdict.ask, idle(fleet))
 
 
 @given(QUEUES, FLEETS)
 def test_a_job_that_fits_alone_and_waits_has_somebody_ahead(queue: tuple[Ask, ...], fleet: tuple[Offer, ...]) -> None:
     for verdict in plan(queue, fleet, NOW):
-        if verdict.standing is Standing.WAITS and fits_alone(verdict.ask, fleet):
+        if verdict.outcome is Outcome.WAITS and fits_alone(verdict.ask, fleet):
             assert verdict.ahead
 
 
@@ -177,7 +177,7 @@ def test_a_job_starts_however_many_small_ones_of_its_priority_come_behind_it(
         if 1 in starting(verdicts):
             return
         for verdict in verdicts:
-            if verdict.standing is Standing.STARTS:
+            if verdict.outcome is Outcome.STARTS:
                 running[verdict.ask.job] = (step + lengths[step % len(lengths)], verdict.takes)
                 small.remove(verdict.ask)
     raise AssertionError("the large job never started")
@@ -192,7 +192,7 @@ def test_free_slots_are_kept_for_a_job_that_has_waited_for_long() -> None:
     fleet = [offer(workers=4, free_workers=2)]
     first, second = plan([ask(1, 4, since=NOW - PATIENCE_S), ask(2, 2)], fleet, NOW)
     assert (first.keeps, first.takes) == (True, (Take(machine=1, workers=2, servers=0),))
-    assert (second.standing, second.ahead) == (Standing.WAITS, (1,))
+    assert (second.outcome, second.ahead) == (Outcome.WAITS, (1,))
 
 
 def test_what_is_kept_is_no_more_than_it_could_use() -> None:

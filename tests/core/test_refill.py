@@ -4,7 +4,7 @@ import pytest
 
 from controlplane.core.commands import IssuePlacement, IssueServerOrders, MoveJob, RefillBlocks, RollBack, StartProcess
 from controlplane.core.events import SlotsAssigned
-from controlplane.core.lives import slot_of
+from controlplane.core.restarts import slot_of
 from tests.core.story import Story, of
 
 ALL = dict.fromkeys(range(4), 1000.0)

@@ -112,7 +112,7 @@ def test_pause_doubles_only_where_lives_are_short(story):
     for lived_ms in (1, 1, 1, 10_000, 1):
         told.now_ms += lived_ms
         told.kill(1)
-        revival = told.engine._job.lives.revivals["w1"]
+        revival = told.engine._job.starts.revivals["w1"]
         pauses.append(revival.due_ms - told.now_ms)
         told.tick(after_ms=pauses[-1])
     assert pauses == [500, 1_000, 2_000, 500, 1_000]

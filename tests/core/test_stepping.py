@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.core.barriers import misfit, rule_of, stepping_of, told_step
+from controlplane.core.barriers import misfit, rule_of, step_sentence, stepping_of
 from controlplane.policies.registry import resolve
 from controlplane.protocol.spec import Choice, JobSpec, Workload
 from controlplane.protocol.training import Clip, Federated, Group, Optimizer
@@ -51,10 +51,10 @@ def test_rules_are_orders_to_servers() -> None:
 
 
 def test_each_rule_is_told_in_a_plain_sentence() -> None:
-    assert told_step(spec_of(Optimizer()), "auto", 4).endswith("as 1/4 of a step: 4 of them are one step.")
-    assert told_step(spec_of(ADAM), "auto", 4).startswith("Servers add up 4 updates and make one step of adamw")
-    assert "a whole step (PSP): 4 times as many" in told_step(spec_of(ADAM), "paper", 4)
-    assert told_step(spec_of(ADAM), 0.5, 4).endswith("as 0.5 of a step.")
+    assert step_sentence(spec_of(Optimizer()), "auto", 4).endswith("as 1/4 of a step: 4 of them are one step.")
+    assert step_sentence(spec_of(ADAM), "auto", 4).startswith("Servers add up 4 updates and make one step of adamw")
+    assert "a whole step (PSP): 4 times as many" in step_sentence(spec_of(ADAM), "paper", 4)
+    assert step_sentence(spec_of(ADAM), 0.5, 4).endswith("as 0.5 of a step.")
 
 
 @pytest.mark.parametrize("barrier", ["asp", "ssp", "pbsp", "pssp"])

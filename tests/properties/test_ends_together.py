@@ -105,7 +105,7 @@ class Fate:
 
     def copies(self, blocks) -> None:
         refill = self.job.refilling.current
-        for rank in list(refill.asked) if refill is not None else []:
+        for rank in list(refill.reporting) if refill is not None else []:
             version = max(0, self.job.round.completed)
             self.see(self.story.copies, rank, (version, version, [block for block in blocks if block in refill.lost]))
 

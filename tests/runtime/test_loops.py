@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import DataError
 from django.utils import timezone
 
-from controlplane.core.queueing import Standing
+from controlplane.core.queueing import Outcome
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Job, Process
@@ -125,7 +125,7 @@ def give_again(world: World, turn: Callable[[int], None]) -> Callable[[], object
 
 def give_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
     def starts(asks: Any, *_: Any) -> list[Any]:
-        return [SimpleNamespace(standing=Standing.STARTS, ask=ask, takes=()) for ask in asks]
+        return [SimpleNamespace(outcome=Outcome.STARTS, ask=ask, takes=()) for ask in asks]
 
     world.patch.setattr(scheduler, "plan", starts)
     world.patch.setattr(scheduler, "_give", lambda ask, _: turn(ask.job) or [])

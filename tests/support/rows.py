@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from controlplane.core.events import Assignment
-from controlplane.core.queueing import Ask, Standing, plan
+from controlplane.core.queueing import Ask, Outcome, plan
 from controlplane.fleet.models import Agent
 from controlplane.fleet.reservations import reserve_slots
 from controlplane.fleet.selectors import slots_now
@@ -65,5 +65,5 @@ def reserve(job: int, labels: dict[str, str], *, workers: int, servers: int) -> 
     """Slots for this job as if no other waited; None where there are too few."""
     ask = Ask(job=job, workers=workers, least=workers, servers=servers, labels=labels)
     [verdict] = plan([ask], slots_now().offers, now=0.0)
-    takes = verdict.takes if verdict.standing is Standing.STARTS else ()
+    takes = verdict.takes if verdict.outcome is Outcome.STARTS else ()
     return reserve_slots(job, takes, enough=workers + servers)

@@ -1,9 +1,8 @@
 """Restarts of processes, and when all processes have reached the end of the job.
 
 Processes that ended are restarted after a delay, up to a limit, on their slot or another one. The delay doubles with
-each short run: what fails immediately will fail again, what was killed at work will not. A process returns to the slot
-that it had. Where its agent is out of reach the scheduler is asked for another slot, and the process waits for that as
-long as it takes.
+each short run: a process that fails immediately is likely to fail again. A process returns to its slot. If its agent is
+out of reach, the engine requests another slot, and the process waits for it without a limit.
 """
 
 from typing import Final
@@ -27,28 +26,28 @@ PROVEN_MS: Final = 600_000
 """After a run of this long, the count of restarts is reset."""
 
 LAST_CHECKPOINT_MS = 60_000
-"""How long a job whose workers have reached the end waits for its servers to keep that on disk."""
+"""How long a job whose workers have reached the end waits for its servers to write the last checkpoint."""
 
 
 def plan_restart(context: Context, process: Process, *, is_lost: bool) -> bool:
-    """Plan the next start of a process that has just ended; False where it has had as many as it may.
+    """Plan the next start of a process that has just ended; False if it has no restarts left.
 
-    One that never ran since its agent was out of reach has used up nothing.
+    A start that failed because the agent was out of reach does not count.
     """
     job, allowed = context.job, context.spec.elastic.restarts
     if not allowed:
         return False
-    used = job.lives.restarts.get(process.title, 0)
+    used = job.starts.restarts.get(process.title, 0)
     if context.now_ms - process.ordered_ms > PROVEN_MS:
         used = 0
     if process.state is not ProcessState.ORDERED or not is_lost or not used:
         if used >= allowed:
             return False
         used += 1
-    job.lives.restarts[process.title] = used
+    job.starts.restarts[process.title] = used
     is_short = context.now_ms - process.ordered_ms < SETTLED_MS
-    job.lives.short[process.title] = short = job.lives.short.get(process.title, 0) + 1 if is_short else 1
-    job.lives.revivals[process.title] = Revival(
+    job.starts.short[process.title] = short = job.starts.short.get(process.title, 0) + 1 if is_short else 1
+    job.starts.revivals[process.title] = Revival(
         number=used, due_ms=context.now_ms + pause_ms(short), wants_slot=is_lost
     )
     context.has_new_deadline = True
@@ -60,11 +59,11 @@ def pause_ms(number: int) -> int:
     return int(min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** min(number - 1, 16)))
 
 
-def told_of_end(context: Context, process: Process, why: str) -> str:
+def end_reason(context: Context, process: Process, why: str) -> str:
     """Why it ended, and what follows, as the end of a sentence that begins with its name."""
-    allowed, revival = context.spec.elastic.restarts, context.job.lives.revivals.get(process.title)
+    allowed, revival = context.spec.elastic.restarts, context.job.starts.revivals.get(process.title)
     if revival is None:
-        used = context.job.lives.restarts.get(process.title, 0)
+        used = context.job.starts.restarts.get(process.title, 0)
         times = "once" if used == 1 else f"{used} times"
         return f"{why}; it was started again {times}, which is all that is allowed" if used else why
     which = f"{why}; restart {revival.number} of {allowed}"
@@ -75,34 +74,34 @@ def told_of_end(context: Context, process: Process, why: str) -> str:
 
 def next_restarts_ms(job: Job) -> list[int]:
     """When processes should be restarted."""
-    return [revival.due_ms for revival in job.lives.revivals.values() if not revival.wants_slot]
+    return [revival.due_ms for revival in job.starts.revivals.values() if not revival.wants_slot]
 
 
 def start_due(context: Context) -> None:
-    """Start those whose pause is over; whose agent is out of reach asks for another slot."""
+    """Start processes whose delay is over; request another slot where the agent is out of reach."""
     job = context.job
-    for title, revival in list(job.lives.revivals.items()):
+    for title, revival in list(job.starts.revivals.items()):
         if revival.wants_slot or revival.due_ms > context.now_ms:
             continue
         process = _named(job, title)
-        if process.agent in job.lives.away:
+        if process.agent in job.starts.away:
             revival.wants_slot = True
-            context.tell_process(process, told_of_end(context, process, "its pause is over"))
+            context.report_process(process, end_reason(context, process, "its pause is over"))
         else:
-            start_life(context, slot_of(process))
+            start_instance(context, slot_of(process))
 
 
 def take_slots(context: Context, assignments: list[Assignment]) -> bool:
     """Start processes that wait for a slot on those that the scheduler found; False if none waited."""
     job = context.job
-    waiting = [each for each in assignments if (found := job.lives.revivals.get(_title(each))) and found.wants_slot]
+    waiting = [each for each in assignments if (found := job.starts.revivals.get(_title(each))) and found.wants_slot]
     for assignment in waiting:
-        start_life(context, assignment)
+        start_instance(context, assignment)
     return bool(waiting)
 
 
 def await_slot(context: Context, rank: int) -> None:
-    """A worker that was asked for, and for which no slot was free when the job began."""
+    """A worker for which no slot was free when the job began."""
     job, now_ms = context.job, context.now_ms
     job.workers[rank] = worker = Worker(
         role="worker",
@@ -115,8 +114,8 @@ def await_slot(context: Context, rank: int) -> None:
         since_ms=now_ms,
         seen_ms=now_ms,
     )
-    job.lives.revivals[worker.title] = Revival(number=0, due_ms=now_ms, wants_slot=True)
-    context.tell_process(worker, "no slot is free: it joins when there is one")
+    job.starts.revivals[worker.title] = Revival(number=0, due_ms=now_ms, wants_slot=True)
+    context.report_process(worker, "no slot is free: it joins when there is one")
 
 
 def slot_of(process: Process) -> Assignment:
@@ -128,17 +127,17 @@ def slot_of(process: Process) -> Assignment:
 
 def _machine(context: Context, assignment: Assignment) -> Emulation | None:
     """The machine to emulate for a worker: from the job's spec, else from its slot."""
-    asked = context.spec.emulate
-    if asked is None or assignment.role != "worker" or asked[assignment.index] is None:
+    machines = context.spec.emulate
+    if machines is None or assignment.role != "worker" or machines[assignment.index] is None:
         return assignment.emulate
-    return asked[assignment.index]
+    return machines[assignment.index]
 
 
-def start_life(context: Context, assignment: Assignment) -> None:
+def start_instance(context: Context, assignment: Assignment) -> None:
     """Order a new instance of a process."""
     job, title = context.job, _title(assignment)
-    revival = job.lives.revivals.pop(title, None)
-    job.lives.counts[title] = life = job.lives.counts.get(title, 0) + 1
+    revival = job.starts.revivals.pop(title, None)
+    job.starts.counts[title] = life = job.starts.counts.get(title, 0) + 1
     kind: type[Worker | Server] = Worker if assignment.role == "worker" else Server
     process = kind(
         role=assignment.role,
@@ -159,7 +158,7 @@ def start_life(context: Context, assignment: Assignment) -> None:
     again = f", restart {revival.number} of {context.spec.elastic.restarts}" if revival else ""
     reason = f"{title} goes to slot {assignment.slot} of agent {assignment.agent}{again}"
     context.start_process(process, reason)
-    context.tell_process(process, reason)
+    context.report_process(process, reason)
 
 
 def _title(assignment: Assignment) -> str:
@@ -174,13 +173,13 @@ def _named(job: Job, title: str) -> Process:
 def finish_if_all_have(context: Context) -> None:
     """The job has succeeded once every live worker has reached its end, and a checkpoint that is due there is whole."""
     job = context.job
-    if job.state is not JobState.FINISHING or job.lives.at_work:
+    if job.state is not JobState.FINISHING or job.starts.at_work:
         return
     is_due = _last_checkpoint_is_due(context)
     if is_due and _last_checkpoint_has_time(context):
         return
     count = job.round.completed + 1
-    done = context.mode.told_done(count)
+    done = context.mode.done_sentence(count)
     saved = (
         ""
         if job.end.model_saved
@@ -198,15 +197,15 @@ def finish_without_checkpoint(context: Context) -> None:
 
 def _last_checkpoint_is_due(context: Context) -> bool:
     """Whether the servers still have to save the final parameters; workers that hold them do so as they end."""
-    job, asked = context.job, context.spec.checkpoint
-    if asked is None or context.spec.workers_hold or not context.mode.keeps_versions:
+    job, checkpoint = context.job, context.spec.checkpoint
+    if checkpoint is None or context.spec.workers_hold or not context.mode.keeps_versions:
         return False
     last = job.round.completed + 1
-    return last > 0 and last % asked.every == 0 and all(each.iteration < last for each in job.checkpoints.kept)
+    return last > 0 and last % checkpoint.every == 0 and all(each.iteration < last for each in job.checkpoints.kept)
 
 
 def _last_checkpoint_has_time(context: Context) -> bool:
-    """Whether it is still waited for; the first look begins the wait."""
+    """Whether to wait longer for it; the first call starts the wait."""
     job = context.job
     if job.end.by_ms is None:
         job.end.by_ms = context.now_ms + LAST_CHECKPOINT_MS
