@@ -26,7 +26,7 @@ CONTENT_TYPE = "application/problem+json"
 FIELDS_AT_FAULT = "urn:paceline:problem:fields"
 """The type of problems whose ``errors`` name fields; others have none of their own, and the title of their status."""
 
-HOW_TO_BE_LET_IN = f"Send Authorization: Bearer TOKEN; {MANAGE} access NAME creates a token."
+HOW_TO_BE_LET_IN = f"Send Authorization: Bearer TOKEN; {MANAGE} access NAME --token creates a token."
 
 logger = logging.getLogger(__name__)
 

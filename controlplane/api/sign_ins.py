@@ -11,7 +11,7 @@ MOST: Final = 2
 
 RETRY_S: Final = 2
 
-PATHS: Final = frozenset({"/login/", "/admin/login/"})
+PATHS: Final = frozenset({"/login/"})
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -18,6 +18,7 @@ DATABASE_SCHEMES = ("sqlite", "postgres", "postgresql")
 LOG_FORMATS = ("plain", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 FROM_FILES = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")
+MOST_PROXIES = 9
 SECRET_KEY_LENGTH = 50
 """Characters below which Django's own deployment check warns."""
 
@@ -36,6 +37,8 @@ class Environment:
     redis_url: str
     """Empty where nothing is configured: ``manage.py up`` then starts one of its own."""
     static_root: Path | None
+    trusted_proxies: int
+    """How many proxies append to ``X-Forwarded-For`` before a request arrives."""
     log_format: str
     log_level: str
     worker_hour: tuple[float, str] | None
@@ -67,6 +70,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         database=_database(env, data_dir),
         redis_url=_redis_url(env.str("REDIS_URL", default="")),
         static_root=Path(root).resolve() if (root := env.str("PACELINE_STATIC_ROOT", default="")) else None,
+        trusted_proxies=_proxies(env.str("PACELINE_TRUSTED_PROXIES", default="0")),
         log_format=_one_of(variables, "LOG_FORMAT", LOG_FORMATS),
         log_level=_one_of(variables, "LOG_LEVEL", LOG_LEVELS, default="INFO"),
         worker_hour=_price(env.str("PACELINE_WORKER_HOUR", default="")),
@@ -111,6 +115,12 @@ def _price(value: str) -> tuple[float, str] | None:
     if not (0 <= amount < 1e9) or len(unit.strip()) > 10:
         raise _refuse("PACELINE_WORKER_HOUR", value, "what an hour of one worker costs, such as 0.40 EUR")
     return amount, unit.strip()
+
+
+def _proxies(value: str) -> int:
+    if not (value.isascii() and value.isdecimal() and int(value) <= MOST_PROXIES):
+        raise _refuse("PACELINE_TRUSTED_PROXIES", value, f"how many proxies stand before it, 0 to {MOST_PROXIES}")
+    return int(value)
 
 
 def _boolean(variables: Mapping[str, str], name: str) -> bool:

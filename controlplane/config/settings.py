@@ -19,6 +19,7 @@ SECRET_KEY = ENVIRONMENT.secret_key
 PACELINE_URL = ENVIRONMENT.url
 REDIS_URL = ENVIRONMENT.redis_url
 ALLOWED_HOSTS = ENVIRONMENT.allowed_hosts
+TRUSTED_PROXIES = ENVIRONMENT.trusted_proxies
 WORKER_HOUR = ENVIRONMENT.worker_hour
 
 ROOT_URLCONF = "controlplane.config.urls"
@@ -41,6 +42,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "controlplane.fleet",
     "controlplane.jobs",
+    "controlplane.people",
     "controlplane.telemetry",
     "controlplane.runtime",
     "controlplane.api",
@@ -131,6 +133,7 @@ CELERY_BEAT_SCHEDULE = {
 
 # People, cookies, transport ------------------------------------------------------------------------------------------
 
+AUTHENTICATION_BACKENDS = ["controlplane.people.passwords.ThrottledPasswords"]
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"

@@ -3,7 +3,10 @@
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
+from frontend.views.login import admin_sign_in
+
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("admin/login/", admin_sign_in),
     path("admin/", admin.site.urls),
     # First: the last pattern of the API answers everything else below /api/ with a 404.
     path("", include("frontend.urls")),

@@ -19,6 +19,8 @@ from knox.models import AuthToken
 from controlplane.core.states import JOB_OVER
 from controlplane.fleet.models import AgentSample, EnrolmentToken
 from controlplane.jobs.models import Job
+from controlplane.people import throttle
+from controlplane.people.models import LoginAttempt
 from controlplane.runtime.job_failures import isolated_step
 from controlplane.telemetry.folding import fold
 from controlplane.telemetry.models import Chunk, DeadLetter, EngineSnapshot, LogLine, RawEvent, Report, Spoken
@@ -91,6 +93,7 @@ def _others(limits: Limits) -> list[tuple[str, "models.QuerySet[Any]"]]:
         ("machine samples", AgentSample.objects.filter(at__lt=limits.before)),
         ("API tokens", AuthToken.objects.filter(expiry__lt=limits.now)),
         ("enrolment tokens", EnrolmentToken.objects.filter(used)),
+        ("failed logins", LoginAttempt.objects.filter(at__lt=limits.now - throttle.WINDOW)),
         ("sessions", Session.objects.filter(expire_date__lt=limits.now)),
     ]
 

@@ -1,7 +1,10 @@
 """Signing in: by password, or once by the link that a demo prints."""
 
+from typing import Any
+
 from django.contrib.auth import login
-from django.contrib.auth.views import LoginView
+from django.contrib.auth.views import LoginView, redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -9,6 +12,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from controlplane.jobs import login_links
+from controlplane.people.addresses import client_address
+from controlplane.people.throttle import Throttled
 
 
 class SignIn(LoginView):
@@ -17,14 +22,32 @@ class SignIn(LoginView):
     template_name = "pages/login.html"
     redirect_authenticated_user = True
 
+    def form_invalid(self, form: Any) -> HttpResponse:
+        """The page again, with what was wrong."""
+        throttled: Throttled | None = getattr(self.request, "throttled", None)
+        if throttled is None:
+            return super().form_invalid(form)
+        context = self.get_context_data(form=form, refusal=str(throttled))
+        headers = {"Retry-After": str(throttled.wait_s)}
+        return self.render_to_response(context, status=429, headers=headers)
+
+
+@never_cache
+def admin_sign_in(request: HttpRequest) -> HttpResponse:
+    """In the place of Django admin's own form: one page checks passwords."""
+    if request.user.is_authenticated:
+        raise PermissionDenied(f"{request.user.get_username()} is not a member of staff")
+    return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
+
 
 @never_cache
 @require_GET
 def login_once(request: HttpRequest, token: str) -> HttpResponse:
     """Sign in by a single-use link, from this machine only."""
-    local = login_links.from_loopback(request)
+    local = login_links.from_loopback(client_address(request))
     user = login_links.redeem(token) if local else None
     if user is None:
         return render(request, "pages/login_once_refused.html", {"local": local}, status=403)
-    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    request.signed_in_by = "link"  # type: ignore[attr-defined]
+    login(request, user)
     return redirect(reverse("overview"))

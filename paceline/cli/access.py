@@ -96,7 +96,17 @@ def let_in(url: str, variables: Mapping[str, str]) -> Access:
     Raises:
         Refusal: if the control plane gives none.
     """
-    command = [sys.executable, "-m", "controlplane.manage", "access", SERVICE_USER, "--role", "operator", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "controlplane.manage",
+        "access",
+        SERVICE_USER,
+        "--role",
+        "operator",
+        "--token",
+        "--json",
+    ]
     known = environment(variables)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LET_IN_S, env=known)
     if done.returncode:

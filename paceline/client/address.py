@@ -46,7 +46,7 @@ def address(url: str | None, token: str | None, variables: Mapping[str, str] = o
     if not secret:
         raise PacelineError(
             f"no API token for {where}: give one, or name it in PACELINE_API_TOKEN; "
-            "where the control plane runs, `paceline access NAME` (or python manage.py access NAME) prints one"
+            "where the control plane runs, `paceline access NAME --token` (or manage.py access NAME --token) prints one"
         )
     if not secret.isascii() or not secret.isprintable() or " " in secret:
         raise PacelineError("the API token holds other characters than letters, digits and signs: copy it again")

@@ -9,7 +9,9 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
+from knox.models import AuthToken
 
+from controlplane.jobs.models import AuditEntry
 from controlplane.jobs.roles import role_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("roles")]
@@ -27,7 +29,7 @@ def document(*arguments: str) -> dict[str, Any]:
 
 
 def test_a_new_user_gets_a_role_and_a_token_that_works(client: Client) -> None:
-    made = document("ada", "--role", "operator")
+    made = document("ada", "--role", "operator", "--token")
     reply = client.get("/api/v1/me", headers={"Authorization": f"Bearer {made['token']}"})
     assert (made["user"], made["role"]) == ("ada", "operator")
     assert reply.json() == {"username": "ada", "role": "operator"}
@@ -58,10 +60,45 @@ def test_a_password_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -
     assert User.objects.get(username="ada").check_password("pace-line-1")
 
 
-def test_a_person_reads_two_lines() -> None:
-    first, second = access("ada").splitlines()
-    assert first.startswith("API token of ada (operator): ")
-    assert second.startswith("Login link, once and within five minutes: http://127.0.0.1:8000/login/once/")
+def test_a_token_is_made_where_it_is_asked_for() -> None:
+    assert set(document("ada")) == {"user", "role", "login_link"}
+    assert AuthToken.objects.count() == 0
+    document("ada", "--token")
+    assert AuthToken.objects.count() == 1
+
+
+def test_it_says_the_role_that_the_user_has() -> None:
+    access("ada", "--role", "admin")
+    assert document("ada", "--role", "viewer")["role"] == "admin"
+    assert document("ada")["role"] == "admin"
+
+
+def test_each_use_is_in_the_audit_without_secrets() -> None:
+    made = document("ada", "--role", "operator", "--token")
+    row = AuditEntry.objects.get()
+    assert (row.action, row.subject, row.actor.endswith("(command line)")) == ("access", "user ada", True)
+    assert row.detail == {"role": "operator", "password": False, "token": made["token"][:15]}
+
+
+@pytest.mark.parametrize("password", ["short", "password", "12345678901", "ada-ada-ada", ""])
+def test_a_weak_password_is_refused(password: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
+    with pytest.raises(CommandError, match="the password is refused: "):
+        access("ada-ada-ada", "--password-stdin")
+    assert not User.objects.filter(username="ada-ada-ada").exists()
+
+
+def test_an_account_that_is_switched_off_stays_so() -> None:
+    User.objects.create_user("ada", is_active=False)
+    with pytest.raises(CommandError, match="switched off"):
+        access("ada", "--token")
+
+
+def test_a_person_reads_lines() -> None:
+    role, token, link = access("ada", "--token").splitlines()
+    assert role == "ada has the role operator."
+    assert token.startswith("API token, for 30 days: ")
+    assert link.startswith("Login link, once and within five minutes: http://127.0.0.1:8000/login/once/")
 
 
 def test_a_user_s_name_holds_no_control_characters() -> None:

@@ -17,6 +17,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("controlplane.simulator",),
     ("controlplane.fleet",),
     ("controlplane.jobs",),
+    ("controlplane.people",),
     ("controlplane.telemetry",),
     ("controlplane.runtime", "frontend.figures"),
     ("controlplane.gateway", "controlplane.api"),

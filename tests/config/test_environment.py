@@ -29,6 +29,7 @@ def test_nothing_needs_to_be_configured(tmp_path: Path) -> None:
         database=found.database,
         redis_url="",
         static_root=None,
+        trusted_proxies=0,
         log_format="plain",
         log_level="INFO",
         worker_hour=None,
@@ -44,6 +45,12 @@ def test_the_price_of_a_worker_hour_has_a_unit(tmp_path: Path) -> None:
     assert read(tmp_path, PACELINE_WORKER_HOUR="2").worker_hour == (2.0, "")
     for wrong in ("cheap", "-1 EUR", "nan"):
         assert "such as 0.40 EUR" in refusal(tmp_path, PACELINE_WORKER_HOUR=wrong)
+
+
+def test_proxies_are_counted(tmp_path: Path) -> None:
+    assert read(tmp_path, PACELINE_TRUSTED_PROXIES="2").trusted_proxies == 2
+    for wrong in ("many", "-1", "10", "²"):
+        assert "how many proxies" in refusal(tmp_path, PACELINE_TRUSTED_PROXIES=wrong)
 
 
 def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:

@@ -69,7 +69,9 @@ def test_agents_join_on_one_token_and_train_a_job(engine: Engine) -> None:
         engine.run(name)
     for name in AGENTS:
         engine.await_health(name)
-    access = json.loads(engine.execute("web", "python", "manage.py", "access", "me", "--role", "admin", "--json"))
+    access = json.loads(
+        engine.execute("web", "python", "manage.py", "access", "me", "--role", "admin", "--token", "--json")
+    )
     headers = {"Authorization": f"Bearer {access['token']}"}
     with httpx.Client(base_url=engine.url, headers=headers, trust_env=False, timeout=20.0) as client:
         job = client.post("/api/v1/jobs", json=JOB).raise_for_status().json()["id"]

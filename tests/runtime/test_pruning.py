@@ -13,6 +13,7 @@ from knox.models import AuthToken
 from controlplane.core.states import JobState
 from controlplane.fleet.models import AgentSample, EnrolmentToken
 from controlplane.jobs.models import Decision, Job
+from controlplane.people.models import LoginAttempt
 from controlplane.runtime.pruning import Limits, old_jobs, prune
 from controlplane.telemetry.history import has_detail, read_columns
 from controlplane.telemetry.models import Chunk, Evaluation, RawEvent, Report, Rollup
@@ -75,6 +76,12 @@ def test_keys_tokens_and_samples_go_when_they_are_of_no_use() -> None:
     kinds = ("idempotency keys", "machine samples", "API tokens", "enrolment tokens")
     assert {kind: counted[kind] for kind in kinds} == dict(zip(kinds, (1, 6, 1, 1), strict=True))
     assert AgentSample.objects.count() == EnrolmentToken.objects.count() == AuthToken.objects.count() == 1
+
+
+def test_failed_logins_go_once_they_no_longer_count() -> None:
+    for minutes in (1, 16):
+        LoginAttempt.objects.create(at=NOW - timedelta(minutes=minutes), account="a", network="192.0.2.1")
+    assert prune(limits())["failed logins"] == 1
 
 
 def test_the_command_counts_before_it_takes() -> None:

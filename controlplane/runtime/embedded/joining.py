@@ -25,7 +25,16 @@ def let_in(name: str, *, role: str, environment: Mapping[str, str], password: st
     Raises:
         CannotStart: if the command fails.
     """
-    command = [*MANAGE, "access", name, "--role", role, "--json", *(["--password-stdin"] if password else [])]
+    command = [
+        *MANAGE,
+        "access",
+        name,
+        "--role",
+        role,
+        "--token",
+        "--json",
+        *(["--password-stdin"] if password else []),
+    ]
     answer = run_command("manage.py access", command, environment=environment, folder=CHECKOUT, stdin=password.encode())
     document = json.loads(answer)
     return Access(token=document["token"], login_link=document["login_link"])

@@ -1,51 +1,102 @@
-"""``manage.py access NAME``: lets somebody in - an API token and a login link that works once, for five minutes."""
+"""``manage.py access NAME``: a login link that works once, for five minutes, and on request an API token."""
 
 import json
 import sys
 from argparse import ArgumentParser
+from datetime import timedelta
+from getpass import getuser
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import Group, User
+from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 from knox.models import AuthToken
 
 from controlplane.jobs.login_links import issue_login_link
-from controlplane.jobs.roles import Role
+from controlplane.jobs.roles import Role, role_of
+from controlplane.jobs.services import audit
+
+TOKEN_DAYS = 30
 
 
 class Command(BaseCommand):
     """Makes the user if there is none of that name, and gives the role if they have it not yet."""
 
-    help = "Make a user if need be, and print an API token and a one-time login link (this machine only, five minutes)."
+    help = "Make a user if need be, and print a one-time login link (this machine only, five minutes), or an API token."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Who, and what they may do."""
         parser.add_argument("name")
-        parser.add_argument("--role", choices=[role.value for role in Role], default=Role.OPERATOR.value)
+        parser.add_argument("--role", choices=[role.value for role in Role], help="default: operator, for a new user")
+        parser.add_argument("--token", action="store_true", help=f"make an API token, for {TOKEN_DAYS} days")
         parser.add_argument(
             "--password-stdin", action="store_true", help="set the password to a line of standard input"
         )
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one line of JSON")
 
-    def handle(self, *args: Any, name: str, role: str, password_stdin: bool, as_json: bool, **options: Any) -> None:
+    def handle(self, *args: Any, name: str, role: str | None, token: bool, as_json: bool, **options: Any) -> None:
         """Nothing that it prints can be shown again."""
+        password = sys.stdin.readline().rstrip("\n") if options["password_stdin"] else None
+        with transaction.atomic():
+            user = _let_in(name, role, password)
+            made = _token(user) if token else None
+            held = role_of(user)
+            detail = {"role": held, "password": password is not None, "token": made[0] if made else None}
+            audit(actor=f"{_typist()} (command line)", action="access", subject=f"user {name}", detail=detail)
+        shown: dict[str, Any] = {"user": name, "role": held}
+        if made:
+            shown["token"] = made[1]
+        shown["login_link"] = settings.PACELINE_URL + issue_login_link(user)
+        self.stdout.write(json.dumps(shown) if as_json else _in_words(shown))
+
+
+def _let_in(name: str, role: str | None, password: str | None) -> User:
+    """The user, who has at least that role afterwards.
+
+    Raises:
+        CommandError: if there can be no such user, or the password is too weak.
+    """
+    try:
+        User.username_validator(name)
+    except ValidationError as error:
+        raise CommandError(f"the name {name!r} cannot be a user's: {error.message}") from None
+    user = User.objects.filter(username=name).first()
+    if user is not None and not user.is_active:
+        raise CommandError(f"the account {name!r} is switched off; an admin can switch it on under /admin/auth/user/")
+    user = user or User.objects.create_user(name)  # without a password
+    if role or role_of(user) is None:
+        user.groups.add(Group.objects.get(name=role or Role.OPERATOR))
+    if password is not None:
         try:
-            User.username_validator(name)
+            validate_password(password, user)
         except ValidationError as error:
-            raise CommandError(f"the name {name!r} cannot be a user's: {error.message}") from None
-        user = User.objects.filter(username=name).first() or User.objects.create_user(name)  # without a password
-        user.groups.add(Group.objects.get(name=role))
-        if password_stdin:
-            user.set_password(sys.stdin.readline().rstrip("\n"))
-            user.save(update_fields=["password"])
-        _, token = AuthToken.objects.create(user)
-        link = settings.PACELINE_URL + issue_login_link(user)
-        if as_json:
-            self.stdout.write(json.dumps({"user": name, "role": role, "token": token, "login_link": link}))
-        else:
-            self.stdout.write(
-                f"API token of {name} ({role}): {token}\nLogin link, once and within five minutes: {link}"
-            )
+            raise CommandError(f"the password is refused: {' '.join(error.messages)}") from None
+        user.set_password(password)
+        user.save(update_fields=["password"])
+    return user
+
+
+def _token(user: User) -> tuple[str, str]:
+    """The id of a new token, and its secret."""
+    row, secret = AuthToken.objects.create(user, expiry=timedelta(days=TOKEN_DAYS))
+    return row.token_key, secret
+
+
+def _typist() -> str:
+    """The user of the machine: whoever can run this holds the database."""
+    try:
+        return getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return "somebody"
+
+
+def _in_words(shown: dict[str, Any]) -> str:
+    lines = [f"{shown['user']} has the role {shown['role']}."]
+    if "token" in shown:
+        lines.append(f"API token, for {TOKEN_DAYS} days: {shown['token']}")
+    lines.append(f"Login link, once and within five minutes: {shown['login_link']}")
+    return "\n".join(lines)

@@ -112,7 +112,7 @@ def _token(file: Path | None) -> Iterator[str]:
     given = _read(str(file)).strip() if file else os.environ.get("PACELINE_API_TOKEN", "").strip()
     if not given.isascii() or not given.isprintable() or " " in given:
         where = str(file) if file else "PACELINE_API_TOKEN"
-        cure = f"print one with: {MANAGE} access NAME"
+        cure = f"print one with: {MANAGE} access NAME --token"
         raise CommandError(
             f"{where}: holds no API token, which is plain letters and digits; {cure}", returncode=NOT_ACCEPTED
         )

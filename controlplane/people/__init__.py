@@ -1,0 +1,1 @@
+"""People: how they sign in, from where, and what is recorded of it."""

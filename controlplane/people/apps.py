@@ -1,0 +1,17 @@
+"""Django's entry for this app."""
+
+from importlib import import_module
+
+from django.apps import AppConfig
+
+
+class PeopleConfig(AppConfig):
+    """Registers the app under its short label, and what is recorded of logins."""
+
+    name = "controlplane.people"
+    label = "people"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Connect the receivers."""
+        import_module("controlplane.people.trail")

@@ -1,0 +1,51 @@
+"""Signing in by password: throttled, and every failure recorded."""
+
+from typing import Any
+
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest
+
+from controlplane.jobs.services import audit
+from controlplane.people import throttle
+from controlplane.people.addresses import client_address, network_of
+
+
+class ThrottledPasswords(ModelBackend):
+    """Django's accounts. Every form that checks a password comes by here, Django's admin's too."""
+
+    def authenticate(
+        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
+    ) -> User | None:
+        """The user whose password it is. A request that was throttled has ``throttled`` set."""
+        if request is None or username is None or password is None or "REMOTE_ADDR" not in request.META:
+            return self._checked(request, username, password)
+        address = client_address(request)
+        try:
+            attempt = throttle.admit(account=username, network=network_of(address))
+        except throttle.Throttled as error:
+            request.throttled = error  # type: ignore[attr-defined]
+            raise PermissionDenied(str(error)) from None
+        user = self._checked(request, username, password)
+        if user is None:
+            _record(username, address, blocked=throttle.blocks(attempt))
+        else:
+            throttle.forgive(attempt)
+        return user
+
+    def _checked(self, request: HttpRequest | None, username: str | None, password: str | None) -> User | None:
+        user = super().authenticate(request, username=username, password=password)
+        assert user is None or isinstance(user, User)
+        return user
+
+
+def _record(username: str, address: str, *, blocked: bool) -> None:
+    """Name the account only if there is one: people type passwords where their name belongs."""
+    known = User.objects.filter(username=username).exists()
+    detail: dict[str, object] = {"address": address}
+    if blocked:
+        detail["blocked_s"] = int(throttle.WINDOW.total_seconds())
+    audit(
+        actor="anonymous", action="login-failed", subject=f"user {username}" if known else "no such user", detail=detail
+    )
