@@ -71,26 +71,26 @@ def check_job(*, document: object) -> tuple[JobSpec, str]:
     return spec, waiting.sentence if waiting else ""
 
 
-def stop_job(*, job: Job, user: User) -> None:
+def stop_job(*, job: Job, actor: str, reason: str = "") -> None:
     """Ask the engine to end the job, whether it runs or still waits for slots.
 
     Raises:
         Problem: if it is over, or Redis does not answer.
     """
-    over = Problem(409, f"{job} is already over ({job.state})")
+    over, asked = Problem(409, f"{job} is already over ({job.state})"), StopRequested(actor=actor, reason=reason)
     if job.is_over:
         raise over
     try:
         if job.state == JobState.SUBMITTED and not job.cursors.exists():
             start_log(job.pk, parse_spec(job.spec))
-        append_event(job.pk, StopRequested(actor=user.get_username()))
+        append_event(job.pk, asked)
     except LogMissing:
-        _stop_without_log(job, user)
+        _stop_without_log(job, asked)
     except LogClosed:
         raise over from None
     except NO_ANSWER as error:
         raise Problem(503, f"{job} was not stopped: Redis does not answer ({error}); try again") from error
-    services.audit(actor=user.get_username(), action="job-stop", subject=str(job))
+    services.audit(actor=actor, action="job-stop", subject=str(job), detail={"reason": reason} if reason else {})
 
 
 def prioritise_job(*, job: Job, wanted: object, user: User) -> None:
@@ -125,11 +125,11 @@ def _move_queue(job: Job) -> None:
         logger.warning("failed to notify pages of the priority of %s: %s", job, error)
 
 
-def _stop_without_log(job: Job, user: User) -> None:
+def _stop_without_log(job: Job, asked: StopRequested) -> None:
     """Redis has lost the job's log: either it is being recovered, or it cannot be."""
     if job.awaited != LOST_AWAITS:
         raise Problem(503, f"{job} was not stopped: its log is being recovered; try again in a few seconds")
-    end_lost_job(job.pk, JobState.CANCELLED, f"stopped by {user.get_username()}; {job.reason}", timezone.now())
+    end_lost_job(job.pk, JobState.CANCELLED, f"{asked.told}; {job.reason}", timezone.now())
 
 
 def _begin(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""What requests do about attached jobs: their tokens, and who may show one."""
+"""What requests do about jobs' own tokens, and the end of attached jobs."""
 
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ from controlplane.protocol.spec import parse_spec
 from controlplane.runtime.log import LogClosed, LogMissing, append_event, start_log
 
 NO_PERSON: Final = (
-    "this is the token of a job's ranks: it opens their sockets, and actions/finish of its job, alone; elsewhere show "
-    "an API token of yours."
+    "this is the token of a job's ranks: it opens their sockets, and reads, stops and finishes its own job, alone; "
+    "elsewhere show an API token of yours."
 )
 
 
@@ -27,25 +27,10 @@ def issue_token(*, job: Job, actor: str, grace_s: float) -> str:
     """A new token, in clear for this once.
 
     Raises:
-        Problem: if the job is native, or over.
+        Problem: if the job is over.
     """
     _check_live(job)
-    try:
-        return tokens.token_issue(job=job, actor=actor, grace_s=grace_s)
-    except tokens.NotAttached as refusal:
-        raise Problem(409, str(refusal)) from None
-
-
-def revoke_tokens(*, job: Job, actor: str) -> None:
-    """End all of them at once.
-
-    Raises:
-        Problem: if the job is native.
-    """
-    try:
-        tokens.tokens_revoke(job=job, actor=actor)
-    except tokens.NotAttached as refusal:
-        raise Problem(409, str(refusal)) from None
+    return tokens.token_issue(job=job, actor=actor, grace_s=grace_s)
 
 
 def refuse_job_token(secret: str) -> None:
@@ -78,16 +63,22 @@ class JobTokenShown(BaseAuthentication):
 
 
 class LaunchedOrRole(BasePermission):
-    """Whoever shows the job's token, or a person whose role is enough."""
+    """Whoever shows the job's token, for the methods that the view names in ``launched``; or a person with the role."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         """Whether either is so; the refusal says which role is enough."""
         if isinstance(request.auth, str) and tokens.is_job_token(request.auth):
-            return True
+            self.message = NO_PERSON
+            return request.method in view.launched
         role = HasRole()
         allowed = role.has_permission(request, view)
         self.message = role.message
         return allowed
+
+
+def launcher_or_person(request: Request) -> str:
+    """Who asks: a person by name, or whatever shows the job's token."""
+    return request.user.get_username() or "launcher"
 
 
 def bearer_of(request: Request) -> str:

@@ -155,6 +155,12 @@ class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
     """A user asked to end the job."""
 
     actor: Word
+    reason: Text = ""
+
+    @property
+    def told(self) -> str:
+        """For people."""
+        return f"stopped by {self.actor}" + (f": {self.reason}" if self.reason else "")
 
 
 class LauncherEnded(Value, frozen=True, kw_only=True, tag="launcher-ended"):

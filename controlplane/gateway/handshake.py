@@ -8,7 +8,7 @@ from controlplane.gateway.connections import Peer
 from controlplane.gateway.credential_rotation import admit
 from controlplane.gateway.sockets import Scope
 from controlplane.jobs.models import Job
-from controlplane.jobs.tokens import Verdict, verdict_on
+from controlplane.jobs.tokens import Verdict, rank_verdict_on
 from controlplane.protocol import SUBPROTOCOL
 from controlplane.protocol.keys import matches, process_key
 
@@ -44,7 +44,7 @@ async def authenticated_peer(scope: Scope, peer: Peer) -> bool:
 
 async def rank_verdict(scope: Scope, peer: Peer) -> Verdict:
     """What the token of whoever knocks as an attached rank is worth."""
-    verdict: Verdict = await database_sync_to_async(verdict_on)(bearer(scope), peer.job)
+    verdict: Verdict = await database_sync_to_async(rank_verdict_on)(bearer(scope), peer.job)
     return verdict
 
 

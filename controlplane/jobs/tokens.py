@@ -1,4 +1,4 @@
-"""Tokens of attached jobs: credentials of their ranks and launchers.
+"""Tokens of jobs: credentials of an attached job's ranks, and of whatever launched a job's ranks or agents.
 
 A token is good for one job, for any number of ranks and their restarts, until it is revoked, another takes its place,
 or the job is over. Only its hash is kept; it is random and long, so that the hash needs no salt.
@@ -27,10 +27,6 @@ MAX_GRACE_S: Final = 3600
 ANOTHER: Final = "POST /api/v1/jobs/{job}/token makes another one, and so does paceline run"
 
 
-class NotAttached(Exception):
-    """A native job has no such tokens; the text says why."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What a token is worth for a job."""
@@ -53,12 +49,7 @@ def live_tokens(job: Job, now: datetime | None = None) -> QuerySet[JobToken]:
 
 @transaction.atomic
 def token_issue(*, job: Job, actor: str, grace_s: float = 0.0) -> str:
-    """A new token, in clear for this once; those before it end after ``grace_s``.
-
-    Raises:
-        NotAttached: if the job is native.
-    """
-    _check_attached(job)
+    """A new token, in clear for this once; those before it end after ``grace_s``."""
     now = timezone.now()
     replaced = _end(job, now + timedelta(seconds=grace_s), now)
     secret = PREFIX + secrets.token_urlsafe(32)
@@ -70,16 +61,22 @@ def token_issue(*, job: Job, actor: str, grace_s: float = 0.0) -> str:
 
 @transaction.atomic
 def tokens_revoke(*, job: Job, actor: str) -> int:
-    """End all of the job's tokens at once; how many were good until now.
-
-    Raises:
-        NotAttached: if the job is native.
-    """
-    _check_attached(job)
+    """End all of the job's tokens at once; how many were good until now."""
     now = timezone.now()
     ended = _end(job, now, now)
     audit(actor=actor, action="job-token-revoke", subject=str(job), detail={"tokens": ended}, job=job)
     return ended
+
+
+def rank_verdict_on(secret: str, job_id: int) -> Verdict:
+    """What ``secret`` is worth for a rank of the job of that number."""
+    verdict = verdict_on(secret, job_id)
+    if verdict.good and not Job.objects.filter(pk=job_id, launch="attached").exists():
+        return _bad(
+            f"job {job_id} is native: our agents start its workers, each with its own key; only jobs with launch: "
+            "attached take ranks"
+        )
+    return verdict
 
 
 def verdict_on(secret: str, job_id: int, now: datetime | None = None) -> Verdict:
@@ -110,14 +107,6 @@ def _not_ended(now: datetime) -> Q:
 def _end(job: Job, at: datetime, now: datetime) -> int:
     later = JobToken.objects.filter(Q(ends_at=None) | Q(ends_at__gt=at), _not_ended(now), job=job)
     return later.update(ends_at=at)
-
-
-def _check_attached(job: Job) -> None:
-    if job.launch != "attached":
-        raise NotAttached(
-            f"{job} has no token: our agents start its workers, each with its own key; only jobs with launch: "
-            "attached have one"
-        )
 
 
 def _bad(sentence: str) -> Verdict:

@@ -94,11 +94,10 @@ def rotate_token(request: HttpRequest, job_id: int) -> HttpResponse:
     grace_s = min(int(grace), tokens.MAX_GRACE_S) if grace.isdecimal() and len(grace) < 6 else 0
     if job.is_over:
         context["refused"] = f"The job is over ({job.state}): its tokens ended with it."
+    elif job.launch != "attached":
+        context["refused"] = f"{job} has no token for ranks: our agents start its workers, each with its own key."
     else:
-        try:
-            context["token"] = tokens.token_issue(job=job, actor=request.user.get_username(), grace_s=grace_s)
-        except tokens.NotAttached as refusal:
-            context["refused"] = str(refusal)
+        context["token"] = tokens.token_issue(job=job, actor=request.user.get_username(), grace_s=grace_s)
     return render(request, "parts/new_token.html", context)
 
 

@@ -71,9 +71,9 @@ def wait(number: int, *, seconds: float | None = None, every: float = LOOK_S) ->
     return now
 
 
-def stop(number: int) -> Operation[Job]:
+def stop(number: int, *, reason: str = "") -> Operation[Job]:
     """Ask for its end; one that has no slots yet is cancelled."""
-    return post(Job, f"jobs/{number}/actions/stop")
+    return post(Job, f"jobs/{number}/actions/stop", {"reason": reason} if reason else None)
 
 
 def pause(number: int) -> Operation[Job]:

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from rest_framework.test import APIClient
 
-from controlplane.core.events import LauncherEnded
+from controlplane.core.events import LauncherEnded, StopRequested
 from controlplane.jobs.models import AuditEntry, Job, JobToken
 from controlplane.jobs.queue import queued_jobs
 from controlplane.jobs.tokens import verdict_on
@@ -33,11 +33,16 @@ def test_a_submission_carries_the_token_once(operator: APIClient, submitted: dic
     assert "token" not in operator.get(f"/api/v1/jobs/{submitted['id']}").json()
 
 
-def test_a_native_job_has_none(operator: APIClient) -> None:
+def test_a_native_job_has_one_where_its_launcher_asks(operator: APIClient, anybody: APIClient, redis_url: str) -> None:
     reply = operator.post("/api/v1/jobs", SPEC, format="json")
     assert (reply.json()["launch"], reply.json()["token"]) == ("native", None)
-    answer = refused(operator.post(f"/api/v1/jobs/{reply.json()['id']}/token", {}, format="json"))
-    assert (answer["status"], "launch: attached" in answer["detail"]) == (409, True)
+    path = f"/api/v1/jobs/{reply.json()['id']}"
+    token = operator.post(f"{path}/token", {}, format="json").json()["token"]
+    anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {token}")
+    assert anybody.get(path).json()["state"] == "submitted"
+    assert (
+        anybody.post(f"{path}/actions/stop", {"reason": "Slurm job 3 was cancelled"}, format="json").status_code == 202
+    )
 
 
 def test_a_submission_that_comes_again_shows_no_token(operator: APIClient) -> None:
@@ -91,11 +96,36 @@ def test_tokens_are_operators_business(viewer: APIClient, submitted: dict[str, o
     assert [reply.status_code for reply in replies] == [200, 403, 403]
 
 
-@pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/jobs/{id}", "/api/v1/me", "/api/v1/jobs/{id}/actions/stop"])
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/jobs/{id}/policy", "/api/v1/me", "/api/v1/agents"])
 def test_a_jobs_token_is_no_persons(anybody: APIClient, submitted: dict[str, object], path: str) -> None:
     anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {submitted['token']}")
     answer = refused(anybody.get(path.format(**submitted)))
     assert (answer["status"], "the token of a job's ranks" in answer["detail"]) == (401, True)
+
+
+def test_a_jobs_token_reads_and_stops_its_job_and_changes_nothing_else(
+    operator: APIClient, anybody: APIClient, submitted: dict[str, object], redis_url: str
+) -> None:
+    path = f"/api/v1/jobs/{submitted['id']}"
+    other = operator.post("/api/v1/jobs", ATTACHED, format="json").json()["id"]
+    shown = launched(anybody, submitted)
+    assert shown.get(path).json()["state"] == "submitted"
+    assert refused(shown.patch(path, {"priority": 3}, format="json"))["status"] == 403
+    assert refused(shown.get(f"/api/v1/jobs/{other}"))["status"] == 401
+    assert refused(shown.post(f"/api/v1/jobs/{other}/actions/stop", {}, format="json"))["status"] == 401
+    reason = "Slurm job 3 was cancelled"
+    assert shown.post(f"{path}/actions/stop", {"reason": reason}, format="json").status_code == 202
+    with contextlib.closing(connect()) as client:
+        events = [entry.event for entry in logged(client, int(str(submitted["id"])))]
+    assert events[-1] == StopRequested(actor="launcher", reason=reason)
+    assert events[-1].told == "stopped by launcher: Slurm job 3 was cancelled"
+    row = AuditEntry.objects.get(action="job-stop")
+    assert (row.actor, row.detail) == ("launcher", {"reason": reason})
+
+
+def test_a_reason_to_stop_that_is_too_long_is_refused(operator: APIClient, submitted: dict[str, object]) -> None:
+    path = f"/api/v1/jobs/{submitted['id']}/actions/stop"
+    assert refused(operator.post(path, {"reason": "x" * 2001}, format="json"))["errors"][0]["field"] == "reason"
 
 
 def test_what_has_no_place_is_refused_with_the_cure(operator: APIClient) -> None:

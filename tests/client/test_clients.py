@@ -198,7 +198,7 @@ def test_both_clients_have_the_same_methods_with_words_and_parameters() -> None:
     assert ours.keys() == theirs.keys()
     assert str(inspect.signature(Client.job)) == "(self, number: int) -> paceline.client.types.Job"
     assert all(method.__doc__ for method in ours.values())
-    assert [*inspect.signature(AsyncClient.stop).parameters] == ["self", "number"]
+    assert [*inspect.signature(AsyncClient.stop).parameters] == ["self", "number", "reason"]
 
 
 async def _end(client: AsyncClient, job: types.Job) -> bool:

@@ -98,7 +98,7 @@ def test_a_viewer_rotates_nothing(viewer: Client) -> None:
     assert not JobToken.objects.exists()
 
 
-@pytest.mark.parametrize(("over", "told"), [(True, "The job is over"), (False, "has no token")])
+@pytest.mark.parametrize(("over", "told"), [(True, "The job is over"), (False, "has no token for ranks")])
 def test_what_has_no_token_says_so(operator: Client, over: bool, told: str) -> None:
     job = factories.attached_job(state=JobState.FAILED) if over else factories.demo_job()
     assert told in operator.post(f"/jobs/{job.pk}/token/").content.decode()

@@ -96,12 +96,13 @@ def test_what_is_none_is_refused_with_the_cure(secret: str, sentence: str) -> No
     assert "token" in verdict.sentence.partition(";")[2] or "PACELINE_TOKEN" in verdict.sentence
 
 
-def test_a_native_job_has_none() -> None:
+def test_one_of_a_native_job_is_its_launchers_and_no_ranks() -> None:
     job = Job.objects.create(name="ours", spec={})
-    with pytest.raises(tokens.NotAttached, match="its own key"):
-        tokens.token_issue(job=job, actor="ann")
-    with pytest.raises(tokens.NotAttached):
-        tokens.tokens_revoke(job=job, actor="ann")
+    secret = tokens.token_issue(job=job, actor="ann")
+    assert tokens.verdict_on(secret, job.pk).good
+    assert "each with its own key" in tokens.rank_verdict_on(secret, job.pk).sentence
+    assert tokens.tokens_revoke(job=job, actor="ann") == 1
+    assert "ended at" in tokens.rank_verdict_on(secret, job.pk).sentence
 
 
 def test_hashes_of_ended_tokens_are_told_from_good_ones() -> None:

@@ -233,6 +233,14 @@ class PolicyDocument(serializers.Serializer[Any]):
     pending = serializers.DictField(help_text="The pending part of the last change, by question.")
 
 
+class StopReason(serializers.Serializer[Any]):
+    """Why a job is ended."""
+
+    reason = serializers.CharField(
+        max_length=2000, default="", allow_blank=True, help_text="One sentence, such as: Slurm job 123 was cancelled."
+    )
+
+
 class PriorityRequest(serializers.Serializer[Any]):
     """Another place in the queue."""
 

@@ -20,7 +20,7 @@ from controlplane.jobs.roles import Role
 
 
 class JobTokenView(APIView):
-    """What the ranks of an attached job prove themselves with."""
+    """What the ranks of an attached job prove themselves with, and whatever launched a job's ranks or agents."""
 
     write_role = Role.OPERATOR
 
@@ -40,11 +40,11 @@ class JobTokenView(APIView):
             token = attached.issue_token(job=_job(pk), actor=user_of(request).get_username(), grace_s=grace_s)
         return Response(NewJobToken({"job": pk, "token": token, "grace_s": grace_s}).data, status=201)
 
-    @extend_schema(request=None, responses={204: None, **problem_responses(409)})
+    @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
         """Revoke every token of the job at once. Its ranks go on by themselves, unseen."""
         with transaction.atomic():
-            attached.revoke_tokens(job=_job(pk), actor=user_of(request).get_username())
+            tokens.tokens_revoke(job=_job(pk), actor=user_of(request).get_username())
         return Response(status=204)
 
 
@@ -54,6 +54,7 @@ class JobFinishView(APIView):
     write_role = Role.OPERATOR
     authentication_classes = (attached.JobTokenShown, ApiToken, SessionAuthentication)
     permission_classes = (attached.LaunchedOrRole,)
+    launched = ("POST",)
 
     @extend_schema(request=LauncherEnd, responses={202: JobDocument, **problem_responses(409, 503)})
     def post(self, request: Request, pk: int) -> Response:
@@ -63,7 +64,7 @@ class JobFinishView(APIView):
         """
         asked = LauncherEnd(data=request.data)
         asked.is_valid(raise_exception=True)
-        actor = request.user.get_username() or "launcher"
+        actor = attached.launcher_or_person(request)
         attached.finish_job(job=_job(pk), actor=actor, **asked.validated_data)
         return Response(JobDocument(_job(pk)).data, status=202)
 

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.authentication import SessionAuthentication
 from rest_framework.filters import OrderingFilter
 from rest_framework.generics import ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
@@ -15,7 +16,8 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
-from controlplane.api import actions
+from controlplane.api import actions, attached
+from controlplane.api.authentication import ApiToken
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import IDEMPOTENCY_KEY, job_spec_bodies, problem_responses
 from controlplane.api.serializers.jobs import (
@@ -24,6 +26,7 @@ from controlplane.api.serializers.jobs import (
     JobRow,
     PriorityRequest,
     ProcessRow,
+    StopReason,
     SubmittedJob,
 )
 from controlplane.api.views.base import user_of
@@ -95,6 +98,9 @@ class JobView(RetrieveAPIView[Job]):
     """One job: its state, what it awaits, and why it does not start; its place in the queue."""
 
     write_role = Role.OPERATOR
+    authentication_classes = (attached.JobTokenShown, ApiToken, SessionAuthentication)
+    permission_classes = (attached.LaunchedOrRole,)
+    launched = ("GET", "HEAD")
     serializer_class = JobDocument
     queryset = selectors.jobs()
 
@@ -109,11 +115,20 @@ class JobStopView(APIView):
     """The end of a job, before its time."""
 
     write_role = Role.OPERATOR
+    authentication_classes = (attached.JobTokenShown, ApiToken, SessionAuthentication)
+    permission_classes = (attached.LaunchedOrRole,)
+    launched = ("POST",)
 
-    @extend_schema(request=None, responses={202: JobDocument, **problem_responses(409, 503)})
+    @extend_schema(request=StopReason, responses={202: JobDocument, **problem_responses(409, 503)})
     def post(self, request: Request, pk: int) -> Response:
-        """Ask for the end of a job. One that has no slots yet is cancelled."""
-        actions.stop_job(job=_job(pk), user=user_of(request))
+        """Ask for the end of a job. One that has no slots yet is cancelled.
+
+        It takes an operator, or the job's own token: whatever launched its ranks or agents was ended itself.
+        """
+        asked = StopReason(data=request.data)
+        asked.is_valid(raise_exception=True)
+        actor = attached.launcher_or_person(request)
+        actions.stop_job(job=_job(pk), actor=actor, **asked.validated_data)
         return Response(JobDocument(_job(pk)).data, status=202)
 
 
