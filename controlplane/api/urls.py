@@ -4,6 +4,7 @@ from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularSwaggerView
 
 from controlplane.api import health
+from controlplane.api.metrics.views import MetricsView
 from controlplane.api.views import (
     attached,
     catalogues,
@@ -75,7 +76,7 @@ V1 = [
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
-    path("metrics", health.metrics, name="metrics"),
+    path("metrics", MetricsView.as_view(), name="metrics"),
     path("api/v1/", include((V1, "api"))),
     re_path("^api/", index.NowhereView.as_view()),
 ]

@@ -3,15 +3,16 @@
 Commands are written before events, since a report's process row is created by an earlier command.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from django.db import transaction
 
+from controlplane.core.commands import IssueOrders
 from controlplane.core.events import Entry
 from controlplane.jobs.models import Job
-from controlplane.jobs.projections import Answer, apply_answers, apply_progress
+from controlplane.jobs.projections import Answer, apply_answers, apply_progress, time_of
 from controlplane.runtime import log, snapshots
 from controlplane.runtime.executor import decode_commands
 from controlplane.runtime.faults import reach
@@ -20,6 +21,7 @@ from controlplane.runtime.streams import Position
 from controlplane.telemetry.models import Cursor
 from controlplane.telemetry.numbers import advanced, record_numbers, recorded_numbers
 from controlplane.telemetry.projections import Logged, incarnations, record_events
+from controlplane.telemetry.tallies import tally_decisions
 
 Read = list[tuple[bytes, dict[bytes, bytes]]]
 """Entries of a stream, each with its id."""
@@ -81,6 +83,7 @@ def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
         move_cursor(job, "commands", copied.position.commands, after.commands, last)
         move_cursor(job, "events", copied.position.events, after.events, incarnation)
         released = apply_answers(job, answers) if answers else False
+        tally_decisions(job, latencies(commands, answers))
         if logged:
             progress = record_events(job, copied.incarnation, logged)
             apply_progress(job, progress)
@@ -96,6 +99,14 @@ def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
         copied.snapshot_transfer.note_stored(snapshot)
     copied.fleet |= released
     return reports
+
+
+def latencies(entries: Read, answers: Sequence[Answer]) -> Iterator[float]:
+    """For each entry of the log that workers got orders for: the seconds until these were published."""
+    for (stream_id, _), answer in zip(entries, answers, strict=True):
+        published = time_of(stream_id.decode())
+        for cause in {command.cause for command in answer.commands if isinstance(command, IssueOrders)}:
+            yield max(0.0, (published - time_of(cause)).total_seconds())
 
 
 def passed(

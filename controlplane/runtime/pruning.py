@@ -23,7 +23,17 @@ from controlplane.people import throttle
 from controlplane.people.models import LoginAttempt
 from controlplane.runtime.job_failures import isolated_step
 from controlplane.telemetry.folding import fold
-from controlplane.telemetry.models import Chunk, DeadLetter, EngineSnapshot, LogLine, RawEvent, Report, Spoken
+from controlplane.telemetry.models import (
+    Chunk,
+    DeadLetter,
+    EngineSnapshot,
+    LogLine,
+    RawEvent,
+    Report,
+    Spoken,
+    Tally,
+    WorkerSums,
+)
 
 OLDER_THAN: Final = timedelta(days=30)
 KEEP_JOBS: Final = 20
@@ -36,6 +46,8 @@ DETAIL: Final[tuple[tuple[str, type[models.Model]], ...]] = (
     ("entries set aside", DeadLetter),
     ("reports", Report),
     ("chunks", Chunk),
+    ("counters", Tally),
+    ("counters of workers", WorkerSums),
     ("message numbers", Spoken),
     ("log lines", LogLine),
 )

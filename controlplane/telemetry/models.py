@@ -145,6 +145,46 @@ class Rollup(models.Model):
         constraints = [models.UniqueConstraint(fields=["job", "rank", "number"], name="one_rollup_per_stretch")]
 
 
+class Tally(models.Model):
+    """Durations of a running job that fell into one bucket of a histogram (``tallies``)."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="tallies", db_index=False)
+    name = models.CharField(max_length=20)
+    rank = models.IntegerField()
+    """-1: of the job as a whole."""
+    upto_ms = models.PositiveIntegerField()
+    """The bucket's upper bound."""
+    count = models.BigIntegerField()
+    seconds = models.FloatField()
+    """The sum of them."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "name", "rank", "upto_ms"], name="one_row_per_bucket")]
+
+
+class WorkerSums(models.Model):
+    """Sums over all reports of one worker of a job, whichever process it was, and what it said last (``tallies``)."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="worker_sums", db_index=False)
+    rank = models.PositiveIntegerField()
+    instance = models.CharField(max_length=100)
+    at_ms = models.BigIntegerField()
+    """When its last report came."""
+    reports = models.BigIntegerField()
+    samples = models.BigIntegerField()
+    data_s = models.FloatField()
+    compute_s = models.FloatField()
+    push_s = models.FloatField()
+    pull_s = models.FloatField()
+    waiting_s = models.FloatField()
+    coordination_s = models.FloatField()
+    newest = models.JSONField()
+    """Measurements of the last report that are no sums, by name."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "rank"], name="one_row_of_sums_per_worker")]
+
+
 class LogLine(models.Model):
     """A line of the log or output of one process of a job."""
 

@@ -19,6 +19,7 @@ from controlplane.protocol import messages
 from controlplane.protocol.measurements import known_of, values_of
 from controlplane.telemetry.models import Evaluation, RawEvent, Report
 from controlplane.telemetry.stored import OTHERS, OWN_COLUMNS
+from controlplane.telemetry.tallies import Heard, tally_reports
 
 EVENT_FIELDS: Final = ("job", "incarnation", "stream_id", "kind", "payload")
 REPORT_KEY: Final = ("instance", "generation", "iteration")
@@ -97,12 +98,15 @@ def _record_reports(job_id: int, said: Sequence[Said], progress: Progress) -> No
         return
     rows = [report_row(job_id, entry.id, event, report) for entry, event, report in said]
     new = insert_new_rows(Report, REPORT_FIELDS, rows, key=REPORT_KEY)
-    for _, event, report in said:
+    heard = []
+    for entry, event, report in said:
         key = (event.instance, report.generation, report.iteration)
         if key not in new:
             continue
         new.discard(key)
         add_report(progress, event, report)
+        heard.append(Heard(rank=event.rank, instance=event.instance, at_ms=entry.at_ms, report=report))
+    tally_reports(job_id, heard)
 
 
 def add_report(progress: Progress, event: WorkerHeard, report: messages.IterationReport) -> None:

@@ -1,19 +1,13 @@
 """For whoever watches the control plane."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
-from django.utils import timezone
 
-from controlplane.jobs.flag_notes import flag_acknowledge, flag_mute
-from controlplane.jobs.models import Flag
 from controlplane.runtime import names
 from controlplane.runtime.redis import shared
 from tests.api.conftest import refused
-from tests.support.rows import online_agent, reserve, submitted_job
 
 pytestmark = pytest.mark.django_db
 
@@ -38,26 +32,3 @@ def test_with_the_redis_of_another_database_it_is_not_ready_and_names_the_cure(c
     assert found["status"] == 503
     assert "belongs to another database" in found["detail"]
     assert "name an empty one" in found["detail"]
-
-
-def test_prometheus_finds_jobs_machines_and_slots(client: Client) -> None:
-    job = submitted_job(User.objects.create_user("ada"))
-    for rank in range(3):
-        at = timezone.now()
-        Flag.objects.create(job=job, key=f"f{rank}", rank=rank, kind="compute", persistence="lasting", opened_at=at)
-    flag_acknowledge(flag=Flag.objects.get(rank=1), actor="ada")
-    flag_mute(flag=Flag.objects.get(rank=2), actor="ada", until=timezone.now() + timedelta(hours=1))
-    online_agent("m1", slots=3, server_slots=2)
-    reserve(7, {}, workers=2, servers=1)
-    reply = client.get("/metrics")
-    lines = reply.content.decode().splitlines()
-    assert reply["Content-Type"].startswith("text/plain; version=")
-    assert {
-        'paceline_jobs{state="submitted"} 1.0',
-        'paceline_jobs{state="running"} 0.0',
-        'paceline_agents{state="online"} 1.0',
-        'paceline_slots_offered{role="worker"} 3.0',
-        'paceline_slots_reserved{role="server"} 1.0',
-        "paceline_flags_open 1.0",
-    } <= set(lines)
-    assert any(line.startswith("process_resident_memory_bytes ") for line in lines)

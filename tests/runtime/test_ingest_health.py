@@ -151,9 +151,9 @@ def test_health_and_overview_say_that_history_stands_still(client: Client, job: 
     browser = Browser()
     reply = browser.get("/readyz")
     assert (reply.status_code, "Ingest has been stalled since 2026-02-25" in reply.json()["detail"]) == (503, True)
-    assert "paceline_history_stopped 1.0" in browser.get("/metrics").content.decode()
     User.objects.update(is_superuser=True)
     browser.force_login(User.objects.get())
+    assert "paceline_history_stopped 1.0" in browser.get("/metrics").content.decode()
     for page in ("/", "/live/"):
         assert "Ingest has been stalled since 2026-02-25" in browser.get(page).content.decode()
     client.delete(names.INGEST_TROUBLE)

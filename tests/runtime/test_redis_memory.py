@@ -52,6 +52,6 @@ def test_who_watches_is_told_before_it_is_full(limited: Client) -> None:
     reply = browser.get("/readyz")
     assert reply.status_code == 200
     assert reply.json()["warnings"][0].startswith("Redis uses ")
-    assert "paceline_redis_limit_bytes" in browser.get("/metrics").content.decode()
     browser.force_login(User.objects.create_superuser("ann"))
+    assert "paceline_redis_limit_bytes" in browser.get("/metrics").content.decode()
     assert "When it is full it takes nothing more" in browser.get("/").content.decode()

@@ -1,0 +1,39 @@
+"""Metrics of machines: what Redis has of their heartbeats, and what they offer."""
+
+from collections import Counter
+from typing import Final
+
+from controlplane.api.metrics.families import Families, measured_name
+from controlplane.fleet.models import Agent, Reservation
+from controlplane.protocol.measurements import OF_MACHINES
+from controlplane.runtime import presence
+from controlplane.runtime.presence import Sign
+
+MOST_MACHINES: Final = 500
+"""Those that are online come first, then by name."""
+
+
+def describe_machines(families: Families, signs: dict[int, Sign], now_ms: float) -> int:
+    """Add every metric of machines; how many were left out."""
+    order = (Agent.State.ONLINE, Agent.State.OFFLINE)
+    known = Agent.objects.values_list("pk", "name", "state", "slots", "server_slots")
+    machines = sorted(known, key=lambda row: (order.index(Agent.State(row[2])), row[1]))
+    held = Counter(Reservation.objects.order_by().values_list("agent_id", "role"))
+    for pk, name, state, slots, server_slots in machines[:MOST_MACHINES]:
+        labels = {"machine": name}
+        families.gauge(
+            "paceline_machine_up", "1 while its agent is connected.", int(state == Agent.State.ONLINE), labels
+        )
+        for role, offered in (("worker", len(slots)), ("server", server_slots)):
+            by_role = labels | {"role": role}
+            families.gauge("paceline_machine_slots", "Slots that it offers.", offered, by_role)
+            families.gauge("paceline_machine_slots_reserved", "Slots that jobs hold.", held[pk, role], by_role)
+        if (sign := signs.get(pk)) is None:
+            continue
+        age_s = max(0.0, now_ms - sign.at_ms) / 1000
+        families.gauge("paceline_machine_heartbeat_age_seconds", "Since its last heartbeat.", age_s, labels)
+        if now_ms - sign.at_ms <= presence.HERE_MS:
+            for each in OF_MACHINES:
+                text = f"Last reported: {each.title}."
+                families.gauge(measured_name("machine", each), text, sign.load.get(each.name), labels)
+    return max(0, len(machines) - MOST_MACHINES)

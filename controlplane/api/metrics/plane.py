@@ -1,0 +1,64 @@
+"""Metrics of the control plane: jobs by state, slots, ingest, queues, Redis."""
+
+from collections.abc import Iterable, Mapping
+
+from django.db.models import Count, Sum
+from django.utils import timezone
+
+from controlplane.api.metrics.families import Families
+from controlplane.core.states import JobState
+from controlplane.fleet.models import Agent, Reservation
+from controlplane.fleet.selectors import JsonLength
+from controlplane.jobs.flag_notes import unnoted
+from controlplane.jobs.models import Flag, Job
+from controlplane.runtime import names
+from controlplane.runtime.freshness import copying
+from controlplane.runtime.health import HISTORY
+from controlplane.runtime.ingest_health import history
+from controlplane.runtime.queue import DECISIONS
+from controlplane.runtime.redis import Client
+from controlplane.runtime.redis_memory import redis_memory
+
+
+def describe_rows(families: Families) -> None:
+    """Add what the database has over all jobs and machines."""
+    jobs = dict(Job.objects.filter(simulation=None).order_by().values_list("state").annotate(number=Count("id")))
+    _by(families, "paceline_jobs", "Jobs by state.", "state", {state.value: jobs.get(state, 0) for state in JobState})
+    agents = dict(Agent.objects.order_by().values_list("state").annotate(number=Count("id")))
+    found = {state.value: agents.get(state, 0) for state in Agent.State}
+    _by(families, "paceline_agents", "Machines by state.", "state", found)
+    reserved = dict(Reservation.objects.order_by().values_list("role").annotate(number=Count("id")))
+    held = {role: reserved.get(role, 0) for role in ("worker", "server")}
+    _by(families, "paceline_slots_reserved", "Slots that jobs hold, by role.", "role", held)
+    online = Agent.objects.filter(state=Agent.State.ONLINE).annotate(worker_slots=JsonLength("slots"))
+    sums = online.aggregate(worker=Sum("worker_slots"), server=Sum("server_slots"))
+    offered = {role: number or 0 for role, number in sums.items()}
+    _by(families, "paceline_slots_offered", "Slots of machines that are online, by role.", "role", offered)
+    open_flags = len(unnoted(Flag.objects.filter(closed_at=None, job__simulation=None), timezone.now()))
+    text = "Open straggler findings that nobody has acknowledged or muted."
+    families.gauge("paceline_flags_open", text, open_flags)
+    samples = Job.objects.filter(simulation=None).aggregate(n=Sum("samples"))["n"] or 0
+    families.gauge("paceline_samples", "Samples processed by all jobs.", samples)
+
+
+def describe_redis(families: Families, client: Client, now_ms: float, jobs: Iterable[int]) -> None:
+    """Add how far the database is behind Redis with these jobs, how full that is, and what waits in its queues."""
+    memory, found = redis_memory(client), history(client)
+    families.gauge("paceline_redis_used_bytes", "Memory that Redis uses.", memory.used)
+    families.gauge("paceline_redis_limit_bytes", "Memory that Redis may use; 0: unknown.", memory.limit)
+    families.gauge("paceline_log_entries_most", "Entries in Redis of the longest log.", found.entries)
+    stopped = int(found.stopped_since is not None)
+    families.gauge("paceline_history_stopped", "1 while nothing can be written to the database.", stopped)
+    text = "How long the oldest entry of the job's log that is not in the database has waited."
+    for job, each in sorted(copying(client, jobs).items()):
+        families.gauge("paceline_job_ingest_lag_seconds", text, each.waits_s, {"job_id": str(job)})
+    queued = {queue: int(client.llen(queue)) for queue in (DECISIONS, HISTORY)}
+    _by(families, "paceline_tasks_queued", "Tasks that wait for a process of Celery, by queue.", "queue", queued)
+    if beat := client.get(names.REAPER_BEAT):
+        age_s = max(0.0, now_ms - int(beat)) / 1000
+        families.gauge("paceline_beat_age_seconds", "Since a periodic task last ran.", age_s)
+
+
+def _by(families: Families, name: str, text: str, label: str, values: Mapping[str, float]) -> None:
+    for key, value in values.items():
+        families.gauge(name, text, value, {label: key})
