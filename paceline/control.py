@@ -4,7 +4,7 @@ import os
 import platform
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from controlplane.protocol import RELEASE
@@ -54,15 +54,16 @@ class Control:
         self._link, self._identity = link, identity
         self.machine = WorkerMachine(link.say)
         self._standing = Standing()
+        self._stands: tuple[int | None, int] = None, -1
 
     def introduce(self, standing: "Standing") -> None:
         """Say hello; each reconnection says it again, with what ``standing`` is by then."""
-        self._standing = standing
+        self._standing, self._stands = standing, (standing.iteration, standing.prefetched)
         self._link.say(self._hello)
 
     def move(self, iteration: int, promised: int) -> None:
         """What a hello of a coming reconnection will say."""
-        self._standing = replace(self._standing, iteration=iteration, prefetched=promised)
+        self._stands = iteration, promised
 
     def first_orders(self, wait_s: float) -> Orders | None:
         """The first orders, where they come in time."""
@@ -105,6 +106,7 @@ class Control:
 
     def _hello(self, number: int) -> RankHello:
         standing, who = self._standing, self._identity
+        iteration, prefetched = self._stands
         return RankHello(
             number=number,
             rank=who.rank,
@@ -112,8 +114,8 @@ class Control:
             batch_size=standing.share,
             sample_count=standing.samples,
             multiple=standing.multiple,
-            iteration=standing.iteration,
-            prefetched=standing.prefetched,
+            iteration=iteration,
+            prefetched=prefetched,
             micro_batch=standing.micro_batch,
             host=socket.gethostname()[:255],
             device=standing.device,

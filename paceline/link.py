@@ -27,7 +27,15 @@ MOST_KEPT: Final = 20_000
 """At two iterations a second, close to three hours without a control plane."""
 
 HEARTBEAT_S: Final = 1.0
-PING_S, PING_TIMEOUT_S = 5.0, 15.0
+"""After so long without a message there is a sign of life."""
+
+GATHER_S: Final = 0.1
+"""What is said so soon behind a message goes with the next one: fast loops wake this thread ten times a second."""
+
+BITE, BITE_S = 16, 0.01
+"""A backlog goes out in bites, so that the script's thread never waits for the interpreter for long."""
+
+PING_S, PING_TIMEOUT_S = 10.0, 15.0
 FIRST_DELAY_S, MOST_DELAY_S = 0.25, 5.0
 CLOSE_S: Final = 1.0
 FINAL: Final = {
@@ -69,7 +77,8 @@ class SocketLink:
         self._orders: Orders | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
-        self._is_waking = False
+        self._is_waking = True
+        """Whether the thread looks for what there is to send without being told."""
         self._closing = False
         self._gone = ""
         """Why it will not come back."""
@@ -116,7 +125,7 @@ class SocketLink:
             left = self._outbox.unacknowledged + self._dropped
         if left and not self._gone:
             log.warning("paceline: %s: the control plane has not confirmed %d messages at the end", self._name, left)
-        self._closing = True
+        self._closing, self._is_waking = True, False
         self._rouse()
         self._thread.join(max(CLOSE_S, deadline_s - time.monotonic()))
 
@@ -194,24 +203,39 @@ class SocketLink:
             await connection.close()
 
     async def _write(self, connection: Any) -> None:
-        """Messages in the order of their numbers, and a sign of life each second."""
-        assert self._wake is not None
-        beat_s = time.monotonic() + HEARTBEAT_S
+        """Messages in the order of their numbers, and a sign of life in each second without one."""
+        again_s = time.monotonic() + HEARTBEAT_S
         while True:
-            while (message := self._take()) is not None:
+            sent = 0
+            while (self._closing or sent < BITE) and (message := self._take()) is not None:
                 await connection.send(encode(cleaned(message)))
+                sent += 1
             if self._closing:
                 await connection.close()
                 return
-            now_s = time.monotonic()
-            if now_s >= beat_s:
-                beat_s = now_s + HEARTBEAT_S
-                await connection.send(encode(Heartbeat()))
+            if time.monotonic() >= again_s:
+                again_s = time.monotonic() + HEARTBEAT_S
                 self._say_again()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, beat_s - time.monotonic()))
-            self._is_waking = False
-            self._wake.clear()
+            if sent == BITE:
+                await asyncio.sleep(BITE_S)
+                continue
+            sent_s = time.monotonic()
+            if await self._woken(HEARTBEAT_S):
+                await asyncio.sleep(max(0.0, sent_s + GATHER_S - time.monotonic()))
+            else:
+                await connection.send(encode(Heartbeat()))
+
+    async def _woken(self, seconds: float) -> bool:
+        """Wait until there may be something to send, or so long; whether there may be."""
+        assert self._wake is not None
+        self._wake.clear()
+        self._is_waking = False
+        with self._lock:
+            if self._closing or not self._outbox.all_sent:
+                return True
+        await self._rest(seconds)
+        found, self._is_waking = self._is_waking, True
+        return found
 
     def _take(self) -> Any:
         with self._lock:
@@ -295,10 +319,18 @@ class SocketLink:
                 self._address.url,
                 error or type(error).__name__,
             )
+        self._is_waking = True  # what is said meanwhile is kept, and wakes nobody
         delay_s = random.uniform(FIRST_DELAY_S, min(MOST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(attempts, 20)))
-        until_s = time.monotonic() + delay_s
-        while not self._closing and (left_s := until_s - time.monotonic()) > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), left_s)
-            self._is_waking = False
-            self._wake.clear()
+        self._wake.clear()
+        if not self._closing:
+            await self._rest(delay_s)
+
+    async def _rest(self, seconds: float) -> None:
+        """Until somebody wakes this thread, at most so long."""
+        assert self._loop is not None
+        assert self._wake is not None
+        timer = self._loop.call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()

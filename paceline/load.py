@@ -1,11 +1,14 @@
-"""How busy this machine is, read at most once a second from where Linux says it; zeros elsewhere."""
+"""How busy this machine is, read at most every two seconds from where Linux says it; zeros elsewhere."""
 
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
-EVERY_S: Final = 1.0
+EVERY_S: Final = 2.0
+HEAD: Final = 512
+"""Bytes of each file that have all that is looked for."""
 
 
 class Load:
@@ -27,12 +30,20 @@ class Load:
 
     def _cpu(self) -> float:
         try:
-            ticks = [int(word) for word in (self._files / "stat").read_text().split(maxsplit=9)[1:9]]
+            ticks = [int(word) for word in self._read("stat").split(maxsplit=9)[1:9]]
         except (OSError, ValueError):
             return 0.0
         before, self._ticks = self._ticks, (sum(ticks), ticks[3] + ticks[4])
         total, idle = (now - then for now, then in zip(self._ticks, before, strict=True))
         return min(1.0, max(0.0, 1.0 - idle / total)) if total > 0 else 0.0
+
+    def _read(self, name: str) -> str:
+        """The head of a file, by the kernel's calls alone: they take a quarter of the time of ``Path``'s."""
+        file = os.open(f"{self._files}/{name}", os.O_RDONLY)
+        try:
+            return os.read(file, HEAD).decode()
+        finally:
+            os.close(file)
 
     def _memory(self) -> float:
         torch = sys.modules.get("torch")
@@ -40,7 +51,7 @@ class Load:
             free, total = torch.cuda.mem_get_info()
             return float(1.0 - free / total)
         try:
-            lines = (self._files / "meminfo").read_text().splitlines()[:4]
+            lines = self._read("meminfo").splitlines()[:4]
             sizes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
             return min(1.0, max(0.0, 1.0 - sizes["MemAvailable"] / sizes["MemTotal"]))
         except (OSError, ValueError, KeyError, ZeroDivisionError, IndexError):

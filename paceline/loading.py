@@ -14,7 +14,7 @@ from msgspec import structs
 from torch.utils.data import DataLoader, Sampler
 
 from controlplane.protocol.agreement import Timeline
-from controlplane.protocol.dividing import Pass, Span, divide, parts, spans
+from controlplane.protocol.dividing import Pass, Span, divide, parts
 from paceline.samples import Order
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Batches(Sampler[list[int]]):
         self._rank, self._accumulate, self._multiple = rank, plan.accumulate, plan.multiple * plan.accumulate
         self._order = Order(seed=plan.seed, samples=samples, shuffle=plan.shuffle)
         self._count = 0
+        self._divided: tuple[list[int], int, list[int], int] | None = None
         self.draws: deque[Draw] = deque()
         batch = plan.share * world
         self._pass = Pass(number=0, first=0, samples=samples, batch=batch, drop_last=plan.drop_last)
@@ -76,7 +77,15 @@ class Batches(Sampler[list[int]]):
         if (each.samples, seed) != (self._order.samples, self._order.seed):
             self._order = Order(seed=seed, samples=each.samples, shuffle=self.plan.shuffle)
         self._pass, self._timeline, self._multiple, self._count = each, timeline, multiple, 0
+        self._divided = None
         self.draws.clear()
+
+    def _division(self, shares: list[int], size: int) -> tuple[list[int], int]:
+        """So many samples by rank, and how many of them are of ranks before this one; worked out once per change."""
+        if self._divided is None or self._divided[:2] != (shares, size):
+            sizes = divide(shares, size, self._multiple)
+            self._divided = shares, size, sizes, sum(sizes[: self._rank])
+        return self._divided[2:]
 
     @property
     def promised(self) -> int:
@@ -97,8 +106,8 @@ class Batches(Sampler[list[int]]):
         each = self._pass
         for iteration in range(each.first, each.first + each.iterations):
             span = each.span(iteration)
-            sizes = divide(self._timeline.shares(iteration), span.size, self._multiple)
-            own = spans(span, sizes)[self._rank]
+            sizes, before = self._division(self._timeline.shares(iteration), span.size)
+            own = Span(span.start + before, sizes[self._rank])
             for micro, part in enumerate(parts(own, self._accumulate)):
                 self._count += 1
                 position = each.number * each.samples + own.start

@@ -8,22 +8,23 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import IntEnum
+from itertools import pairwise
 from typing import Any
 
 
-class Part(Enum):
+class Part(IntEnum):
     """What the time up to a mark was for."""
 
-    OTHER = "other"
+    OTHER = 0
     """Outside of the iteration's work: evaluation, checkpoints, what the script does between two iterations."""
-    DATA = "data"
+    DATA = 1
     """Waiting for the next batch."""
-    COMPUTE = "compute"
+    COMPUTE = 2
     """Up to a gradient that is ready for the sum; and behind the sum: the optimizer, up to ``step``."""
-    SENDING = "sending"
+    SENDING = 3
     """What this rank took by itself to hand its gradients over."""
-    SUM = "sum"
+    SUM = 4
     """From the last gradient handed over to the end of the sum."""
 
 
@@ -131,10 +132,10 @@ class Durations:
 
 def durations(clock: Clock, measured: Measured) -> Durations | None:
     """How long each part was; None: the device has not come so far."""
-    if not all(clock.happened(stamp) for _, stamp in measured.marks[-1:]):
+    if measured.marks and not clock.happened(measured.marks[-1][1]):
         return None
-    totals = dict.fromkeys(Part, 0.0)
-    for (_, begin), (part, end) in zip(measured.marks, measured.marks[1:], strict=False):
+    totals = [0.0] * len(Part)
+    for (_, begin), (part, end) in pairwise(measured.marks):
         totals[part] += max(0.0, clock.seconds(begin, end))
     blocked = min(measured.blocked_s, totals[Part.COMPUTE])
     return Durations(

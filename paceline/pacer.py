@@ -398,8 +398,9 @@ class Pacer:
 
     def _settle(self, settled: Settled) -> None:
         assert self._agreement is not None
-        self._reporter.heard(settled.rows, self._ceiling.samples)
-        self.coming_sizes = [row.coming for row in settled.rows]
+        self._reporter.heard(settled.told, self._ceiling.samples)
+        if self._loader is not None and not self._loader.samples:
+            self.coming_sizes = [int(samples) for samples in settled.told.coming]
         self._agreement.timeline.forget(self.cursor.iteration)
         if settled.hold:
             settled = self._stand(settled)

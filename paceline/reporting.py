@@ -4,12 +4,12 @@ import logging
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from controlplane.protocol.agreement import Row
+from controlplane.protocol.agreement import Told
 from controlplane.protocol.messages import IterationReport
 from paceline.control import Control
 from paceline.load import Load
@@ -91,11 +91,14 @@ class Reporter:
                 return measured.iteration, found.sum, measured.link_s
         return -1, 0.0, 0.0
 
-    def heard(self, rows: Sequence[Row], ceiling: int) -> None:
+    def heard(self, told: Told, ceiling: int) -> None:
         """What the ranks have told of earlier iterations; report those that are complete."""
-        for rank, row in enumerate(rows):
-            if row.timed >= 0:
-                self._sums.setdefault(row.timed, {})[rank] = row.sum_s, row.link_s
+        if told.timed.count(told.timed[0]) == len(told.timed):
+            self._sums[int(told.timed[0])] = dict(enumerate(zip(told.sum_s, told.link_s, strict=True)))
+        else:
+            for rank, (iteration, sum_s, link_s) in enumerate(zip(told.timed, told.sum_s, told.link_s, strict=True)):
+                self._sums.setdefault(int(iteration), {})[rank] = sum_s, link_s
+        self._sums.pop(-1, None)
         while self._timed:
             measured, found = self._timed[0]
             sums = self._sums.get(measured.iteration, {})
@@ -178,16 +181,12 @@ def transfer_s(rank: int, told: Mapping[int, tuple[float, float]]) -> float:
         rank: which rank.
         told: the length of the sum for each rank, and what its links need, by rank.
     """
-    shortest_s = min(sum_s for sum_s, _ in told.values())
-    links = {each: link_s for each, (_, link_s) in told.items()}
-    longest_s = max(links.values())
-    if (
-        not longest_s
-        or longest_s < THIN_PART * shortest_s
-        or longest_s < THIN_TIMES * statistics.median_low(links.values())
-    ):
-        return shortest_s
-    return shortest_s * min(1.0, links.get(rank, 0.0) / longest_s)
+    sums, links = zip(*told.values(), strict=True)
+    shortest_s, longest_s = min(sums), max(links)
+    if not longest_s or longest_s < THIN_PART * shortest_s or longest_s < THIN_TIMES * statistics.median_low(links):
+        return float(shortest_s)
+    own_s = told[rank][1] if rank in told else 0.0
+    return float(shortest_s * min(1.0, own_s / longest_s))
 
 
 def _numbered(number: int, **fields: Any) -> IterationReport:

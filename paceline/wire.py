@@ -25,8 +25,8 @@ REMEMBERED: Final = 8
 AGAIN: Final = 80
 """Connections are looked for anew after so many iterations."""
 
-FEW, EVERY = 12, 8
-"""More of them than a few are read in every so many iterations."""
+EVERY, FEW, RARELY = 4, 12, 8
+"""They are read in every so many iterations; more of them than a few more rarely."""
 
 
 class Connection:
@@ -64,7 +64,7 @@ class Wire:
         if self._readings % AGAIN == 0:
             self.look()
         self._readings += 1
-        every = EVERY if len(self._connections) > FEW else 1
+        every = RARELY if len(self._connections) > FEW else EVERY
         if self._readings % every == 0:
             self._last_s = max((each.took_s() for each in self._connections.values()), default=0.0) / every
         return self._last_s

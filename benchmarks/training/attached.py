@@ -198,8 +198,8 @@ class Meeting:
 
     def __init__(self, world: int) -> None:
         self.world = world
-        self._sums: dict[int, tuple[np.ndarray, int]] = {}
-        self._lock, self.barrier = threading.Condition(), threading.Barrier(world)
+        self._sums: dict[int, Total] = {}
+        self._lock, self.barrier = threading.Lock(), threading.Barrier(world)
         self.cpu_s = self.wall_s = 0.0
 
     def channel(self, rank: int) -> "ThreadChannel":
@@ -209,17 +209,26 @@ class Meeting:
     def add(self, number: int, words: Sequence[float]) -> Callable[[], list[float]]:
         """Add to the sum of that number; what gives it once it is complete."""
         with self._lock:
-            total, count = self._sums.get(number, (np.zeros(len(words)), 0))
-            self._sums[number] = total + words, count + 1
-            self._lock.notify_all()
+            each = self._sums.setdefault(number, Total(len(words), self.world))
+            each.values += words
+            each.missing -= 1
+            if not each.missing:
+                each.complete.set()
+                self._sums.pop(number)
+        return each.result
 
-        def result() -> list[float]:
-            with self._lock:
-                self._lock.wait_for(lambda: self._sums[number][1] == self.world)
-                found: list[float] = self._sums[number][0].tolist()
-                return found
 
-        return result
+class Total:
+    """The sum of all threads' words: waiting for it wakes nobody else."""
+
+    def __init__(self, length: int, world: int) -> None:
+        self.values, self.missing, self.complete = np.zeros(length), world, threading.Event()
+
+    def result(self) -> list[float]:
+        """Once every rank has added its part."""
+        self.complete.wait()
+        found: list[float] = self.values.tolist()
+        return found
 
 
 class ThreadSum:

@@ -38,15 +38,30 @@ class Row(NamedTuple):
     link_s: float = 0.0
     """What this rank's own links need for what that sum had them carry; 0: not known."""
 
-    @property
-    def newness(self) -> tuple[int, int, int]:
-        """Newer orders compare greater."""
-        return self.incarnation, self.generation, self.sequence
+
+class Told(NamedTuple):
+    """The rows of all ranks by column, each as it was summed: with many ranks that costs a part of row by row."""
+
+    samples: Sequence[float]
+    promised: Sequence[float]
+    coming: Sequence[float]
+    ceiling: Sequence[float]
+    gives_up: Sequence[float]
+    timed: Sequence[float]
+    incarnation: Sequence[float]
+    generation: Sequence[float]
+    sequence: Sequence[float]
+    sum_s: Sequence[float]
+    link_s: Sequence[float]
+
+    def leader(self, before: int) -> int:
+        """Who has the newest orders: the one of before, or the first of those with newer ones."""
+        newness = [*zip(self.incarnation, self.generation, self.sequence, strict=True)]
+        newest = max(newness)
+        return before if newness[before] == newest else newness.index(newest)
 
 
 FIELDS: Final = len(Row._fields)
-FLOATS: Final = 2
-"""The last of them are no whole numbers."""
 NO_STOP: Final = -1
 HEAD: Final = 4
 """In front of the leader's shares: whether it has orders, their version, where to stop, and whether to hold."""
@@ -97,7 +112,7 @@ class Timeline:
 class Settled(NamedTuple):
     """What all ranks know behind an iteration."""
 
-    rows: list[Row]
+    told: Told
     hold: bool
     """Stop before the next iteration."""
     stop: bool
@@ -127,7 +142,7 @@ class Agreement:
         """Why the shares in the newest orders cannot be followed; empty: they can."""
         self._orders: Orders | None = None
         self._wanted = timeline.newest.shares
-        self._ceilings: list[int] = []
+        self._ceilings: Sequence[float] = []
 
     def hear(self, orders: Orders) -> None:
         """Take in orders that are newer than all before."""
@@ -143,7 +158,7 @@ class Agreement:
         orders, vector = self._orders, [0.0] * self.width
         if orders is not None:
             row = row._replace(incarnation=orders.incarnation, generation=orders.generation, sequence=orders.sequence)
-        vector[self.rank * FIELDS : (self.rank + 1) * FIELDS] = [float(value) for value in row]
+        vector[self.rank : self.world * FIELDS : self.world] = map(float, row)
         if self.rank == self.leader and orders is not None:
             stop_at = NO_STOP if orders.stop_at is None else orders.stop_at
             has_shares = not self.refusal and bool(orders.shares)
@@ -154,29 +169,29 @@ class Agreement:
 
     def read(self, vector: Sequence[float], iteration: int) -> Settled:
         """What the sum of all ranks' words behind ``iteration`` means; the same at each of them."""
-        rows = _rows(vector[: self.world * FIELDS])
-        told, version, stop_at, hold, *shares = [int(value) for value in vector[self.world * FIELDS :]]
+        world = self.world
+        rows = Told(*[vector[at * world : (at + 1) * world] for at in range(FIELDS)])
+        told, version, stop_at, hold = map(int, vector[world * FIELDS : world * FIELDS + HEAD])
         stop = bool(told) and 0 <= stop_at <= iteration + 1
-        self.fixed |= any(row.gives_up for row in rows)
+        self.fixed |= any(rows.gives_up)
         if told and version > self.timeline.newest.version:
-            self._wanted = shares
+            self._wanted = [int(share) for share in vector[world * FIELDS + HEAD :]]
         else:
             version = self.timeline.newest.version
         change = self._agree(rows, version)
-        newest = max(row.newness for row in rows)
-        if rows[self.leader].newness < newest:
-            self.leader = next(rank for rank, row in enumerate(rows) if row.newness == newest)
-        return Settled(rows=rows, hold=bool(told) and bool(hold) and not stop, stop=stop, change=change)
+        self.leader = rows.leader(self.leader)
+        return Settled(told=rows, hold=bool(told) and bool(hold) and not stop, stop=stop, change=change)
 
-    def _agree(self, rows: list[Row], version: int) -> Change | None:
-        newest, ceilings = self.timeline.newest, [row.ceiling for row in rows]
-        if self.fixed or (version == newest.version and ceilings == self._ceilings):
+    def _agree(self, rows: Told, version: int) -> Change | None:
+        newest = self.timeline.newest
+        if self.fixed or (version == newest.version and rows.ceiling == self._ceilings):
             return None
-        self._ceilings = ceilings
+        self._ceilings = rows.ceiling
+        ceilings = [int(ceiling) for ceiling in rows.ceiling]
         fitted = within(divide(self._wanted, self.batch, self.multiple), ceilings, self.multiple)
         if version == newest.version and fitted == newest.shares:
             return None
-        change = Change(1 + max(newest.first, *(row.promised for row in rows)), version, fitted)
+        change = Change(1 + max(newest.first, int(max(rows.promised))), version, fitted)
         self.timeline.add(change)
         return change
 
@@ -191,10 +206,3 @@ class Agreement:
                 " they stay as they are; submit the job with the batch size of the script"
             )
         return ""
-
-
-def _rows(values: Sequence[float]) -> list[Row]:
-    """By columns: with many ranks that is several times as fast as row by row."""
-    columns = [values[at::FIELDS] for at in range(FIELDS)]
-    whole = [[*map(int, column)] for column in columns[:-FLOATS]]
-    return [*map(Row, *whole, *columns[-FLOATS:])]

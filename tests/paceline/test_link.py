@@ -1,5 +1,6 @@
 """The socket of a rank: what is said arrives once each, through outages; nothing that goes wrong reaches the script."""
 
+import asyncio
 import logging
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from controlplane.protocol.orders import Rejection
 from paceline.address import socket_address
 from paceline.errors import CannotAttach
 from paceline.identity import identity
-from paceline.link import SocketLink
+from paceline.link import BITE, BITE_S, GATHER_S, SocketLink
 from paceline.ranks import RemoteRank
 from tests.paceline.plane import Plane
 from tests.paceline.ranks import free_port, shared
@@ -71,6 +72,49 @@ def test_what_is_said_in_an_outage_arrives_once_each_behind_it(plane: Plane) -> 
     link.close(5)
     assert [message.iteration for message in plane.said(Held)] == [*range(10)]
     assert [message.number for _, message in plane.heard[-12:]] == [*range(1, 13)]
+
+
+def test_a_backlog_goes_out_in_bites(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    sleep = asyncio.sleep
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr("paceline.link.asyncio.sleep", rest)
+    plane.stop()
+    link = linked(plane.url)
+    link.say(hello)
+    for iteration in range(5 * BITE):
+        link.say(held(iteration))
+    plane.start()
+    eventually(lambda: not link.unacknowledged, what="what was kept")
+    link.close(5)
+    assert rests.count(BITE_S) == 5
+    assert [message.iteration for message in plane.said(Held)] == [*range(5 * BITE)]
+
+
+def test_reports_of_a_fast_loop_go_together(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    sleep = asyncio.sleep
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+        await sleep(seconds)
+
+    link = linked(plane.url)
+    link.say(hello)
+    assert link.await_orders(20) is not None
+    eventually(lambda: not link.unacknowledged, what="the hello")
+    monkeypatch.setattr("paceline.link.asyncio.sleep", rest)
+    for iteration in range(10):
+        link.say(held(iteration))
+    eventually(lambda: not link.unacknowledged, what="all of them")
+    link.close(5)
+    assert [message.iteration for message in plane.said(Held)] == [*range(10)]
+    assert 1 <= len(rests) < 10
+    assert max(rests) <= GATHER_S
 
 
 def test_in_a_long_outage_what_is_kept_is_bounded_and_numbers_have_no_gap(

@@ -177,4 +177,4 @@ def test_no_number_is_lost_on_the_way() -> None:
     agreement = Agreement(0, Timeline([12]))
     agreement.hear(orders(incarnation=3, generation=2, sequence=2**50, shares=[12], shares_version=5))
     settled = agreement.read(agreement.words(row), 4)
-    assert settled.rows == [row._replace(incarnation=3, generation=2, sequence=2**50)]
+    assert Row(*[column[0] for column in settled.told]) == row._replace(incarnation=3, generation=2, sequence=2**50)
