@@ -12,6 +12,7 @@ from paceline.ceilings import Ceiling
 from paceline.control import Control
 from paceline.errors import CannotAttach
 from paceline.identity import Identity, identity
+from paceline.notice import never, notice_by
 from paceline.pacer import Pacer
 
 TRACKERS: Final = ("PACELINE_TENSORBOARD", "PACELINE_MLFLOW", "PACELINE_WANDB")
@@ -48,7 +49,8 @@ def attach(
     }
     control = _control(who, given)
     ceiling = Ceiling(given["PACELINE_JOB"] if control is not None else None, who.rank)
-    pacer = Pacer(who, control, ceiling)
+    notice = notice_by(os.environ.get("PACELINE_LEAVE_ON", "")) if control is not None else never
+    pacer = Pacer(who, control, ceiling, notice=notice)
     if any(name in os.environ for name in TRACKERS):
         from paceline.adapters.trackers import forward
 

@@ -22,7 +22,15 @@ class CannotAttach(PacelineError, ValueError):
 
 
 class Stopped(Exception):
-    """The job was stopped: raised by ``step`` at the end of an iteration, at the same one on each rank."""
+    """The job was stopped: raised by ``step`` at the end of an iteration, at the same one on each rank.
+
+    Where it ``goes_on``, its launcher is about to end the ranks, and to start them again later: a script that saves
+    now loses nothing.
+    """
+
+    def __init__(self, sentence: str = "", *, goes_on: bool = False) -> None:
+        super().__init__(sentence)
+        self.goes_on = goes_on
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,6 +51,7 @@ class Pacer:
         control: its conversation with a control plane, if there is one.
         ceiling: what is known of its memory.
         channel: where ranks add up what they say; None: the process group of torch.distributed.
+        notice: whether the launcher has said that it will end this rank, and start it again.
     """
 
     def __init__(
@@ -60,9 +61,10 @@ class Pacer:
         ceiling: Ceiling,
         *,
         channel: "AnyChannel | None" = None,
+        notice: Callable[[], bool] = lambda: False,
     ) -> None:
         self.rank, self.world = identity.rank, identity.world
-        self._control, self._ceiling = control, ceiling
+        self._control, self._ceiling, self._notice = control, ceiling, notice
         self._clock: Clock = CpuClock()
         self._said: set[str] = set()
         self._watched = self.world == 1
@@ -86,7 +88,7 @@ class Pacer:
         self._reporter = Reporter(self.rank, self.world, control)
         self._wire = Wire()
         self._device = "cpu"
-        self._is_over = self._has_failed = False
+        self._is_over = self._comes_back = False
 
     # -- what a script calls
 
@@ -170,7 +172,7 @@ class Pacer:
         """The iteration is over: call it behind ``optimizer.step()``, or after each batch where batches accumulate.
 
         Raises:
-            Stopped: if the job was stopped.
+            Stopped: if the job was stopped, or its launcher will end the ranks and start them again.
         """
         if self._draw is None or self._measured is None or self._loader is None:
             return
@@ -234,7 +236,7 @@ class Pacer:
         self._is_over = True
         self._reporter.flush(self._clock, self._ceiling.samples)
         if self._control is not None:
-            if self._agreement is not None and not self._has_failed:
+            if self._agreement is not None and not self._comes_back:
                 self._control.finish(self.cursor.iteration)
             self._control.close(FAREWELL_S)
 
@@ -252,7 +254,7 @@ class Pacer:
                 samples,
                 self._ceiling.samples,
             )
-        self._has_failed = True
+        self._comes_back = True
 
     # -- what the loader tells
 
@@ -366,6 +368,7 @@ class Pacer:
             coming=self._loader.coming(),
             ceiling=self._ceiling.samples,
             gives_up=int(self._gives_up),
+            leaves=int(self._notice()),
             timed=timed,
             sum_s=sum_s,
             link_s=link_s,
@@ -407,12 +410,17 @@ class Pacer:
         if settled.stop:
             self._say_goodbye()
             raise Stopped(f"the job was stopped before iteration {self.cursor.iteration}")
+        if settled.leaves:
+            self._reporter.flush(self._clock, self._ceiling.samples)
+            self._comes_back = True
+            where = f"before iteration {self.cursor.iteration}"
+            raise Stopped(f"the ranks' launcher ends them {where}, and will start them again", goes_on=True)
 
     def _stand(self, settled: Settled) -> Settled:
         """All ranks stand before the next iteration until newer orders let them go on."""
         assert self._agreement is not None
         assert self._channel is not None
-        while settled.hold:
+        while settled.hold and not settled.leaves:
             if self._control is not None:
                 self._control.stand(self.cursor.iteration)
             time.sleep(STAND_S)

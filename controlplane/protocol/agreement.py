@@ -27,6 +27,8 @@ class Row(NamedTuple):
     """The most samples that its device's memory holds; 0: not known."""
     gives_up: int = 0
     """1: this rank could not go on with uneven shares; they stay as they are."""
+    leaves: int = 0
+    """1: its launcher will end it soon, and start it again: all ranks leave at the same boundary."""
     timed: int = -1
     """The iteration that ``sum_s`` is about; -1: none is timed yet."""
     incarnation: int = -1
@@ -47,6 +49,7 @@ class Told(NamedTuple):
     coming: Sequence[float]
     ceiling: Sequence[float]
     gives_up: Sequence[float]
+    leaves: Sequence[float]
     timed: Sequence[float]
     incarnation: Sequence[float]
     generation: Sequence[float]
@@ -117,6 +120,8 @@ class Settled(NamedTuple):
     """Stop before the next iteration."""
     stop: bool
     """Do not begin the next iteration."""
+    leaves: bool
+    """Nor then, but the job goes on: the ranks will be started again."""
     change: Change | None
     """New shares."""
 
@@ -180,7 +185,9 @@ class Agreement:
             version = self.timeline.newest.version
         change = self._agree(rows, version)
         self.leader = rows.leader(self.leader)
-        return Settled(told=rows, hold=bool(told) and bool(hold) and not stop, stop=stop, change=change)
+        leaves = not stop and any(rows.leaves)
+        holds = bool(told) and bool(hold) and not stop
+        return Settled(told=rows, hold=holds, stop=stop, leaves=leaves, change=change)
 
     def _agree(self, rows: Told, version: int) -> Change | None:
         newest = self.timeline.newest

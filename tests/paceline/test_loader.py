@@ -155,6 +155,41 @@ def test_all_ranks_are_stopped_at_the_end_of_the_same_iteration() -> None:
     assert said == ["RankHello", *["IterationReport"] * 5, "WorkerFinished"]
 
 
+def leaving(rank: int, world: int) -> Any:
+    """The launcher tells rank 1 in the midst of iteration 3."""
+    pacer, script = paced(rank, world, {1: shared(1, 12, 4)})
+    pacer._watched, pacer._notice = True, lambda: rank == 1 and pacer.iteration >= 3
+    try:
+        taken(pacer, pacer.loader(numbers(), 8), 9)
+    except Stopped as error:
+        pacer.close()
+        return str(error), error.goes_on, pacer.state_dict(), [type(message).__name__ for message in script.said]
+    return None
+
+
+def test_all_ranks_leave_at_the_same_iteration_where_the_launcher_of_one_says_so() -> None:
+    ranks = run_ranks(leaving, 2)
+    assert ranks[0] == ranks[1]
+    sentence, goes_on, state, said = ranks[0]
+    assert (sentence, goes_on) == ("the ranks' launcher ends them before iteration 4, and will start them again", True)
+    assert said == ["RankHello", *["IterationReport"] * 4]  # and that it is over is not said: they come back
+    assert state["iteration"] == 4
+
+
+def left_while_paused(rank: int, world: int) -> Any:
+    pacer, script = paced(rank, world, {2: shared(1, 8, 8, hold=True)})
+    pacer._watched, pacer._notice = True, lambda: rank == 0 and bool(script.said[-1:]) and pacer.iteration >= 2
+    try:
+        taken(pacer, pacer.loader(numbers(), 8), 1)
+    except Stopped as error:
+        return error.goes_on
+    return None
+
+
+def test_ranks_that_stand_in_a_pause_leave_as_well() -> None:
+    assert run_ranks(left_while_paused, 2) == [True, True]
+
+
 def paused(rank: int, world: int) -> Any:
     pacer, script = paced(rank, world, {2: shared(1, 8, 8, hold=True)})
     pacer._watched = True

@@ -172,6 +172,16 @@ def test_where_one_rank_cannot_go_on_with_uneven_shares_they_stay() -> None:
     assert ranks.iterate(FOREVER, 1).change is None
 
 
+def test_one_rank_that_leaves_is_enough_and_a_stop_comes_first() -> None:
+    ranks = Ranks([0, 0], [8, 8])
+    words = [ranks.each[0].agreement.words(Row()), ranks.each[1].agreement.words(Row(leaves=1))]
+    total = [sum(column) for column in zip(*words, strict=True)]
+    assert all(rank.agreement.read(total, 0)[1:4] == (False, False, True) for rank in ranks.each)
+    ranks.each[0].agreement.hear(orders(stop_at=1))
+    settled = ranks.iterate(FOREVER, 0, leaves=1)
+    assert (settled.stop, settled.leaves) == (True, False)
+
+
 def test_no_number_is_lost_on_the_way() -> None:
     row = Row(samples=12, promised=2**31 - 1, coming=7, ceiling=9, timed=3, sum_s=1e-7, link_s=0.25)
     agreement = Agreement(0, Timeline([12]))
