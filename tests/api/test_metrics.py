@@ -107,7 +107,7 @@ def test_a_job_says_how_it_trains(viewer: APIClient) -> None:
         for part in ("busy", "waiting", "coordination")
     ] == [6.0, 3.0, 1.0]
     assert of(found, "paceline_job_evaluation_loss", **labels) == 0.25
-    assert of(found, "paceline_job_flags_open", **labels, kind="compute") == 1
+    assert of(found, "paceline_job_flags_open", **labels) == 1
     assert of(found, "paceline_job_decision_seconds_bucket", **labels, le="0.005") == 1
     assert of(found, "paceline_job_decision_seconds_bucket", **labels, le="+Inf") == 2
     assert of(found, "paceline_job_decision_seconds_sum", **labels) == pytest.approx(0.034)

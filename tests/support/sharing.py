@@ -21,6 +21,7 @@ SHARE_STACK = frozenset(
         "tests/integration/test_elastic.py",
         "tests/integration/test_jobs.py",
         "tests/integration/test_launchers.py",
+        "tests/integration/test_prometheus.py",
         "tests/integration/test_psld.py",
         "tests/integration/test_replay.py",
         "tests/integration/test_systems.py",

@@ -48,7 +48,7 @@ class Found:
     restarts: Mapping[tuple[int, str, int], int]
     sums: Mapping[tuple[int, int], WorkerSums]
     buckets: Mapping[tuple[int, str, int], Buckets]
-    flags: Mapping[tuple[int, str], int]
+    flags: Mapping[int, int]
     left_out: Mapping[str, int]
 
 
@@ -72,9 +72,7 @@ def read_jobs() -> Found:
         restarts=restarts,
         sums={(row.job_id, row.rank): row for row in WorkerSums.objects.filter(job__in=numbers)},
         buckets=_buckets(numbers, shown),
-        flags={
-            (job, kind): count for job, kind, count in open_flags.values_list("job_id", "kind").annotate(n=Count("id"))
-        },
+        flags=dict(open_flags.values_list("job_id").annotate(number=Count("id"))),
         left_out={
             "jobs": 0 if len(jobs) < MOST_JOBS else started.count() - len(jobs),
             "processes": there - sum(map(len, kept.values())),
@@ -144,9 +142,7 @@ def _describe_job(families: Families, job: Job, found: Found) -> None:
         families.counter("paceline_job_worker_seconds", text, getattr(job, f"{part}_s"), labels | {"part": part})
     families.gauge("paceline_job_evaluation_loss", "Loss of the last evaluation.", job.loss, labels)
     families.gauge("paceline_job_evaluation_accuracy_ratio", "Accuracy of the last evaluation.", job.accuracy, labels)
-    for (number, kind), count in found.flags.items():
-        if number == job.pk:
-            families.gauge("paceline_job_flags_open", "Open findings by kind.", count, labels | {"kind": kind})
+    families.gauge("paceline_job_flags_open", "Open straggler findings.", found.flags.get(job.pk, 0), labels)
     families.histogram(
         "paceline_job_decision_seconds",
         "From the arrival of a message to the orders that follow from it, as the job's log has both.",
