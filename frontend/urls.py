@@ -4,6 +4,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 
 from frontend.views import (
+    account,
     audit,
     comparison,
     exports,
@@ -44,6 +45,9 @@ urlpatterns = [
     re_path(
         r"^jobs/(?P<job_id>\d+)/decisions\.(?P<form>csv|json)$", exports.decisions_export, name="job-decisions-export"
     ),
+    path("account/", account.account_page, name="account"),
+    path("account/live/", account.account_live, name="account-live"),
+    path("account/token/", account.account_token, name="account-token"),
     path("audit/", audit.audit, name="audit"),
     re_path(r"^audit\.(?P<form>csv|json)$", exports.audit_export, name="audit-export"),
     path("glossary/", glossary.glossary_page, name="glossary"),

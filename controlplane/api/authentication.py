@@ -4,19 +4,23 @@ from knox.auth import TokenAuthentication
 from rest_framework.request import Request
 
 from controlplane.api.attached import refuse_job_token
+from controlplane.people import tokens
+from controlplane.people.addresses import client_address
 
 
 class ApiToken(TokenAuthentication):
     """``Authorization: Bearer <token>``; knox's own ``Token <token>`` works too."""
 
     def authenticate(self, request: Request) -> tuple[object, object] | None:
-        """The user and token of the request, None if it shows none."""
+        """The user and token of the request, None if it shows none. The user has no more rights than the token."""
         scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() not in {"bearer", "token"} or not token.strip():
             return None
         refuse_job_token(token.strip())
-        user_and_token: tuple[object, object] = self.authenticate_credentials(token.strip().encode())
-        return user_and_token
+        user, row = self.authenticate_credentials(token.strip().encode())
+        user.role_limit = tokens.limit_of(row)
+        tokens.token_used(row, client_address(request))
+        return user, row
 
     def authenticate_header(self, request: Request) -> str:
         """The challenge of a 401."""

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from django.contrib.auth.models import Group, User
-from knox.models import AuthToken
 
 from controlplane.jobs.roles import Role
+from controlplane.people.tokens import token_create
 
 SERVICE_USER = "command-line"
 
@@ -20,7 +20,7 @@ def local_token(lifetime: timedelta = timedelta(days=7)) -> Iterator[str]:
         user.set_unusable_password()
         user.save(update_fields=["password"])
     user.groups.add(Group.objects.get_or_create(name=Role.OPERATOR)[0])
-    row, token = AuthToken.objects.create(user=user, expiry=lifetime)
+    row, token = token_create(user=user, name="manage.py submit", actor=SERVICE_USER, lifetime=lifetime)
     try:
         yield token
     finally:

@@ -68,6 +68,8 @@ V1 = [
     path("simulations/<int:pk>/actions/cancel", simulations.SimulationCancelView.as_view(), name="simulation-cancel"),
     path("tokens", people.TokensView.as_view(), name="tokens"),
     path("tokens/<slug:key>", people.TokenView.as_view(), name="token"),
+    path("sessions", people.SessionsView.as_view(), name="sessions"),
+    path("sessions/<slug:number>", people.SessionView.as_view(), name="session"),
     path("me", people.MeView.as_view(), name="me"),
     path("schema", schema.SchemaView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerView.as_view(url_name="api:schema"), name="docs"),

@@ -147,6 +147,7 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 
+SESSION_ENGINE = "controlplane.people.sessions"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENVIRONMENT.https
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
@@ -199,6 +200,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
 
+KNOX_TOKEN_MODEL = "knox.AuthToken"
 REST_KNOX = {"TOKEN_TTL": timedelta(days=30), "AUTO_REFRESH": False}
 
 SPECTACULAR_SETTINGS: dict[str, Any] = {
@@ -220,6 +222,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "ENUM_NAME_OVERRIDES": {
         "JobState": [state.value for state in JobState],
         "ProcessState": [state.value for state in ProcessState],
+        "UserRole": ["viewer", "operator", "admin"],
         "AgentState": "controlplane.fleet.models.Agent.State",
     },
 }

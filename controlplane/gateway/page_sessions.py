@@ -8,11 +8,11 @@ from typing import Final
 
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
-from django.contrib.sessions.models import Session
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
 from controlplane.jobs.roles import Role, may
+from controlplane.people.models import Session
 
 RECHECK_S: Final = 2.0
 

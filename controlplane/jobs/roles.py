@@ -20,13 +20,16 @@ ORDER = tuple(Role)
 
 
 def role_of(user: User | AnonymousUser) -> Role | None:
-    """The highest role of the user; superusers are admins, users without a group have none."""
+    """The highest role of the user; superusers are admins, users without a group have none.
+
+    Where an API token carries less than its user has, ``role_limit`` of the user of that request says so.
+    """
     if not user.is_authenticated or not user.is_active:
         return None
-    if user.is_superuser:
-        return Role.ADMIN
-    held = set(user.groups.values_list("name", flat=True))
-    return next((role for role in reversed(ORDER) if role in held), None)
+    limit: Role = getattr(user, "role_limit", None) or Role.ADMIN
+    held = {Role.ADMIN} if user.is_superuser else set(user.groups.values_list("name", flat=True))
+    highest = next((role for role in reversed(ORDER) if role in held), None)
+    return min(highest, limit, key=ORDER.index) if highest else None
 
 
 def may(user: User | AnonymousUser, needed: Role) -> bool:

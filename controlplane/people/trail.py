@@ -9,13 +9,16 @@ from django.http import HttpRequest
 
 from controlplane.jobs.services import audit
 from controlplane.people.addresses import client_address
+from controlplane.people.sessions import ORIGIN, origin
 
 
 @receiver(user_logged_in)
 def record_login(sender: object, request: HttpRequest, user: User, **_: Any) -> None:
     """Who signed in, from where; not what a program does without a network."""
     if "REMOTE_ADDR" in request.META:
-        detail = {"address": client_address(request), "by": getattr(request, "signed_in_by", "password")}
+        address = client_address(request)
+        request.session[ORIGIN] = origin(address, request.headers.get("User-Agent", ""))
+        detail = {"address": address, "by": getattr(request, "signed_in_by", "password")}
         audit(actor=user.get_username(), action="login", subject=f"user {user.get_username()}", detail=detail)
 
 

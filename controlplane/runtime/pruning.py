@@ -11,7 +11,6 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-from django.contrib.sessions.models import Session
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from knox.models import AuthToken
@@ -20,7 +19,7 @@ from controlplane.core.states import JOB_OVER
 from controlplane.fleet.models import AgentSample, EnrolmentToken
 from controlplane.jobs.models import Job
 from controlplane.people import throttle
-from controlplane.people.models import LoginAttempt
+from controlplane.people.models import LoginAttempt, Session
 from controlplane.runtime.job_failures import isolated_step
 from controlplane.telemetry.folding import fold
 from controlplane.telemetry.models import (

@@ -266,8 +266,12 @@ class ApiToken(Answer, frozen=True, kw_only=True):
     """One of one's own tokens; ``token`` itself is there only in the answer that makes it."""
 
     id: str
+    name: str = ""
+    role: str | None = None
+    """The highest role that it carries; None: that of its user."""
     created_at: datetime | None = None
     expires_at: datetime | None = None
+    used_at: datetime | None = None
     token: str | None = None
 
 

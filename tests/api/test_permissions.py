@@ -43,6 +43,7 @@ READS = (
     "policies",
     "workloads",
     "tokens",
+    "sessions",
     "scenarios",
     "simulations",
     "simulations/{simulation}",
@@ -73,6 +74,7 @@ WRITES = {
     "POST agents/{agent}/actions/rotate": Role.OPERATOR,
     "POST tokens": Role.VIEWER,
     "DELETE tokens/nothere": Role.VIEWER,
+    "DELETE sessions/nothere": Role.VIEWER,
 }
 OPEN = {"", "schema", "docs", "me", "agents/enrol"}
 """For everybody; ``me`` for everybody who is somebody."""
@@ -143,6 +145,7 @@ def test_every_address_of_the_api_is_in_these_tables() -> None:
         .replace("workers/0", "workers/<int:rank>")
         .replace("servers/0", "servers/<int:index>")
         .replace("flags/nothere", "flags/<str:key>")
+        .replace("sessions/nothere", "sessions/<slug:number>")
         .replace("tokens/nothere", "tokens/<slug:key>")
         .replace("enrolment-tokens/1", "enrolment-tokens/{pk}")
         for p in listed

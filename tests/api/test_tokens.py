@@ -3,11 +3,15 @@
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 from django.utils import timezone
 from knox.models import AuthToken
 from rest_framework.test import APIClient
 
 from controlplane.jobs.models import AuditEntry
+from controlplane.jobs.roles import Role
+from controlplane.people.tokens import MOST
 from tests.api.conftest import problem, refused
 
 pytestmark = pytest.mark.django_db
@@ -16,7 +20,8 @@ pytestmark = pytest.mark.django_db
 def test_a_token_is_shown_once_and_works(operator: APIClient, anybody: APIClient) -> None:
     made = operator.post("/api/v1/tokens", {"lifetime_s": 60}, format="json").json()
     listed = operator.get("/api/v1/tokens").json()["results"]
-    assert (listed[0]["id"], set(listed[0])) == (made["id"], {"id", "created_at", "expires_at"})
+    fields = {"id", "user", "name", "role", "created_at", "expires_at", "used_at", "used_from"}
+    assert (listed[0]["id"], set(listed[0])) == (made["id"], fields)
     anybody.credentials(HTTP_AUTHORIZATION=f"Token {made['token']}")
     assert anybody.get("/api/v1/me").json() == {"username": "operator", "role": "operator"}
 
@@ -39,11 +44,51 @@ def test_a_revoked_token_ends(operator: APIClient, anybody: APIClient) -> None:
     ]
 
 
-def test_nobody_revokes_the_token_of_another(operator: APIClient, admin: APIClient) -> None:
-    made = operator.post("/api/v1/tokens", {}, format="json").json()
-    reply = admin.delete(f"/api/v1/tokens/{made['id']}")
-    assert refused(reply) == problem(404, f"you have no token '{made['id']}'")
-    assert made["id"] not in [row["id"] for row in admin.get("/api/v1/tokens").json()["results"]]
+def test_nobody_but_an_admin_revokes_the_token_of_another(operator: APIClient, admin: APIClient) -> None:
+    made, root = (client.post("/api/v1/tokens", {}, format="json").json() for client in (operator, admin))
+    reply = operator.delete(f"/api/v1/tokens/{root['id']}")
+    assert refused(reply) == problem(404, f"you have no token '{root['id']}'")
+    assert admin.delete(f"/api/v1/tokens/{made['id']}").status_code == 204
+    assert AuditEntry.objects.latest("id").detail == {"user": "operator"}
+
+
+def test_everybody_s_are_listed_to_admins_alone(operator: APIClient, admin: APIClient, viewer: APIClient) -> None:
+    for what in ("tokens", "sessions"):
+        for client in (viewer, operator):
+            assert "requires the role admin" in refused(client.get(f"/api/v1/{what}?of=everyone"))["detail"]
+        assert admin.get(f"/api/v1/{what}?of=everyone").status_code == 200
+    assert {row["user"] for row in admin.get("/api/v1/tokens?of=everyone").json()["results"]} == set(Role)
+    assert {row["user"] for row in operator.get("/api/v1/tokens").json()["results"]} == {"operator"}
+
+
+def test_a_token_is_named_and_carries_a_lower_role(operator: APIClient, anybody: APIClient) -> None:
+    made = operator.post("/api/v1/tokens", {"name": "nightly", "role": "viewer"}, format="json").json()
+    assert (made["name"], made["role"], made["used_at"]) == ("nightly", "viewer", None)
+    anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {made['token']}")
+    assert anybody.get("/api/v1/me").json() == {"username": "operator", "role": "viewer"}
+    assert "your role is viewer" in refused(anybody.post("/api/v1/jobs", {}, format="json"))["detail"]
+    (row,) = (row for row in operator.get("/api/v1/tokens").json()["results"] if row["id"] == made["id"])
+    assert (row["used_from"], row["used_at"] is None) == ("127.0.0.1", False)
+
+
+def test_a_role_above_one_s_own_is_refused(operator: APIClient) -> None:
+    reply = operator.post("/api/v1/tokens", {"role": "admin"}, format="json")
+    assert refused(reply) == problem(409, "the role admin is above that of operator here, operator")
+
+
+def test_tokens_of_one_user_are_bounded(viewer: APIClient) -> None:
+    made = [viewer.post("/api/v1/tokens", {}, format="json").status_code for _ in range(MOST + 5)]
+    assert (made.count(201), made[-1]) == (MOST - 1, 409)
+
+
+def test_a_session_is_listed_and_ended(admin: APIClient, viewer: APIClient) -> None:
+    browser = Client()
+    browser.force_login(User.objects.get(username="viewer"))
+    (row,) = viewer.get("/api/v1/sessions").json()["results"]
+    assert refused(viewer.delete("/api/v1/sessions/nothere"))["status"] == 404
+    assert browser.get("/api/v1/me").status_code == 200
+    assert admin.delete(f"/api/v1/sessions/{row['id']}").status_code == 204
+    assert browser.get("/api/v1/me").status_code == 401
 
 
 def test_a_lifetime_has_a_limit(operator: APIClient) -> None:

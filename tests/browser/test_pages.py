@@ -52,7 +52,15 @@ def job(ada: User) -> Job:
 def paths(job: Job) -> list[str]:
     first = job.pk - 2
     tabs = [f"/jobs/{job.pk}/?tab={name}" for name in list(TABS)[1:]]
-    tabs += ["/audit/", "/compare/", f"/compare/?jobs={job.pk},{first}", "/waiting/", "/system/", "/simulations/"]
+    tabs += [
+        "/account/",
+        "/audit/",
+        "/compare/",
+        f"/compare/?jobs={job.pk},{first}",
+        "/waiting/",
+        "/system/",
+        "/simulations/",
+    ]
     tabs += [f"/workers/{Agent.objects.latest('pk').pk}/", f"/simulations/{Simulation.objects.latest('pk').pk}/"]
     return ["/", "/jobs/", "/workers/", "/jobs/new/", f"/jobs/{job.pk}/", *tabs, f"/jobs/{first}/"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.contrib.sessions.models import Session
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from controlplane.gateway.hub import get_hub
+from controlplane.people.models import Session
 from controlplane.runtime import names, ticks
 from controlplane.runtime.redis import Client
 from tests.gateway.test_processes import close_code, eventually

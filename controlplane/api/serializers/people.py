@@ -1,23 +1,38 @@
-"""Whoever asks, and their API tokens."""
+"""Whoever asks, their API tokens and sessions."""
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from knox.models import AuthToken
 from rest_framework import serializers
 
+from controlplane.api.serializers.fields import NameField
+from controlplane.people.models import Session
+from controlplane.people.tokens import limit_of
+
 DAY_S = 86_400
+ROLES = ("viewer", "operator", "admin")
 
 
 class MeReply(serializers.Serializer[Any]):
     """Who asks, and what they may."""
 
     username = serializers.CharField()
-    role = serializers.ChoiceField(("viewer", "operator", "admin"), allow_null=True)
+    role = serializers.ChoiceField(ROLES, allow_null=True)
+
+
+class OwnersQuery(serializers.Serializer[Any]):
+    """Whose are listed."""
+
+    of = serializers.ChoiceField(("me", "everyone"), default="me", help_text="everyone: for admins")
 
 
 class TokenRequest(serializers.Serializer[Any]):
     """An API token for oneself."""
 
+    name = NameField(default="unnamed")
+    role = serializers.ChoiceField(ROLES, allow_null=True, default=None)
+    """The highest role that it carries; null: that of its user."""
     lifetime_s = serializers.IntegerField(min_value=1, max_value=366 * DAY_S, default=30 * DAY_S)
 
 
@@ -25,12 +40,30 @@ class TokenRow(serializers.ModelSerializer[AuthToken]):
     """An API token, without its secret."""
 
     id = serializers.CharField(source="token_key", read_only=True)
+    user = serializers.CharField(source="user.username", read_only=True)
+    name = serializers.SerializerMethodField()
+    role = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField(source="created", read_only=True)
     expires_at = serializers.DateTimeField(source="expiry", read_only=True, allow_null=True)
+    used_at = serializers.DateTimeField(source="grant.used_at", default=None, read_only=True, allow_null=True)
+    used_from = serializers.SerializerMethodField()
 
     class Meta:
         model = AuthToken
-        fields: tuple[str, ...] = ("id", "created_at", "expires_at")
+        fields: tuple[str, ...] = ("id", "user", "name", "role", "created_at", "expires_at", "used_at", "used_from")
+
+    def get_name(self, row: AuthToken) -> str:
+        """Empty for a token of an earlier release."""
+        return row.grant.name if hasattr(row, "grant") else ""
+
+    def get_used_from(self, row: AuthToken) -> str:
+        """The address of the last use."""
+        return row.grant.used_from if hasattr(row, "grant") else ""
+
+    @extend_schema_field(serializers.ChoiceField(ROLES, allow_null=True))
+    def get_role(self, row: AuthToken) -> str | None:
+        """The highest role that it carries; null: that of its user."""
+        return limit_of(row)
 
 
 class NewToken(TokenRow):
@@ -40,3 +73,16 @@ class NewToken(TokenRow):
 
     class Meta(TokenRow.Meta):
         fields = (*TokenRow.Meta.fields, "token")
+
+
+class SessionRow(serializers.ModelSerializer[Session]):
+    """A browser that is signed in."""
+
+    id = serializers.CharField(source="number", read_only=True)
+    user = serializers.CharField(source="user.username", read_only=True)
+    expires_at = serializers.DateTimeField(source="expire_date", read_only=True)
+
+    class Meta:
+        model = Session
+        fields = ("id", "user", "signed_in_at", "expires_at", "address", "browser")
+        read_only_fields = fields

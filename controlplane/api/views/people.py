@@ -1,10 +1,9 @@
-"""Whoever asks: who they are, and their API tokens."""
+"""Whoever asks: who they are, their API tokens and sessions; for admins also those of everybody."""
 
 from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import transaction
 from drf_spectacular.utils import extend_schema
 from knox.models import AuthToken
 from rest_framework.generics import ListAPIView
@@ -14,9 +13,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.api.problems import Problem
-from controlplane.api.serializers.people import MeReply, NewToken, TokenRequest, TokenRow
-from controlplane.jobs.roles import Role, role_of
-from controlplane.jobs.services import audit
+from controlplane.api.schema import problem_responses
+from controlplane.api.serializers.people import MeReply, NewToken, OwnersQuery, SessionRow, TokenRequest, TokenRow
+from controlplane.api.views.base import user_of
+from controlplane.jobs.roles import Role, may, role_of
+from controlplane.people.models import Session
+from controlplane.people.sessions import live_sessions, sessions_end
+from controlplane.people.tokens import TokenRefused, live_tokens, token_create, tokens_revoke
 
 
 class MeView(APIView):
@@ -31,7 +34,7 @@ class MeView(APIView):
 
 
 class TokensView(ListAPIView[AuthToken]):
-    """One's own API tokens."""
+    """API tokens."""
 
     write_role = Role.VIEWER
     serializer_class = TokenRow
@@ -39,34 +42,90 @@ class TokensView(ListAPIView[AuthToken]):
 
     def get_queryset(self) -> Any:
         """Those of whoever asks, the newest first."""
-        return AuthToken.objects.filter(user_id=self.request.user.pk).order_by("-created")
+        return live_tokens(_owner(self.request))
 
-    @extend_schema(request=TokenRequest, responses={201: NewToken})
+    @extend_schema(parameters=[OwnersQuery])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Your valid API tokens, the newest first; with ``of=everyone`` those of everybody."""
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(request=TokenRequest, responses={201: NewToken, **problem_responses(409)})
     def post(self, request: Request) -> Response:
-        """Make a token that can do what you can do. It is shown in this reply only; its hash is kept."""
+        """Make a token with your role or a lower one. It is shown in this reply only; its hash is kept."""
         asked = TokenRequest(data=request.data)
         asked.is_valid(raise_exception=True)
-        assert isinstance(request.user, User)  # the permission let nobody else through
-        with transaction.atomic():
-            row, token = AuthToken.objects.create(
-                user=request.user, expiry=timedelta(seconds=asked.validated_data["lifetime_s"])
+        said = asked.validated_data
+        user = user_of(request)
+        try:
+            row, secret = token_create(
+                user=user,
+                name=said["name"],
+                actor=user.get_username(),
+                role=Role(said["role"]) if said["role"] else None,
+                lifetime=timedelta(seconds=said["lifetime_s"]),
             )
-            audit(actor=request.user.get_username(), action="token-create", subject=f"token {row.token_key}")
-        row.token = token
+        except TokenRefused as error:
+            raise Problem(409, str(error)) from None
+        row.token = secret
         return Response(NewToken(row).data, status=201)
 
 
 class TokenView(APIView):
-    """One of one's own API tokens."""
+    """One API token."""
 
     write_role = Role.VIEWER
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, key: str) -> Response:
-        """Revoke a token."""
-        with transaction.atomic():
-            deleted, _ = AuthToken.objects.filter(user_id=request.user.pk, token_key=key).delete()
-            if not deleted:
-                raise Problem(404, f"you have no token {key!r}")
-            audit(actor=request.user.get_username(), action="token-revoke", subject=f"token {key}")
+        """Revoke a token of yours; an admin can revoke anybody's."""
+        rows = live_tokens(_reach(request)).filter(token_key=key)
+        if not tokens_revoke(rows, actor=user_of(request).get_username()):
+            raise Problem(404, f"you have no token {key!r}")
         return Response(status=204)
+
+
+class SessionsView(ListAPIView[Session]):
+    """Browsers that are signed in."""
+
+    serializer_class = SessionRow
+    queryset = Session.objects.none()
+
+    def get_queryset(self) -> Any:
+        """Those of whoever asks, the newest first."""
+        return live_sessions(_owner(self.request))
+
+    @extend_schema(parameters=[OwnersQuery])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Your sessions, the newest first; with ``of=everyone`` those of everybody."""
+        return super().get(request, *args, **kwargs)
+
+
+class SessionView(APIView):
+    """One browser that is signed in."""
+
+    write_role = Role.VIEWER
+
+    @extend_schema(request=None, responses={204: None})
+    def delete(self, request: Request, number: str) -> Response:
+        """Sign out a browser of yours; an admin can sign out anybody's."""
+        rows = live_sessions(_reach(request)).filter(number=number)
+        if not sessions_end(rows, actor=user_of(request).get_username()):
+            raise Problem(404, f"you have no session {number!r}")
+        return Response(status=204)
+
+
+def _owner(request: Request) -> User | None:
+    """Whose are asked for; None: everybody's."""
+    asked = OwnersQuery(data=request.query_params)
+    asked.is_valid(raise_exception=True)
+    user = user_of(request)
+    if asked.validated_data["of"] == "me":
+        return user
+    if not may(user, Role.ADMIN):
+        raise Problem(403, f"of=everyone requires the role admin; your role is {role_of(user) or 'none'}")
+    return None
+
+
+def _reach(request: Request) -> User | None:
+    """Whose may be ended by whoever asks; None: everybody's."""
+    return None if may(user_of(request), Role.ADMIN) else user_of(request)

@@ -4,7 +4,6 @@ import json
 import sys
 from argparse import ArgumentParser
 from datetime import timedelta
-from getpass import getuser
 from typing import Any
 
 from django.conf import settings
@@ -13,11 +12,13 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
-from knox.models import AuthToken
 
 from controlplane.jobs.login_links import issue_login_link
 from controlplane.jobs.roles import Role, role_of
 from controlplane.jobs.services import audit
+from controlplane.people.actors import command_line
+from controlplane.people.tokens import TokenRefused, token_create
+from paceline.cli.places import MANAGE
 
 TOKEN_DAYS = 30
 
@@ -46,7 +47,7 @@ class Command(BaseCommand):
             made = _token(user) if token else None
             held = role_of(user)
             detail = {"role": held, "password": password is not None, "token": made[0] if made else None}
-            audit(actor=f"{_typist()} (command line)", action="access", subject=f"user {name}", detail=detail)
+            audit(actor=command_line(), action="access", subject=f"user {name}", detail=detail)
         shown: dict[str, Any] = {"user": name, "role": held}
         if made:
             shown["token"] = made[1]
@@ -82,16 +83,11 @@ def _let_in(name: str, role: str | None, password: str | None) -> User:
 
 def _token(user: User) -> tuple[str, str]:
     """The id of a new token, and its secret."""
-    row, secret = AuthToken.objects.create(user, expiry=timedelta(days=TOKEN_DAYS))
-    return row.token_key, secret
-
-
-def _typist() -> str:
-    """The user of the machine: whoever can run this holds the database."""
     try:
-        return getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        return "somebody"
+        row, secret = token_create(user=user, name="access", actor=command_line(), lifetime=timedelta(days=TOKEN_DAYS))
+    except TokenRefused as error:
+        raise CommandError(f"{error}, by: {MANAGE} credentials --user {user.get_username()} --end ID") from None
+    return row.token_key, secret
 
 
 def _in_words(shown: dict[str, Any]) -> str:

@@ -1,0 +1,91 @@
+"""API tokens: who has which, for what, until when. Knox keeps their hashes; ``TokenGrant`` keeps the rest."""
+
+import logging
+from datetime import timedelta
+from typing import Final
+
+from django.contrib.auth.models import User
+from django.db import DatabaseError, transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from knox.models import AuthToken
+
+from controlplane.jobs.roles import ORDER, Role, role_of
+from controlplane.jobs.services import audit
+from controlplane.people.models import TokenGrant
+
+MOST: Final = 50
+"""Valid tokens of one user."""
+
+LIFETIME: Final = timedelta(days=30)
+USE_GRAIN: Final = timedelta(minutes=5)
+"""How exactly the last use is known: a write at each request would be too many."""
+
+logger = logging.getLogger(__name__)
+
+
+class TokenRefused(Exception):
+    """No such token is made; the text says why and what to do."""
+
+
+@transaction.atomic
+def token_create(
+    *, user: User, name: str, actor: str, role: Role | None = None, lifetime: timedelta = LIFETIME
+) -> tuple[AuthToken, str]:
+    """A new token and its secret, in clear for this once; it carries at most ``role``.
+
+    Raises:
+        TokenRefused: if the user has too many tokens, or less than that role.
+    """
+    User.objects.select_for_update().get(pk=user.pk)  # of two requests at the limit, one is refused
+    count = live_tokens(user).count()
+    if count >= MOST:
+        raise TokenRefused(
+            f"{user.get_username()} has {count} valid API tokens, the limit is {MOST}: revoke some first"
+        )
+    held = role_of(user)
+    if role is not None and (held is None or ORDER.index(role) > ORDER.index(held)):
+        raise TokenRefused(f"the role {role} is above that of {user.get_username()} here, {held or 'none'}")
+    limit = role or getattr(user, "role_limit", None) or ""
+    row, secret = AuthToken.objects.create(user=user, expiry=lifetime)
+    TokenGrant.objects.create(token=row, name=name, role=limit)
+    detail = {"name": name, "user": user.get_username(), "role": limit or "that of the user"}
+    audit(actor=actor, action="token-create", subject=f"token {row.token_key}", detail=detail)
+    return row, secret
+
+
+def live_tokens(user: User | None = None) -> QuerySet[AuthToken]:
+    """Those of the user, or of everybody, that have not expired, the newest first."""
+    valid = Q(expiry=None) | Q(expiry__gt=timezone.now())
+    rows: QuerySet[AuthToken] = AuthToken.objects.filter(valid).select_related("grant", "user")
+    return (rows if user is None else rows.filter(user=user)).order_by("-created", "token_key")
+
+
+@transaction.atomic
+def tokens_revoke(rows: QuerySet[AuthToken], *, actor: str) -> int:
+    """End those tokens; how many there were."""
+    ended = list(rows.select_related("user"))
+    for row in ended:
+        detail = {"user": row.user.get_username()}
+        row.delete()
+        audit(actor=actor, action="token-revoke", subject=f"token {row.token_key}", detail=detail)
+    return len(ended)
+
+
+def limit_of(token: AuthToken) -> Role | None:
+    """The highest role that the token carries; None: that of its user."""
+    grant: TokenGrant | None = getattr(token, "grant", None)
+    return Role(grant.role) if grant and grant.role else None
+
+
+def token_used(token: AuthToken, address: str) -> None:
+    """Remember the use. A busy database is no reason to refuse the request."""
+    now = timezone.now()
+    grant: TokenGrant | None = getattr(token, "grant", None)
+    if grant is None or (grant.used_at and grant.used_at > now - USE_GRAIN and grant.used_from == address):
+        return
+    try:
+        with transaction.atomic():
+            TokenGrant.objects.filter(pk=grant.pk).update(used_at=now, used_from=address)
+    except DatabaseError as error:
+        logger.warning("the use of an API token was not stored: %s", error)

@@ -1,0 +1,82 @@
+"""The page of API tokens and sessions: one's own, and for admins those of everybody."""
+
+from datetime import timedelta
+from typing import Any, cast
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from controlplane.jobs.roles import ORDER, Role, role_of
+from controlplane.people.models import Session
+from controlplane.people.sessions import live_sessions
+from controlplane.people.tokens import TokenRefused, live_tokens, token_create
+from controlplane.protocol.text import is_plain
+from frontend.parameters import QueryError
+from frontend.views.access import needs, rights
+
+LIFETIMES = {1: "1 day", 7: "7 days", 30: "30 days", 90: "90 days", 365: "1 year"}
+USUAL_DAYS = 30
+
+
+@never_cache
+@needs(Role.VIEWER)
+def account_page(request: HttpRequest) -> HttpResponse:
+    """The whole page; ``?of=everyone`` for admins."""
+    return render(request, "pages/account.html", _account(request))
+
+
+@never_cache
+@needs(Role.VIEWER)
+def account_live(request: HttpRequest) -> HttpResponse:
+    """Its live part, to be put in place."""
+    return render(request, "parts/account_tables.html", _account(request) | {"oob": True})
+
+
+@never_cache
+@require_POST
+@needs(Role.VIEWER)
+def account_token(request: HttpRequest) -> HttpResponse:
+    """A new API token, shown once."""
+    context: dict[str, Any] = {}
+    user = cast(User, request.user)
+    try:
+        _, context["secret"] = token_create(user=user, actor=user.get_username(), **_asked(request))
+    except TokenRefused as error:
+        context["refusal"] = str(error)
+    return render(request, "parts/account_token.html", _account(request) | context | {"oob": True})
+
+
+def _account(request: HttpRequest) -> dict[str, Any]:
+    offered = rights(request)
+    everyone = offered["may_admin"] and request.GET.get("of") == "everyone"
+    owner = None if everyone else cast(User, request.user)
+    held = role_of(cast(User, request.user)) or Role.VIEWER
+    key = request.session.session_key
+    return offered | {
+        "everyone": everyone,
+        "tokens": live_tokens(owner),
+        "sessions": live_sessions(owner),
+        "here": Session.objects.filter(session_key=key).values_list("number", flat=True).first(),
+        "roles": ORDER[: ORDER.index(held) + 1],
+        "lifetimes": LIFETIMES,
+        "usual_days": USUAL_DAYS,
+    }
+
+
+def _asked(request: HttpRequest) -> dict[str, Any]:
+    """What the form says.
+
+    Raises:
+        QueryError: naming the field that is not as the form sends it.
+    """
+    name, days, role = (request.POST.get(field, "").strip() for field in ("name", "days", "role"))
+    if not 0 < len(name) <= 100 or not is_plain(name):
+        raise QueryError("name", name, "1 to 100 characters on one line")
+    if days not in map(str, LIFETIMES):
+        raise QueryError("days", days, f"one of {', '.join(map(str, LIFETIMES))}")
+    if role not in list(ORDER):
+        raise QueryError("role", role, f"one of {', '.join(ORDER)}")
+    return {"name": name, "role": Role(role), "lifetime": timedelta(days=int(days))}
