@@ -81,9 +81,10 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     plain = Loop(model(), DataLoader(data, batch, sampler=DistributedSampler(data)), None)
     pacer = paceline.attach()
     paced = Loop(pacer.watch(model()), pacer.loader(data, batch, seed=7), pacer)
+    loops = {"plain": plain, "paced": paced}
     blocks: dict[str, Any] = {"plain": [], "paced": [], "cpu": [], "shares": []}
     for _ in range(options["pairs"]):
-        for name, loop in (("plain", plain), ("paced", paced))[options.get("only_paced", 0) :]:
+        for name, loop in [(name, loop) for name, loop in loops.items() if options.get("only", name) == name]:
             dist.barrier()
             cpu_s = time.process_time()
             blocks[name].append(loop.run(options["iterations"]))
