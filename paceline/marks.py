@@ -16,7 +16,7 @@ from typing import Any
 class Part(IntEnum):
     """What the time up to a mark was for."""
 
-    OTHER = 0
+    OUTSIDE = 0
     """Outside of the iteration's work: evaluation, checkpoints, what the script does between two iterations."""
     DATA = 1
     """Waiting for the next batch."""
@@ -118,7 +118,7 @@ Clock = CpuClock | CudaClock
 class Durations:
     """The parts of one iteration in seconds."""
 
-    other: float
+    outside: float
     data: float
     compute: float
     sending: float
@@ -139,7 +139,7 @@ def durations(clock: Clock, measured: Measured) -> Durations | None:
         totals[part] += max(0.0, clock.seconds(begin, end))
     blocked = min(measured.blocked_s, totals[Part.COMPUTE])
     return Durations(
-        other=totals[Part.OTHER],
+        outside=totals[Part.OUTSIDE],
         data=totals[Part.DATA],
         compute=totals[Part.COMPUTE] - blocked,
         sending=totals[Part.SENDING],

@@ -234,6 +234,7 @@ class Pacer:
         if self._is_over:
             return
         self._is_over = True
+        self._wire.close()
         self._reporter.flush(self._clock, self._ceiling.samples)
         if self._control is not None:
             if self._agreement is not None and not self._comes_back:
@@ -296,8 +297,8 @@ class Pacer:
             self._end_early()
         if self._measured is None:
             self._edge = self._edge if self._edge is not None else self._clock.stamp()
-            self._measured = Measured(self.cursor.iteration, 0, 0, [(Part.OTHER, self._edge)])
-            self._measured.add(Part.OTHER, self._clock.stamp())
+            self._measured = Measured(self.cursor.iteration, 0, 0, [(Part.OUTSIDE, self._edge)])
+            self._measured.add(Part.OUTSIDE, self._clock.stamp())
         else:
             self.mark(Part.COMPUTE)
 

@@ -94,7 +94,7 @@ class RemoteRank:
         data_s: float = 0.0,
         communication_s: float = 0.0,
         waiting_s: float = 0.0,
-        other_s: float = 0.0,
+        outside_s: float = 0.0,
     ) -> None:
         """The iteration is over, and this is what it was."""
         iteration, generation, position = self.iteration, self._control.generation, self._position
@@ -112,7 +112,8 @@ class RemoteRank:
                 push_s=0.0,
                 pull_s=communication_s,
                 waiting_s=waiting_s,
-                coordination_s=other_s,
+                coordination_s=0.0,
+                outside_s=outside_s,
             )
         )
         self.iteration, self._position = iteration + 1, position + sum(self._even)

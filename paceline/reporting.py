@@ -42,14 +42,14 @@ class Iteration:
     communication_s: float
     waiting_s: float
     """For ranks that came to the sum later."""
-    other_s: float
-    """Between the iteration before and this one."""
+    outside_s: float
+    """Between the iteration before and this one: evaluation, checkpoints. No part of it."""
     logged: dict[str, float]
 
     @property
     def seconds(self) -> float:
         """All of it."""
-        return self.data_s + self.compute_s + self.communication_s + self.waiting_s + self.other_s
+        return self.data_s + self.compute_s + self.communication_s + self.waiting_s
 
 
 Subscriber = Callable[[Iteration], object]
@@ -132,7 +132,7 @@ class Reporter:
             compute_s=found.compute,
             communication_s=found.sending + own_s,
             waiting_s=found.sum - own_s,
-            other_s=found.other,
+            outside_s=found.outside,
             logged=_logged(measured),
         )
         self.last = done
@@ -162,7 +162,8 @@ class Reporter:
                 push_s=sending_s,
                 pull_s=done.communication_s - sending_s,
                 waiting_s=done.waiting_s,
-                coordination_s=done.other_s,
+                coordination_s=0.0,
+                outside_s=done.outside_s,
                 cpu=cpu,
                 memory=memory,
                 ceiling=ceiling or None,

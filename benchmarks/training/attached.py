@@ -61,7 +61,7 @@ LONG: Final = 1_200
 """Iterations of 64 ms that an outage is in the midst of."""
 
 KILLED: Final = ("web", "decisions", "history")
-DEADLINE_S: Final = 200
+DEADLINE_S: Final = 420
 
 OWN_PART: Final = 1.1
 """Of the bystander's longest iteration: what is more than that is not the machine's doing."""

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import paceline
 
-DEADLINE_S = 170
+DEADLINE_S = 400
 WIDTH = 256
 
 

@@ -60,6 +60,11 @@ class WorkerNumbers(Value, frozen=True, kw_only=True):
     pull_s: Annotated[Seconds, number("pull, less the time it was held", "s")]
     waiting_s: Annotated[Seconds, number("waiting for others", "s")]
     coordination_s: Annotated[Seconds, number("waiting for the control plane", "s")]
+    outside_s: (
+        Annotated[Seconds, number("time between the iteration before and this one", "s", chart="Outside the loop")]
+        | UnsetType
+    ) = UNSET
+    """What the script of an attached job does between two iterations: evaluation, checkpoints. No part of either."""
     cpu: Annotated[Fraction, number("CPU use of the machine, 0 to 1")] = 0.0
     memory: Annotated[Fraction, number("memory use of the machine, 0 to 1")] = 0.0
     """CPU and memory use when the report is sent: of the machine, or of the GPU that the worker computes on."""

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from controlplane.protocol.messages import IterationReport
 from paceline.marks import CpuClock, CudaClock, Measured, Part, durations
 from tests.architecture.sources import ROOT
 from tests.paceline.ranks import alone, paced, run_ranks, shared
@@ -54,9 +55,9 @@ def test_mixed_precision_loss_scaling_and_batch_norm_train_alike_on_uneven_ranks
 
 
 def test_marks_become_the_parts_that_they_end() -> None:
-    measured = Measured(3, 8, 0, [(Part.OTHER, 10.0)], blocked_s=0.5)
+    measured = Measured(3, 8, 0, [(Part.OUTSIDE, 10.0)], blocked_s=0.5)
     for part, at in (
-        (Part.OTHER, 11.0),
+        (Part.OUTSIDE, 11.0),
         (Part.DATA, 13.0),
         (Part.COMPUTE, 17.0),
         (Part.SENDING, 17.5),
@@ -66,7 +67,30 @@ def test_marks_become_the_parts_that_they_end() -> None:
     measured.add(Part.COMPUTE, 21.0)
     found = durations(CpuClock(), measured)
     assert found is not None
-    assert (found.other, found.data, found.compute, found.sending, found.sum) == (1.0, 2.0, 4.5, 0.5, 3.0)
+    assert (found.outside, found.data, found.compute, found.sending, found.sum) == (1.0, 2.0, 4.5, 0.5, 3.0)
+
+
+class Stepping(CpuClock):
+    """A clock that a test sets."""
+
+    now_s = 0.0
+
+    def stamp(self) -> float:
+        return self.now_s
+
+
+def test_what_a_script_does_between_two_iterations_is_no_part_of_either() -> None:
+    pacer, script = paced(0, 1, {})
+    clock = pacer._clock = Stepping()
+    for _ in pacer.loader(range(6), 2, seed=1):
+        clock.now_s += 0.25
+        pacer.step(1.0)
+        clock.now_s += 30.0  # an evaluation
+    pacer.close()
+    reports = script.all_said(IterationReport)
+    assert [report.iteration_s for report in reports] == [0.25, 0.25, 0.25]
+    assert [report.outside_s for report in reports] == [0.0, 30.0, 30.0]
+    assert all(report.coordination_s == 0.0 for report in reports)
 
 
 class Events(CpuClock):
@@ -77,7 +101,7 @@ class Events(CpuClock):
 
 
 def test_an_iteration_whose_last_mark_has_not_happened_is_not_timed_yet() -> None:
-    measured = Measured(0, 1, 0, [(Part.OTHER, 1.0), (Part.COMPUTE, 200.0)])
+    measured = Measured(0, 1, 0, [(Part.OUTSIDE, 1.0), (Part.COMPUTE, 200.0)])
     assert durations(Events(), measured) is None
 
 
