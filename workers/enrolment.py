@@ -1,4 +1,7 @@
-"""How a machine joins: a single-use token for its own credential. Neither appears in a log or a message."""
+"""How a machine joins: an enrolment token, or its pod's service-account token, for a credential of its own.
+
+Neither appears in a log or a message.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -51,7 +54,8 @@ def enrol(plane: ControlPlane, token: str, name: str) -> Credential:
             "or correct the address"
         ) from None
     if response.status_code != httpx.codes.CREATED:
-        raise EnrolmentError(_refusal(plane, name, response))
+        cure = "" if token.count(".") == 2 else f": {HOW_TO_GET_ONE}"  # a service-account token is not made there
+        raise EnrolmentError(_refusal(plane, name, response, cure))
     answer = _document(response)
     agent, secret = answer.get("agent"), answer.get("credential")
     if not isinstance(agent, int) or not isinstance(secret, str) or not secret:
@@ -59,7 +63,7 @@ def enrol(plane: ControlPlane, token: str, name: str) -> Credential:
     return Credential(agent=agent, name=name, url=plane.url, secret=secret)
 
 
-def _refusal(plane: ControlPlane, name: str, response: httpx.Response) -> str:
+def _refusal(plane: ControlPlane, name: str, response: httpx.Response, cure: str) -> str:
     status, answer = response.status_code, _document(response)
     said = str(answer.get("detail") or answer.get("title") or f"HTTP {status}")
     if status == httpx.codes.NOT_FOUND:
@@ -68,7 +72,7 @@ def _refusal(plane: ControlPlane, name: str, response: httpx.Response) -> str:
         return f"the name {name} cannot be had ({said}): join under another --name"
     if status >= httpx.codes.INTERNAL_SERVER_ERROR or status == httpx.codes.TOO_MANY_REQUESTS:
         return f"{plane.url} cannot enrol anybody now ({said}): try again"
-    cure = "" if "manage.py enroll" in said else f": {HOW_TO_GET_ONE}"  # it may name the cure itself
+    cure = "" if "manage.py enroll" in said else cure  # it may name the cure itself
     return f"the control plane refused the enrolment ({said}){cure}"
 
 

@@ -1,16 +1,20 @@
-"""Invitations of machines, for the API and the command line alike."""
+"""Invitations of machines, for the API and the command line alike, and how machines take them up."""
 
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from controlplane.fleet.services import TOKEN_LIFETIME, token_create
+from controlplane.fleet.cluster import Cluster
+from controlplane.fleet.services import TOKEN_LIFETIME, Enrolment, pod_redeem, token_create, token_redeem
+from controlplane.fleet.token_review import Reviewer, TokenRefused, is_service_account_token
 from controlplane.jobs.services import audit
+from paceline.cli.places import MANAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +60,37 @@ def invite(
         f"python -m workers join {settings.PACELINE_URL} - --slots 1{f' --name {shlex.quote(name)}' if name else ''}"
     )
     return Invitation(id=row.pk, token=token, expires_at=row.expires_at, command=command)
+
+
+def enrol(*, token: str, name: str) -> Enrolment:
+    """Let the machine ``name`` join on an enrolment token, or on the service-account token of its pod.
+
+    Raises:
+        EnrolmentRefused: if it may not; NameTaken: if another one has that name.
+        TokenRefused: if a service-account token admits nobody.
+        CannotReview: if that cannot be found out now.
+    """
+    if not is_service_account_token(token):
+        with transaction.atomic():
+            enrolment = token_redeem(token=token, name=name)
+            audit(actor=f"agent {name}", action="agent-enrol", subject=f"agent {enrolment.agent}")
+        return enrolment
+    cluster: Cluster | None = settings.KUBERNETES
+    if cluster is None:
+        raise TokenRefused(
+            "this is a service-account token, and no pod may join on one here: set PACELINE_KUBERNETES_ACCOUNTS"
+            f" (docs/clusters.md), or join on a token from: {MANAGE} enroll"
+        )
+    pod = _reviewer().review(token)  # not within the transaction: it waits for another machine
+    with transaction.atomic():
+        enrolment = pod_redeem(pod=pod, name=name, remove_after=cluster.remove_after)
+        subject, detail = f"agent {enrolment.agent}", {"pod": pod.identity}
+        audit(actor=f"agent {name}", action="agent-enrol", subject=subject, detail=detail)
+    return enrolment
+
+
+@cache
+def _reviewer() -> Reviewer:
+    """The process's own, so that what is cached is shared."""
+    assert settings.KUBERNETES is not None
+    return Reviewer(settings.KUBERNETES)

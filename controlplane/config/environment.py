@@ -1,9 +1,11 @@
 """What the environment may say, read once and refused loudly: a refusal names variable, value and cure."""
 
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -11,6 +13,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from controlplane.fleet.cluster import Cluster, MalformedEntry, parse_accounts
 from controlplane.runtime.embedded.ground import running_address
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
@@ -19,6 +22,9 @@ LOG_FORMATS = ("plain", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 FROM_FILES = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")
 MOST_PROXIES = 9
+POD_SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where a pod has its service account's token and the API server's certificate."""
+
 SECRET_KEY_LENGTH = 50
 """Characters below which Django's own deployment check warns."""
 
@@ -43,6 +49,8 @@ class Environment:
     log_level: str
     worker_hour: tuple[float, str] | None
     """What an hour of one worker costs, and in what; None where nobody said."""
+    kubernetes: Cluster | None
+    """The cluster whose pods may join by their service accounts; None: none may."""
 
     @property
     def https(self) -> bool:
@@ -74,6 +82,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         log_format=_one_of(variables, "LOG_FORMAT", LOG_FORMATS),
         log_level=_one_of(variables, "LOG_LEVEL", LOG_LEVELS, default="INFO"),
         worker_hour=_price(env.str("PACELINE_WORKER_HOUR", default="")),
+        kubernetes=_kubernetes(env),
     )
 
 
@@ -121,6 +130,37 @@ def _proxies(value: str) -> int:
     if not (value.isascii() and value.isdecimal() and int(value) <= MOST_PROXIES):
         raise _refuse("PACELINE_TRUSTED_PROXIES", value, f"how many proxies stand before it, 0 to {MOST_PROXIES}")
     return int(value)
+
+
+def _kubernetes(env: environ.Env) -> Cluster | None:
+    """Whose pods may join; the other variables have defaults that hold inside the cluster."""
+    listed = env.str("PACELINE_KUBERNETES_ACCOUNTS", default="")
+    try:
+        accounts = parse_accounts(listed)
+    except MalformedEntry as entry:
+        expected = "NAMESPACE/ACCOUNT[:KEY=VALUE,...] separated by spaces, such as paceline/agents:pool=default"
+        raise _refuse("PACELINE_KUBERNETES_ACCOUNTS", str(entry), expected) from None
+    if not accounts:
+        return None
+    api = env.str("PACELINE_KUBERNETES_API", default="https://kubernetes.default.svc").rstrip("/")
+    if urlsplit(api).scheme != "https" or not urlsplit(api).hostname:
+        raise _refuse("PACELINE_KUBERNETES_API", api, "the API server's address, such as https://10.0.0.1:6443")
+    return Cluster(
+        accounts=accounts,
+        api=api,
+        ca=Path(env.str("PACELINE_KUBERNETES_CA", default=f"{POD_SECRETS}/ca.crt")),
+        token=Path(env.str("PACELINE_KUBERNETES_TOKEN", default=f"{POD_SECRETS}/token")),
+        remove_after=_lifetime(env.str("PACELINE_KUBERNETES_REMOVE_AFTER", default="")),
+    )
+
+
+def _lifetime(value: str) -> timedelta | None:
+    if not value:
+        return None
+    match = re.fullmatch(r"([1-9]\d{0,5})([smhd])", value)
+    if match is None:
+        raise _refuse("PACELINE_KUBERNETES_REMOVE_AFTER", value, "a number and s, m, h or d, such as 1h")
+    return timedelta(seconds=int(match[1]) * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]])
 
 
 def _boolean(variables: Mapping[str, str], name: str) -> bool:

@@ -21,6 +21,7 @@ REDIS_URL = ENVIRONMENT.redis_url
 ALLOWED_HOSTS = ENVIRONMENT.allowed_hosts
 TRUSTED_PROXIES = ENVIRONMENT.trusted_proxies
 WORKER_HOUR = ENVIRONMENT.worker_hour
+KUBERNETES = ENVIRONMENT.kubernetes
 
 ROOT_URLCONF = "controlplane.config.urls"
 ASGI_APPLICATION = "controlplane.config.asgi.application"

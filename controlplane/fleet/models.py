@@ -36,6 +36,8 @@ class Agent(models.Model):
     name = models.CharField(max_length=100, unique=True)
     token = models.ForeignKey(EnrolmentToken, null=True, on_delete=models.SET_NULL, related_name="agents")
     """The one that it joined on, for as long as that is kept: it may join again on it, under this name."""
+    pod = models.CharField(max_length=800, default="")
+    """The pod that it joined from, as namespace/service account/name: that one may join again under this name."""
     remove_after = models.DurationField(null=True)
     """How long it may be offline before it is removed; null: for ever."""
     credential_digest = models.CharField(max_length=64, unique=True)

@@ -18,6 +18,7 @@ from django.utils import timezone
 from controlplane.fleet.credentials import rejoining
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.selectors import digest
+from controlplane.fleet.token_review import Pod
 from controlplane.protocol.messages import AgentHello, Environment
 from paceline.cli.places import MANAGE
 
@@ -96,8 +97,29 @@ def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrol
     if row.name not in ("", name):
         raise EnrolmentRefused(f"this enrolment token is for machine {row.name!r}, and {name!r} asks: join as that one")
     credential = secrets.token_urlsafe(32)
-    agent = _admit(name, digest(credential), row, known=bool(row.name) or returning)
+    terms = {"token": row, "pod": "", "remove_after": row.remove_after, "labels": row.labels}
+    agent = _admit(name, digest(credential), terms, known=bool(row.name) or returning)
     return Enrolment(agent=agent, credential=credential, labels=row.labels)
+
+
+@transaction.atomic
+def pod_redeem(*, pod: Pod, name: str, remove_after: timedelta | None = None) -> Enrolment:
+    """Let the machine ``name`` join from ``pod``; one that joined from a pod of the same identity joins again.
+
+    Raises:
+        EnrolmentRefused: if that is not the pod's own name.
+        NameTaken: if an agent of that name is online, or joined otherwise.
+    """
+    if name != pod.name and not name.startswith(f"{pod.name}-"):
+        raise EnrolmentRefused(
+            f"this token is of pod {pod.name!r}, and {name!r} asks: join with --name $(POD_NAME), the pod's own name"
+        )
+    credential = secrets.token_urlsafe(32)
+    terms = {"token": None, "pod": pod.identity, "remove_after": remove_after, "labels": dict(pod.account.labels)}
+    known = Agent.objects.filter(name=name, pod=pod.identity).exists()
+    return Enrolment(
+        agent=_admit(name, digest(credential), terms, known=known), credential=credential, labels=pod.account.labels
+    )
 
 
 def token_revoke(token_id: int, *, now: datetime | None = None) -> bool:
@@ -121,13 +143,11 @@ def agents_remove_absent(*, now: datetime | None = None) -> list[str]:
     return removed
 
 
-def _admit(name: str, credential_digest: str, token: EnrolmentToken, *, known: bool) -> int:
+def _admit(name: str, credential_digest: str, terms: Mapping[str, Any], *, known: bool) -> int:
     """The id of the agent ``name``: a new one, or if it may be ``known``, one that is offline."""
     fields = {
-        "token": token,
-        "remove_after": token.remove_after,
+        **terms,
         "credential_digest": credential_digest,
-        "labels": token.labels,
         "unverified_labels": {},
         "next_digest": None,
         "rotation_asked_at": None,

@@ -1,14 +1,23 @@
 """Machines over REST: invited by an admin, enrolled by themselves."""
 
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
+from controlplane.api import enrolment
+from controlplane.fleet.cluster import Cluster, parse_accounts
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.selectors import agent_by_credential
 from controlplane.fleet.services import agent_connected, agent_disconnected, token_create
 from controlplane.jobs.models import AuditEntry
 from tests.api.conftest import problem, refused
+from tests.support.api_server import ApiServer, own_token
+from tests.support.certificates import make_certificates
 from tests.support.rows import emulated, hello, online_agent, reserve
 
 pytestmark = pytest.mark.django_db
@@ -167,3 +176,47 @@ def test_a_fleet_joins_on_one_invitation_that_is_listed_and_revoked(admin: APICl
 def test_a_name_is_for_one_machine(admin: APIClient) -> None:
     found = refused(admin.post("/api/v1/agents/enrolment-tokens", {"uses": 2, "name": "m1"}, format="json"))
     assert (found["status"], found["field"]) == (400, "uses")
+
+
+def refusal_of(reply: Any, status: int) -> str:
+    """What a refusal of that status says."""
+    body = refused(reply)
+    assert body["status"] == status
+    return str(body["detail"])
+
+
+def test_a_pod_joins_by_its_service_account(anybody: APIClient, tmp_path: Path, settings: Any) -> None:
+    certificates = make_certificates(tmp_path)
+    enrolment._reviewer.cache_clear()
+    with ApiServer(certificates) as api:
+        settings.KUBERNETES = Cluster(
+            accounts=parse_accounts("paceline/agents:pool=default"),
+            api=api.url,
+            ca=certificates.ca,
+            token=own_token(tmp_path),
+            remove_after=timedelta(hours=1),
+        )
+        token = api.issue("paceline", "agents", "agents-0")
+        join = partial(anybody.post, "/api/v1/agents/enrol", format="json")
+        reply = join({"token": token, "name": "agents-0"})
+        assert reply.status_code == 201, reply.json()
+        agent = agent_by_credential(reply.json()["credential"])
+        assert agent is not None
+        assert (agent.name, agent.labels, agent.remove_after) == ("agents-0", {"pool": "default"}, timedelta(hours=1))
+        entry = AuditEntry.objects.get()
+        assert (entry.action, entry.detail) == ("agent-enrol", {"pod": "paceline/agents/agents-0"})
+        assert "join with --name $(POD_NAME)" in refusal_of(join({"token": token, "name": "m1"}), 403)
+        stranger = api.issue("elsewhere", "agents", "agents-0")
+        assert "PACELINE_KUBERNETES_ACCOUNTS lists paceline/agents" in refusal_of(
+            join({"token": stranger, "name": "agents-0"}), 403
+        )
+        api.own = "another"
+        late = join({"token": api.issue("paceline", "agents", "agents-1"), "name": "agents-1"})
+        assert "system:auth-delegator" in refusal_of(late, 503)
+        assert late["Retry-After"] == "5"
+    enrolment._reviewer.cache_clear()
+
+
+def test_where_no_pod_may_join_its_token_is_refused_with_the_cure(anybody: APIClient) -> None:
+    reply = anybody.post("/api/v1/agents/enrol", {"token": "a.b.c", "name": "agents-0"}, format="json")
+    assert "set PACELINE_KUBERNETES_ACCOUNTS (docs/clusters.md), or join on a token from" in refusal_of(reply, 403)

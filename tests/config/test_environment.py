@@ -1,5 +1,6 @@
 """What the environment may say, and how it is refused."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def test_nothing_needs_to_be_configured(tmp_path: Path) -> None:
         log_format="plain",
         log_level="INFO",
         worker_hour=None,
+        kubernetes=None,
     )
     assert (found.database["ENGINE"], found.database["NAME"]) == (
         "django.db.backends.sqlite3",
@@ -51,6 +53,30 @@ def test_proxies_are_counted(tmp_path: Path) -> None:
     assert read(tmp_path, PACELINE_TRUSTED_PROXIES="2").trusted_proxies == 2
     for wrong in ("many", "-1", "10", "²"):
         assert "how many proxies" in refusal(tmp_path, PACELINE_TRUSTED_PROXIES=wrong)
+
+
+def test_a_cluster_whose_pods_may_join_is_named_by_their_accounts(tmp_path: Path) -> None:
+    found = read(tmp_path, PACELINE_KUBERNETES_ACCOUNTS="paceline/agents:pool=default").kubernetes
+    assert found is not None
+    assert [(str(each), each.labels) for each in found.accounts] == [("paceline/agents", {"pool": "default"})]
+    inside = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+    assert (found.api, found.ca, found.token, found.remove_after) == (
+        "https://kubernetes.default.svc",
+        inside / "ca.crt",
+        inside / "token",
+        None,
+    )
+    given = {"PACELINE_KUBERNETES_ACCOUNTS": "a/*", "PACELINE_KUBERNETES_API": "https://10.0.0.1:6443/"}
+    elsewhere = read(tmp_path, **given, PACELINE_KUBERNETES_REMOVE_AFTER="90m").kubernetes
+    assert elsewhere is not None
+    assert (elsewhere.api, elsewhere.remove_after) == ("https://10.0.0.1:6443", timedelta(minutes=90))
+    assert refusal(tmp_path, PACELINE_KUBERNETES_ACCOUNTS="agents").startswith(
+        "PACELINE_KUBERNETES_ACCOUNTS: found 'agents', expected NAMESPACE/ACCOUNT"
+    )
+    assert "such as 1h" in refusal(tmp_path, **given, PACELINE_KUBERNETES_REMOVE_AFTER="soon")
+    assert "PACELINE_KUBERNETES_API: found 'http://" in refusal(
+        tmp_path, **given | {"PACELINE_KUBERNETES_API": "http://x"}
+    )
 
 
 def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:

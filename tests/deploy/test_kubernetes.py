@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.fleet.cluster import AUDIENCE, parse_accounts
 from controlplane.runtime.embedded import control_plane
 from tests.deploy import kubernetes
 from tests.deploy.kubernetes import FOLDER, INSTALL_KUBECTL, containers, image, named, pods, rendered
@@ -13,10 +14,11 @@ from tests.deploy.reading import ROOT, services
 
 pytestmark = pytest.mark.skipif(kubernetes.kubectl() is None, reason=INSTALL_KUBECTL)
 
-CONTROL_PLANE = ("overlays/small", "overlays/production")
-EVERY = (*CONTROL_PLANE, "agents", "training")
+CONTROL_PLANE = ("overlays/small", "overlays/accounts", "overlays/production")
+EVERY = (*CONTROL_PLANE, "agents", "agents-by-account", "training")
 CUSTOM = ("jobset", "trainjob")
-COMPONENTS = ("stores", "ranks")
+COMPONENTS = ("stores", "ranks", "token-review")
+OF_NO_NAMESPACE = {"Namespace", "ClusterRoleBinding"}
 
 
 def every_pod() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -38,7 +40,9 @@ def test_every_kustomization_is_part_of_what_is_rendered(overlay: str) -> None:
         FOLDER / "components" / each for each in COMPONENTS
     }
     assert {path.parent for path in FOLDER.rglob("kustomization.yaml")} == tried
-    assert {each["metadata"]["namespace"] for each in rendered(overlay) if each["kind"] != "Namespace"} == {"paceline"}
+    assert {each["metadata"]["namespace"] for each in rendered(overlay) if each["kind"] not in OF_NO_NAMESPACE} == {
+        "paceline"
+    }
 
 
 def test_no_pod_may_do_more_than_the_restricted_standard_lets_it() -> None:
@@ -170,3 +174,27 @@ def test_images_are_ours_or_those_of_the_stores() -> None:
 def test_what_the_comments_tell_people_to_type_is_there() -> None:
     text = "".join(path.read_text() for path in FOLDER.rglob("*.yaml"))
     assert set(re.findall(r"manage\.py,? (\w+)", text)) == {"access", "enroll", "health", "migrate"}
+
+
+def test_a_pods_own_token_is_for_us_and_only_the_web_process_may_ask_about_it() -> None:
+    (agent,) = pods("agents-by-account").values()
+    (enrolment,) = [each for each in agent["volumes"] if each["name"] == "enrolment"]
+    (source,) = enrolment["projected"]["sources"]
+    assert source["serviceAccountToken"] == {"audience": AUDIENCE, "expirationSeconds": 3600, "path": "token"}
+    assert agent["serviceAccountName"] == "agents"
+    (binding,) = named("overlays/accounts", "ClusterRoleBinding").values()
+    assert binding["roleRef"]["name"] == "system:auth-delegator"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "web", "namespace": "paceline"}]
+    accounts = {name: pod.get("serviceAccountName") for name, pod in pods("overlays/accounts").items()}
+    assert {name for name, account in accounts.items() if account} == {"web"}
+    (settings,) = named("overlays/accounts", "ConfigMap").values()
+    (listed,) = parse_accounts(settings["data"]["PACELINE_KUBERNETES_ACCOUNTS"])
+    assert str(listed) == "paceline/agents"
+
+
+def test_agents_by_account_are_the_agents_but_for_their_account() -> None:
+    (ours,), (theirs,) = pods("agents").values(), pods("agents-by-account").values()
+    differing = {"volumes", "serviceAccountName"}
+    assert {key: value for key, value in ours.items() if key not in differing} == {
+        key: value for key, value in theirs.items() if key not in differing
+    }

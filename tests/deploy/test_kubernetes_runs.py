@@ -1,10 +1,12 @@
 """What deploy/kubernetes runs, as local processes: real PostgreSQL and Redis, two agents, and a job that trains."""
 
 import json
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -16,6 +18,8 @@ from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.supervisor import Supervisor
 from tests.deploy import kubernetes
 from tests.deploy.engine import Engine
+from tests.support.api_server import ApiServer, own_token
+from tests.support.certificates import make_certificates
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -33,8 +37,15 @@ JOB = {
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The control plane of the small overlay, up and well."""
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """The cluster's API server, as far as it is asked."""
+    with ApiServer(make_certificates(tmp_path_factory.mktemp("certificates"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def engine(api: ApiServer) -> Iterator[Engine]:
+    """The control plane of the small overlay with accounts, up and well."""
     if kubernetes.kubectl() is None:
         pytest.skip(kubernetes.INSTALL_KUBECTL)
     if postgres_folder() is None:
@@ -44,9 +55,41 @@ def engine() -> Iterator[Engine]:
     with tempfile.TemporaryDirectory(prefix="paceline-kubernetes-") as name, Supervisor(Interruption()) as supervisor:
         folder = Path(name)
         folder.chmod(0o755)  # PostgreSQL runs as another user and looks for its data below
-        engine = Engine(folder, supervisor, services=kubernetes.services("overlays/small"))
+        engine = Engine(folder, supervisor, services=kubernetes.services("overlays/accounts"))
+        for service in engine.services.values():
+            if "PACELINE_KUBERNETES_API" in service.get("environment", {}):
+                service["environment"]["PACELINE_KUBERNETES_API"] = api.url
+        mounted = folder / "volumes" / "account"  # what the kubelet projects into the web process's pod
+        mounted.mkdir(parents=True)
+        (mounted / "ca.crt").write_text(api.certificates.ca.read_text())
+        own_token(mounted, api.own).rename(mounted / "token")
         engine.up()
         yield engine
+
+
+@contextmanager
+def admitted(engine: Engine) -> Iterator[httpx.Client]:
+    """An administrator's client."""
+    access = json.loads(
+        engine.execute("web", "python", "manage.py", "access", "me", "--role", "admin", "--token", "--json")
+    )
+    headers = {"Authorization": f"Bearer {access['token']}"}
+    with httpx.Client(base_url=engine.url, headers=headers, trust_env=False, timeout=20.0) as client:
+        yield client
+
+
+def start_agent(engine: Engine, overlay: str, name: str, token: str) -> None:
+    """The pod of this name of a StatefulSet of agents; ``token`` is what it finds in its volume."""
+    (pod,) = kubernetes.pods(overlay).values()
+    service = kubernetes.service(overlay, pod)
+    words = {"$(POD_NAME)": name, "$(POD_IP)": "127.0.0.1"}
+    service["command"] = [words.get(word, word) for word in service["command"]]
+    service["volumes"] = [re.sub(r"^(data|enrolment):", rf"{name}-\1:", volume) for volume in service["volumes"]]
+    engine.services[name] = service
+    file = engine.folder / "volumes" / f"{name}-enrolment" / "token"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(token)
+    engine.run(name)
 
 
 def test_agents_join_on_one_token_and_train_a_job(engine: Engine) -> None:
@@ -56,24 +99,11 @@ def test_agents_join_on_one_token_and_train_a_job(engine: Engine) -> None:
             *("--label", "pool=default", "--remove-after", "1h", "--json"),
         )
     )
-    (pod,) = kubernetes.pods("agents").values()
     for name in AGENTS:
-        service = kubernetes.service("agents", pod)
-        words = {"$(POD_NAME)": name, "$(POD_IP)": "127.0.0.1"}
-        service["command"] = [words.get(word, word) for word in service["command"]]
-        service["volumes"] = [volume.replace("data:", f"{name}:") for volume in service["volumes"]]
-        engine.services[name] = service
-        token = engine.folder / "volumes" / "enrolment" / "token"
-        token.parent.mkdir(exist_ok=True)
-        token.write_text(made["token"])
-        engine.run(name)
+        start_agent(engine, "agents", name, made["token"])
     for name in AGENTS:
         engine.await_health(name)
-    access = json.loads(
-        engine.execute("web", "python", "manage.py", "access", "me", "--role", "admin", "--token", "--json")
-    )
-    headers = {"Authorization": f"Bearer {access['token']}"}
-    with httpx.Client(base_url=engine.url, headers=headers, trust_env=False, timeout=20.0) as client:
+    with admitted(engine) as client:
         job = client.post("/api/v1/jobs", json=JOB).raise_for_status().json()["id"]
         done = eventually(
             lambda: (found := client.get(f"/api/v1/jobs/{job}").json())["is_over"] and found,
@@ -81,11 +111,21 @@ def test_agents_join_on_one_token_and_train_a_job(engine: Engine) -> None:
             seconds=120,
             every=0.5,
         )
-        agents = client.get("/api/v1/agents").json()["results"]
+        agents = client.get("/api/v1/agents?name=agents-0").json()["results"]
+        agents += client.get("/api/v1/agents?name=agents-1").json()["results"]
         (invitation,) = client.get("/api/v1/agents/enrolment-tokens").json()["results"]
     assert {agent["name"]: agent["labels"] for agent in agents} == {name: {"pool": "default"} for name in AGENTS}
     assert (invitation["uses"], invitation["used"]) == (2, 2)
     assert (done["state"], done["iteration"]) == ("succeeded", 10)
+
+
+def test_an_agent_joins_by_its_service_account_with_the_labels_of_the_account(engine: Engine, api: ApiServer) -> None:
+    start_agent(engine, "agents-by-account", "agents-7", api.issue("paceline", "agents", "agents-7"))
+    engine.await_health("agents-7")
+    with admitted(engine) as client:
+        (agent,) = client.get("/api/v1/agents?name=agents-7").json()["results"]
+    assert (agent["state"], agent["labels"]) == ("online", {"pool": "default"})
+    assert len(api.reviews) == 1
 
 
 def test_pods_wait_until_the_tables_are_up_to_date(engine: Engine) -> None:

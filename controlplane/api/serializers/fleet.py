@@ -90,7 +90,9 @@ class AgentRow(serializers.ModelSerializer[Agent]):
 class EnrolRequest(serializers.Serializer[Any]):
     """A machine asks to join."""
 
-    token = serializers.CharField(max_length=200)
+    token = serializers.CharField(
+        max_length=3_500, help_text="An enrolment token, or the service-account token of a Kubernetes pod."
+    )
     name = NameField()
 
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from controlplane.api.enrolment import invite
+from controlplane.api.enrolment import enrol, invite
 from controlplane.api.problems import Problem
 from controlplane.api.rotations import rotate_credential
 from controlplane.api.schema import problem_responses
@@ -25,7 +25,8 @@ from controlplane.api.serializers.fleet import (
 from controlplane.api.views.base import OpenView, user_of
 from controlplane.fleet import selectors
 from controlplane.fleet.models import Agent, EnrolmentToken
-from controlplane.fleet.services import EnrolmentRefused, NameTaken, token_redeem, token_revoke
+from controlplane.fleet.services import EnrolmentRefused, NameTaken, token_revoke
+from controlplane.fleet.token_review import CannotReview, TokenRefused
 from controlplane.jobs.roles import Role
 from controlplane.jobs.services import audit
 
@@ -69,20 +70,19 @@ class AgentRotateView(APIView):
 class EnrolView(OpenView):
     """How a machine joins."""
 
-    @extend_schema(request=EnrolRequest, responses={201: EnrolReply, **problem_responses(403, 409)})
+    @extend_schema(request=EnrolRequest, responses={201: EnrolReply, **problem_responses(403, 409, 503)})
     def post(self, request: Request) -> Response:
-        """Join, on a single-use token; the reply holds the credential that the agent keeps."""
+        """Join, on an enrolment token or a pod's service-account token; the reply has the agent's own credential."""
         asked = EnrolRequest(data=request.data)
         asked.is_valid(raise_exception=True)
-        name = asked.validated_data["name"]
         try:
-            with transaction.atomic():
-                enrolment = token_redeem(token=asked.validated_data["token"], name=name)
-                audit(actor=f"agent {name}", action="agent-enrol", subject=f"agent {enrolment.agent}")
+            enrolment = enrol(token=asked.validated_data["token"], name=asked.validated_data["name"])
         except NameTaken as error:
             raise Problem(409, str(error)) from None
-        except EnrolmentRefused as error:
+        except (EnrolmentRefused, TokenRefused) as error:
             raise Problem(403, str(error)) from None
+        except CannotReview as error:
+            raise Problem(503, str(error), headers={"Retry-After": "5"}) from None
         reply = EnrolReply({"agent": enrolment.agent, "credential": enrolment.credential})
         return Response(reply.data, status=201)
 

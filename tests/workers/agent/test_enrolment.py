@@ -42,6 +42,12 @@ def test_a_refusal_is_one_sentence_with_its_cure(status: int, answer: Any, sente
     assert str(caught.value) == sentence.format(url=served.url)
 
 
+def test_a_pod_whose_service_account_is_refused_is_not_told_to_make_an_enrolment_token() -> None:
+    with web((403, {"detail": "the account may not join: add it"})) as served, pytest.raises(EnrolmentError) as caught:
+        enrol(control_plane(served.url), "head.claims.signature", "box")
+    assert str(caught.value) == "the control plane refused the enrolment (the account may not join: add it)"
+
+
 def test_a_control_plane_that_is_not_there_is_named() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
