@@ -104,6 +104,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--slope", action="store_true", help="fleet: memory must be flat; takes 10 minutes to tell")
     parser.add_argument("--seed", type=int, default=1, help="faults: which ones, and when (default: %(default)s)")
     parser.add_argument("--database", choices=["sqlite", "postgres"], default="sqlite", help="faults: under it")
+    parser.add_argument("--encrypt", action="store_true", help="chaos: machines encrypt parameters")
     parser.add_argument("--faults", type=int, default=10**9, help="faults: stop after so many")
     parser.add_argument("--kinds", nargs="*", default=[], help="faults: only those whose names contain one of these")
     parser.add_argument("--within", help=SUPPRESS)

@@ -15,7 +15,7 @@ from frontend.build import build_figure
 from frontend.figures import FIGURES, FigureKind
 from frontend.figures.lanes import verdict
 from frontend.queries import job as queries
-from frontend.queries.environment import environments
+from frontend.queries.environment import environments, protection
 from frontend.queries.jobs import one_job
 from frontend.queries.lanes import lanes
 from frontend.queries.measured import charts_of
@@ -46,6 +46,7 @@ def render_report(job: Job) -> str:
         "processes": queries.processes(job),
         "environments": environments(job),
         "control_plane": job.environment,
+        "protection": protection(job),
         "spec": json.dumps(job.spec, indent=2),
         "figures": [(name, kind.title, _figure(name, job)) for name, kind in _figures_of(job).items()],
         "styles": mark_safe("\n".join(_asset(f"paceline/css/{name}.css") for name in STYLES)),

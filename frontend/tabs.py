@@ -18,7 +18,7 @@ from frontend.queries import job as queries
 from frontend.queries import logs, moves, whatif
 from frontend.queries import waiting as lost
 from frontend.queries.cache import of_job
-from frontend.queries.environment import environments
+from frontend.queries.environment import environments, protection
 from frontend.queries.episodes import episodes
 from frontend.queries.lanes import lanes, steady_verdict
 from frontend.queries.measured import charts_of
@@ -127,13 +127,14 @@ def _logs(job: Job, query: Query) -> dict[str, Any]:
 
 
 def _environment(job: Job) -> dict[str, Any]:
-    return {"environments": environments(job), "control_plane": job.environment}
+    return {"environments": environments(job), "control_plane": job.environment, "protection": protection(job)}
 
 
 def _placement(job: Job, query: Query) -> dict[str, Any]:
     lines, rate, blocks = queries.servers(job), updates_per_s(job), moves.blocks_of(job)
     return {
         "servers": lines,
+        "protection": protection(job),
         "updates_per_s": rate,
         "traffic": {line.index: rate * line.held_bytes for line in lines} if rate is not None else {},
         "offers": moves.offers(blocks),

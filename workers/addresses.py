@@ -62,8 +62,8 @@ def control_plane(url: str, *, insecure: bool = False) -> ControlPlane:
 EVERYWHERE = frozenset({"", "0.0.0.0", "::", "*"})
 
 
-def check_bind(host: str, announced: str | None = None, *, insecure: bool = False) -> None:
-    """Refuse a ``host`` for parameter servers that others could read along on, or an address that they cannot reach.
+def check_bind(host: str, announced: str | None = None) -> None:
+    """Refuse an address for parameter servers that others cannot reach.
 
     Raises:
         AddressError: with the cure.
@@ -73,11 +73,6 @@ def check_bind(host: str, announced: str | None = None, *, insecure: bool = Fals
     if host in EVERYWHERE and announced is None:
         cure = "give this machine's own, or name it with --announce"
         raise AddressError(f"--host {host!r} is no address that workers can connect to: {cure}")
-    if not (is_loopback(host) or insecure):
-        raise AddressError(
-            f"--host {host}: parameters would cross the network unencrypted; keep to --host 127.0.0.1, "
-            "or add --insecure if that network is private"
-        )
 
 
 def is_loopback(host: str) -> bool:

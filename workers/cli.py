@@ -78,7 +78,12 @@ def join(
     state_dir: Annotated[
         Path | None, typer.Option(envvar="PACELINE_STATE_DIR", help="Where the credential is kept.")
     ] = None,
-    insecure: Annotated[bool, typer.Option(help="Allow unencrypted connections beyond this machine.")] = False,
+    insecure: Annotated[
+        bool, typer.Option(help="The network is private: encrypt nothing, not even beyond this machine.")
+    ] = False,
+    encrypt: Annotated[
+        bool, typer.Option(help="Encrypt parameters also on this machine, or on a private network.")
+    ] = False,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder below which the files of data sets lie. Default: none are read.")
     ] = None,
@@ -104,7 +109,7 @@ def join(
     logs.configure(json=json_output)
     try:
         plane = control_plane(url, insecure=insecure)
-        check_bind(host, announce, insecure=insecure)
+        check_bind(host, announce)
         launched = Launched.by(os.environ)
         machines = machines_of(emulate, competitor, slots)
         offer = Offer(
@@ -117,6 +122,7 @@ def join(
                 host=host,
                 announced=announce,
                 insecure=insecure,
+                encrypt=encrypt,
                 data_dir=parse_folder(data_dir),
                 checkpoint_dir=str((checkpoint_dir or (state_dir or default_root()) / "checkpoints").absolute()),
                 keep_checkpoints_days=keep_checkpoints,

@@ -12,14 +12,15 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 @cache
-def environment(device: str, *, cpus: Path = CPUS, gpus: Path = GPUS) -> Environment:
-    """The environment of this machine, whose workers compute on ``device`` (see ``Setup.device``)."""
+def environment(device: str, *, network: str = "", cpus: Path = CPUS, gpus: Path = GPUS) -> Environment:
+    """The environment of this machine, by its ``Setup``: its workers' ``device``, and the protection of its network."""
     return Environment(
         python=platform.python_version(),
         torch=release_of("torch"),
         platform=system(),
         cpu=_said(cpus, "model name") or platform.processor(),
         device=_device(device, gpus),
+        network=network,
     )
 
 

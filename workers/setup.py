@@ -1,6 +1,7 @@
 """Settings for every process of an agent, beside its order."""
 
 from controlplane.protocol.base import Count, Positive, Value
+from workers.addresses import is_loopback
 
 
 class Setup(Value, frozen=True, kw_only=True):
@@ -14,6 +15,9 @@ class Setup(Value, frozen=True, kw_only=True):
     threads: Positive = 1
     """Of torch, within one process."""
     insecure: bool = False
+    """Whether the network between machines is private, so that nothing on it need be encrypted."""
+    encrypt: bool = False
+    """Whether to encrypt parameters wherever they go."""
     data_dir: str | None = None
     """Where files of data sets lie."""
     checkpoint_dir: str | None = None
@@ -29,3 +33,16 @@ class Setup(Value, frozen=True, kw_only=True):
     def reached_at(self) -> str:
         """The address announced to others."""
         return self.announced or self.host
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether its servers encrypt: off this machine, unless the network is private."""
+        stays = is_loopback(self.host) and is_loopback(self.reached_at)
+        return self.encrypt or not (stays or self.insecure)
+
+    @property
+    def protection(self) -> str:
+        """How parameters travel to and from its servers, for people."""
+        if self.encrypts:
+            return "TLS 1.3"
+        return "not encrypted: --insecure" if self.insecure else "not encrypted: on this machine alone"

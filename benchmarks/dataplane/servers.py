@@ -6,8 +6,9 @@ First, blocks through one and two parameter servers, against bare socket loops: 
 
 Four worker processes on loopback, a thread per server in each. *Bare* moves the same bytes in the same order over the
 same kind of sockets and threads, and does nothing with them. *Server* is the real one: frames, quorums of all workers,
-aggregation, the optimiser's step, versions. Rounds of both alternate, so that other load on the machine meets both; a
-figure is the median of the rounds' ratios. Bar: 0.8 for push and pull together, through one server and through two.
+aggregation, the optimiser's step, versions; *encrypted* is that over TLS. Rounds of all alternate, so that other load
+on the machine meets all; a figure is the median of the rounds' ratios, of encrypted to the server without. Bar: 0.8 for
+push and pull together, through one server and through two, without encryption.
 
 Then the pause of a change of placement beside a restart from a checkpoint, by real jobs (``bench training psld
 --pause``), and a step without servers beside one of DistributedDataParallel (``bench allreduce``).
@@ -21,10 +22,11 @@ from statistics import median
 from typing import Any
 
 from benchmarks.dataplane import allreduce
-from benchmarks.dataplane.transport import BAR, KINDS, Plan, running
+from benchmarks.dataplane.transport import BAR, ENCRYPTED, KINDS, Plan, running
 from benchmarks.tables import say
 from benchmarks.training import psld
 
+ALL = (*KINDS, ENCRYPTED)
 OPERATIONS = ("push", "pull", "both")
 
 
@@ -38,6 +40,11 @@ class Row:
     server_gb_s: float
     ratio: float
     ratios: list[float]
+    encrypted_gb_s: float
+    encrypted_ratio: float
+    """Of the throughput with TLS to that without."""
+    cpu_s_per_gb: dict[str, float]
+    """Of all processes, by kind."""
 
 
 def measure(plan: Plan, servers: int, tell: Callable[[str], None]) -> list[Row]:
@@ -48,10 +55,13 @@ def measure(plan: Plan, servers: int, tell: Callable[[str], None]) -> list[Row]:
         for operation in OPERATIONS:
             one_way = each.round_bytes * servers / 2e9
             gigabytes = one_way * (2 if operation == "both" else 1)
-            for kind in KINDS:
+            for kind in ALL:
                 processes.run(kind, operation)  # memory is touched and threads are up before anything is timed
-            times = [[processes.run(kind, operation).wall_s for kind in KINDS] for _ in range(plan.rounds)]
+            rounds = [{kind: processes.run(kind, operation) for kind in ALL} for _ in range(plan.rounds)]
+            times = [[each[kind].wall_s for kind in KINDS] for each in rounds]
             ratios = [round(bare / server, 3) for bare, server in times]
+            encrypted = [each[ENCRYPTED].wall_s for each in rounds]
+            cpu_s = {kind: median(each[kind].cpu_s for each in rounds) for kind in ALL}
             rows.append(
                 Row(
                     servers=servers,
@@ -60,6 +70,11 @@ def measure(plan: Plan, servers: int, tell: Callable[[str], None]) -> list[Row]:
                     server_gb_s=round(gigabytes / median(server for _, server in times), 3),
                     ratio=round(median(ratios), 3),
                     ratios=ratios,
+                    encrypted_gb_s=round(gigabytes / median(encrypted), 3),
+                    encrypted_ratio=round(
+                        median(server / tls for (_, server), tls in zip(times, encrypted, strict=True)), 3
+                    ),
+                    cpu_s_per_gb={kind: round(seconds / gigabytes, 3) for kind, seconds in cpu_s.items()},
                 )
             )
             tell(_line(rows[-1]))
@@ -68,7 +83,10 @@ def measure(plan: Plan, servers: int, tell: Callable[[str], None]) -> list[Row]:
 
 def _line(row: Row) -> str:
     where = f"{row.servers} server{'s' if row.servers > 1 else ''}"
-    return f"{where:9} {row.operation:5} bare {row.bare_gb_s:6.2f} GB/s, server {row.server_gb_s:6.2f}: {row.ratio:.2f}"
+    plain = f"bare {row.bare_gb_s:6.2f} GB/s, server {row.server_gb_s:6.2f}: {row.ratio:.2f}"
+    cpu = ", ".join(f"{row.cpu_s_per_gb[kind]:.2f}" for kind in (KINDS[1], ENCRYPTED))
+    encrypted = f"encrypted {row.encrypted_gb_s:6.2f}: {row.encrypted_ratio:.2f} (CPU s/GB {cpu})"
+    return f"{where:9} {row.operation:5} {plain}; {encrypted}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from operator import methodcaller
 from statistics import median
@@ -26,9 +27,11 @@ import numpy as np
 
 from benchmarks.dataplane.processes import spawning
 from benchmarks.tables import say
-from controlplane.protocol.keys import data_key
-from controlplane.protocol.orders import ServerAddress
+from controlplane.protocol.keys import certificate_seed, data_key, process_key
+from controlplane.protocol.orders import Role, ServerAddress
+from controlplane.runtime.certificates import authority_of, certificate_of
 from workers.transport.client import ServerConnection
+from workers.transport.encryption import Encryption, Identity
 from workers.transport.frames import Header, Op
 from workers.transport.handshake import Peer
 
@@ -39,6 +42,7 @@ SERVER_KEY = b"benchmark"
 HOST = "127.0.0.1"
 DONE = b"."
 KINDS = ("bare", "server")
+ENCRYPTED = "encrypted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +109,10 @@ class Running:
 
 @contextmanager
 def running(plan: Plan, servers: int = 1) -> Iterator[Running]:
-    """All servers and workers, ready; ended afterwards."""
+    """All servers and workers, ready; ended afterwards. Those of ``ENCRYPTED`` are the real ones over TLS."""
     with spawning() as start:
-        listening = {
-            kind: [start(serve, plan) for _ in range(servers)]
-            for kind, serve in (("bare", serve_bare), ("server", serve_real))
-        }
+        kinds = {"bare": serve_bare, "server": serve_real, ENCRYPTED: partial(serve_real, encrypts=True)}
+        listening = {kind: [start(serve, plan) for _ in range(servers)] for kind, serve in kinds.items()}
         ports = {kind: [server.recv() for server in ends] for kind, ends in listening.items()}
         workers = [start(work, plan, rank, ports) for rank in range(plan.workers)]
         for worker in workers:
@@ -145,7 +147,7 @@ class Real:
     def __init__(self, port: int, plan: Plan, rank: int) -> None:
         key = data_key(SERVER_KEY, rank, "w")
         address = ServerAddress(index=0, instance="s", host=HOST, port=port, key=key)
-        self._connection = ServerConnection(address, Peer(rank, "w"))
+        self._connection = ServerConnection(address, Peer(rank, "w"), encryption=Encryption(_identity("worker", "w")))
         self._pushed = slices(np.ones(plan.blocks * ELEMENTS, np.float32), plan.blocks)
         self._pulled = slices(np.empty(plan.blocks * ELEMENTS, np.float32), plan.blocks)
         self._rank, self._version = rank, 0
@@ -172,7 +174,13 @@ def serve_bare(plan: Plan, control: Connection) -> None:
     _answer_cpu(control)
 
 
-def serve_real(plan: Plan, control: Connection) -> None:
+def _identity(role: Role, instance: str) -> Identity:
+    key = process_key(SERVER_KEY, role, 0, instance)
+    certificate, authority = certificate_of(SERVER_KEY, key, role, instance), authority_of(SERVER_KEY)
+    return Identity(certificate=certificate, seed=certificate_seed(key), authority=authority)
+
+
+def serve_real(plan: Plan, control: Connection, *, encrypts: bool = False) -> None:
     """The real server, with orders that let all workers count."""
     import torch  # only this process needs it
 
@@ -192,7 +200,14 @@ def serve_real(plan: Plan, control: Connection) -> None:
     store.take(
         ServerOrders(incarnation=0, generation=1, sequence=1, members=members, placement_version=1, blocks=blocks)
     )
-    listener = Listener(HOST, store, Meter(), lambda peer: data_key(SERVER_KEY, peer.rank, peer.instance), _fail)
+    listener = Listener(
+        HOST,
+        store,
+        Meter(),
+        lambda peer: data_key(SERVER_KEY, peer.rank, peer.instance),
+        _fail,
+        encryption=Encryption(_identity("server", "s"), encrypts=encrypts),
+    )
     control.send(listener.port)
     _answer_cpu(control)
     store.stop()
@@ -203,7 +218,7 @@ def work(plan: Plan, rank: int, ports: dict[str, list[int]], control: Connection
     """One worker process: does a round whenever it is told which, and says when it is done."""
     ends: dict[str, list[Bare] | list[Real]] = {
         "bare": [Bare(port, plan) for port in ports["bare"]],
-        "server": [Real(port, plan, rank) for port in ports["server"]],
+        **{kind: [Real(port, plan, rank) for port in ports[kind]] for kind in ("server", ENCRYPTED)},
     }
     with ThreadPoolExecutor(len(ports["bare"])) as pool:
         control.send("ready")

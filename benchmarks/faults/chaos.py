@@ -117,7 +117,8 @@ def run(options: Namespace) -> dict[str, Any]:
         proxy = LinkProxy(("127.0.0.1", cluster.plane.port))
         data = DataLinkProxies(partial(injection.processes_of, FIRST_JOB, "s"))
         try:
-            join = partial(cluster.join, pool=FAULTY, speeds=[SPEED] * 3, announced=ANNOUNCED)
+            speeds, encrypts = [SPEED] * 3, options.encrypt
+            join = partial(cluster.join, pool=FAULTY, speeds=speeds, announced=ANNOUNCED, encrypts=encrypts)
             join("steady", server_slots=2)
             shaky = join("shaky", server_slots=1, url=f"http://127.0.0.1:{proxy.port}")
             trial = Trial(cluster, seconds=seconds, seed=options.seed)

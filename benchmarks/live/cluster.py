@@ -93,6 +93,7 @@ class BenchCluster:
         restarts: bool = True,
         url: str | None = None,
         announced: str | None = None,
+        encrypts: bool = False,
     ) -> Service:
         """Start a machine with a worker slot for each speed, as ``start_agent`` has them, and wait until it is online.
 
@@ -109,6 +110,7 @@ class BenchCluster:
             server_slots=server_slots,
             log=self.plane.logs / f"{name}.log",
             announced=announced,
+            encrypts=encrypts,
         )
         agent = start()
         self.supervisor.add(agent)

@@ -1,7 +1,9 @@
 """Credentials of processes, derived from the job's key so that none can pose as another.
 
 ``process_key`` opens the control socket of one process instance; ``data_key`` authenticates one worker to one server,
-and the server can derive it from its own key alone; ``peer_key`` is the same between two servers.
+and the server can derive it from its own key alone; ``peer_key`` is the same between two servers. For encryption,
+``authority_seed`` is the private key that signs the certificates of the job's processes, ``certificate_seed`` that of
+one of them (both Ed25519).
 """
 
 import hashlib
@@ -23,6 +25,16 @@ def data_key(server_key: bytes, rank: int, worker_instance: str) -> bytes:
 def peer_key(server_key: bytes, index: int, server_instance: str) -> bytes:
     """What server ``index`` proves to the server that owns ``server_key`` (its process key): 32 bytes."""
     return _derive(server_key, "peer", str(index), server_instance)
+
+
+def authority_seed(job_key: bytes) -> bytes:
+    """The private key that signs certificates of the job's processes; only the control plane has it: 32 bytes."""
+    return _derive(job_key, "authority")
+
+
+def certificate_seed(process_key: bytes) -> bytes:
+    """The private key of the certificate of the process that owns ``process_key``: 32 bytes."""
+    return _derive(process_key, "certificate")
 
 
 def checkpoint_name(job_key: bytes) -> str:

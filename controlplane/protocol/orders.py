@@ -260,6 +260,10 @@ class CheckpointFolders(Value, frozen=True, kw_only=True):
     """Where those are that the job should start from; "" where it is not."""
 
 
+Certificate = Annotated[bytes, Meta(max_length=4096)]
+"""X.509 in DER; empty: none."""
+
+
 class ProcessOrder(Value, frozen=True, kw_only=True):
     """A process that an agent should keep running. ``key`` is the process's own credential, as a hex string."""
 
@@ -272,6 +276,10 @@ class ProcessOrder(Value, frozen=True, kw_only=True):
     spec: JobSpec
     emulate: Emulation | None = None
     checkpoints: CheckpointFolders | None = None
+    certificate: Certificate = b""
+    """What the process shows to those that it exchanges parameters with; its private key follows from ``key``."""
+    authority: Certificate = b""
+    """Of the job: it signed the certificates of all its processes."""
 
 
 class AgentOrders(Value, frozen=True, kw_only=True, tag="agent-orders"):

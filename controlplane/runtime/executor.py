@@ -1,7 +1,7 @@
 """Converts the engine's commands into effects: log entries, frames to processes, orders to agents.
 
-Pure, except for the job's secret, from which it derives credentials. One script performs the effects
-(``lease.Lease.commit``), so that nothing is published without being logged.
+Pure, except for the job's secret, from which it derives credentials, and the date in certificates. One script performs
+the effects (``lease.Lease.commit``), so that nothing is published without being logged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +22,7 @@ from controlplane.core.commands import (
 from controlplane.protocol.keys import checkpoint_name, data_key, peer_key, process_key
 from controlplane.protocol.orders import CheckpointFolders, Placement, ProcessOrder, Role, ServerAddress, ServerOrders
 from controlplane.protocol.spec import JobSpec
+from controlplane.runtime.certificates import authority_of, certificate_of
 
 _encoder = msgspec.msgpack.Encoder()
 _commands_decoder: msgspec.msgpack.Decoder[list[AnyCommand]] = msgspec.msgpack.Decoder(list[AnyCommand])
@@ -170,15 +171,18 @@ def _change(facts: JobFacts, command: StartProcess | StopProcess) -> Change:
     name = f"{facts.number}:{command.role}:{command.index}"
     if isinstance(command, StopProcess):
         return Change(agent=command.agent, field=name, instance=command.instance)
+    key = process_key(facts.key, command.role, command.index, command.instance)
     order = ProcessOrder(
         job=facts.number,
         role=command.role,
         index=command.index,
         instance=command.instance,
         slot=command.slot,
-        key=process_key(facts.key, command.role, command.index, command.instance).hex(),
+        key=key.hex(),
         spec=facts.spec,
         emulate=command.emulate,
         checkpoints=CheckpointFolders(own=checkpoint_folder(facts.number, facts.key), start=facts.start_folder),
+        certificate=certificate_of(facts.key, key, command.role, command.instance),
+        authority=authority_of(facts.key),
     )
     return Change(agent=command.agent, field=name, instance=command.instance, order=_encoder.encode(order))

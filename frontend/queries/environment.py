@@ -6,10 +6,14 @@ from typing import Final
 
 from controlplane.jobs.models import Job, Process
 from controlplane.policies.wording import listing
+from controlplane.protocol.spec import parse_spec
 
 VERSIONS: Final = {"paceline": "Paceline", "python": "Python", "torch": "torch"}
 """What all processes of a job should have alike."""
 
+
+ENCRYPTED: Final = ("TLS 1.3",)
+"""What a machine says of its network where it encrypts."""
 
 OF_ONE: Final = ("machine", "pid")
 """What each process has for itself."""
@@ -25,6 +29,25 @@ class EnvironmentLine:
     """By the names of ``Process.environment``, without the machine's; empty where an agent said nothing."""
     differs: str
     """In words: which versions most others have another of; empty where they are alike."""
+
+
+def protection(job: Job) -> str:
+    """How its parameters travel between processes, in a sentence; empty where no agent said."""
+    spec = parse_spec(job.spec)
+    if spec.attached:
+        return "Tensors travel through the script's own process group: Paceline neither sees nor encrypts them."
+    role, by = ("worker", "workers") if spec.reduces else ("server", "servers")
+    rows = Process.objects.filter(job=job, role=role).order_by("index", "id")
+    told: dict[str, list[str]] = {}
+    for index, said in rows.values_list("index", "environment"):
+        if network := said.get("network"):
+            told.setdefault(network, []).append(f"{role[:1]}{index}")
+    if len(told) == 1:
+        (network,) = told
+        how = f"encrypted ({network})" if network in ENCRYPTED else network
+        return f"Parameters travel {how}."
+    ways = "; ".join(f"{listing(dict.fromkeys(names))}: {network}" for network, names in told.items())
+    return f"Parameters travel differently by {by}: {ways}." if ways else ""
 
 
 def environments(job: Job) -> list[EnvironmentLine]:

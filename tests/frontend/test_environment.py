@@ -4,9 +4,9 @@ import pytest
 from django.test import Client
 
 from controlplane.jobs.models import Job, Process
-from frontend.queries.environment import environments
+from frontend.queries.environment import environments, protection
 from frontend.report import render_report
-from tests.frontend.factories import make_agents, make_job, make_processes
+from tests.frontend.factories import attached_job, make_agents, make_job, make_processes
 
 pytestmark = pytest.mark.django_db
 
@@ -39,3 +39,27 @@ def test_the_page_the_api_and_the_report_tell_it(admin_client: Client) -> None:
     assert admin_client.get(f"/api/v1/jobs/{job.pk}").json()["environment"] == job.environment
     workers = admin_client.get(f"/api/v1/jobs/{job.pk}/processes?role=worker").json()["results"]
     assert next(each for each in workers if each["index"] == 3)["environment"]["torch"] == "2.8.1"
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        (["TLS 1.3", "TLS 1.3"], "Parameters travel encrypted (TLS 1.3)."),
+        (["not encrypted: --insecure"] * 2, "Parameters travel not encrypted: --insecure."),
+        (
+            ["TLS 1.3", "not encrypted: --insecure"],
+            "Parameters travel differently by servers: s0: TLS 1.3; s1: not encrypted: --insecure.",
+        ),
+    ],
+)
+def test_the_page_tells_whether_parameters_are_encrypted(admin_client: Client, told: list[str], sentence: str) -> None:
+    job = told_job()
+    for index, network in enumerate(told):
+        Process.objects.filter(job=job, role="server", index=index).update(environment={**ALIKE, "network": network})
+    for tab in ("logs", "placement"):
+        assert sentence in admin_client.get(f"/jobs/{job.pk}/?tab={tab}").content.decode()
+    assert sentence in render_report(job)
+
+
+def test_of_an_attached_job_it_is_told_whose_tensors_travel() -> None:
+    assert "script's own process group" in protection(attached_job())

@@ -19,6 +19,7 @@ SHARE_STACK = frozenset(
         "tests/integration/test_attached.py",
         "tests/integration/test_attached_scripts.py",
         "tests/integration/test_elastic.py",
+        "tests/integration/test_encryption.py",
         "tests/integration/test_jobs.py",
         "tests/integration/test_launchers.py",
         "tests/integration/test_prometheus.py",

@@ -25,6 +25,7 @@ from controlplane.protocol.orders import (
     ServerOrders,
 )
 from controlplane.protocol.spec import Emulation, Evaluate, JobSpec, Optimizer, Stop, Workload
+from tests.workers.identities import certified
 from workers.server.main import serve
 from workers.spawner import warmth
 from workers.trainer.loop import train
@@ -32,7 +33,6 @@ from workers.workloads.local import NOWHERE, Local
 
 assert warmth.BROUGHT  # as in every process of a job: nothing is left to import, and torch computes on one thread
 
-JOB_KEY = b"job key of the tests"
 DEADLINE_S = 100.0
 
 Message = TypeVar("Message")
@@ -378,7 +378,7 @@ class Cluster(AbstractContextManager["Cluster"]):
             index=index,
             instance=instance,
             slot=index,
-            key=keys.process_key(JOB_KEY, role, index, instance).hex(),
             spec=self.spec,
             emulate=emulate,
+            **certified(role, index, instance),
         )

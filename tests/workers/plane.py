@@ -44,7 +44,8 @@ from controlplane.protocol import keys
 from controlplane.protocol.messages import Evaluation, IterationReport, ServerReport
 from controlplane.protocol.orders import CheckpointFolders, Placement, ProcessOrder, ServerAddress, ServerOrders
 from controlplane.protocol.spec import Emulation, JobSpec
-from tests.workers.driver import DEADLINE_S, JOB_KEY, MemoryServerLink, MemoryWorkerLink, Process, Vector
+from tests.workers.driver import DEADLINE_S, MemoryServerLink, MemoryWorkerLink, Process, Vector
+from tests.workers.identities import certified
 from workers.server.main import serve
 from workers.trainer.loop import train
 from workers.workloads.local import Local
@@ -60,9 +61,10 @@ class Plane(AbstractContextManager["Plane"]):
         emulate: Mapping[int, Emulation] | None = None,
         checkpoint_dirs: Mapping[int, Path] | None = None,
         number: int = 1,
+        encrypts: bool = False,
     ) -> None:
         check(spec.synchronization)
-        self.number = number
+        self.number, self.encrypts = number, encrypts
         self.start_folder = f"job-{spec.start_from.job}" if spec.start_from is not None else ""
         self.spec, self.emulate = spec, emulate or {}
         self.checkpoint_dirs = checkpoint_dirs or {}
@@ -211,10 +213,10 @@ class Plane(AbstractContextManager["Plane"]):
             index=index,
             instance=instance,
             slot=command.slot,
-            key=keys.process_key(JOB_KEY, role, index, instance).hex(),
             spec=self.spec,
             emulate=self.emulate.get(index) if role == "worker" else None,
             checkpoints=CheckpointFolders(own=f"job-{self.number}", start=self.start_folder),
+            **certified(role, index, instance),
         )
         link: Any = _telling(MemoryWorkerLink if role == "worker" else MemoryServerLink)(
             lambda message: self.tell(_heard(order, message))
@@ -222,10 +224,11 @@ class Plane(AbstractContextManager["Plane"]):
 
         def run() -> None:
             folder = self.checkpoint_dirs.get(index)
+            local = Local(checkpoint_dir=folder, encrypts=self.encrypts)
             if role == "worker":
-                train(order, link, self._save, Local(checkpoint_dir=folder))
+                train(order, link, self._save, local)
             else:
-                serve(order, link, host="127.0.0.1", report_s=0.05, checkpoint_dir=folder)
+                serve(order, link, host="127.0.0.1", report_s=0.05, local=local, checkpoint_dir=folder)
 
         def live() -> None:
             try:

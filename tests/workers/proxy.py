@@ -1,4 +1,4 @@
-"""A network that breaks: a TCP proxy on loopback that ends its first connections after so many bytes."""
+"""A network that breaks, or is listened to: a TCP proxy on loopback."""
 
 import contextlib
 import socket
@@ -7,10 +7,14 @@ from collections.abc import Iterator, Sequence
 
 
 class BreakingProxy:
-    """Forwards to ``target``; connection ``i`` breaks after ``limits[i]`` bytes either way, later ones never."""
+    """Forwards to ``target``; connection ``i`` breaks after ``limits[i]`` bytes either way, later ones never.
 
-    def __init__(self, target: tuple[str, int], limits: Sequence[int]) -> None:
+    ``captured`` has what passed, each direction of a connection by itself.
+    """
+
+    def __init__(self, target: tuple[str, int], limits: Sequence[int] = ()) -> None:
         self.target, self.limits = target, list(limits)
+        self.captured: list[bytearray] = []
         self.broken = 0
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -42,13 +46,16 @@ class BreakingProxy:
                 self._run(self._pump, far, near, limit)
 
     def _pump(self, source: socket.socket, sink: socket.socket, limit: int | None) -> None:
-        passed = 0
+        passed, captured = 0, bytearray()
+        self.captured.append(captured)
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 if limit is not None and passed + len(data) > limit:
+                    captured += data[: limit - passed]
                     sink.sendall(data[: limit - passed])
                     self.broken += 1
                     break
+                captured += data
                 sink.sendall(data)
                 passed += len(data)
         _end(source)

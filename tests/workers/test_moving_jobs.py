@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 from controlplane.core.commands import MeasurePlacement, MoveBlocks, RequestSlot, SetPlacement
 from controlplane.core.events import Event, SlotRefused
@@ -67,11 +68,12 @@ def assert_same_as_one_process(plane: Plane, iterations: int) -> None:
     np.testing.assert_allclose(plane.models[0], single_process_run(plane.spec, batches), rtol=1e-5, atol=1e-5)
 
 
-def test_blocks_leave_a_thin_server_and_a_new_one_joins_without_a_trace_in_the_numbers() -> None:
+@pytest.mark.parametrize("encrypts", [False, True], ids=["plain", "encrypted"])
+def test_blocks_leave_a_thin_server_and_a_new_one_joins_without_a_trace_in_the_numbers(encrypts: bool) -> None:
     spec = spec_of(
         50, links=links(10 * THIN, 10 * THIN, THIN), name="psld", scale_threshold=1.0, probe_every=2, forgetting=0.8
     )
-    with Plane(spec) as plane:
+    with Plane(spec, encrypts=encrypts) as plane:
         plane.run()
     assert_same_as_one_process(plane, 50)
     assert_blocks_left(plane, 2)

@@ -36,8 +36,9 @@ def lose(plane: Plane, *servers: int, after: int) -> None:
     plane.until(lambda: len(plane.gave(RefillBlocks)) > filled, "the refill")
 
 
-def test_synchronous_job_loses_servers_without_a_trace_in_the_numbers() -> None:
-    with Plane(spec_of(), emulate=SPEEDS) as plane:
+@pytest.mark.parametrize("encrypts", [False, True], ids=["plain", "encrypted"])
+def test_synchronous_job_loses_servers_without_a_trace_in_the_numbers(encrypts: bool) -> None:
+    with Plane(spec_of(), emulate=SPEEDS, encrypts=encrypts) as plane:
         lose(plane, 1, after=20)
         lose(plane, 0, after=50)
         lose(plane, 0, 1, after=80)

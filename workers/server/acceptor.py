@@ -9,6 +9,7 @@ import contextlib
 import logging
 import selectors
 import socket
+import ssl
 import threading
 import time
 from collections import Counter
@@ -16,8 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workers.descriptors import allow_descriptors
+from workers.transport.encryption import PLAIN, Encryption, instances_of
 from workers.transport.errors import ConnectionClosed, Interrupted
-from workers.transport.handshake import HANDSHAKE_S, Answer, Greeting, KeyOf, Peer
+from workers.transport.handshake import ENCRYPT, HANDSHAKE_S, Answer, Greeting, KeyOf, Peer
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,8 @@ class Pending:
     greeting: Greeting
     until: float
     """Deadline of its handshake."""
+    encrypting: ssl.SSLSocket | None = None
+    """Until TLS is agreed on."""
 
 
 class Acceptor:
@@ -58,11 +62,14 @@ class Acceptor:
         host: the address to listen at.
         key_of: the key that a peer shares with this server.
         admit: called on the acceptor's thread, with a blocking socket that is its own from then on.
+        encryption: how connections are encrypted, if they are.
         room: limit of unauthenticated connections; by default ``ROOM``, or fewer where descriptors are scarce.
     """
 
-    def __init__(self, host: str, key_of: KeyOf, admit: Admit, *, room: int | None = None) -> None:
-        self._key_of, self._admit = key_of, admit
+    def __init__(
+        self, host: str, key_of: KeyOf, admit: Admit, *, encryption: Encryption = PLAIN, room: int | None = None
+    ) -> None:
+        self._key_of, self._admit, self._encryption = key_of, admit, encryption
         self._room = room or min(ROOM, max(1, allow_descriptors() // SHARE_OF_DESCRIPTORS))
         self._inside: dict[Pending, None] = {}
         self._closed = threading.Event()
@@ -120,19 +127,51 @@ class Acceptor:
         connected.setblocking(False)
         self._inside[pending] = None
         self._selector.register(connected, selectors.EVENT_READ, pending)
-        self._send(pending, pending.greeting.opening)
+        if not self._encryption.encrypts:
+            self._send(pending, pending.greeting.opening)
+        elif self._send(pending, ENCRYPT):
+            self._begin_encryption(pending)
+
+    def _begin_encryption(self, pending: Pending) -> None:
+        """The same descriptor from then on, in another object: the selector is told."""
+        self._selector.unregister(pending.connected)
+        try:
+            pending.connected = pending.encrypting = self._encryption.accept(pending.connected)
+        except OSError as error:  # it has ended already
+            del self._inside[pending]
+            pending.connected.close()
+            self._note(f"{pending.address}: {error}")
+        else:
+            self._selector.register(pending.connected, selectors.EVENT_READ, pending)
+
+    def _is_encrypted(self, pending: Pending) -> bool:
+        """Whether TLS is agreed on where it should be; then the handshake within goes on."""
+        if pending.encrypting is None:
+            return True
+        try:
+            pending.encrypting.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except (OSError, ValueError) as error:
+            self._end(pending, f"TLS was not agreed on: {error}")
+            return False
+        pending.greeting.certified = instances_of(pending.encrypting)
+        pending.encrypting = None
+        return self._send(pending, pending.greeting.opening)
 
     def _hear(self, pending: Pending) -> None:
-        if pending not in self._inside:
+        if pending not in self._inside or not self._is_encrypted(pending):
             return
         try:
-            answer = pending.greeting.take(_read(pending))
-        except BlockingIOError:
+            answer = None
+            while answer is None:  # what TLS has decrypted wakes nobody
+                answer = pending.greeting.take(_read(pending))
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
         except (OSError, Interrupted) as error:
             self._end(pending, str(error))
             return
-        if answer is not None and self._send(pending, answer.frame):
+        if self._send(pending, answer.frame):
             self._conclude(pending, answer)
 
     def _conclude(self, pending: Pending, answer: Answer) -> None:

@@ -11,6 +11,7 @@ from workers.server.meter import Meter
 from workers.server.session import Session
 from workers.server.store import Store
 from workers.transport.channel import Channel
+from workers.transport.encryption import PLAIN, Encryption
 from workers.transport.errors import Interrupted, Stopped, TransportError
 from workers.transport.handshake import KeyOf, Peer
 
@@ -40,6 +41,7 @@ class Listener:
         key_of: the key that a peer shares with this server.
         on_failure: called with unexpected errors.
         open_channel: makes a channel of a socket.
+        encryption: how connections are encrypted, if they are.
         room: limit of unauthenticated connections.
     """
 
@@ -52,6 +54,7 @@ class Listener:
         on_failure: Callable[[Exception], None],
         *,
         open_channel: Callable[[socket.socket], Channel] = Channel,
+        encryption: Encryption = PLAIN,
         room: int | None = None,
     ) -> None:
         self._open_channel = open_channel
@@ -59,7 +62,7 @@ class Listener:
         self._lock = threading.Lock()
         self._served: dict[Served, None] = {}
         self._closed = False
-        self._acceptor = Acceptor(host, key_of, self._admit, room=room)
+        self._acceptor = Acceptor(host, key_of, self._admit, encryption=encryption, room=room)
         self.port: int = self._acceptor.port
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ from workers.server.norms import Norms
 from workers.server.store import Store
 from workers.transport.channel import Channel
 from workers.transport.client import ServerConnection
+from workers.transport.encryption import Encryption, Identity
 from workers.transport.handshake import Peer
 from workers.transport.throttled import EmulatedLink, ThrottledChannel
 from workers.workloads.catalogue import begins_with_module, load_workload
@@ -60,6 +61,7 @@ def serve(
     Raises:
         SpecError: if the job names a workload or optimiser that does not exist here.
         ValueError: if orders came that cannot be followed.
+        Unencrypted: if this machine encrypts, and the control plane gave no certificate.
     """
     admit_factories(order.spec, local)
     workload = load_workload(order.spec.workload, local)
@@ -73,7 +75,8 @@ def serve(
 
     open_channel = _open_channel(order, link.stopping)
     me = Peer(order.index, order.instance, "server")
-    connect = partial(ServerConnection, peer=me, checked=True, open_channel=open_channel)
+    encryption = Encryption(Identity.of(order), encrypts=local.encrypts, allows_plain=local.insecure)
+    connect = partial(ServerConnection, peer=me, checked=True, open_channel=open_channel, encryption=encryption)
     hand_over = partial(Handover, connect=connect, say=partial(_say_handed, link), reach=reach)
     init, sizes = partial(workload.init, order.spec.seed), workload.layout.sizes
     checkpoints = Checkpoints(
@@ -91,7 +94,15 @@ def serve(
     if holds and clips_by_norm(order.spec.applied):
         norms = partial(Norms, sum(sizes), connect, on_failure=failure.note)
     store = Store(init, make_rule, hand_over=hand_over, checkpoints=checkpoints, on_filled=say_filled, norms=norms)
-    listener = Listener(host, store, meter, partial(_key_of, order), failure.note, open_channel=open_channel)
+    listener = Listener(
+        host,
+        store,
+        meter,
+        partial(_key_of, order),
+        failure.note,
+        open_channel=open_channel,
+        encryption=encryption,
+    )
     makes_alone = order.spec.servers > 1 and holds and begins_with_module(order.spec.workload)
     initial = checksum(init()) if makes_alone else ""
     try:

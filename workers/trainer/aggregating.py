@@ -16,6 +16,7 @@ from controlplane.protocol.spec import JobSpec, SpecError
 from workers.trainer.exchange import Exchange
 from workers.trainer.parameters import LocalParameters
 from workers.trainer.round import Round
+from workers.transport.encryption import PLAIN, Encryption
 from workers.transport.frames import Header
 from workers.transport.handshake import Peer
 from workers.workloads.rules import SumRule
@@ -30,12 +31,18 @@ class AggregatingExchange(Exchange):
     """
 
     def __init__(
-        self, peer: Peer, stopping: threading.Event, held: LocalParameters, spec: JobSpec, in_reach: Callable[[], bool]
+        self,
+        peer: Peer,
+        stopping: threading.Event,
+        held: LocalParameters,
+        spec: JobSpec,
+        in_reach: Callable[[], bool],
+        encryption: Encryption = PLAIN,
     ) -> None:
         if isinstance(held.rule, SumRule):
             expected = f"stateful with workload {spec.workload.name}, whose updates are no gradients"
             raise SpecError("server_mode", spec.server_mode, expected)
-        super().__init__(peer, stopping, in_reach=in_reach)
+        super().__init__(peer, stopping, in_reach=in_reach, encryption=encryption)
         self._held = held
         self._mean: Vector = np.empty(held.values.numel(), dtype=np.float32)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from workers.trainer.copies import Copies
 from workers.trainer.ledger import Ledger
 from workers.trainer.round import Round
 from workers.transport.client import Outcome, ServerConnection, unobserved
+from workers.transport.encryption import PLAIN, Encryption
 from workers.transport.errors import ConnectionClosed, Interrupted, ServerLost, Stopped, TransportError
 from workers.transport.frames import MAX_PAYLOAD_BYTES, Header
 from workers.transport.handshake import Peer
@@ -32,6 +34,7 @@ PAUSE_S = 0.1
 WATCH_S = 0.2
 
 Ask = Callable[[ServerConnection], Outcome]
+Connect = Callable[[ServerAddress], ServerConnection]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class Server:
     def __init__(
         self,
         address: ServerAddress,
-        peer: Peer,
+        connect: Connect,
         stopping: threading.Event,
         is_replaced: Callable[[ServerAddress], bool] = lambda address: False,
         in_reach: Callable[[], bool] = lambda: True,
@@ -62,7 +65,7 @@ class Server:
         self.address = address
         self.blocks: list[Block] = []
         self.is_forsaken = False
-        self._peer, self._stopping, self._is_replaced, self._in_reach = peer, stopping, is_replaced, in_reach
+        self._connect, self._stopping, self._is_replaced, self._in_reach = connect, stopping, is_replaced, in_reach
         self._connection: ServerConnection | None = None
 
     @property
@@ -117,7 +120,7 @@ class Server:
         if self.is_forsaken:
             raise ConnectionClosed("it was lost")
         if self._connection is None:
-            self._connection = ServerConnection(self.address, self._peer)
+            self._connection = self._connect(self.address)
         if self._stopping.is_set():
             raise Stopped("asked to end")
         return self._connection
@@ -139,6 +142,7 @@ class Exchange:
         newest: the newest placement, adopted or not.
         in_reach: whether the control plane is.
         copies: takes note of what was pulled, in case a server is lost.
+        encryption: of connections to servers.
     """
 
     may_stand = True
@@ -153,8 +157,11 @@ class Exchange:
         newest: Callable[[], Placement | None] = lambda: None,
         copies: Copies | None = None,
         in_reach: Callable[[], bool] = lambda: True,
+        encryption: Encryption = PLAIN,
     ) -> None:
         self._peer, self._stopping, self._newest, self._in_reach = peer, stopping, newest, in_reach
+        self.connect: Connect = partial(ServerConnection, peer=peer, encryption=encryption)
+        """A connection to a server, for one thread."""
         self.copies = copies
         self._refills: Mapping[int, int] = {}
         self._forsaken: dict[int, int] = {}
@@ -204,7 +211,7 @@ class Exchange:
         return begun if placement.again else set()
 
     def _server(self, address: ServerAddress) -> Server:
-        return Server(address, self._peer, self._stopping, self._is_replaced, self._in_reach)
+        return Server(address, self.connect, self._stopping, self._is_replaced, self._in_reach)
 
     def forsake(self, blocks: Iterable[int]) -> None:
         """The servers of these blocks were lost: get nothing from them any more; from any thread."""
@@ -275,7 +282,7 @@ class Exchange:
     def _probe(self, address: ServerAddress, size: int) -> None:
         payload = bytes(min(size, MAX_PAYLOAD_BYTES))
         try:
-            connection = ServerConnection(address, self._peer)
+            connection = self.connect(address)
             try:
                 began = time.monotonic()
                 connection.probe(payload)

@@ -29,11 +29,12 @@ from workers.trainer.copies import Copies
 from workers.trainer.evaluation import Evaluator
 from workers.trainer.exchange import Exchange
 from workers.trainer.local_steps import make_replica
-from workers.trainer.reduction import Reduction
+from workers.trainer.reduction import Reduction, check_reduces
 from workers.trainer.refilling import Refiller
 from workers.trainer.round import Round
 from workers.trainer.sampler import make_sampler
 from workers.trainer.work import Work, work_of
+from workers.transport.encryption import Encryption, Identity
 from workers.transport.errors import Stopped
 from workers.transport.frames import Header, Op
 from workers.transport.handshake import Peer
@@ -65,13 +66,15 @@ def train(order: ProcessOrder, link: WorkerLink, save_model: SaveModel, local: L
 def _parameters(order: ProcessOrder, link: WorkerLink, own: Keeper | None, local: Local) -> Exchange | Reduction:
     """Where the parameters are: at servers, or at the workers themselves."""
     peer, spec = Peer(order.index, order.instance), order.spec
+    encryption = Encryption(Identity.of(order), allows_plain=local.insecure)
     if own is not None and spec.reduces:
+        check_reduces(spec, local)
         return Reduction(order.index, link, own.held, spec, sizes=own.sizes, host=local.host, device=local.device)
     if own is not None:
-        return AggregatingExchange(peer, link.stopping, own.held, spec, lambda: link.in_reach)
+        return AggregatingExchange(peer, link.stopping, own.held, spec, lambda: link.in_reach, encryption)
     guards = spec.elastic.restarts > 0
     copies = Copies(lambda block: guards and block % spec.workers == order.index)
-    return Exchange(peer, link.stopping, link.placement, copies, lambda: link.in_reach)
+    return Exchange(peer, link.stopping, link.placement, copies, lambda: link.in_reach, encryption)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +180,7 @@ class Trainer:
 
     def _watch_for_lost_servers(self) -> None:
         if isinstance(self.servers, Exchange) and self.servers.copies is not None:
-            Refiller(self.link, self.servers, self.servers.copies, self.replica.parameters, self._peer, self._still)
+            Refiller(self.link, self.servers, self.servers.copies, self.replica.parameters, self._still)
 
     def _hello(self, number: int) -> WorkerHello:
         host, port = self.servers.address

@@ -19,7 +19,7 @@ from statistics import median
 import torch
 
 from controlplane.protocol.orders import Orders, PeerAddress, Placement
-from controlplane.protocol.spec import JobSpec
+from controlplane.protocol.spec import JobSpec, SpecError
 from controlplane.protocol.training import EQUAL
 from workers.collective.chunks import Sums, chunk_offsets
 from workers.collective.group import Group, GroupBroken
@@ -31,6 +31,7 @@ from workers.trainer.parameters import LocalParameters
 from workers.trainer.round import Round
 from workers.transport.errors import Stopped
 from workers.transport.frames import Header
+from workers.workloads.local import Local
 from workers.workloads.shape import Vector
 
 SHORTEST_S, LONGEST_S = 2.0, 30.0
@@ -58,6 +59,21 @@ class Begun:
     gradient: Vector | None
     samples: int
     sums: Sums
+
+
+def check_reduces(spec: JobSpec, local: Local) -> None:
+    """Make sure that torch's own connections between workers do here: they neither encrypt nor authenticate.
+
+    Raises:
+        SpecError: if this machine encrypts what it exchanges with others.
+    """
+    if local.encrypts:
+        raise SpecError(
+            "communication",
+            spec.communication,
+            f"servers, since the worker at {local.host} encrypts and connections of torch.distributed do not: "
+            "use parameter servers, or join its machine with --insecure if the network is private",
+        )
 
 
 class Reduction:

@@ -16,7 +16,6 @@ from workers.trainer.copies import Copies, Copy
 from workers.trainer.exchange import PAUSE_S, Exchange
 from workers.transport.client import ServerConnection
 from workers.transport.errors import TransportError
-from workers.transport.handshake import Peer
 from workers.workloads.shape import Vector
 
 log = logging.getLogger(__name__)
@@ -36,11 +35,10 @@ class Refiller:
         servers: Exchange,
         copies: Copies,
         parameters: Vector,
-        peer: Peer,
         still: threading.Lock,
     ) -> None:
         self._link, self._servers, self._copies = link, servers, copies
-        self._parameters, self._peer, self._still = parameters, peer, still
+        self._parameters, self._still = parameters, still
         self._said = 0
         self._given: set[int] = set()
         threading.Thread(target=self._run, name="refill", daemon=True).start()
@@ -79,7 +77,7 @@ class Refiller:
                 due[block.server].append(block)
         for server, blocks in due.items():
             try:
-                connection = ServerConnection(addresses[server], self._peer)
+                connection = self._servers.connect(addresses[server])
                 try:
                     for block in blocks:
                         self._give_one(connection, block, placement.version)

@@ -1,9 +1,11 @@
-"""A connected socket that carries frames. One thread reads and writes it; any thread may abort it."""
+"""A connected socket that carries frames, encrypted or not. One thread reads and writes it; any thread may abort it."""
 
 import contextlib
 import socket
+import ssl
 import time
 import zlib
+from collections.abc import Callable
 
 from workers.transport.errors import BadPayload, ConnectionClosed, Oversized
 from workers.transport.frames import (
@@ -18,6 +20,9 @@ from workers.transport.frames import (
 DRAIN_S = 1.0
 """Longest silence of a peer that was refused before the connection is closed on it."""
 
+RECORD_BYTES = 16 * 1024
+"""TLS encrypts so much at once: a smaller frame is sent as one record."""
+
 LEAST_S = 0.001
 """A time-out of 0 would mean not to wait at all."""
 
@@ -29,8 +34,14 @@ class Channel:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = connected
+        self._is_encrypted = isinstance(connected, ssl.SSLSocket)
         self._header = memoryview(bytearray(HEADER_BYTES))
         self._deadline: float | None = None
+
+    def encrypt(self, wrap: Callable[[socket.socket], ssl.SSLSocket]) -> None:
+        """Go on with what ``wrap`` makes of the socket. Raises what that raises."""
+        self._socket = wrap(self._socket)
+        self._is_encrypted = True
 
     def end_after(self, seconds: float | None) -> None:
         """Data not received within this time counts as a closed connection, however slowly it arrives; None: never."""
@@ -45,6 +56,9 @@ class Channel:
         """
         front = encode_frame_header(header, payload)
         try:
+            if self._is_encrypted:
+                self._send_encrypted(front, payload)
+                return
             sent = self._socket.sendmsg((front, payload))
             if sent < HEADER_BYTES:
                 self._socket.sendall(front[sent:])
@@ -87,29 +101,44 @@ class Channel:
     def drain(self) -> None:
         """Say nothing more, and read until the peer ends too: closing earlier could destroy what was sent last."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
+            self._shut(socket.SHUT_WR)
             self._socket.settimeout(DRAIN_S)
             scratch = bytearray(65536)
-            while self._socket.recv_into(scratch):
+            while socket.socket.recv_into(self._socket, scratch):
                 pass
 
     def abort(self) -> None:
         """End the connection from any thread: a thread that is blocked on it gets ``ConnectionClosed``."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._shut(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Release the socket; only for the thread that uses it."""
         self.abort()
         self._socket.close()
 
+    def _shut(self, how: int) -> None:
+        """End a direction of the connection beneath TLS.
+
+        ``SSLSocket.shutdown`` would first forget that it encrypts: what another thread sends next would leave readable.
+        """
+        socket.socket.shutdown(self._socket, how)
+
+    def _send_encrypted(self, front: bytes, payload: Buffer) -> None:
+        if len(payload) + len(front) <= RECORD_BYTES:
+            self._socket.sendall(front + payload)
+        else:
+            self._socket.sendall(front)
+            self._socket.sendall(payload)
+
     def _fill(self, view: memoryview) -> None:
         """Receive exactly ``len(view)`` bytes."""
+        flags = 0 if self._is_encrypted else socket.MSG_WAITALL
         while view:
             try:
                 if self._deadline is not None:
                     self._socket.settimeout(max(LEAST_S, self._deadline - time.monotonic()))
-                got = self._socket.recv_into(view, len(view), socket.MSG_WAITALL)
+                got = self._socket.recv_into(view, len(view), flags)
             except OSError as error:
                 raise ConnectionClosed(f"peer gone while receiving: {error}") from error
             if not got:

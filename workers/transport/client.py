@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from controlplane.protocol.orders import ServerAddress
 from workers.transport.channel import Channel
+from workers.transport.encryption import PLAIN, Encryption, refusal
 from workers.transport.errors import BadHeader, ConnectionClosed, Refused
 from workers.transport.frames import Header, Op
 from workers.transport.handshake import HANDSHAKE_S, Peer, greet_server
@@ -57,23 +58,35 @@ class ServerConnection:
         *,
         checked: bool = False,
         open_channel: Callable[[socket.socket], Channel] = Channel,
+        encryption: Encryption = PLAIN,
     ) -> None:
         """Connect and shake hands. Pushes carry the checksum of their payload if they should be ``checked``.
 
         Raises:
             Interrupted: if the server cannot be reached.
-            Unauthorised: if either end does not hold the key.
+            Unauthorised: if either end does not hold the key, or a certificate of this job.
+            Unencrypted: if the server does not encrypt, and must.
         """
         self._checked = checked
         self._rank = peer.rank
+        where = f"server {address.index} at {address.host}:{address.port}"
         try:
             connected = socket.create_connection((address.host, address.port), timeout=HANDSHAKE_S)
         except OSError as error:
-            where = f"server {address.index} at {address.host}:{address.port}"
             raise ConnectionClosed(f"{where} cannot be reached: {error}") from error
         self._channel = open_channel(connected)
         try:
-            greet_server(self._channel, address.key, peer)
+            greet_server(
+                self._channel,
+                address.key,
+                peer,
+                lambda encrypts: encryption.meet(self._channel, address, encrypts=encrypts),
+            )
+        except ConnectionClosed as end:
+            self.close()
+            if (refused := refusal(where, end.__cause__)) is not None:
+                raise refused from end
+            raise
         except BaseException:
             self.close()
             raise

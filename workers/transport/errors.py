@@ -29,6 +29,10 @@ class Unauthorised(TransportError):
     """Authentication failed; trying again with the same key will not help."""
 
 
+class Unencrypted(TransportError):
+    """Parameters would leave this machine unencrypted, which its owner has not allowed."""
+
+
 class Refused(TransportError):
     """The server understood the request and will not do it; its reason is the text."""
 

@@ -35,6 +35,8 @@ class Op(IntEnum):
     PEER_HELLO = 4
     """Of another server."""
     WELCOME = 3
+    ENCRYPT = 5
+    """Of a server, before all else: TLS begins after this frame."""
     PUSH = 10
     COUNTED = 11
     """The contribution counts, now or since an earlier push of the same."""

@@ -2,7 +2,8 @@
 
 Server: CHALLENGE(nonce). Worker: HELLO(rank; nonce, proof, instance). Server: WELCOME(proof). A proof covers both
 nonces and the prover's role, so that none can be replayed or sent back to its maker. Without TLS an attacker on the
-path can still alter what follows.
+path can still alter what follows; with it (``encryption``) all of this is within, and a hello must name the instance
+of the certificate that was shown.
 """
 
 import secrets
@@ -42,6 +43,12 @@ class Peer(NamedTuple):
 KeyOf = Callable[[Peer], bytes]
 """From a peer's hello to the key that it shares with this server."""
 
+Meet = Callable[[bool], None]
+"""Told whether the server encrypts: goes on so, or raises that it must not."""
+
+ENCRYPT = encode_frame_header(Header(op=Op.ENCRYPT), b"")
+"""The first frame of a server that encrypts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -61,6 +68,8 @@ class Greeting:
         self._challenge = secrets.token_bytes(NONCE_BYTES)
         self._received = bytearray()
         self._hello: Header | None = None
+        self.certified: frozenset[str] | None = None
+        """Instances that the peer's certificate names; None: it is not encrypted, and shows none."""
         self.opening = _frame(Header(op=Op.CHALLENGE), self._challenge)
         """What is sent first."""
 
@@ -92,20 +101,35 @@ class Greeting:
             reason = f"the credential does not fit this {role} and this server"
             refused = f"{role} {peer.rank} ({peer.instance}) does not hold its key"
             return Answer(frame=_frame(Header(op=Op.REFUSED), reason.encode()), refused=refused)
+        if self.certified is not None and peer.instance not in self.certified:
+            reason = f"the certificate is not that of this {role}"
+            refused = f"{role} {peer.rank} ({peer.instance}) shows a certificate of {sorted(self.certified)}"
+            return Answer(frame=_frame(Header(op=Op.REFUSED), reason.encode()), refused=refused)
         return Answer(
             frame=_frame(Header(op=Op.WELCOME), keys.proof(key, b"server" + nonce + self._challenge)), peer=peer
         )
 
 
-def greet_server(channel: Channel, key: bytes, peer: Peer) -> None:
+def unencrypted(encrypts: bool) -> None:
+    """Speaks only to servers that do not encrypt."""
+    if encrypts:
+        raise BadHeader("the server encrypts, expected one that does not")
+
+
+def greet_server(channel: Channel, key: bytes, peer: Peer, meet: Meet = unencrypted) -> None:
     """The other side: prove to be ``peer``, and that the server is the one that shares ``key``.
 
     Raises:
         Unauthorised: if either proof fails.
+        Unencrypted: what ``meet`` raises.
         Interrupted: if the server ends, is not done within ``HANDSHAKE_S``, or does not speak this protocol.
     """
     channel.end_after(HANDSHAKE_S)
-    challenge = channel.receive_bytes(_expect(channel, Op.CHALLENGE))
+    opening = _expect(channel, Op.CHALLENGE, Op.ENCRYPT)
+    meet(opening.op is Op.ENCRYPT)
+    if opening.op is Op.ENCRYPT:
+        opening = _expect(channel, Op.CHALLENGE)
+    challenge = channel.receive_bytes(opening)
     nonce = secrets.token_bytes(NONCE_BYTES)
     proof = keys.proof(key, b"worker" + challenge + nonce)
     op = Op.HELLO if peer.role == "worker" else Op.PEER_HELLO

@@ -21,6 +21,10 @@ class Local:
     device: str = "cpu"
     allow_code: bool = False
     """Whether jobs may name their own workloads, ``package.module:factory``, and so run code of theirs."""
+    encrypts: bool = False
+    """Whether servers here encrypt."""
+    insecure: bool = False
+    """Whether parameters may travel between machines unencrypted."""
 
 
 NOWHERE = Local()
@@ -39,6 +43,8 @@ def local_of(setup: Setup) -> Local:
         host=setup.host,
         device=pick_device(setup.device),
         allow_code=setup.allow_code,
+        encrypts=setup.encrypts,
+        insecure=setup.insecure,
     )
 
 

@@ -50,6 +50,7 @@ def start_agent(
     server_slots: int,
     log: Path,
     announced: str | None = None,
+    encrypts: bool = False,
 ) -> Service:
     """Start an agent that offers one emulated machine per speed, in samples per second or as a file with a trace."""
     command = [
@@ -57,6 +58,7 @@ def start_agent(
         *("--slots", str(len(speeds)), "--emulate", ",".join(map(_machine, speeds))),
         *("--server-slots", str(server_slots), "--state-dir", str(folder)),
         *(("--announce", announced) if announced else ()),
+        *(["--encrypt"] if encrypts else []),
     ]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch")}  # else it leaves one in /tmp
     return start_service(

@@ -1,8 +1,11 @@
 """Which addresses are accepted, and what is said about the others."""
 
+from typing import Any
+
 import pytest
 
 from workers.addresses import AddressError, check_bind, control_plane
+from workers.setup import Setup
 
 
 def test_one_address_serves_http_and_websockets() -> None:
@@ -48,11 +51,23 @@ def test_addresses_carry_no_secrets(url: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
 def test_servers_do_not_listen_on_an_address_that_nobody_can_reach(host: str) -> None:
     with pytest.raises(AddressError, match="give this machine's own"):
-        check_bind(host, insecure=True)
+        check_bind(host)
 
 
-def test_servers_listen_beyond_this_machine_only_when_told_so() -> None:
-    check_bind("127.0.0.1")
-    check_bind("10.0.0.5", insecure=True)
-    with pytest.raises(AddressError, match=r"keep to --host 127\.0\.0\.1, or add --insecure"):
-        check_bind("10.0.0.5")
+@pytest.mark.parametrize(
+    ("setup", "protection"),
+    [
+        ({}, "not encrypted: on this machine alone"),
+        ({"encrypt": True}, "TLS 1.3"),
+        ({"host": "10.0.0.5"}, "TLS 1.3"),
+        ({"announced": "10.0.0.5"}, "TLS 1.3"),
+        ({"host": "0.0.0.0", "announced": "10.0.0.5"}, "TLS 1.3"),
+        ({"host": "10.0.0.5", "insecure": True}, "not encrypted: --insecure"),
+        ({"host": "10.0.0.5", "insecure": True, "encrypt": True}, "TLS 1.3"),
+    ],
+)
+def test_parameters_are_encrypted_beyond_this_machine_unless_the_network_is_private(
+    setup: dict[str, Any], protection: str
+) -> None:
+    found = Setup(url="http://127.0.0.1:8000", **setup)
+    assert (found.protection, found.encrypts) == (protection, protection == "TLS 1.3")

@@ -15,6 +15,7 @@ from controlplane.protocol.orders import Block as Slice
 from controlplane.protocol.orders import Member, ServerAddress, ServerOrders
 from controlplane.protocol.spec import Optimizer
 from tests.support.waiting import eventually
+from tests.workers.identities import calling, identity
 from workers.server.block import Block
 from workers.server.block_transfer import pack, read_manifest, unpack
 from workers.server.contribution import Contribution
@@ -24,6 +25,7 @@ from workers.server.meter import Meter
 from workers.server.quorum import Roster, Verdict
 from workers.server.store import Store
 from workers.transport.client import Outcome, ServerConnection
+from workers.transport.encryption import Encryption
 from workers.transport.errors import Refused, Stopped
 from workers.transport.frames import Header, Op
 from workers.transport.handshake import Peer
@@ -125,6 +127,7 @@ class Server:
 
     index: int
     dies_at: str = ""
+    encrypts: bool = False
     handed: list[Handed] = field(default_factory=list)
     reached: list[str] = field(default_factory=list)
     alive: bool = True
@@ -133,7 +136,9 @@ class Server:
     def __post_init__(self) -> None:
         self.key = f"server {self.index}".encode()
         me = Peer(self.index, f"s{self.index}", "server")
-        connect = partial(ServerConnection, peer=me, checked=True)
+        mine = identity("server", self.index, f"s{self.index}")
+        encryption = Encryption(mine, encrypts=self.encrypts)
+        connect = partial(ServerConnection, peer=me, checked=True, encryption=encryption)
         hand_over = partial(Handover, connect=connect, say=self.handed.append, reach=self.reach)
         self.store = Store(
             lambda: np.zeros(SIZE * BLOCKS, dtype=np.float32),
@@ -141,7 +146,9 @@ class Server:
             hand_over=hand_over,
         )
         self.failures: list[Exception] = []
-        self.listener = Listener("127.0.0.1", self.store, Meter(), self.key_of, self.failures.append)
+        self.listener = Listener(
+            "127.0.0.1", self.store, Meter(), self.key_of, self.failures.append, encryption=encryption
+        )
 
     def make_rule(self, values: torch.Tensor, start: int) -> GradientRule:
         self.starts.append(start)
@@ -174,8 +181,8 @@ class Server:
 class Pair:
     """Two servers; blocks 0 and 1 are on the first, 2 and 3 on the second. Block 1 is to move."""
 
-    def __init__(self) -> None:
-        self.servers = [Server(0), Server(1)]
+    def __init__(self, *, encrypts: bool = False) -> None:
+        self.servers = [Server(0, encrypts=encrypts), Server(1, encrypts=encrypts)]
         self.sequence = 0
         self.placement = 1
         self.holders = [0, 0, 1, 1]
@@ -220,7 +227,7 @@ class Pair:
         self.tell()
 
     def push(self, server: int, blocks: list[int], iteration: int, placement: int = 1) -> tuple[set[int], Outcome]:
-        connection = ServerConnection(self.servers[server].address(A), A)
+        connection = ServerConnection(self.servers[server].address(A), A, encryption=calling(A.rank, A.instance))
         pending = {b: np.full(SIZE, 2.0, dtype=np.float32).data.cast("B") for b in blocks}
         stamp = Header(op=Op.PUSH, generation=1, placement=placement, iteration=iteration, samples=1)
         try:
@@ -235,9 +242,9 @@ class Pair:
         return value_of(found)
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    pair = Pair()
+@pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    pair = Pair(encrypts=request.param)
     yield pair
     for server in pair.servers:
         server.die()
@@ -296,14 +303,16 @@ def test_what_comes_for_a_placement_that_nobody_expects_is_refused(pair: Pair) -
     block.freeze(0)
     baggage = block.await_frozen()
     assert baggage is not None
-    connection = ServerConnection(pair.servers[1].address(me), me, checked=True)
+    connection = ServerConnection(
+        pair.servers[1].address(me), me, checked=True, encryption=calling(0, "s0", role="server")
+    )
     with pytest.raises(Refused, match="block 1 comes for placement 2, which is not expected here"):
         connection.give(1, 2, *pack(baggage))
     connection.close()
 
 
 def test_a_worker_cannot_hand_blocks_over(pair: Pair) -> None:
-    connection = ServerConnection(pair.servers[1].address(A), A)
+    connection = ServerConnection(pair.servers[1].address(A), A, encryption=calling(A.rank, A.instance))
     with pytest.raises(Refused, match="GIVE with 1 bytes is not a request; PUSH, PULL, PROBE and FILL are"):
         connection.give(1, 2, b"x", [])
     connection.close()

@@ -13,11 +13,13 @@ from controlplane.protocol import keys
 from controlplane.protocol.orders import Block, Member, ServerAddress, ServerOrders
 from controlplane.protocol.spec import Optimizer
 from tests.support.waiting import eventually
+from tests.workers.identities import calling, serving
 from workers.server.listener import Listener
 from workers.server.meter import Meter
 from workers.server.store import Store
 from workers.transport.channel import Channel
 from workers.transport.client import Outcome, ServerConnection
+from workers.transport.encryption import PLAIN, Encryption
 from workers.transport.errors import ConnectionClosed, Refused, Unauthorised
 from workers.transport.frames import MAX_PAYLOAD_BYTES, Header, Op, encode_header
 from workers.transport.handshake import Peer, greet_server
@@ -35,7 +37,11 @@ class Running:
     store: Store
     meter: Meter
     listener: Listener
+    encrypted: bool
     sequence: int = 0
+
+    def encryption(self, peer: Peer) -> Encryption:
+        return calling(peer.rank, peer.instance) if self.encrypted else PLAIN
 
     def appoint(self, *members: Peer, generation: int = 1, placement: int = 1, blocks: int = BLOCKS) -> None:
         self.sequence += 1
@@ -53,14 +59,20 @@ class Running:
     def connect(self, peer: Peer, *, key: bytes | None = None, checked: bool = False) -> ServerConnection:
         key = key or keys.data_key(SERVER_KEY, peer.rank, peer.instance)
         address = ServerAddress(index=0, instance="s0", host="127.0.0.1", port=self.listener.port, key=key)
-        return ServerConnection(address, peer, checked=checked)
+        return ServerConnection(address, peer, checked=checked, encryption=self.encryption(peer))
 
     def raw(self, peer: Peer) -> tuple[socket.socket, Channel]:
         """An authenticated connection with which a test may do as it likes."""
-        connected = socket.create_connection(("127.0.0.1", self.listener.port))
-        channel = Channel(connected)
-        greet_server(channel, keys.data_key(SERVER_KEY, peer.rank, peer.instance), peer)
-        return connected, channel
+        channel = Channel(socket.create_connection(("127.0.0.1", self.listener.port)))
+        address = ServerAddress(index=0, instance="s0", host="127.0.0.1", port=self.listener.port, key=b"")
+        encryption = self.encryption(peer)
+        greet_server(
+            channel,
+            keys.data_key(SERVER_KEY, peer.rank, peer.instance),
+            peer,
+            lambda encrypts: encryption.meet(channel, address, encrypts=encrypts),
+        )
+        return channel._socket, channel
 
     @property
     def values(self) -> list[float]:
@@ -78,8 +90,8 @@ class Running:
 A, B = Peer(0, "a"), Peer(1, "b")
 
 
-@pytest.fixture
-def server() -> Iterator[Running]:
+@pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
+def server(request: pytest.FixtureRequest) -> Iterator[Running]:
     meter = Meter()
     store = Store(
         lambda: np.zeros(SIZE * BLOCKS, dtype=np.float32), lambda values, _: GradientRule(values, Optimizer(lr=1.0))
@@ -91,8 +103,9 @@ def server() -> Iterator[Running]:
         meter,
         lambda peer: keys.data_key(SERVER_KEY, peer.rank, peer.instance),
         failures.append,
+        encryption=serving() if request.param else PLAIN,
     )
-    yield Running(store, meter, listener)
+    yield Running(store, meter, listener, encrypted=request.param)
     store.stop()
     listener.close()
     assert failures == []

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from functools import partial
 
 import pytest
 
@@ -33,7 +34,8 @@ def test_server_is_waited_for_as_long_as_nobody_could_tell_that_it_is_gone(
     monkeypatch.setattr(exchange, "RECONNECT_S", -1.0)  # patience is over before it begins
     monkeypatch.setattr(exchange, "PAUSE_S", 0.0)
     heard = iter([False] * ATTEMPTS + [True])
-    server = Server(nobody, Peer(0, "w0"), threading.Event(), in_reach=lambda: next(heard))
+    connect = partial(ServerConnection, peer=Peer(0, "w0"))
+    server = Server(nobody, connect, threading.Event(), in_reach=lambda: next(heard))
     with pytest.raises(ServerLost, match="server 0 was away"):
         server.ask(never)
     assert list(heard) == [], "it was tried until the control plane was heard again"

@@ -13,6 +13,7 @@ from tests.properties.test_training import single_process_run
 from tests.support.waiting import eventually
 from tests.workers.driver import Cluster, Vector, job_spec
 from tests.workers.proxy import BreakingProxy, breaking_proxies
+from workers.workloads.local import Local
 
 
 def assert_equal_to_single_process(cluster: Cluster, batches: list[tuple[int, int]]) -> None:
@@ -187,8 +188,9 @@ def test_without_a_decision_in_time_the_last_share_holds() -> None:
         assert all(report.coordination_s >= 0.01 for report in cluster.reports(0)[1:])
 
 
+@pytest.mark.parametrize("encrypts", [False, True], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("servers", [1, 3])
-def test_connections_that_break_anywhere_change_nothing_in_the_result(servers: int) -> None:
+def test_connections_that_break_anywhere_change_nothing_in_the_result(servers: int, encrypts: bool) -> None:
     limits = [300, 1500, 4000, 700, 2600, 5000, 9000]
     with breaking_proxies() as proxies:
 
@@ -196,7 +198,8 @@ def test_connections_that_break_anywhere_change_nothing_in_the_result(servers: i
             proxies.append(BreakingProxy((host, port), limits))
             return proxies[-1].address
 
-        with Cluster(job_spec(workers=2, servers=servers), [[11, 5]] * 6, block_bytes=400, through=through) as cluster:
+        spec, shares, local = job_spec(workers=2, servers=servers), [[11, 5]] * 6, Local(encrypts=encrypts)
+        with Cluster(spec, shares, block_bytes=400, through=through, local=local) as cluster:
             cluster.run()
             assert_equal_to_single_process(cluster, [(k * 16, 16) for k in range(6)])
         assert all(proxy.broken for proxy in proxies)

@@ -26,6 +26,7 @@ from tests.properties.test_training import GLOBAL_BATCH, schedules, single_proce
 from tests.support.examples import examples
 from tests.workers.driver import Cluster, job_spec
 from tests.workers.reducing import ReducingCluster
+from workers.workloads.local import Local
 
 WIDE = Workload(name="mlp", dataset="digits", options={"hidden": [512, 512]})
 """Of more than one stretch: the back of the gradient is summed while its front is computed."""
@@ -197,3 +198,11 @@ def test_what_needs_servers_is_refused_with_the_reason(changes: Any, field: str,
         validated_spec(document(**changes))
     assert caught.value.field == field
     assert expected in caught.value.expected
+
+
+def test_workers_on_machines_that_encrypt_do_not_add_up_over_connections_that_do_not() -> None:
+    with (
+        ReducingCluster(reducing_spec(1), [[16]], local=Local(host="10.0.0.5", encrypts=True)) as cluster,
+        pytest.raises(SpecError, match=r"communication: found 'all-reduce', expected servers, since the worker at 10"),
+    ):
+        cluster.add_worker(0, "w0").join()

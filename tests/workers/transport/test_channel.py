@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
+from controlplane.protocol.orders import ServerAddress
+from tests.workers.identities import calling, serving
 from workers.transport.channel import Channel
 from workers.transport.errors import BadHeader, BadPayload, ConnectionClosed, Oversized
 from workers.transport.frames import HEADER_BYTES, MAX_PAYLOAD_BYTES, Header, Op, encode_header
@@ -20,10 +22,23 @@ def connected() -> tuple[socket.socket, socket.socket]:
     return near, far
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
+def encrypted() -> tuple[socket.socket, socket.socket]:
+    """Both ends of an encrypted connection: a worker's, and a server's."""
+    near, far = connected()
+    server = serving().accept(far)
+    shaking = threading.Thread(target=server.do_handshake)
+    shaking.start()
+    worker = Channel(near)
+    address = ServerAddress(index=0, instance="s0", host="127.0.0.1", port=1, key=b"")
+    calling(0, "w0").meet(worker, address, encrypts=True)
+    shaking.join(10.0)
+    return worker._socket, server
+
+
+@pytest.fixture(params=[connected, encrypted], ids=["plain", "encrypted"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """A raw socket, and the channel at its other end."""
-    raw, other = connected()
+    raw, other = request.param()
     channel = Channel(other)
     yield raw, channel
     channel.close()

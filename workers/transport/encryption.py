@@ -1,0 +1,158 @@
+"""Encryption of the data plane: TLS 1.3, both sides with a certificate of the job, made by its control plane.
+
+A server that encrypts says so in its first frame, and goes on in TLS. One that does not is only spoken to on this
+machine, or where the owner of the connecting machine allowed it; so who alters that first frame gains nothing.
+"""
+
+import base64
+import contextlib
+import os
+import socket
+import ssl
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.protocol.keys import certificate_seed
+from controlplane.protocol.orders import ProcessOrder, ServerAddress
+from workers.addresses import is_loopback
+from workers.transport.channel import Channel
+from workers.transport.errors import ConnectionClosed, Unauthorised, Unencrypted
+
+_PKCS8 = bytes.fromhex("302e020100300506032b657004220420")
+"""What precedes the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a process proves itself with; certificates in DER."""
+
+    certificate: bytes
+    seed: bytes
+    """Of its private key."""
+    authority: bytes
+    """The certificate of the job: others are of the job if it signed theirs."""
+
+    @classmethod
+    def of(cls, order: ProcessOrder) -> "Identity | None":
+        """That of an ordered process; None where the control plane gave none."""
+        if not (order.certificate and order.authority):
+            return None
+        seed = certificate_seed(bytes.fromhex(order.key))
+        return cls(certificate=order.certificate, seed=seed, authority=order.authority)
+
+    def pem(self) -> str:
+        """Certificate and private key, as ``ssl`` reads them."""
+        key = base64.b64encode(_PKCS8 + self.seed).decode()
+        shown = ssl.DER_cert_to_PEM_cert(self.certificate)
+        return f"{shown}-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n"
+
+    def __repr__(self) -> str:
+        return "Identity()"
+
+
+class Encryption:
+    """One process's part: what it listens with, and how it goes on with servers.
+
+    Args:
+        identity: None: it has none, and can only exchange unencrypted.
+        encrypts: whether it encrypts what it serves.
+        allows_plain: whether it may exchange parameters unencrypted beyond this machine.
+
+    Raises:
+        Unencrypted: if it should encrypt and has no identity.
+    """
+
+    def __init__(self, identity: Identity | None = None, *, encrypts: bool = False, allows_plain: bool = False) -> None:
+        self._client = self._server = None
+        self.encrypts, self._allows_plain = encrypts, allows_plain
+        if identity is not None:
+            self._client = _context(ssl.PROTOCOL_TLS_CLIENT, identity)
+            self._server = _context(ssl.PROTOCOL_TLS_SERVER, identity)
+        elif encrypts:
+            raise Unencrypted(
+                "this process should encrypt, and its control plane gave it no certificate; "
+                "expected a control plane of the same release: update it, or join with --insecure on a private network"
+            )
+
+    def accept(self, connected: socket.socket) -> ssl.SSLSocket:
+        """The server's end of a connection after the frame ENCRYPT; its handshake is still to be done."""
+        assert self._server is not None
+        return self._server.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
+
+    def meet(self, channel: Channel, address: ServerAddress, *, encrypts: bool) -> None:
+        """Go on with the server at ``address`` as its first frame has it.
+
+        Raises:
+            Unauthorised: if its certificate is not that of this server of this job.
+            Unencrypted: if it does not encrypt and that is not allowed, or it does and this process cannot.
+            ConnectionClosed: if the server ends.
+        """
+        where = f"server {address.index} at {address.host}:{address.port}"
+        if not encrypts:
+            if not (self._allows_plain or is_loopback(address.host)):
+                raise Unencrypted(
+                    f"{where} does not encrypt, expected TLS off this machine: join its machine without --insecure, or "
+                    "this one with --insecure if the network between is private"
+                )
+            return
+        if self._client is None:
+            raise Unencrypted(f"{where} encrypts, and the control plane gave this process no certificate: update it")
+        context = self._client
+        try:
+            channel.encrypt(lambda plain: context.wrap_socket(plain, server_hostname=address.instance))
+        except ssl.SSLCertVerificationError as error:
+            raise Unauthorised(f"{where}: its certificate is refused: {error.verify_message}") from error
+        except ssl.SSLError as error:
+            raise refusal(where, error) or ConnectionClosed(f"{where}: {error}") from error
+        except OSError as error:
+            raise ConnectionClosed(f"{where} ended the connection while it was encrypted: {error}") from error
+
+
+PLAIN = Encryption()
+"""Of a process without an identity: nothing leaves this machine."""
+
+
+def refusal(where: str, error: BaseException | None) -> Unauthorised | None:
+    """What ``error`` says, if it is that the server refused this process's certificate."""
+    if not isinstance(error, ssl.SSLError) or "ALERT" not in (error.reason or ""):
+        return None
+    reason = (error.reason or "").lower().replace("_", " ")
+    return Unauthorised(f"{where} refuses the certificate of this process: {reason}")
+
+
+def instances_of(encrypted: ssl.SSLSocket) -> frozenset[str]:
+    """Whom the certificate names that the other side showed."""
+    shown: dict[str, Any] = dict(encrypted.getpeercert() or {})
+    return frozenset(name for kind, name in shown.get("subjectAltName", ()) if kind == "DNS")
+
+
+def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
+    """One that shows the identity and accepts only certificates of the same job."""
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=identity.authority)
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0  # every connection shows its certificate
+    with _file(identity.pem()) as path:
+        context.load_cert_chain(path)
+    return context
+
+
+@contextlib.contextmanager
+def _file(text: str) -> Iterator[str]:
+    """A file that only this process can find: ``ssl`` reads private keys from files alone. Linux keeps it in memory."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("identity")
+        try:
+            os.write(descriptor, text.encode())
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write(text)
+            file.flush()
+            yield file.name
