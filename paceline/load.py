@@ -16,6 +16,8 @@ class Load:
 
     def __init__(self, files: Path = Path("/proc")) -> None:
         self._files = files
+        self.device: object = None
+        """That the script computes on, as torch has it; None: torch's current one."""
         self._read_s = float("-inf")
         self._ticks = (0, 0)
         self._last = (0.0, 0.0)
@@ -48,7 +50,7 @@ class Load:
     def _memory(self) -> float:
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-            free, total = torch.cuda.mem_get_info()
+            free, total = torch.cuda.mem_get_info(self.device)
             return float(1.0 - free / total)
         try:
             lines = self._read("meminfo").splitlines()[:4]

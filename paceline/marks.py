@@ -76,18 +76,18 @@ class CpuClock:
 
 
 class CudaClock:
-    """Marks by events in the current stream of the device; losses are copied beside them."""
+    """Marks by events in the current stream of ``device``, by default torch's own; losses are copied beside them."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Any = None) -> None:
         import torch
 
-        self._torch = torch
+        self._torch, self._device = torch, device
         self._free: deque[Any] = deque()
 
     def stamp(self) -> Stamp:
         """When the device comes to what is queued next."""
         event = self._torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
+        event.record(self._torch.cuda.current_stream(self._device))
         return event
 
     def happened(self, stamp: Stamp) -> bool:

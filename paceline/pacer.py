@@ -111,7 +111,8 @@ class Pacer:
         if device is not None:
             self._device = str(device)
         if device is not None and device.type == "cuda" and self._control is not None:
-            self._clock = CudaClock()
+            self._clock = CudaClock(device)
+            self._reporter.computes_on(device)
         if self.world > 1:
             from paceline.watching import Unweighted, watch
 

@@ -74,6 +74,10 @@ class Reporter:
         """The last one that was reported."""
         self.subscribers: list[Subscriber] = []
 
+    def computes_on(self, device: object) -> None:
+        """Report the memory of that device, which torch need not have made its current one."""
+        self._load.device = device
+
     def add(self, measured: Measured) -> None:
         """An iteration is over."""
         self._over.append(measured)

@@ -282,7 +282,7 @@ class Agent:
             labels=offer.labels,
             cpu_count=self._machine.cpu_count,
             memory_bytes=self._machine.memory_bytes,
-            environment=environment(offer.setup.device, network=offer.setup.protection),
+            environment=environment(", ".join(dict.fromkeys(offer.setup.devices)), network=offer.setup.protection),
             running=running + [process for process in told_next if process not in running],
             rotates=True,
         )

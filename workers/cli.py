@@ -19,6 +19,7 @@ from workers.addresses import AddressError, ControlPlane, check_bind, control_pl
 from workers.agent import Agent, AgentError, Offer
 from workers.control.socket import UNAUTHORISED, Ending
 from workers.descriptors import allow_descriptors
+from workers.devices import Gpus, devices_by_slot, devices_of
 from workers.enrolment import EnrolmentError
 from workers.launched import Launched
 from workers.machines import UsageError, machines_of
@@ -52,7 +53,12 @@ def join(
         ),
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(min=0, max=MAX_SLOTS, help="Workers at a time. Default: one, or as many as --emulate.")
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_SLOTS,
+            help="Workers at a time. Default: one for each device, or as many as --emulate; one under a launcher.",
+        ),
     ] = None,
     server_slots: Annotated[int, typer.Option(min=0, max=MAX_SLOTS, help="Parameter servers at a time.")] = 1,
     name: Annotated[str | None, typer.Option(help="This machine's name. Default: its host name.")] = None,
@@ -98,7 +104,11 @@ def join(
         int, typer.Option(min=0, help="Days after which checkpoints that no job adds to are removed; 0: never.")
     ] = 30,
     device: Annotated[
-        str, typer.Option(help="What workers compute on: auto (a GPU if there is one), cpu, cuda, cuda:1.")
+        str,
+        typer.Option(
+            help="What workers compute on: auto (the GPUs if there are any), cpu, cuda, or a list for the slots in "
+            "turn, like cuda:0,cuda:1 or GPU-UUID,MIG-UUID."
+        ),
     ] = "auto",
     allow_code: Annotated[
         bool, typer.Option(help="Let jobs name workloads of their own (package.module:factory): it runs their code.")
@@ -111,6 +121,9 @@ def join(
         plane = control_plane(url, insecure=insecure)
         check_bind(host, announce)
         launched = Launched.by(os.environ)
+        devices = devices_of(device, Gpus.found(os.environ))
+        if slots is None and emulate is None and launched.rank is None:
+            slots = len(devices)
         machines = machines_of(emulate, competitor, slots)
         offer = Offer(
             name=parse_name(launched.named(name or socket.gethostname())),
@@ -126,7 +139,7 @@ def join(
                 data_dir=parse_folder(data_dir),
                 checkpoint_dir=str((checkpoint_dir or (state_dir or default_root()) / "checkpoints").absolute()),
                 keep_checkpoints_days=keep_checkpoints,
-                device=device,
+                devices=tuple(devices_by_slot(devices, len(machines), launched.local_rank) or devices),
                 allow_code=allow_code,
             ),
         )

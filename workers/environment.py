@@ -25,6 +25,7 @@ def environment(device: str, *, network: str = "", cpus: Path = CPUS, gpus: Path
 
 
 def _device(device: str, gpus: Path) -> str:
+    """As asked for, and the GPUs of the machine."""
     if device == "cpu":
         return device
     models = [found for file in sorted(gpus.glob("*/information")) if (found := _said(file, "Model"))]

@@ -15,17 +15,26 @@ RANKS: Final = (
 with a variable that is there beside it where the launcher really started this process."""
 
 
+LOCAL_RANKS: Final = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+"""Where launchers say which of the processes on its machine one is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launched:
     """The rank that a launcher gave this process; None: it was started by hand."""
 
     rank: str | None
+    local_rank: int | None = None
+    """Among the processes that the launcher started on this machine; None: not said."""
 
     @classmethod
     def by(cls, environment: Mapping[str, str]) -> "Launched":
         """The first of ``RANKS`` that is there counts."""
         found = (environment[rank] for rank, beside in RANKS if environment.get(rank) and environment.get(beside))
-        return cls(next(found, None))
+        if (rank := next(found, None)) is None:
+            return cls(None)
+        local = next((environment[name] for name in LOCAL_RANKS if environment.get(name, "").isdecimal()), None)
+        return cls(rank, None if local is None else int(local))
 
     def named(self, name: str) -> str:
         """A name of this agent's own; a host name that ends with the rank already is one."""

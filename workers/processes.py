@@ -1,5 +1,6 @@
 """The entry of a worker or server process: from its order to its exit status."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from controlplane.protocol.orders import ProcessOrder
 from workers.addresses import ControlPlane, control_plane
 from workers.control.links import ServerControl, WorkerControl
 from workers.control.socket import NOT_WANTED, Route
+from workers.devices import CPU, claim
 from workers.resources import Machine
 from workers.setup import Setup
 from workers.upload import upload_model
@@ -25,16 +27,17 @@ def run_process(order: ProcessOrder, setup: Setup) -> int:
     """Be the process that ``order`` asks for, to its end; returns its exit status."""
     import torch
 
+    device = claim(setup.device_of(order.slot), os.environ) if order.role == "worker" else CPU
     torch.set_num_threads(setup.threads)
     structlog.contextvars.bind_contextvars(job=order.job, process=f"{order.role[0]}{order.index}")
     plane = control_plane(setup.url, insecure=setup.insecure)
     if order.role == "worker":
-        return run_worker(order, plane, setup)
+        return run_worker(order, plane, setup, device)
     return run_server(order, plane, setup)
 
 
-def run_worker(order: ProcessOrder, plane: ControlPlane, setup: Setup) -> int:
-    """Train until the orders say stop."""
+def run_worker(order: ProcessOrder, plane: ControlPlane, setup: Setup, device: str) -> int:
+    """Train on ``device`` until the orders say stop."""
     from workers.trainer.loop import train
     from workers.workloads.local import local_of
 
@@ -43,7 +46,7 @@ def run_worker(order: ProcessOrder, plane: ControlPlane, setup: Setup) -> int:
     def save_model(arrays: Mapping[str, np.ndarray]) -> None:
         upload_model(plane, order, arrays, stopping=link.stopping)
 
-    return attend(link, lambda: train(order, link, save_model, local_of(setup)))
+    return attend(link, lambda: train(order, link, save_model, local_of(setup, device)))
 
 
 def run_server(order: ProcessOrder, plane: ControlPlane, setup: Setup) -> int:

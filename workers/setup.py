@@ -24,10 +24,14 @@ class Setup(Value, frozen=True, kw_only=True):
     """Where servers keep checkpoints; every agent of a job must reach the same files there."""
     keep_checkpoints_days: Count = 30
     """Checkpoints not written to for this long are removed; 0: never."""
-    device: str = "auto"
-    """What workers compute on: ``auto``, ``cpu``, ``cuda``, ``cuda:1``."""
+    devices: tuple[str, ...] = ("auto",)
+    """What workers compute on, by slot: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``GPU-UUID`` or ``MIG-UUID``."""
     allow_code: bool = False
     """Whether jobs may name their own workloads, and so run code of theirs on this machine."""
+
+    def device_of(self, slot: int) -> str:
+        """What the worker in that slot computes on."""
+        return self.devices[slot % len(self.devices)]
 
     @property
     def reached_at(self) -> str:

@@ -1,8 +1,10 @@
 """Why a rank is slow: its computing, its loading of data, or its link. Each shows in its own part of the iteration."""
 
 import socket
+import sys
 import time
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from torch.utils.data import Dataset
 
 from controlplane.protocol.messages import IterationReport
 from paceline.load import Load
-from paceline.reporting import transfer_s
+from paceline.reporting import Reporter, transfer_s
 from paceline.wire import Wire
 from tests.paceline.ranks import paced, run_ranks
 
@@ -106,3 +108,15 @@ def test_the_load_of_a_machine_that_does_not_tell_is_zero(tmp_path: Any) -> None
     cpu, memory = Load().now()
     assert 0.0 <= cpu <= 1.0
     assert 0.0 < memory < 1.0
+
+
+def test_memory_is_that_of_the_device_that_the_script_computes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {None: 8, "cuda:1": 2}
+    cuda = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, mem_get_info=lambda device: (free[device], 8)
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    reporter = Reporter(1, 4, None)
+    reporter.computes_on("cuda:1")
+    assert reporter._load.now()[1] == 0.75
+    assert Load().now()[1] == 0.0

@@ -105,6 +105,29 @@ def test_an_iteration_whose_last_mark_has_not_happened_is_not_timed_yet() -> Non
     assert durations(Events(), measured) is None
 
 
+class Stream:
+    """Of one device, as ``torch.cuda.current_stream`` gives it."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+
+class Event:
+    """As ``torch.cuda.Event``: remembers where it was put."""
+
+    def __init__(self, **options: Any) -> None:
+        self.device: Any = None
+
+    def record(self, stream: Stream) -> None:
+        self.device = stream.device
+
+
+def test_marks_are_put_where_the_module_is_and_not_on_the_current_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    assert CudaClock(torch.device("cuda", 3)).stamp().device == torch.device("cuda", 3)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: events of CUDA cannot be timed")
 def test_on_a_gpu_marks_are_events_that_nobody_waits_for() -> None:
     clock = CudaClock()

@@ -20,7 +20,7 @@ from workers.workloads.local import Local, pick_device
 MACHINE = Load(cpu=0.3, memory=0.4)
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 GB = 10**9
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
 
 
 class Library:

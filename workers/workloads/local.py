@@ -31,8 +31,8 @@ NOWHERE = Local()
 """A machine without files, accelerator or consent."""
 
 
-def local_of(setup: Setup) -> Local:
-    """The settings of a process of an agent.
+def local_of(setup: Setup, device: str = "cpu") -> Local:
+    """The settings of a process of an agent, which computes on ``device``.
 
     Raises:
         ValueError: if the device asked for cannot be used here.
@@ -41,7 +41,7 @@ def local_of(setup: Setup) -> Local:
         data_dir=None if setup.data_dir is None else Path(setup.data_dir),
         checkpoint_dir=None if setup.checkpoint_dir is None else Path(setup.checkpoint_dir),
         host=setup.host,
-        device=pick_device(setup.device),
+        device=pick_device(device),
         allow_code=setup.allow_code,
         encrypts=setup.encrypts,
         insecure=setup.insecure,

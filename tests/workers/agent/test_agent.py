@@ -102,7 +102,7 @@ def test_an_agent_says_what_it_offers(machine: Machine) -> None:
         labels={"gpu": "none"},
         cpu_count=hello.cpu_count,
         memory_bytes=hello.memory_bytes,
-        environment=environment("auto"),
+        environment=environment("auto", network="not encrypted: on this machine alone"),
         running=[],
         rotates=True,
     )
