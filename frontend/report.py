@@ -20,7 +20,7 @@ from frontend.queries.jobs import one_job
 from frontend.queries.lanes import lanes
 from frontend.queries.measured import charts_of
 
-STYLES = ("tokens", "base", "parts", "job", "report")
+STYLES = ("tokens", "base", "parts", "lengths", "job", "report")
 DECISIONS = 200
 """Latest of the key decisions; all of them are at the API."""
 

@@ -2,6 +2,7 @@
 
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
+from django.views.generic import RedirectView
 
 from frontend.views import (
     account,
@@ -31,6 +32,7 @@ REST = [
 
 urlpatterns = [
     path("api/v1/", include(REST)),
+    path("favicon.ico", RedirectView.as_view(url="/static/paceline/mark.svg")),  # for pages that name no icon
     path("", overview.overview_page, name="overview"),
     path("live/", overview.overview_live, name="overview-live"),
     path("freshness/", freshness.freshness_live, name="freshness-live"),

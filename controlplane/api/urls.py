@@ -1,7 +1,6 @@
 """The API's addresses: without slashes at their ends. Those of figures and reports are in ``frontend.urls``."""
 
 from django.urls import include, path, re_path
-from drf_spectacular.views import SpectacularSwaggerView
 
 from controlplane.api import health
 from controlplane.api.metrics.views import MetricsView
@@ -72,7 +71,7 @@ V1 = [
     path("sessions/<slug:number>", people.SessionView.as_view(), name="session"),
     path("me", people.MeView.as_view(), name="me"),
     path("schema", schema.SchemaView.as_view(), name="schema"),
-    path("docs", SpectacularSwaggerView.as_view(url_name="api:schema"), name="docs"),
+    path("docs", schema.DocsView.as_view(), name="docs"),
 ]
 
 urlpatterns = [

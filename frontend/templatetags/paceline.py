@@ -165,9 +165,9 @@ def gain(part: float) -> str:
 
 
 @register.filter
-def of(part: float, whole: float) -> str:
-    """``part`` as a length in per cent of ``whole``, for bars."""
-    return f"{100 * part / whole:.2f}%" if whole else "0%"
+def of(part: float, whole: float) -> int:
+    """``part`` as a length, in 400ths of ``whole``: the value of ``data-of``, which lengths.css has rules for."""
+    return min(400, max(0, round(400 * part / whole))) if whole else 0
 
 
 @register.simple_tag(takes_context=True)

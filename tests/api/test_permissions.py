@@ -43,6 +43,8 @@ READS = (
     "policies",
     "workloads",
     "tokens",
+    "schema",
+    "docs",
     "sessions",
     "scenarios",
     "simulations",
@@ -76,7 +78,7 @@ WRITES = {
     "DELETE tokens/nothere": Role.VIEWER,
     "DELETE sessions/nothere": Role.VIEWER,
 }
-OPEN = {"", "schema", "docs", "me", "agents/enrol"}
+OPEN = {"", "me", "agents/enrol"}
 """For everybody; ``me`` for everybody who is somebody."""
 
 CHALLENGE = 'Bearer realm="paceline"'

@@ -1,0 +1,65 @@
+"""What every response tells browsers to refuse, and requests that name a host that is not ours."""
+
+import logging
+from typing import Final
+
+from django.conf import settings
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest, HttpResponse
+from django.utils.deprecation import MiddlewareMixin
+
+from controlplane.jobs.documents import shown
+
+_EMPTY: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+"""Of nothing: Plotly makes style elements and attributes without content, and fills them by script."""
+
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        f"style-src 'self' {_EMPTY}",
+        f"style-src-attr 'unsafe-hashes' {_EMPTY}",
+        "img-src 'self' data: blob:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+
+FEATURES: Final = (
+    *("accelerometer", "bluetooth", "camera", "display-capture", "geolocation", "gyroscope", "hid", "magnetometer"),
+    *("microphone", "midi", "payment", "serial", "usb", "xr-spatial-tracking"),
+)
+"""Of browsers; pages use none of them."""
+
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in FEATURES),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+logger = logging.getLogger(__name__)
+
+
+class Headers(MiddlewareMixin):
+    """Stands before all middleware that may answer."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        """Refuse a request for another host, which Django would log as an error with a traceback."""
+        try:
+            request.get_host()
+        except DisallowedHost:
+            found = shown(request.META.get("HTTP_HOST", ""))
+            logger.info("request for the host %s refused; ALLOWED_HOSTS is %s", found, settings.ALLOWED_HOSTS)
+            text = "400 Bad Request: this host name is not in ALLOWED_HOSTS\n"
+            return HttpResponse(text, status=400, content_type="text/plain; charset=utf-8")
+        return None
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        """Set what the view did not set itself."""
+        for name, value in HEADERS.items():
+            response.setdefault(name, value)
+        return response
