@@ -240,6 +240,8 @@ def _check_assignments(context: Context, assignments: list[Assignment]) -> None:
 
 def _how_it_ended(event: ProcessDied) -> str:
     """The last line of a process that failed is the reason; that of a process that ended otherwise is not."""
+    if event.is_agent_lost:
+        return f"was lost: {event.detail}" if event.detail else "was lost with its machine"
     if event.status == 0:
         return "ended by itself"
     if event.out_of_memory:

@@ -65,6 +65,13 @@ def test_worker_whose_machine_is_away_waits_for_another_slot(story):
     assert started(told.see(SlotsAssigned(assignments=[other]))) == [("w1.0.2", 9, 4)]
 
 
+def test_worker_whose_machine_is_lost_is_said_to_be_lost_with_it(story):
+    """Nobody knows how such a process ended: the number that stands for that is no signal."""
+    detail = "its machine has been out of reach for more than 10 s"
+    (moved,) = of(MoveProcess, story().running().kill(1, status=-1, detail=detail, is_agent_lost=True))
+    assert moved.reason.startswith(f"was lost: {detail}; restart 1 of 3")
+
+
 def test_silence_of_a_whole_machine_is_told_from_that_of_a_process(story):
     told = story(elastic={"minimum_workers": 2}).running()
     commands = told.tick(after_ms=4_010, away=[WORKERS_AGENT])
