@@ -2,7 +2,6 @@
 
 import os
 import platform
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,7 +11,7 @@ from controlplane.protocol.environment import release_of, system
 from controlplane.protocol.messages import RankHello
 from controlplane.protocol.orders import Orders
 from controlplane.protocol.worker import Phase, WorkerMachine
-from paceline.identity import Identity
+from paceline.identity import Identity, machine
 
 Build = Callable[[int], Any]
 
@@ -117,7 +116,7 @@ class Control:
             iteration=iteration,
             prefetched=prefetched,
             micro_batch=standing.micro_batch,
-            host=socket.gethostname()[:255],
+            host=machine(),
             device=standing.device,
             launcher=who.launcher,
             pid=os.getpid(),

@@ -1,8 +1,10 @@
 """Which rank of how many this process is, and who started it: by argument, the launcher's environment or torch."""
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +25,17 @@ SIGNS: Final = (
     ("ACCELERATE_MIXED_PRECISION", "accelerate"),
 )
 """Variables by which launchers that set RANK are told apart; Accelerate runs on torchrun, so it is looked for first."""
+
+
+RAY_NODE_DIGITS: Final = 12
+
+
+def machine() -> str:
+    """Where this process runs, for people: the host, and the node of Ray where it belongs to one."""
+    host, ray, node = socket.gethostname(), sys.modules.get("ray"), ""
+    with suppress(Exception):  # of a Ray that is only half there
+        node = ray.get_runtime_context().get_node_id() if ray is not None and ray.is_initialized() else ""
+    return f"{host[:200]} (Ray node {node[:RAY_NODE_DIGITS]})" if node else host[:255]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """What a command line says of itself: which launcher it is, and how many ranks it starts."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun", "accelerate": "accelerate"}
@@ -22,6 +23,25 @@ OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 NEEDED = {"torchrun": OWN_STORE, "accelerate": OWN_STORE}
 """Variables without which a launcher's own promises fail, by launcher; what the user set comes first."""
+
+
+RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Where Ray tells the entry point of a job that was submitted to it of its runtime environment, which all of the job's
+workers have."""
+
+
+def for_ray(told: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which Ray starts workers with ``told``, on any node; empty where no Ray cluster is named."""
+    if not (variables.get(RAY_JOB) or variables.get("RAY_ADDRESS")):
+        return {}
+    config = json.loads(variables.get(RAY_JOB) or "{}")
+    runtime = config.get("runtime_env") or {}
+    runtime["env_vars"] = {**(runtime.get("env_vars") or {}), **told, "PACELINE_LAUNCHER": "ray"}
+    # A script that hands the same on by itself (`ray.init(runtime_env=...)`) is no conflict.
+    return {
+        RAY_JOB: json.dumps({"metadata": {}, **config, "runtime_env": runtime}),
+        "RAY_OVERRIDE_JOB_RUNTIME_ENV": variables.get("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1"),
+    }
 
 
 def launcher_of(command: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from paceline.cli import access, local
 from paceline.cli.errors import Refusal, refusal_of
 from paceline.cli.gain import METRICS, gained
-from paceline.cli.launchers import NEEDED, launcher_of, script_of, world_of
+from paceline.cli.launchers import NEEDED, for_ray, launcher_of, script_of, world_of
 from paceline.cli.places import environment
 from paceline.cli.processes import ending, run
 from paceline.client.columns import Metrics
@@ -123,7 +123,7 @@ def carry_out(options: Namespace) -> int:
             "PACELINE_LAUNCHER": launcher,
             **{variable: where for name, (variable, _, _) in TRACKERS.items() if (where := getattr(options, name))},
         }
-        code = _run(client, job, command, told)
+        code = _run(client, job, command, {**told, **for_ray(told, os.environ)})
         say(_gain(client, job))
         return code
 

@@ -1,10 +1,11 @@
 """What a command line says of its launcher, its script and its ranks."""
 
+import json
 import shlex
 
 import pytest
 
-from paceline.cli.launchers import launcher_of, script_of, world_of
+from paceline.cli.launchers import RAY_JOB, for_ray, launcher_of, script_of, world_of
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,22 @@ from paceline.cli.launchers import launcher_of, script_of, world_of
 def test_a_command_is_read(command: str, launcher: str, script: str, world: int | None) -> None:
     words = shlex.split(command)
     assert (launcher_of(words), script_of(words), world_of(words)) == (launcher, script, world)
+
+
+def test_ray_hands_on_what_a_job_needs_beside_what_its_entry_point_was_given() -> None:
+    given = {"runtime_env": {"working_dir": "gcs://a.zip", "env_vars": {"A": "1"}}, "metadata": {"b": "2"}}
+    made = for_ray({"PACELINE_JOB": "7"}, {RAY_JOB: json.dumps(given)})
+    assert json.loads(made[RAY_JOB]) == {
+        "runtime_env": {
+            "working_dir": "gcs://a.zip",
+            "env_vars": {"A": "1", "PACELINE_JOB": "7", "PACELINE_LAUNCHER": "ray"},
+        },
+        "metadata": {"b": "2"},
+    }
+
+
+def test_ray_is_told_of_a_job_only_where_a_cluster_is_named() -> None:
+    assert for_ray({"PACELINE_JOB": "7"}, {}) == {}
+    made = for_ray({"PACELINE_JOB": "7"}, {"RAY_ADDRESS": "127.0.0.2:6379"})
+    assert json.loads(made[RAY_JOB])["runtime_env"]["env_vars"]["PACELINE_JOB"] == "7"
+    assert made["RAY_OVERRIDE_JOB_RUNTIME_ENV"] == "1"
