@@ -79,7 +79,7 @@ $(TESTS): requirements/tests.txt $(RUNTIME)
 	@$(PIP) check
 	@touch $@
 
-$(ADAPTERS): requirements/adapters.txt | $(BIN)/python
+$(ADAPTERS): requirements/adapters.txt requirements/ray.txt | $(BIN)/python
 	$(PYTHON) -m venv .venv-adapters
 	$(if $(TORCH_INDEX),.venv-adapters/bin/python -m pip install --quiet --extra-index-url $(TORCH_INDEX) torch==2.13.0)
 	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/adapters.txt

@@ -4,8 +4,9 @@
 
     step(loss)                                      # behind optimizer.step()
 
-Workers are started with the driver's ``PACELINE_*`` variables where Ray starts them on its machine; for a cluster hand
-``runtime_env()`` to ``ray.init`` or ``ray job submit``. Without a control plane these are Ray's own.
+Workers are started with the driver's ``PACELINE_*`` variables where Ray starts them on its machine, and where
+``paceline run`` knows of a cluster; else hand ``runtime_env()`` to ``ray.init``. Without a control plane these are
+Ray's own.
 """
 
 import os

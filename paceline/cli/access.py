@@ -69,7 +69,7 @@ def find(options: Namespace, variables: Mapping[str, str]) -> Access:
     Raises:
         Refusal: if a file cannot be read, or no token is to be had.
     """
-    token = _read(options.token_file) if options.token_file else variables.get("PACELINE_API_TOKEN", "").strip()
+    token = read(options.token_file) if options.token_file else variables.get("PACELINE_API_TOKEN", "").strip()
     known = with_data_folder(variables)
     running = running_address(known)
     url = options.url or variables.get("PACELINE_URL") or running or DEFAULT_URL
@@ -116,7 +116,12 @@ def let_in(url: str, variables: Mapping[str, str]) -> Access:
     return Access(address=address(url, made["token"], variables), login_link=made["login_link"], is_own=True)
 
 
-def _read(file: Path) -> str:
+def read(file: Path) -> str:
+    """What is in a file, such as a token.
+
+    Raises:
+        Refusal: if it cannot be read.
+    """
     try:
         return file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -27,6 +27,7 @@ class Extra:
 
 
 SERVER = Extra("server", ("django", "celery", "channels", "uvicorn"))
+RAY = Extra("ray", ("ray",))
 AGENT = Extra("agent", ("torch", "typer", "structlog", "sklearn"))
 
 

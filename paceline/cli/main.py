@@ -5,7 +5,7 @@ from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFor
 from collections.abc import Sequence
 
 from controlplane.protocol import RELEASE
-from paceline.cli import jobs, run
+from paceline.cli import jobs, ray, run
 from paceline.cli.delegated import DELEGATES, delegate
 from paceline.cli.errors import INTERRUPTED, Refusal, refusal_of
 from paceline.errors import PacelineError
@@ -47,6 +47,7 @@ def parser() -> ArgumentParser:
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     run.add_command(commands)
     jobs.add_commands(commands)
+    ray.add_command(commands)
     for name, each in DELEGATES.items():
         commands.add_parser(name, help=each.help, add_help=False).add_argument("arguments", nargs=REMAINDER)
     return whole

@@ -127,6 +127,7 @@ class AsyncClient:
 
     agents = awaiting(plays.agents)
     invite = awaiting(plays.invite)
+    revoke_invitation = awaiting(plays.revoke_invitation)
     me = awaiting(plays.me)
     tokens = awaiting(plays.tokens)
     new_token = awaiting(plays.new_token)

@@ -85,9 +85,27 @@ def agents(*, limit: int | None = None) -> Operation[list[Agent]]:
     return pages(Agent, "agents", limit)
 
 
-def invite(name: str = "", *, labels: Mapping[str, str] | None = None) -> Operation[Invitation]:
-    """A single-use token with which one machine can join: that of this name, or any that is new."""
-    return post(Invitation, "agents/enrolment-tokens", {"name": name, "labels": dict(labels or {})})
+def invite(
+    name: str = "",
+    *,
+    labels: Mapping[str, str] | None = None,
+    uses: int = 1,
+    lifetime_s: int | None = None,
+    remove_after_s: int | None = None,
+) -> Operation[Invitation]:
+    """A token with which one machine can join, that of this name or any new one; or as many as it has uses.
+
+    Machines that joined with it are removed once they have been offline for ``remove_after_s``; None: never.
+    """
+    limits = {"lifetime_s": lifetime_s, "remove_after_s": remove_after_s}
+    asked = {"name": name, "labels": dict(labels or {}), "uses": uses}
+    asked |= {limit: value for limit, value in limits.items() if value is not None}
+    return post(Invitation, "agents/enrolment-tokens", asked)
+
+
+def revoke_invitation(number: int) -> Operation[None]:
+    """End a token with which machines join, by its ``id``; those that joined stay."""
+    yield from ask("DELETE", f"agents/enrolment-tokens/{number}")
 
 
 def me() -> Operation[Me]:

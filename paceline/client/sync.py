@@ -131,6 +131,7 @@ class Client:
 
     agents = blocking(plays.agents)
     invite = blocking(plays.invite)
+    revoke_invitation = blocking(plays.revoke_invitation)
     me = blocking(plays.me)
     tokens = blocking(plays.tokens)
     new_token = blocking(plays.new_token)

@@ -249,14 +249,19 @@ class Agent(Answer, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     slots: list[Any] = []
     server_slots: int = 0
+    reserved: list[dict[str, Any]] = []
+    """Slots that a job holds: ``role``, ``slot``, ``job``, ``index``."""
+    unverified_labels: dict[str, str] = {}
+    """What the machine says of itself, beside the ``labels`` of its token."""
     cpu_count: int | None = None
     memory_bytes: int | None = None
     seen_at: datetime | None = None
 
 
 class Invitation(Answer, frozen=True, kw_only=True):
-    """With which one machine can join, once."""
+    """With which one machine can join, or as many as it has uses."""
 
+    id: int = 0
     token: str
     command: str
     expires_at: datetime

@@ -14,7 +14,11 @@ from tests.architecture.sources import INSTALLED, ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 BASE: list[str] = PROJECT["project"]["dependencies"]
-FILES = {"agent": ["requirements/agent.txt"], "server": ["requirements/controlplane.txt", "requirements.txt"]}
+FILES = {
+    "agent": ["requirements/agent.txt"],
+    "ray": ["requirements/ray.txt"],
+    "server": ["requirements/controlplane.txt", "requirements.txt"],
+}
 """Which files `make` installs for the same purpose."""
 
 

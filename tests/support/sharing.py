@@ -34,6 +34,7 @@ SHARE_STACK = frozenset(
 
 DEAREST = (
     STACK,
+    "tests/integration/test_ray.py",
     "tests/integration/test_postgres.py",
     "tests/browser/test_pages.py",
     "tests/integration/test_demo.py",

@@ -1,0 +1,27 @@
+"""``python -m paceline.on_ray.bound PARENT COMMAND ...``: the command, which the kernel ends with its parent.
+
+Where a raylet dies, its actors' processes end without a word to their children. This is a program of its own since
+a process with as many threads as Ray's must not run Python between fork and exec.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Final
+
+PR_SET_PDEATHSIG: Final = 1
+
+
+def main() -> None:
+    """Become the command, unless the parent, by its process id, has ended meanwhile."""
+    parent = int(sys.argv[1])
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:
+            sys.exit(1)
+    os.execvp(sys.argv[2], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()

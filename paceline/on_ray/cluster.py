@@ -1,0 +1,71 @@
+"""The connection to a Ray cluster, and what its nodes have."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import ray
+
+from paceline.cli.errors import NOT_REACHED, Refusal
+from paceline.on_ray.plan import NAMESPACE, SHORT, written
+
+CONNECT_S: Final = 5.0
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[str]:
+    """The cluster at the address, or that of ``RAY_ADDRESS`` or of this machine; where it is.
+
+    Raises:
+        Refusal: if there is none.
+    """
+    where = address or os.environ.get("RAY_ADDRESS") or "auto"
+    _check(where)
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray advises people to set it
+    try:
+        ray.init(where, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+    except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
+        raise _not_there(where, " ".join(str(error).split())) from None
+    try:
+        yield where
+    finally:
+        with suppress(Exception):
+            ray.shutdown()
+
+
+def nodes() -> list[str]:
+    """Each live node with what it has and what of that is free, as a person reads it."""
+    free = ray._private.state.available_resources_per_node()
+    return [
+        f"node {node['NodeID'][:SHORT]} ({node['NodeManagerAddress']}): {written(node['Resources'])}; "
+        f"free: {written(free.get(node['NodeID'], {}))}"
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def _check(where: str) -> None:
+    """Ray itself waits a minute for an address where nothing listens."""
+    host, colon, port = where.rpartition(":")
+    if where == "auto" or ("://" in where and not where.startswith("ray://")):
+        return
+    host = host.removeprefix("ray://")
+    if not (colon and host and port.isdecimal()):
+        raise Refusal(f"--address {where!r}: expected HOST:PORT of a Ray cluster's head, ray://HOST:10001, or auto")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise _not_there(where, str(error)) from None
+
+
+def _not_there(where: str, why: str) -> Refusal:
+    place = "on this machine" if where == "auto" else f"at {where}"
+    return Refusal(
+        f"paceline ray: found no Ray cluster {place} ({why[:300]}), expected one that runs; start one with "
+        "`ray start --head`, or name it with --address or RAY_ADDRESS (from a machine that is no node of it: "
+        "ray://HOST:10001)",
+        NOT_REACHED,
+    )

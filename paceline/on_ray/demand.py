@@ -1,0 +1,78 @@
+"""What the control plane says of jobs that wait, and of the machines that could take them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.client.sync import Client
+from paceline.client.types import Agent, Job
+from paceline.on_ray.sizing import Need, Slots
+
+MOST_READ = 50
+"""Waiting jobs that are looked at in one round."""
+
+STARTS = "starts"
+"""How the control plane calls a job that has slots already, or takes them at its next look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """At one moment."""
+
+    needs: tuple[Need, ...]
+    free: Slots
+    """Of agents that are online and have the labels, those of the fleet or not."""
+    elsewhere: Slots
+    """Of all other machines with the labels, held or free."""
+    online: frozenset[str]
+    """Names of the fleet's agents."""
+    busy: frozenset[str]
+    """Those of them that hold a job's slot."""
+
+
+def read_demand(client: Client, names: Collection[str], labels: Mapping[str, str]) -> Demand:
+    """What waits for machines with these ``labels``; ``names`` are the fleet's own.
+
+    Raises:
+        PacelineError: if the control plane does not answer.
+    """
+    agents = client.agents()
+    waiting = [job for job in client.jobs(state="submitted") if job.waiting is not None]
+    by_turn = sorted(waiting, key=lambda job: (-job.priority, job.id))
+    jobs = [client.job(job.id) for job in by_turn if job.waiting and job.waiting.standing != STARTS][:MOST_READ]
+    return demand_of(jobs, agents, frozenset(names), labels)
+
+
+def demand_of(jobs: Sequence[Job], agents: Sequence[Agent], names: frozenset[str], labels: Mapping[str, str]) -> Demand:
+    """The same, of what was read."""
+    there = [agent for agent in agents if agent.state == "online" and _has(agent.labels, labels)]
+    own = [agent for agent in there if agent.name in names]
+    return Demand(
+        needs=tuple(
+            Need(job=job.id, slots=Slots(workers=job.workers, servers=job.servers))
+            for job in jobs
+            if job.launch == "native" and _has(labels, _asked(job))
+        ),
+        free=sum((_free(agent) for agent in there), Slots()),
+        elsewhere=sum((_all(agent) for agent in there if agent.name not in names), Slots()),
+        online=frozenset(agent.name for agent in own),
+        busy=frozenset(agent.name for agent in own if agent.reserved),
+    )
+
+
+def _asked(job: Job) -> Mapping[str, str]:
+    found: Mapping[str, str] = job.spec.get("labels") or {}
+    return found
+
+
+def _has(labels: Mapping[str, str], asked: Mapping[str, str]) -> bool:
+    return all(labels.get(name) == value for name, value in asked.items())
+
+
+def _all(agent: Agent) -> Slots:
+    return Slots(workers=len(agent.slots), servers=agent.server_slots)
+
+
+def _free(agent: Agent) -> Slots:
+    held = [row.get("role") for row in agent.reserved]
+    whole = _all(agent)
+    return Slots(workers=whole.workers - held.count("worker"), servers=whole.servers - held.count("server"))

@@ -1,0 +1,94 @@
+"""What ``paceline ray up`` asks for: how many agents, what each takes of its node, and how each joins."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+NAMESPACE: Final = "paceline"
+"""Ray's namespace of our actors."""
+
+SHORT: Final = 12
+"""Digits of a node's id that are shown."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One fleet of agents. It travels to Ray's nodes, and holds secrets: its ``repr`` keeps them."""
+
+    name: str
+    url: str
+    """Of the control plane, as the nodes reach it."""
+    enrolment: str
+    """The token on which all of its agents join."""
+    enrolment_id: int | None = None
+    """Of that token, where it was made for this fleet, and ends with it."""
+    agents: int
+    most: int
+    """Agents, where jobs wait for slots; as many as ``agents``: the fleet does not grow."""
+    cpus: float = 1.0
+    gpus: float = 0.0
+    slots: int = 1
+    server_slots: int = 1
+    labels: dict[str, str] = {}
+    """Those of the token, by which jobs choose."""
+    speeds: list[str] = []
+    """What the slots of each agent emulate, in turn; empty: they are as fast as they are."""
+    insecure: bool = False
+    idle_s: float = 60.0
+    """So long an agent beyond ``agents`` stays that nobody needs."""
+    extra: list[str] = []
+    """More options of ``paceline join``."""
+    runtime_env: dict[str, Any] = {}
+    api_token: str = ""
+    """With which the fleet asks what jobs wait for; empty where it does not grow."""
+    lasting: bool = False
+    """Whether it outlives the command that began it."""
+
+    def __repr__(self) -> str:
+        return f"Plan(name={self.name!r}, url={self.url!r}, agents={self.agents}, most={self.most})"
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """What Ray sets aside for one agent."""
+        asked = {"CPU": self.cpus, "GPU": self.gpus}
+        return {name: amount for name, amount in asked.items() if amount}
+
+    @property
+    def actor_of_all(self) -> str:
+        """The name of the actor that looks after a lasting fleet."""
+        return f"paceline/{self.name}"
+
+    def agent(self, index: int) -> str:
+        """The name of an agent, wherever it runs."""
+        return f"{self.name}-{index}"
+
+    def actor(self, index: int) -> str:
+        """The name of its actor."""
+        return f"paceline/{self.name}/{index}"
+
+    def group(self, index: int) -> str:
+        """The name of the placement group of which it is: those below ``agents`` share one."""
+        return f"paceline/{self.name}/{'agents' if index < self.agents else index}"
+
+    def bundle_index(self, index: int) -> int:
+        """Its place in its placement group."""
+        return index if index < self.agents else 0
+
+    def command(self, index: int, *, host: str, node: str) -> list[str]:
+        """How it joins; the token comes by standard input."""
+        speed = self.speeds[index % len(self.speeds)] if self.speeds else None
+        return [
+            *(sys.executable, "-m", "workers", "join", self.url, "-", "--name", self.agent(index), "--host", host),
+            *("--slots", str(self.slots), "--server-slots", str(self.server_slots)),
+            *("--label", f"ray-node={node[:SHORT]}"),
+            *(("--emulate", speed) if speed is not None else ()),
+            *(("--insecure",) if self.insecure else ()),
+            *self.extra,
+        ]
+
+
+def written(resources: Mapping[str, float]) -> str:
+    """``{"CPU": 2.0}`` as ``CPU 2``."""
+    shown = {name: amount for name, amount in resources.items() if name in ("CPU", "GPU")}
+    return ", ".join(f"{name} {amount:g}" for name, amount in shown.items()) or "nothing"

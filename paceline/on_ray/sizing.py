@@ -1,0 +1,85 @@
+"""How many agents a fleet should have: pure, from what jobs wait for and what is there."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """Of both kinds: workers' and parameter servers'."""
+
+    workers: int = 0
+    servers: int = 0
+
+    def __add__(self, other: "Slots") -> "Slots":
+        return Slots(workers=self.workers + other.workers, servers=self.servers + other.servers)
+
+    def __mul__(self, times: int) -> "Slots":
+        return Slots(workers=self.workers * times, servers=self.servers * times)
+
+    def lacks(self, asked: "Slots") -> "Slots":
+        """What is missing for ``asked``."""
+        return Slots(workers=max(0, asked.workers - self.workers), servers=max(0, asked.servers - self.servers))
+
+    def holds(self, asked: "Slots") -> bool:
+        """Whether there is room for ``asked``."""
+        return self.lacks(asked) == Slots()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A job that waits."""
+
+    job: int
+    slots: Slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """How many agents there should be, for which jobs, and which would not fit into the largest fleet."""
+
+    agents: int
+    waiting: tuple[int, ...] = ()
+    too_large: tuple[int, ...] = ()
+
+
+def sizing(needs: Sequence[Need], *, free: Slots, each: Slots, here: int, most: int, elsewhere: Slots) -> Sizing:
+    """As many agents as the waiting jobs need that fit, in their order; never fewer than are ``here``.
+
+    Args:
+        needs: the jobs that wait, the first to start first.
+        free: slots that nobody holds, those of agents that are on their way among them.
+        each: what one more agent would bring.
+        here: agents of the fleet, on their way or joined.
+        most: how large it may become.
+        elsewhere: slots of other machines, free or not.
+    """
+    whole = each * most + elsewhere
+    asked, agents = Slots(), here
+    served, too_large = [], []
+    for need in needs:
+        if not whole.holds(need.slots):
+            too_large.append(need.job)
+            continue
+        asked += need.slots
+        missing = free.lacks(asked)
+        served.append(need.job)
+        if missing != Slots():
+            agents = max(agents, here + _agents_for(missing, each))
+    return Sizing(agents=max(here, min(agents, most)), waiting=tuple(served), too_large=tuple(too_large))
+
+
+def to_leave(
+    idle_since: Mapping[int, float], *, now: float, idle_s: float, base: int, waiting: Iterable[int]
+) -> tuple[int, ...]:
+    """Agents beyond the ``base`` that nobody has needed for so long; none while a job waits."""
+    if any(True for _ in waiting):
+        return ()
+    return tuple(sorted(index for index, since in idle_since.items() if index >= base and now - since >= idle_s))
+
+
+def _agents_for(missing: Slots, each: Slots) -> int:
+    """Agents that bring what is missing; what they cannot bring is not waited for."""
+    workers = -(-missing.workers // each.workers) if each.workers else 0
+    servers = -(-missing.servers // each.servers) if each.servers else 0
+    return max(workers, servers)

@@ -1,0 +1,68 @@
+"""The actor that looks after a fleet which outlives the command that began it."""
+
+import logging
+import threading
+from typing import Any, Final
+
+import msgspec
+import ray
+from ray.exceptions import RayError
+
+from paceline.on_ray.fleet import Fleet
+from paceline.on_ray.plan import NAMESPACE, Plan
+
+ROUND_S: Final = 1.0
+
+log = logging.getLogger("paceline")
+
+
+class Supervisor:
+    """Where its node is gone, Ray starts it on another: it finds the fleet's actors by their names."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._fleet = plan, Fleet(plan)
+        self._view = self._fleet.look()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
+        self._thread.start()
+
+    def view(self) -> dict[str, Any]:
+        """How the fleet is, lately."""
+        found: dict[str, Any] = msgspec.to_builtins(self._view)
+        return found
+
+    def groups(self) -> dict[str, str]:
+        """The state of each of its placement groups."""
+        return self._fleet.groups()
+
+    def enrolment_id(self) -> int | None:
+        """Of the token that was made for it."""
+        return self._plan.enrolment_id
+
+    def end(self) -> None:
+        """Take the fleet down; returns when that is done."""
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.wait(ROUND_S):
+            try:
+                self._view = self._fleet.look()
+            except RayError as error:
+                log.warning("paceline: a look at the agents failed, another follows: %s", error)
+        self._fleet.end()
+
+
+def begin(plan: Plan) -> Any:
+    """The actor, begun."""
+    kept = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1, "max_concurrency": 4, "num_cpus": 0}
+    actor = ray.remote(Supervisor).options(name=plan.actor_of_all, runtime_env=plan.runtime_env or None, **kept)
+    return actor.remote(plan)
+
+
+def find(name: str) -> Any | None:
+    """The actor of the fleet of that name, if there is one."""
+    try:
+        return ray.get_actor(f"paceline/{name}", namespace=NAMESPACE)
+    except ValueError:
+        return None

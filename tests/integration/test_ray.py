@@ -1,0 +1,186 @@
+"""``paceline ray`` on a real Ray cluster of emulated nodes, with a real control plane."""
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.runtime.embedded.ground import free_port
+from controlplane.runtime.embedded.redis_server import redis_binary
+from tests.architecture.sources import ROOT
+from tests.conftest import INSTALL_REDIS
+from tests.support.on_ray import PYTHON, Cluster, running_cluster
+from tests.support.stack import Stack, running_stack
+from tests.support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        not (PYTHON.parents[1] / ".installed").exists(),
+        reason="the adapters' libraries are not installed: make adapters",
+    ),
+]
+
+log = logging.getLogger(__name__)
+
+SHOWN = 12
+"""Digits of a node's id in an agent's label."""
+
+TRAINING: dict[str, Any] = {"workers": 3, "servers": 1, "batch_size": 32, "stop": {"iterations": 40}}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One of this file's own: its tests take as long as those of many files that share the other."""
+    if redis_binary() is None:
+        pytest.skip(INSTALL_REDIS)
+    with running_stack(tmp_path_factory.mktemp("plane")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster(nodes=3, cpus=2, jobs_at=free_port()) as running:
+        yield running
+
+
+def up(plane: Stack, cluster: Cluster, name: str, *options: str) -> None:
+    given = ("--name", name, "--label", f"pool={name}", "--url", plane.url, "--detach", *options)
+    cluster.paceline("ray", "up", *given, PACELINE_API_TOKEN=plane.token)
+
+
+def view_of(cluster: Cluster, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.paceline("ray", "status", "--name", name, "--json"))
+    return found
+
+
+def wanting(cluster: Cluster, name: str, **wanted: Any) -> dict[str, Any]:
+    """The fleet, once it is as wanted."""
+    view = view_of(cluster, name)
+    return view if wanted.items() <= view.items() else {}
+
+
+def members(cluster: Cluster, name: str) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in view_of(cluster, name)["members"]}
+
+
+def down(plane: Stack, cluster: Cluster, name: str) -> None:
+    cluster.paceline("ray", "down", "--name", name, "--url", plane.url, PACELINE_API_TOKEN=plane.token)
+
+
+def joined(plane: Stack, name: str) -> dict[str, dict[str, Any]]:
+    """The fleet's agents that are here, as the control plane knows them."""
+    rows = plane.ask("GET", "/api/v1/agents?page_size=100")["results"]
+    return {row["name"]: row for row in rows if row["labels"] == {"pool": name} and row["state"] == "online"}
+
+
+def is_elsewhere(plane: Stack, node: str) -> bool:
+    """Whether the agent of that node is back, on another."""
+    agent = joined(plane, "steady").get("steady-2")
+    return agent is not None and agent["unverified_labels"]["ray-node"] != node[:SHOWN]
+
+
+def lives(plane: Stack, job: int, agent: str) -> list[dict[str, Any]]:
+    """A job's processes on one agent, the first to begin first."""
+    rows = plane.ask("GET", f"/api/v1/jobs/{job}/processes?page_size=100")["results"]
+    return sorted((row for row in rows if row["agent"] == agent), key=lambda row: int(row["id"]))
+
+
+def are_ready(plane: Stack, job: int, workers: int) -> bool:
+    rows = plane.ask("GET", f"/api/v1/jobs/{job}/processes?page_size=100")["results"]
+    return sum(row["role"] == "worker" and row["state"] == "ready" for row in rows) == workers
+
+
+def follow(plane: Stack, job: int, *, until: Callable[[], bool]) -> tuple[float, float]:
+    """Seconds: the longest in which the job did not move, and all of them."""
+    began = moved_at = time.monotonic()
+    longest, iteration = 0.0, -1
+
+    def look() -> bool:
+        nonlocal moved_at, longest, iteration
+        found = plane.job(job)
+        assert not found["is_over"], found
+        longest = max(longest, time.monotonic() - moved_at)
+        if found["iteration"] != iteration:
+            moved_at, iteration = time.monotonic(), found["iteration"]
+        return until()
+
+    eventually(look, what="the agent's return", seconds=90, every=0.1)
+    return longest, time.monotonic() - began
+
+
+def test_a_job_that_is_submitted_to_ray_attaches_on_each_of_its_nodes(
+    plane: Stack, cluster: Cluster, tmp_path: Path
+) -> None:
+    tutorial = (ROOT / "examples" / "ray_train" / "train_paceline.py").read_text()
+    script = tmp_path / "train.py"
+    script.write_text(tutorial.replace("num_workers=2", 'num_workers=2, placement_strategy="SPREAD"'))
+    environment = {"env_vars": {"PACELINE_API_TOKEN": plane.token}}
+    run = [str(PYTHON), "-m", "paceline", "run", "--url", plane.url, "--name", "on-ray", "--workers", "2"]
+    submit = ["job", "submit", "--address", cluster.jobs, "--runtime-env-json", json.dumps(environment)]
+    said = cluster.run(str(PYTHON.with_name("ray")), *submit, "--", *run, "--", str(PYTHON), str(script))
+    reached = float(re.findall(r"accuracy (\d\.\d+)", said)[-1])
+    assert reached > 0.8
+    (job,) = (row for row in plane.ask("GET", "/api/v1/jobs?page_size=100")["results"] if row["name"] == "on-ray")
+    assert (job["state"], job["workers"], job["samples"]) == ("succeeded", 2, 4 * 1536)
+    ranks = plane.ask("GET", f"/api/v1/jobs/{job['id']}/processes")["results"]
+    machines = {rank["environment"]["machine"] for rank in ranks}
+    assert len(machines) == 2
+    assert all(any(f"(Ray node {node[:SHOWN]})" in machine for node in cluster.nodes) for machine in machines)
+
+
+def test_agents_are_actors_on_nodes_of_their_own_and_one_whose_node_is_killed_comes_back_elsewhere(
+    plane: Stack, cluster: Cluster
+) -> None:
+    up(plane, cluster, "steady", "--agents", "3", "--emulate", "1000,1000,500")
+    placed = members(cluster, "steady")
+    assert {each["node"] for each in placed.values()} == set(cluster.nodes)
+    assert {row["unverified_labels"]["ray-node"] for row in joined(plane, "steady").values()} == {
+        node[:SHOWN] for node in cluster.nodes
+    }
+
+    job = plane.submit(**TRAINING | {"labels": {"pool": "steady"}, "stop": {"iterations": 5000}})["id"]
+    plane.await_iteration(job, 50)
+    killed = placed["steady-2"]["node"]
+    cluster.kill(killed)
+    stood, returned = follow(plane, job, until=lambda: is_elsewhere(plane, killed) and are_ready(plane, job, 3))
+    log.info("the job stood still for %.1f s; the agent and its worker were back after %.1f s", stood, returned)
+    assert stood < 20
+    moved = joined(plane, "steady")["steady-2"]
+    assert moved["unverified_labels"]["ray-node"] in {node[:SHOWN] for node in cluster.nodes if node != killed}
+    assert members(cluster, "steady")["steady-2"]["host"] in {placed[name]["host"] for name in ("steady-0", "steady-1")}
+    (ended, *_) = lives(plane, job, "steady-2")
+    assert any(word in ended["reason"] for word in ("was lost", "no heartbeat")), ended["reason"]
+    plane.await_iteration(job, plane.job(job)["iteration"] + 20)
+    plane.stop(job)
+    down(plane, cluster, "steady")
+    assert joined(plane, "steady") == {}
+    eventually(lambda: not cluster.left(), what="the end of the agents")
+    (token, *_) = plane.ask("GET", "/api/v1/agents/enrolment-tokens")["results"]
+    assert token["revoked_at"]
+
+
+def test_a_fleet_grows_for_a_job_that_waits_and_shrinks_when_nobody_needs_it(plane: Stack, cluster: Cluster) -> None:
+    up(plane, cluster, "growing", "--agents", "1", "--max-agents", "3", "--idle", "3s", "--emulate", "1000")
+    large = plane.submit(**TRAINING | {"labels": {"pool": "growing"}, "workers": 9})["id"]
+    view = eventually(
+        lambda: wanting(cluster, "growing", too_large=[large]), what="word of a job that is too large", every=0.5
+    )
+    assert len(view["members"]) == 1
+    plane.stop(large)
+
+    job = plane.submit(**TRAINING | {"labels": {"pool": "growing"}})["id"]
+    assert "slots" in plane.job(job)["waiting"]["sentence"]
+    plane.await_job(job, "succeeded", seconds=120)
+    agents = {process["agent"] for process in plane.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]}
+    assert agents == {"growing-0", "growing-1", "growing-2"}
+
+    eventually(lambda: set(members(cluster, "growing")) == {"growing-0"}, what="the end of idle agents", every=0.5)
+    eventually(lambda: set(joined(plane, "growing")) == {"growing-0"}, what="the leaving of idle agents")
+    down(plane, cluster, "growing")
