@@ -28,6 +28,9 @@ class Link(Protocol):
     def await_orders(self, wait_s: float) -> Orders | None:
         """The first orders, if they come in time."""
 
+    def on_beat(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called each second in which nothing else is said."""
+
     def close(self, wait_s: float) -> None:
         """Say what is left to say, for so long at most."""
 
@@ -98,6 +101,10 @@ class Control:
         if self.machine.phase is not Phase.FINISHED:
             self.machine.phase = Phase.FINISHED
             self.machine.finished(model_saved=False)
+
+    def on_beat(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called each second in which nothing else is said, not on this thread."""
+        self._link.on_beat(callback)
 
     def close(self, wait_s: float) -> None:
         """Say what is left to say, for so long at most."""

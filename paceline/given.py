@@ -12,6 +12,7 @@ from torch.utils.data import (
 )
 
 from paceline.errors import CannotAttach
+from paceline.loading import Plan
 
 KEPT: Final = (
     "num_workers",
@@ -29,6 +30,24 @@ KEPT: Final = (
 
 OURS: Final = ("sampler", "batch_sampler")
 """What ``DataLoader`` takes and the shares decide."""
+
+
+def understood(given: Any, plan: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Plan, dict[str, Any]]:
+    """The data set, how its passes are made, and the options of DataLoader.
+
+    Raises:
+        CannotAttach: if a value cannot be used.
+    """
+    if isinstance(given, DataLoader):
+        given, found, kept = taken_over(given)
+        plan, options = plan | found, kept | options
+    for name in ("batch_size", "accumulate", "multiple"):
+        check_number(name, plan[name])
+    if not 0 <= plan["seed"] < 2**63:
+        raise CannotAttach(f"loader(): seed is {plan['seed']!r}; give a whole number from 0 to 2**63 - 1")
+    if not isinstance(given, IterableDataset) and len(given) < 1:
+        raise CannotAttach("loader(): the data set has no sample; give one that has")
+    return given, Plan(**plan), check_options(options)
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:

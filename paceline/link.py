@@ -82,6 +82,7 @@ class SocketLink:
         self._closing = False
         self._gone = ""
         """Why it will not come back."""
+        self._beat: Callable[[], None] | None = None
         self._failures = 0
         self._refused_at: int | None = None
         self._said: set[str] = set()
@@ -112,6 +113,10 @@ class SocketLink:
         with self._heard:
             self._heard.wait_for(lambda: self._orders is not None or bool(self._gone) or self._failures > 0, wait_s)
             return self._orders
+
+    def on_beat(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called, on the thread of the connection, each second in which nothing else is said."""
+        self._beat = callback
 
     def close(self, wait_s: float) -> None:
         """Say what is left to say, for so long at most, and disconnect."""
@@ -224,6 +229,8 @@ class SocketLink:
                 await asyncio.sleep(max(0.0, sent_s + GATHER_S - time.monotonic()))
             else:
                 await connection.send(encode(Heartbeat()))
+                if self._beat is not None:
+                    self._beat()
 
     async def _woken(self, seconds: float) -> bool:
         """Wait until there may be something to send, or so long; whether there may be."""

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from controlplane.protocol.agreement import Timeline
 from controlplane.protocol.dividing import Pass, Span, divide, parts
+from paceline.control import Standing
 from paceline.samples import Order
 
 if TYPE_CHECKING:
@@ -56,6 +57,17 @@ class Plan:
     def share(self) -> int:
         """Samples of one iteration at one rank, where shares are even."""
         return self.batch_size * self.accumulate
+
+    def standing(self, samples: int, device: str, iteration: int | None) -> Standing:
+        """What a hello says of such a loop over so many samples."""
+        return Standing(
+            share=self.share,
+            samples=samples,
+            multiple=self.multiple * self.accumulate,
+            micro_batch=self.batch_size if self.accumulate > 1 else None,
+            device=device,
+            iteration=iteration,
+        )
 
 
 class Batches(Sampler[list[int]]):

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controlplane.protocol.agreement import Agreement, Row, Settled, Timeline
 from controlplane.protocol.dividing import Pass
+from controlplane.protocol.messages import Place
 from paceline.ceilings import Ceiling
-from paceline.control import Control, Standing
+from paceline.control import Control
 from paceline.cursor import Cursor
 from paceline.errors import CannotAttach, Stopped
 from paceline.identity import Identity
 from paceline.marks import Clock, CpuClock, CudaClock, Measured, Part
 from paceline.reporting import Iteration, Reporter, Subscriber
+from paceline.stalls import Stalls
 from paceline.wire import Wire
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class Pacer:
         """The end of the iteration before."""
         self._reporter = Reporter(self.rank, self.world, control)
         self._wire = Wire()
+        self._stalls = Stalls(control)
         self._device = "cpu"
         self._is_over = self._comes_back = False
 
@@ -148,26 +151,18 @@ class Pacer:
         Raises:
             CannotAttach: if a value cannot be used.
         """
-        from torch.utils.data import DataLoader, IterableDataset
+        from torch.utils.data import IterableDataset
 
-        from paceline.given import check_number, check_options, taken_over
-        from paceline.loading import Loader, Plan
+        from paceline.given import understood
+        from paceline.loading import Loader
         from paceline.streams import StreamLoader
 
-        plan: dict[str, Any] = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last}
-        if isinstance(dataset, DataLoader):
-            dataset, found, kept = taken_over(dataset)
-            plan, options = plan | found, kept | options
-        for name, value in (("batch_size", plan["batch_size"]), ("accumulate", accumulate), ("multiple", multiple)):
-            check_number(name, value)
-        if not 0 <= seed < 2**63:
-            raise CannotAttach(f"loader(): seed is {seed!r}; give a whole number from 0 to 2**63 - 1")
-        made = Plan(seed=seed, accumulate=accumulate, multiple=multiple, **plan)
-        if isinstance(dataset, IterableDataset):
-            return StreamLoader(self, dataset, made, check_options(options))
-        if len(dataset) < 1:
-            raise CannotAttach("loader(): the data set has no sample; give one that has")
-        return Loader(self, dataset, made, check_options(options))
+        plan = {"seed": seed, "accumulate": accumulate, "multiple": multiple, "shuffle": shuffle}
+        plan |= {"batch_size": batch_size, "drop_last": drop_last}
+        data, made, options = understood(dataset, plan, options)
+        kind: Any = StreamLoader if isinstance(data, IterableDataset) else Loader
+        loader: AnyLoader = kind(self, data, made, options)
+        return loader
 
     def step(self, loss: Any = None) -> None:
         """The iteration is over: call it behind ``optimizer.step()``, or after each batch where batches accumulate.
@@ -234,7 +229,7 @@ class Pacer:
         """The script is at its end: say what is left to say. Called by itself when the process ends."""
         if self._is_over:
             return
-        self._is_over = True
+        self._is_over, self._stalls.place = True, None
         self._wire.close()
         self._reporter.flush(self._clock, self._ceiling.samples)
         if self._control is not None:
@@ -302,10 +297,12 @@ class Pacer:
             self._measured.add(Part.OUTSIDE, self._clock.stamp())
         else:
             self.mark(Part.COMPUTE)
+        self.enter("data")
 
     def has_batch(self, draw: "Draw") -> None:
         """It is handed out now."""
         self.mark(Part.DATA)
+        self.enter("compute")
         self._draw = draw
         if draw.micro == 0 and self._measured is not None:
             size = draw.sizes[self.rank]
@@ -331,6 +328,10 @@ class Pacer:
         """The time since the mark before was for ``part``."""
         if self._measured is not None:
             self._measured.add(part, self._clock.stamp())
+
+    def enter(self, place: Place) -> None:
+        """The script's thread is there now."""
+        self._stalls.place = place
 
     def time_collective(self) -> Callable[[], None]:
         """Begin to measure a collective that is waited for; to be called at its end."""
@@ -399,7 +400,9 @@ class Pacer:
             self._reporter.alone(self._clock)
         else:
             round_, self._round = self._round, None
+            self.enter("sum")
             self._settle(self._agreement.read(round_.result(), draw.iteration))
+        self._stalls.begin(self.cursor.iteration)
 
     def _settle(self, settled: Settled) -> None:
         assert self._agreement is not None
@@ -422,6 +425,7 @@ class Pacer:
         """All ranks stand before the next iteration until newer orders let them go on."""
         assert self._agreement is not None
         assert self._channel is not None
+        self._stalls.place = None
         while settled.hold and not settled.leaves:
             if self._control is not None:
                 self._control.stand(self.cursor.iteration)
@@ -434,6 +438,7 @@ class Pacer:
         return settled
 
     def _say_goodbye(self) -> None:
+        self._stalls.place = None
         self._reporter.flush(self._clock, self._ceiling.samples)
         if self._control is not None:
             self._control.finish(self.cursor.iteration)
@@ -448,7 +453,8 @@ class Pacer:
             self._channel = open_channel(self.world)
         orders = None
         if self._control is not None:
-            self._control.introduce(self._standing(loader))
+            resumed = self.cursor.iteration if self.cursor.resumed else None
+            self._control.introduce(loader.plan.standing(loader.samples, self._device, resumed))
             orders = self._control.first_orders(FIRST_ORDERS_S)
         newness = orders.rank_in_time if orders is not None else (-1, -1, -1)
         facts = Facts(
@@ -474,16 +480,7 @@ class Pacer:
         self._governed, self._meets = start.governed, start.governed or not start.samples
         self._agreement = Agreement(self.rank, start.timeline, multiple=start.multiple, fixed=start.fixed)
         self._edge = self._clock.stamp()
-
-    def _standing(self, loader: AnyLoader) -> Standing:
-        return Standing(
-            share=loader.plan.share,
-            samples=loader.samples,
-            multiple=loader.plan.multiple * loader.plan.accumulate,
-            micro_batch=loader.plan.batch_size if loader.plan.accumulate > 1 else None,
-            device=self._device,
-            iteration=self.cursor.iteration if self.cursor.resumed else None,
-        )
+        self._stalls.begin(self.cursor.iteration)
 
     def _may_resume(self, loader: AnyLoader) -> bool:
         if self.cursor.resumed and not self.cursor.fits(loader.samples, loader.plan.seed):

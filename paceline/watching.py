@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
+from controlplane.protocol.messages import Place
 from paceline.errors import CannotAttach
 from paceline.marks import Part
 
@@ -37,6 +38,9 @@ class Watcher(Protocol):
     def mark(self, part: Part) -> None:
         """The time since the mark before was for ``part``."""
 
+    def enter(self, place: Place) -> None:
+        """The script is there now."""
+
     def time_collective(self) -> Callable[[], None]:
         """Begin to measure a collective that is waited for; to be called at its end."""
 
@@ -50,6 +54,7 @@ class Unweighted:
     def __init__(self, watcher: Watcher) -> None:
         self.world = watcher.world
         self.mark, self.time_collective, self.give_up = watcher.mark, watcher.time_collective, watcher.give_up
+        self.enter = watcher.enter
         self._weight = watcher.weight
 
     def weight(self) -> float:
@@ -116,6 +121,7 @@ def _watch_ddp(module: DistributedDataParallel, watcher: Watcher, hook: Hook | N
 def _ddp_hook(watcher: Watcher, hook: Hook, state: Any) -> Hook:
     def summed(future: torch.futures.Future[Any]) -> Any:
         watcher.mark(Part.SUM)
+        watcher.enter("compute")
         return future.value()
 
     def weighted(_: Any, bucket: Any) -> torch.futures.Future[Any]:
@@ -127,7 +133,10 @@ def _ddp_hook(watcher: Watcher, hook: Hook, state: Any) -> Hook:
             bucket.buffer().mul_(weight)
         future = hook(state, bucket)
         watcher.mark(Part.SENDING)
-        return future.then(summed) if bucket.is_last() else future
+        if not bucket.is_last():
+            return future
+        watcher.enter("sum")
+        return future.then(summed)
 
     weighted.__annotations__ = {
         "bucket": dist.GradBucket,  # type: ignore[attr-defined]

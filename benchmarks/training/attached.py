@@ -142,12 +142,13 @@ def measure_constant(cluster: BenchCluster) -> dict[str, Any]:
     }
     found = run_ranks(cluster, options, workers=4, batching="lb-bsp-linear")
     paced = mean(found["paced"][0][2 * SETTLED :])
-    best = CONSTANT_S + 4 * BATCH / sum(SPEEDS)
+    best, shares = CONSTANT_S + 4 * BATCH / sum(SPEEDS), found["shares"][-1]
     return {
         "plain_ms": 1e3 * mean(found["plain"][0][5:]),
         "paced_ms": 1e3 * paced,
         "optimum_ms": 1e3 * best,
         "ratio": paced / best,
+        "by_shares": max(CONSTANT_S + share / speed for share, speed in zip(shares, SPEEDS, strict=True)) / best,
         "shares": found["shares"][-1],
     }
 

@@ -39,6 +39,10 @@ class Attachment(msgspec.Struct, kw_only=True):
     """Instances whose rank another process has taken, by rank, the oldest first."""
     waits_since_ms: int | None = None
     """When the job began to wait for ranks; None: it is not waiting."""
+    stalled_at: int = -1
+    """The iteration that does not end; -1: none does."""
+    stalled: dict[int, str] = {}
+    """What ranks that said so were doing, by rank."""
     ends_as: str = ""
     """The job's final state, set once its ranks have stopped or timed out."""
 

@@ -13,6 +13,7 @@ from controlplane.core import (
     drawing,
     generations,
     granting,
+    hangs,
     membership,
     moving,
     ordering,
@@ -51,6 +52,7 @@ from controlplane.protocol.messages import (
     RestoreFailed,
     ServerHello,
     ServerReport,
+    Stalled,
     WorkerFinished,
     WorkerHello,
 )
@@ -94,6 +96,8 @@ def on_worker_heard(context: Context, event: WorkerHeard) -> None:
         _take_finished(context, worker, message)
     elif isinstance(message, RankHello):
         _greet_rank(context, worker, message)
+    elif isinstance(message, Stalled):
+        hangs.on_stalled(context, worker, message)
     else:
         _handle_progress(context, worker, message)
 
@@ -250,6 +254,7 @@ def _take_report(context: Context, worker: Worker, report: IterationReport) -> N
     generations.on_report(context, worker, report)
     if rank is not None:
         ranks.forget_old(job)
+        hangs.on_report(context, report)
 
 
 def _is_granted(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:

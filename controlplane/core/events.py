@@ -21,6 +21,7 @@ from controlplane.protocol.messages import (
     RestoreFailed,
     ServerHello,
     ServerReport,
+    Stalled,
     WorkerFinished,
     WorkerHello,
 )
@@ -41,6 +42,7 @@ WorkerSaid = (
     | FolderApart
     | RestoreFailed
     | RankHello
+    | Stalled
 )
 ServerSaid = ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed
 

@@ -7,7 +7,7 @@ for the control plane. A silent rank is only shown as unreachable: its launcher 
 
 from typing import Final
 
-from controlplane.core import drawing, generations, granting, ordering
+from controlplane.core import drawing, generations, granting, hangs, ordering
 from controlplane.core.attachment import Rank, about
 from controlplane.core.choices import Finding
 from controlplane.core.commands import IssueOrders, MoveJob, RejectMessage, RollBack
@@ -293,6 +293,7 @@ def _begin(context: Context, members: list[Worker]) -> None:
             worker.done, worker.from_iteration = first - 1, first
             worker.rank.counts = True
         context.close_flag(worker.index, "lost", f"{worker.title} is here again")
+    hangs.close(context, "the ranks began again")
     here = f"{number_of(world, 'rank')} {being(world)} here"
     if job.state is JobState.STARTING:
         _run(context, here)

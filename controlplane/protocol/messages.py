@@ -232,6 +232,20 @@ class Heartbeat(Value, frozen=True, kw_only=True, tag="heartbeat"):
     memory: Fraction = 0.0
 
 
+Place = Literal["data", "compute", "sum", "outside"]
+"""What a rank is doing: waiting for its next batch, computing, waiting in the gradients' sum, or none of its loop."""
+
+
+class Stalled(Value, frozen=True, kw_only=True, tag="stalled"):
+    """A rank's iteration has been open for much longer than usual; said again while it stays so."""
+
+    number: Positive
+    iteration: Count32
+    place: Place
+    open_s: Seconds
+    usual_s: Seconds
+
+
 class ServerHello(Value, frozen=True, kw_only=True, tag="server-hello"):
     """A server that listens. Sizes are the workload's tensors in order, in elements."""
 
@@ -454,7 +468,7 @@ WorkerMessage = (
     | RestoreFailed
     | Heartbeat
 )
-RankMessage = RankHello | IterationReport | Evaluation | Held | WorkerFinished | Heartbeat
+RankMessage = RankHello | IterationReport | Evaluation | Held | Stalled | WorkerFinished | Heartbeat
 """What a rank says whose launcher is not ours."""
 
 ServerMessage = (

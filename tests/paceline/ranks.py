@@ -90,6 +90,9 @@ class Script:
     def await_orders(self, wait_s: float) -> Orders | None:
         return self.newest()
 
+    def on_beat(self, callback: Callable[[], None]) -> None:
+        self.beat = callback
+
     def close(self, wait_s: float) -> None:
         self.closed = True
 

@@ -1,0 +1,91 @@
+"""An iteration of an attached job that does not end: who has not come to the sum in which the others wait.
+
+Each rank says so by itself (``Stalled``), with what it is doing. One that is not in the sum is named at once. Where all
+that speak are in it, those that say nothing are named once somebody has said so again.
+"""
+
+from controlplane.core.choices import Finding
+from controlplane.core.context import Context
+from controlplane.core.records import Worker
+from controlplane.protocol.messages import IterationReport, Place, Stalled
+
+KIND = "hang"
+
+DOING: dict[Place, str] = {
+    "data": "has been waiting for its next batch",
+    "compute": "has been computing",
+    "outside": "has been between two iterations (evaluation, checkpoint)",
+    "sum": "has been waiting in the sum",
+}
+
+
+def on_stalled(context: Context, worker: Worker, message: Stalled) -> None:
+    """A rank's iteration has been open for much longer than usual."""
+    job, attachment = context.job, context.job.attachment
+    if worker.rank is None or not worker.rank.counts or message.iteration <= worker.done:
+        return
+    if message.iteration != attachment.stalled_at:
+        close(context, f"iteration {message.iteration} is open now")
+        attachment.stalled_at = message.iteration
+    is_again = worker.index in attachment.stalled
+    attachment.stalled[worker.index] = message.place
+    if message.place != "sum":
+        doing = f"{DOING[message.place]} for {message.open_s:.0f} s"
+        _name(context, worker, message, f"{worker.title} {doing}, and the other ranks wait for it")
+    elif is_again:
+        members = [job.workers[rank] for rank in job.generation.roster]
+        silent = [each for each in members if each.index not in attachment.stalled]
+        for each in silent:
+            _name(context, each, message, f"{each.title} says nothing, and the other ranks wait for it")
+        if not silent and all(attachment.stalled[each.index] == "sum" for each in members):
+            _blame_nobody(context, message)
+
+
+def on_report(context: Context, report: IterationReport) -> None:
+    """An iteration has ended at one rank: all have come to its sum."""
+    if 0 <= context.job.attachment.stalled_at <= report.iteration:
+        close(context, f"iteration {report.iteration} has ended")
+
+
+def close(context: Context, reason: str) -> None:
+    """Nothing hangs any more."""
+    attachment = context.job.attachment
+    if attachment.stalled_at < 0:
+        return
+    attachment.stalled_at, attachment.stalled = -1, {}
+    context.close_flag(0, KIND, reason, subject="job")
+    for rank in context.job.workers:
+        context.close_flag(rank, KIND, reason)
+
+
+def _name(context: Context, worker: Worker, message: Stalled, what: str) -> None:
+    about = worker.environment
+    where = f" on {about['machine']}" if about.get("machine") else ""
+    process = about.get("pid", "")
+    cure = f"look at its stack{where} (py-spy dump --pid {process})" if process else f"look at its process{where}"
+    sentence = (
+        f"iteration {message.iteration} does not end: {what}; an iteration usually takes {message.usual_s:.3g} s."
+        f" {cure[0].upper()}{cure[1:]}, or have its launcher start it again"
+    )
+    context.open_flag(worker.index, KIND, "lasting", sentence, _evidence(message))
+
+
+def _blame_nobody(context: Context, message: Stalled) -> None:
+    sentence = (
+        f"iteration {message.iteration} does not end: every rank has been waiting in the sum for"
+        f" {message.open_s:.0f} s; look at the network between them, and whether all make the same collectives"
+    )
+    found = Finding(
+        rank=0,
+        kind=KIND,
+        open=True,
+        sentence=sentence,
+        subject="job",
+        persistence="lasting",
+        evidence=_evidence(message),
+    )
+    context.record_findings([found])
+
+
+def _evidence(message: Stalled) -> dict[str, float]:
+    return {"iteration": message.iteration, "open_s": message.open_s, "usual_s": message.usual_s}

@@ -1,0 +1,58 @@
+"""Whether an iteration has been open for much longer than usual, and what this rank is doing in it.
+
+Where one rank does not come to a sum, all others stand in it without a word: no report is made of an iteration that
+does not end. So the thread of the connection looks once a second, and says where the script's thread is.
+"""
+
+import time
+from functools import partial
+from typing import Final
+
+from controlplane.protocol.messages import Place, Stalled
+from paceline.control import Control
+
+LEAST_S: Final = 30.0
+TIMES: Final = 20.0
+"""An iteration is overdue after so many times its usual length, and no sooner than that."""
+
+AGAIN: Final = 1.5
+"""It is said again once it is open so many times as long."""
+
+SMOOTHING: Final = 0.1
+
+
+class Stalls:
+    """Where the script's thread is. Kept by that thread, looked at by the connection's."""
+
+    def __init__(self, control: Control | None) -> None:
+        self._control = control
+        self.place: Place | None = None
+        """None: nothing is due, before the first iteration, in a pause or behind the last."""
+        self._iteration = 0
+        self._since_s = 0.0
+        self._usual_s = 0.0
+        self._due_s = 0.0
+        if control is not None:
+            control.on_beat(self.look)
+
+    def begin(self, iteration: int) -> None:
+        """That iteration is the next one; what was before it has ended now."""
+        now_s = time.perf_counter()
+        if self.place is not None:
+            took_s = now_s - self._since_s
+            self._usual_s += (took_s - self._usual_s) * (SMOOTHING if self._usual_s else 1.0)
+        self._iteration, self._since_s = iteration, now_s
+        self._due_s = max(LEAST_S, TIMES * self._usual_s)
+        self.place = "outside"
+
+    def look(self) -> None:
+        """Say so if the iteration that is open is overdue."""
+        place, iteration, open_s = self.place, self._iteration, time.perf_counter() - self._since_s
+        if self._control is None or place is None or open_s < self._due_s:
+            return
+        self._due_s = open_s * AGAIN
+        self._control.say(partial(_numbered, iteration=iteration, place=place, open_s=open_s, usual_s=self._usual_s))
+
+
+def _numbered(number: int, *, iteration: int, place: Place, open_s: float, usual_s: float) -> Stalled:
+    return Stalled(number=number, iteration=iteration, place=place, open_s=open_s, usual_s=usual_s)
