@@ -97,6 +97,10 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--workers", type=int, help="fleet: how many (default: 100); history: of the job (64)")
     parser.add_argument("--iterations", type=int, help="of the job (default: history 10000, leak 20000)")
     parser.add_argument("--jobs", type=int, default=0, help="fleet: workers / 100; jobs: 100")
+    parser.add_argument("--webs", type=int, default=1, metavar="N", help="fleet: web processes (default: %(default)s)")
+    parser.add_argument(
+        "--deciders", type=int, default=1, metavar="N", help="fleet: decision processes (default: %(default)s)"
+    )
     parser.add_argument("--beyond", action="store_true", help="fleet: go on faster, until it does not keep up")
     parser.add_argument(
         "--tab-minutes", type=float, default=10.0, help="viewers: how long a page is watched (default: %(default)s)"

@@ -13,7 +13,14 @@ import httpx
 import psutil
 import redis
 
-from controlplane.runtime.embedded.control_plane import CHECKOUT, DECISIONS, ControlPlane, start_control_plane
+from controlplane.runtime.embedded.control_plane import (
+    CHECKOUT,
+    DECISIONS,
+    ControlPlane,
+    is_ready,
+    start_control_plane,
+    web_command,
+)
 from controlplane.runtime.embedded.ground import free_port
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.joining import let_in, start_agent
@@ -41,6 +48,8 @@ class BenchCluster:
     ) -> None:
         self.plane, self.environment, self.supervisor, self.client = plane, environment, supervisor, client
         """The environment is that of commands that join it."""
+        self.more_websockets: list[str] = []
+        """The addresses of further web processes."""
 
     @property
     def websockets(self) -> str:
@@ -74,6 +83,16 @@ class BenchCluster:
         self.supervisor.add(echo)
         self.supervisor.wait_until(lambda: _listens(port), what="The echo server's start", seconds=ECHO_READY_S)
         return f"ws://127.0.0.1:{port}", echo.process.pid
+
+    def add_web(self) -> None:
+        """Scale out: one more web process, at a port of its own."""
+        port, name = free_port(), f"web-{len(self.more_websockets) + 2}"
+        command, log = web_command("127.0.0.1", port), self.plane.logs / f"{name}.log"
+        service = start_service(name, command, log=log, environment=self.environment, folder=CHECKOUT)
+        self.supervisor.add(service, beside_the_last=True)
+        url = f"http://127.0.0.1:{port}"
+        self.supervisor.wait_until(lambda: is_ready(url), what=f"The start of {name}", seconds=ECHO_READY_S)
+        self.more_websockets.append(f"ws://127.0.0.1:{port}")
 
     def add_decisions(self) -> None:
         """Scale out: one more Celery process that decides."""

@@ -70,6 +70,10 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
 def run(options: Namespace) -> dict[str, Any]:
     """Start a control plane and measure it."""
     with running_cluster() as cluster:
+        for _ in range(1, options.webs):
+            cluster.add_web()
+        for _ in range(1, options.deciders):
+            cluster.add_decisions()
         return measure_apart(cluster, options)
 
 
@@ -83,7 +87,9 @@ async def _measure(target: Target) -> Result:
     beyond: list[tuple[float, Waits]] = []
     jobs = target.jobs or ceil(target.workers / MOST_PER_JOB)
     each = ceil(target.workers / jobs)
-    async with simulated_jobs(target.websockets, pace, jobs=jobs, workers=each, batching=BATCHING) as known:
+    async with simulated_jobs(
+        target.websockets, pace, jobs=jobs, workers=each, batching=BATCHING, also=target.more_websockets
+    ) as known:
         await known.until("the training of the predictors", known.adopted, seconds=TRAINED_S)
         await asyncio.sleep(WARM_UP_S)
         async with metered(target.processes) as meter:

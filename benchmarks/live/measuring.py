@@ -30,6 +30,8 @@ class Target(msgspec.Struct, kw_only=True, frozen=True):
 
     websockets: str
     """The address of its websockets."""
+    more_websockets: list[str] = []
+    """Those of further web processes."""
     processes: dict[str, int]
     """Process ids of its services."""
     echo: str = ""
@@ -66,6 +68,7 @@ def measure_apart(
     """What ``measure`` of the benchmark finds, in a process with the settings of the cluster."""
     target = Target(
         websockets=cluster.websockets,
+        more_websockets=cluster.more_websockets,
         processes=cluster.processes,
         echo=echo[0],
         echo_process=echo[1],

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import ceil
@@ -96,10 +96,19 @@ class SimulatedJobs:
 
 @asynccontextmanager
 async def simulated_jobs(
-    base: str, pace: Pace, *, jobs: int, workers: int, batching: Mapping[str, Any] = DEFAULT
+    base: str,
+    pace: Pace,
+    *,
+    jobs: int,
+    workers: int,
+    batching: Mapping[str, Any] = DEFAULT,
+    also: Sequence[str] = (),
 ) -> AsyncIterator[SimulatedJobs]:
-    """``jobs`` jobs with ``workers`` workers each, all running; at the end they are stopped and their rows counted."""
-    machines = await sync_to_async(_machines)(base, pace, jobs=jobs, workers=workers)
+    """``jobs`` jobs with ``workers`` workers each, all running; at the end they are stopped and their rows counted.
+
+    Machines are at ``base``, and in turn at the web processes ``also`` there.
+    """
+    machines = await sync_to_async(_machines)([base, *also], pace, jobs=jobs, workers=workers)
     running = [asyncio.create_task(machine.run()) for machine in machines]
     try:
         ids = [await sync_to_async(submit)(workers, {"batching": dict(batching)}) for _ in range(jobs)]
@@ -113,13 +122,13 @@ async def simulated_jobs(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _machines(base: str, pace: Pace, *, jobs: int, workers: int) -> list[LoadAgent]:
+def _machines(bases: Sequence[str], pace: Pace, *, jobs: int, workers: int) -> list[LoadAgent]:
     count = ceil(jobs * workers / MOST_SLOTS)
     slots, servers = ceil(jobs * workers / count), ceil(jobs / count)
     made = []
     for number in range(count):
         credential = join(f"bench-{number}-{token_hex(4)}")  # each run has machines of its own
-        made.append(LoadAgent(base, credential, slots=slots, server_slots=servers, pace=pace))
+        made.append(LoadAgent(bases[number % len(bases)], credential, slots=slots, server_slots=servers, pace=pace))
     return made
 
 

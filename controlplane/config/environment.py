@@ -87,8 +87,13 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
 
 
 def broker_url(redis_url: str) -> str:
-    """``redis_url`` as Celery's transport spells it: Unix sockets have a scheme of their own there."""
+    """``redis_url`` as Celery's transport spells it: Unix sockets have a scheme of their own there.
+
+    Without ``ssl_cert_reqs`` it verifies no certificate, other than every other client of ours.
+    """
     parts = urlsplit(redis_url)
+    if parts.scheme == "rediss" and "ssl_cert_reqs" not in parse_qs(parts.query):
+        return f"{redis_url}{'&' if parts.query else '?'}ssl_cert_reqs=required"
     if parts.scheme != "unix":
         return redis_url
     query = parse_qs(parts.query)

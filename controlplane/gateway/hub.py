@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache
-from socket import gethostname
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -27,7 +26,7 @@ from controlplane.gateway.subscriptions import Subscriptions
 from controlplane.jobs.tokens import still_good
 from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import Rejection
-from controlplane.runtime import names, presence
+from controlplane.runtime import liveness, names, presence
 from controlplane.runtime.downtime import BEAT_S, Pulse, announce
 from controlplane.runtime.redis import connect_async, shared
 from controlplane.runtime.wire import Caller
@@ -55,6 +54,8 @@ class Hub:
         """Sockets of attached ranks, each with the hash of its token."""
         self._job_connections: dict[int, JobConnections] = {}
         self._loose: set[Socket] = set()
+        self._name = liveness.where()
+        """Not the host's alone: where it has two web processes, each has sockets that go with it."""
         self._pulse = Pulse("gateway")
         self._subscriptions = Subscriptions(self.close_all)
         self._loops: list[asyncio.Task[None]] = []
@@ -62,6 +63,7 @@ class Hub:
     async def start(self) -> None:
         """Subscribe and start the background loops."""
         _freeze()
+        await sync_to_async(presence.gateway_begins, thread_sensitive=False)(shared())
         await self.caller.open()
         await self._subscriptions.open()
         self._loops = [
@@ -123,9 +125,9 @@ class Hub:
             jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.who, shared())
             self._pulse.told()
             logger.info("control plane resumed", who=self._pulse.who, jobs=jobs)
-        await presence.heard(self.client, names.GATEWAYS, [presence.Heard(name=gethostname(), age_ms=0)])
+        await presence.heard(self.client, names.GATEWAYS, [presence.Heard(name=self._name, age_ms=0)])
         sockets = f"{len(self.broadcaster.sockets)} {len(self._machines())}"
-        await self.client.hset(names.GATEWAY_SOCKETS, gethostname(), sockets)
+        await self.client.hset(names.GATEWAY_SOCKETS, self._name, sockets)
 
     async def _watch(self) -> None:
         now = time.monotonic()

@@ -83,9 +83,15 @@ def _say(client: Client, name: str) -> None:
 
 def _evict_dead(client: Client) -> None:
     for key in client.scan_iter(match=_key("*"), count=1000):
-        host, _, pid = (client.execute_command("GET", key) or b"").decode().rpartition(":")
-        if host == socket.gethostname() and (int(pid) == os.getpid() or not _lives(int(pid))):
+        place = (client.execute_command("GET", key) or b"").decode()
+        if place == where() or is_gone_from_here(place):
             client.delete(key)
+
+
+def is_gone_from_here(place: str) -> bool:
+    """Whether ``place``, a ``where`` of some process, is this machine, and no such process runs on it."""
+    host, _, pid = place.rpartition(":")
+    return host == socket.gethostname() and pid.isdecimal() and not _lives(int(pid))
 
 
 def _lives(pid: int) -> bool:

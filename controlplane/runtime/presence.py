@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from controlplane.runtime import names
+from controlplane.runtime import liveness, names
 from controlplane.runtime.redis import AsyncClient, Client, shared
 from controlplane.runtime.scripts import DISCONNECT, HEARD
 
@@ -51,7 +51,7 @@ def agents_away(client: Client, now_ms: float) -> list[int]:
 
 
 def gateways_now(client: Client | None = None) -> dict[str, Sign]:
-    """Every known gateway that was not removed since, by its host."""
+    """Every known gateway that was not removed since, by ``host:pid``."""
     found = (client or shared()).execute_command("HGETALL", names.GATEWAYS)
     return {name.decode(): _sign(value) for name, value in found.items()}
 
@@ -79,8 +79,20 @@ def gateway_missing(client: Client) -> str:
         return f"no gateway has been here for {silent / 1000:.1f} s"
     for long_silent, gone in missing:
         if long_silent > GATEWAY_BACK_MS:
-            client.hdel(names.GATEWAYS, gone)
+            _forget_gateway(client, gone)
     return f"the gateway on {name} has been away for {silent / 1000:.1f} s" if silent <= GATEWAY_BACK_MS else ""
+
+
+def gateway_begins(client: Client) -> None:
+    """Forget gateways of this machine that have ended: their sockets come to the one that begins, or to others."""
+    for name in gateways_now(client):
+        if liveness.is_gone_from_here(name):
+            _forget_gateway(client, name)
+
+
+def _forget_gateway(client: Client, name: str) -> None:
+    client.hdel(names.GATEWAYS, name)
+    client.hdel(names.GATEWAY_SOCKETS, name)
 
 
 def last_seen(client: Client, job: int) -> dict[str, int]:

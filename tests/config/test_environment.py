@@ -1,10 +1,12 @@
 """What the environment may say, and how it is refused."""
 
+import ssl
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from kombu import Connection
 
 from controlplane.config.environment import Environment, broker_url, read_environment
 
@@ -144,3 +146,17 @@ def test_celery_spells_unix_sockets_its_own_way() -> None:
         "redis+socket://:a%2Fb@/tmp/redis.sock?virtual_host=2",
         "redis+socket://:secret@/tmp/redis.sock?virtual_host=0",
     ]
+
+
+def test_celery_verifies_the_certificate_of_redis_unless_it_is_told_not_to() -> None:
+    assert [
+        broker_url("rediss://:pw@host:6380/1"),
+        broker_url("rediss://:pw@host:6380/1?ssl_ca_certs=/etc/ca.crt"),
+        broker_url("rediss://:pw@host:6380/1?ssl_cert_reqs=none"),
+    ] == [
+        "rediss://:pw@host:6380/1?ssl_cert_reqs=required",
+        "rediss://:pw@host:6380/1?ssl_ca_certs=/etc/ca.crt&ssl_cert_reqs=required",
+        "rediss://:pw@host:6380/1?ssl_cert_reqs=none",
+    ]
+    (verified,) = (Connection(broker_url("rediss://host")).ssl,)
+    assert verified == {"ssl_cert_reqs": ssl.CERT_REQUIRED}

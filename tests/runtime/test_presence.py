@@ -1,5 +1,7 @@
 """Signs of life, machines that are gone, slots for jobs that wait, and silences of our own."""
 
+import os
+import socket
 from threading import Event, Thread
 from typing import Any
 
@@ -67,6 +69,26 @@ def test_machines_count_afresh_while_no_gateway_could_hear_them(client: Client, 
     HEARD.run(client, [names.GATEWAYS], "here", 0, "0 0 0 0")
     client.hset(names.MISSING_AGENTS, str(agent), now_ms - 60_000)
     assert reaper.reap_offline_agents(client) == [agent]
+
+
+def test_a_gateway_that_begins_takes_the_place_of_those_of_its_machine_that_have_ended(client: Client) -> None:
+    here, elsewhere = socket.gethostname(), "another machine"
+    ended, runs = f"{here}:999999999", f"{here}:{os.getpid()}"
+    for name in (ended, runs, f"{elsewhere}:1", here):
+        HEARD.run(client, [names.GATEWAYS], name, 5_000, "")
+        client.hset(names.GATEWAY_SOCKETS, name, "1 2")
+    presence.gateway_begins(client)
+    left = {runs, f"{elsewhere}:1", here}
+    assert set(presence.gateways_now(client)) == left
+    assert {name.decode() for name in client.hkeys(names.GATEWAY_SOCKETS)} == left
+
+
+def test_a_gateway_that_does_not_come_back_is_forgotten_with_its_sockets(client: Client) -> None:
+    for name, ago_ms in {"a:1": 100, "a:2": 60_000}.items():
+        HEARD.run(client, [names.GATEWAYS], name, ago_ms, "")
+        client.hset(names.GATEWAY_SOCKETS, name, "1 2")
+    assert presence.gateway_missing(client) == ""
+    assert (set(presence.gateways_now(client)), client.hkeys(names.GATEWAY_SOCKETS)) == ({"a:1"}, [b"a:1"])
 
 
 def test_the_processes_of_a_machine_that_is_gone_have_died(client: Client, enqueued: list[int]) -> None:

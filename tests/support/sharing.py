@@ -36,6 +36,7 @@ DEAREST = (
     STACK,
     "tests/integration/test_ray.py",
     "tests/integration/test_postgres.py",
+    "tests/integration/test_several.py",
     "tests/browser/test_pages.py",
     "tests/integration/test_demo.py",
     "tests/benchmarks/test_live.py",
