@@ -71,13 +71,13 @@ class Control:
         """The first orders, where they come in time."""
         orders = self._link.await_orders(wait_s)
         if orders is not None:
-            self.machine.hear(orders)
+            self.machine.receive(orders)
         return orders
 
-    def hear(self) -> Orders | None:
+    def receive(self) -> Orders | None:
         """The newest orders where there are newer ones than before."""
         newest = self._link.newest()
-        return newest if newest is not None and self.machine.hear(newest) else None
+        return newest if newest is not None and self.machine.receive(newest) else None
 
     @property
     def generation(self) -> int:

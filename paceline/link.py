@@ -271,7 +271,7 @@ class SocketLink:
                     self._outbox.acknowledge(reply.number)
                 case Orders() if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
                     self._orders = reply
-                    self._outbox.heard_from(reply.incarnation)
+                    self._outbox.observe_incarnation(reply.incarnation)
             self._heard.notify_all()
         if isinstance(reply, Rejection):
             self._rejected(reply)

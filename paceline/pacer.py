@@ -355,12 +355,12 @@ class Pacer:
         """Tell the other ranks what is to be told, while the gradient is computed."""
         if self._agreement is None or self._channel is None or not self._meets:
             return
-        if self._control is not None and (orders := self._control.hear()) is not None:
-            self._agreement.hear(orders)
+        if self._control is not None and (orders := self._control.receive()) is not None:
+            self._agreement.receive(orders)
             if self._agreement.refusal:
                 self._say(self._agreement.refusal)
         self._reporter.resolve(self._clock)
-        self._round = self._channel.begin(self._agreement.words(self._row(samples)))
+        self._round = self._channel.begin(self._agreement.encode(self._row(samples)))
 
     def _row(self, samples: int) -> Row:
         assert self._loader is not None
@@ -406,9 +406,9 @@ class Pacer:
 
     def _settle(self, settled: Settled) -> None:
         assert self._agreement is not None
-        self._reporter.heard(settled.told, self._ceiling.samples)
+        self._reporter.heard(settled.columns, self._ceiling.samples)
         if self._loader is not None and not self._loader.samples:
-            self.coming_sizes = [int(samples) for samples in settled.told.coming]
+            self.coming_sizes = [int(samples) for samples in settled.columns.coming]
         self._agreement.timeline.forget(self.cursor.iteration)
         if settled.hold:
             settled = self._stand(settled)
@@ -430,10 +430,10 @@ class Pacer:
             if self._control is not None:
                 self._control.stand(self.cursor.iteration)
             time.sleep(STAND_S)
-            if self._control is not None and (orders := self._control.hear()) is not None:
-                self._agreement.hear(orders)
+            if self._control is not None and (orders := self._control.receive()) is not None:
+                self._agreement.receive(orders)
             row = self._row(0)._replace(timed=-1)
-            settled = self._agreement.read(self._channel.total(self._agreement.words(row)), self.cursor.iteration - 1)
+            settled = self._agreement.read(self._channel.total(self._agreement.encode(row)), self.cursor.iteration - 1)
         self._edge = self._clock.stamp()
         return settled
 

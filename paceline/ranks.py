@@ -59,7 +59,7 @@ class RemoteRank:
     @property
     def shares(self) -> tuple[int, ...]:
         """What each rank is to take next, by rank; even shares as long as nothing else was heard."""
-        self._control.hear()
+        self._control.receive()
         orders = self._control.machine.orders
         return tuple(orders.shares) if orders is not None and len(orders.shares) == self.world else self._even
 
@@ -71,14 +71,14 @@ class RemoteRank:
     @property
     def stopped(self) -> bool:
         """Whether the next iteration is not to begin."""
-        self._control.hear()
+        self._control.receive()
         orders = self._control.machine.orders
         return orders is not None and orders.stop_at is not None and orders.stop_at <= self.iteration
 
     @property
     def held(self) -> bool:
         """Whether the job is paused: the next iteration is not to begin for now."""
-        self._control.hear()
+        self._control.receive()
         orders = self._control.machine.orders
         if orders is None or not orders.hold or self.stopped:
             return False

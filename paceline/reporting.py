@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from controlplane.protocol.agreement import Told
+from controlplane.protocol.agreement import Columns
 from controlplane.protocol.messages import IterationReport
 from paceline.control import Control
 from paceline.load import Load
@@ -95,7 +95,7 @@ class Reporter:
                 return measured.iteration, found.sum, measured.link_s
         return -1, 0.0, 0.0
 
-    def heard(self, told: Told, ceiling: int) -> None:
+    def heard(self, told: Columns, ceiling: int) -> None:
         """What the ranks have told of earlier iterations; report those that are complete."""
         if told.timed.count(told.timed[0]) == len(told.timed):
             self._sums[int(told.timed[0])] = dict(enumerate(zip(told.sum_s, told.link_s, strict=True)))

@@ -1,4 +1,4 @@
 """The data plane: agents that offer machines, workers that train, servers that hold parameters.
 
-Imports ``controlplane.protocol`` and nothing else of ours. Reports; never decides.
+Imports ``controlplane.protocol`` and no other package of Paceline. Reports; never decides.
 """

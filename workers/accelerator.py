@@ -10,7 +10,7 @@ import structlog
 from workers.resources import Load
 
 EVERY_S: Final = 1.0
-"""NVML is asked once in so long at most: some drivers take milliseconds to answer."""
+"""Least time between two queries of NVML: some drivers take milliseconds to answer."""
 
 Numbers = dict[str, float]
 log = structlog.get_logger("accelerator")
@@ -85,15 +85,15 @@ class Cuda:
     def load(self, machine: Load) -> Load:
         """The GPU's memory in use by all processes; its utilization, or the machine's if that is unknown."""
         free, total = self._memory(self._device)
-        use = self._told().get("gpu_utilization", machine.cpu)
+        use = self._nvml_values().get("gpu_utilization", machine.cpu)
         return Load(cpu=use, memory=min(1.0, max(0.0, 1.0 - free / total)))
 
     def numbers(self) -> Numbers:
         """Memory in use, and what NVML has."""
         free, total = self._memory(self._device)
-        return {"gpu_memory": float(total - free), **self._told()}
+        return {"gpu_memory": float(total - free), **self._nvml_values()}
 
-    def _told(self) -> Numbers:
+    def _nvml_values(self) -> Numbers:
         return self._nvml.numbers() if self._nvml is not None else {}
 
 

@@ -1,4 +1,4 @@
-"""The control plane's address, and the one rule about it: nothing travels unencrypted off this machine unasked."""
+"""The control plane's address, and its one rule: nothing leaves this machine unencrypted unless allowed."""
 
 import ipaddress
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ from workers import checkpoint_retention
 from workers.addresses import ControlPlane
 from workers.backoff import Backoff
 from workers.control.outbox import Outbox
-from workers.control.socket import MALFORMED, NEVER_TAKEN, ControlSocket, Ears, Ending, Route
+from workers.control.socket import MALFORMED, NEVER_ACCEPTED, ControlSocket, Ending, Handlers, Route
 from workers.environment import environment
 from workers.log_buffer import LogBuffer
 from workers.rates import Rates
@@ -111,17 +111,19 @@ class Agent:
         self._kit = kit or Kit(setup=setup, json_logs=json_logs)
         self._spawner: Spawner | None = None
         self._outbox: Outbox[AgentMessage] = Outbox(renumber=True)
-        self._told = LogBuffer()
+        self._log_buffer = LogBuffer()
         self._outbox.say(self._hello)
-        ears: Ears[AgentReply] = Ears(hear=self._hear, opened=lambda: self._inbox.put(Opened()), ended=self._inbox.put)
+        handlers: Handlers[AgentReply] = Handlers(
+            receive=self._receive, opened=lambda: self._inbox.put(Opened()), ended=self._inbox.put
+        )
         route = Route(plane=plane, path="/ws/agent", headers=_proof(credential))
         self._socket: ControlSocket[AgentMessage, AgentReply] = ControlSocket(
             route,
             self._outbox,
             to_agent,
-            ears,
+            handlers,
             heartbeat=self._heartbeat,
-            asides=self._told.take,
+            extras=self._log_buffer.take,
             backoff=backoff,
         )
         self._announced = self._warmed = self._was_answered = False
@@ -156,7 +158,7 @@ class Agent:
             case Started():
                 self._say_started(happening)
             case Wrote():
-                self._told.add(happening.process, happening.lines)
+                self._log_buffer.add(happening.process, happening.lines)
             case Ended():
                 self._say_ended(happening.process, happening.status, happening.tail)
             case Lost():
@@ -201,7 +203,7 @@ class Agent:
             self._spawner.stop(process, grace_s=grace_s)
 
     def _quit(self, *, impatient: bool = False) -> None:
-        """Ask everything to end; when asked a second time, no longer wait for it."""
+        """Ask all processes to end; on a second call, stop waiting for them."""
         self._quitting = True
         if impatient:
             for name in self._table.running:
@@ -235,13 +237,15 @@ class Agent:
         log.error(f"the spawner ended with status {lost.status}; starting another")
         self._spawn()
 
-    def _hear(self, reply: AgentReply) -> None:
+    def _receive(self, reply: AgentReply) -> None:
         """On the socket's thread."""
         if isinstance(reply, Rejection):
             log.warning(f"the control plane refused message {reply.number}: {reply.code}: {reply.detail}")
             if reply.code == "out-of-order":
                 self._socket.resend()
-            elif reply.code in NEVER_TAKEN and not self._was_answered:  # the first message: it would be refused again
+            elif (
+                reply.code in NEVER_ACCEPTED and not self._was_answered
+            ):  # the first message: it would be refused again
                 reason = f"it does not take what this machine offers: {reply.detail}"
                 self._inbox.put(Ending(code=MALFORMED, reason=reason))
         elif isinstance(reply, CredentialIssued):
@@ -252,7 +256,7 @@ class Agent:
             self._inbox.put(Ordered(orders=reply))
 
     def _take_credential(self, secret: str) -> None:
-        """On the socket's thread, which connects again too: what is said to be kept is what it comes back with."""
+        """Runs on the socket's thread, which reconnects: so it uses the credential that it reported as stored."""
         credential, failure = structs.replace(self._credential, secret=secret), ""
         try:
             self._state.replace_credential(credential)
@@ -271,7 +275,7 @@ class Agent:
         listed.
         """
         offer, running = self._offer, self._table.running
-        told_next = [each.process for each in self._outbox.pending if isinstance(each, ProcessEnded)]
+        pending_ends = [each.process for each in self._outbox.pending if isinstance(each, ProcessEnded)]
         return AgentHello(
             number=number,
             name=offer.name,
@@ -283,7 +287,7 @@ class Agent:
             cpu_count=self._machine.cpu_count,
             memory_bytes=self._machine.memory_bytes,
             environment=environment(", ".join(dict.fromkeys(offer.setup.devices)), network=offer.setup.protection),
-            running=running + [process for process in told_next if process not in running],
+            running=running + [process for process in pending_ends if process not in running],
             rotates=True,
         )
 

@@ -33,7 +33,7 @@ class Rival:
 
 
 class Course:
-    """How fast a machine is, and how busy it says it is, as functions of the time since it began."""
+    """A machine's speed and its reported load, as functions of the time since it began."""
 
     def __init__(self, emulation: Emulation) -> None:
         self._steady, self._trace = emulation.samples_per_second, emulation.trace or []
@@ -52,12 +52,12 @@ class Course:
 
     def done_at(self, begin_s: float, samples: int) -> float:
         """When work on so many samples is done that began at ``begin_s``, the speed changing under way."""
-        at_s, owed = begin_s, float(samples)
-        while owed > 0.0:
+        at_s, left = begin_s, float(samples)
+        while left > 0.0:
             speed, until_s = self._speed(at_s), self._next_change(at_s)
-            if until_s is None or owed <= speed * (until_s - at_s):
-                return at_s + owed / speed
-            owed -= speed * (until_s - at_s)
+            if until_s is None or left <= speed * (until_s - at_s):
+                return at_s + left / speed
+            left -= speed * (until_s - at_s)
             at_s = until_s
         return at_s
 

@@ -18,7 +18,7 @@ def environment(device: str, *, network: str = "", cpus: Path = CPUS, gpus: Path
         python=platform.python_version(),
         torch=release_of("torch"),
         platform=system(),
-        cpu=_said(cpus, "model name") or platform.processor(),
+        cpu=_field(cpus, "model name") or platform.processor(),
         device=_device(device, gpus),
         network=network,
     )
@@ -28,11 +28,11 @@ def _device(device: str, gpus: Path) -> str:
     """As asked for, and the GPUs of the machine."""
     if device == "cpu":
         return device
-    models = [found for file in sorted(gpus.glob("*/information")) if (found := _said(file, "Model"))]
+    models = [found for file in sorted(gpus.glob("*/information")) if (found := _field(file, "Model"))]
     return f"{device} ({', '.join(models)})" if models else device
 
 
-def _said(file: Path, name: str) -> str:
+def _field(file: Path, name: str) -> str:
     """The first value of that name in lines like ``name : value``."""
     try:
         lines = file.read_text().splitlines()

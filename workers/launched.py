@@ -12,7 +12,7 @@ RANKS: Final = (
     ("JOB_COMPLETION_INDEX", "JOB_COMPLETION_INDEX"),
 )
 """Where torchrun, Slurm's srun, Open MPI, other MPIs and a Kubernetes Indexed Job say which rank a process is, each
-with a variable that is there beside it where the launcher really started this process."""
+with a variable that is also set if the launcher really started this process."""
 
 
 LOCAL_RANKS: Final = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")

@@ -43,7 +43,7 @@ def _numbered(logger: object, name: str, event: MutableMapping[str, Any]) -> str
 
 
 def configure(*, json: bool = False) -> None:
-    """Set up logging for this process and those forked from it: structlog's, and the standard library's below ours."""
+    """Set up logging for this process and those forked from it: structlog, and the standard library."""
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )

@@ -64,7 +64,7 @@ def run_server(order: ProcessOrder, plane: ControlPlane, setup: Setup) -> int:
 
 
 def attend(link: Link, work: Callable[[], None]) -> int:
-    """Do ``work`` with the link open; 0 if it came to its end or was asked to end, else 1 and the reason is logged."""
+    """Do ``work`` with the link open; 0 if it completed or was asked to end, else 1, and the reason is logged."""
     stop_on_signal(link.stopping)
     link.start()
     try:
@@ -78,7 +78,7 @@ def attend(link: Link, work: Callable[[], None]) -> int:
 
 
 def route_of(order: ProcessOrder, plane: ControlPlane) -> Route:
-    """Where the process of ``order`` connects, and as whom."""
+    """Address and identity of the connection of the process of ``order``."""
     return Route(
         plane=plane,
         path=f"/ws/{order.role}/{order.job}/{order.index}",

@@ -9,7 +9,7 @@ Counts = dict[str, int]
 
 
 class Rates:
-    """Rates since they were last asked for.
+    """Rates since the last call.
 
     Args:
         read: the counters by measurement, rising; one that the machine does not have is left out.

@@ -1,4 +1,4 @@
-"""What a worker measures beside the times of an iteration, when it reports one."""
+"""What a worker measures besides the times of an iteration, when it reports one."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """What this machine has and how busy it is: from the cgroup where it is limited, else from the whole machine.
 
-Reads cgroup v2 and v1. An agent in a container of two CPUs on a host of 64 says two, and is full when they are.
+Reads cgroup v2 and v1. An agent in a container of two CPUs on a host of 64 reports two, and 100 % when both are busy.
 """
 
 import math
@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 UNLIMITED_BYTES = 2**62
-"""cgroup v1 says "no limit" with a number near the largest that it can write."""
+"""cgroup v1 writes "no limit" as a number near its maximum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class Machine:
         return Load(cpu=_share(self._cpu()), memory=_share(self._memory()))
 
     def ran_out_of_memory(self) -> bool:
-        """Whether the kernel has ended processes for want of memory since this was last asked."""
+        """Whether the kernel has killed processes for lack of memory since the last call."""
         before, self._killed = self._killed, self._killed_for_memory()
         return self._killed > before
 
@@ -135,7 +135,7 @@ class Machine:
 
 
 def _busy_share() -> float:
-    """CPU use of the whole machine since this was last asked."""
+    """CPU use of the whole machine since the last call."""
     return float(psutil.cpu_percent(None)) / 100.0  # type: ignore[no-untyped-call]
 
 

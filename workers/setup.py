@@ -1,4 +1,4 @@
-"""Settings for every process of an agent, beside its order."""
+"""Settings for every process of an agent, in addition to its order."""
 
 from controlplane.protocol.base import Count, Positive, Value
 from workers.addresses import is_loopback

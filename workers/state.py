@@ -22,7 +22,7 @@ ALIVE = "alive"
 
 
 class StateError(RuntimeError):
-    """The state folder cannot be used; the text says why and what to do."""
+    """The state folder cannot be used; the message has the reason and the cure."""
 
 
 class Credential(Value, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Which processes an agent should run and which it runs: the difference is what it does next. Pure.
+"""Which processes an agent should run and which it runs; it acts on the difference. Pure.
 
 Orders are level-triggered, so they are obeyed as often as they come. An instance is started once: never again, not even
 after the agent restarts.
@@ -32,7 +32,7 @@ class ProcessTable:
         self._begun = set(begun)
         self._running: frozenset[ProcessName] = frozenset()  # replaced whole: another thread may be reading it
         self._stopping: set[ProcessName] = set()
-        self._told: set[ProcessName] = set()
+        self._reported: set[ProcessName] = set()
         self._over: dict[ProcessName, None] = {}
         """The last that ended, oldest first: orders that forgot it must not begin them again."""
         self._sequence = -1
@@ -59,13 +59,13 @@ class ProcessTable:
         wanted = {name_of(order): order for order in orders.processes}
         start = [order for name, order in wanted.items() if name not in self._begun and name not in self._over]
         gone = (self._begun - self._running) | self._over.keys()
-        lost = [name for name in wanted if name in gone - self._told]
+        lost = [name for name in wanted if name in gone - self._reported]
         stop = [name for name in self.running if name not in wanted and name not in self._stopping]
         self._running = self._running | {name_of(order) for order in start}
-        self._told |= set(lost)
+        self._reported |= set(lost)
         self._stopping |= set(stop)
         self._begun = (self._begun | self._running) & (wanted.keys() | self._running)
-        self._told &= wanted.keys()
+        self._reported &= wanted.keys()
         return Plan(start=start, stop=stop, lost=lost)
 
     def ended(self, process: ProcessName) -> None:
@@ -76,10 +76,10 @@ class ProcessTable:
         if len(self._over) > MOST_OVER:
             del self._over[next(iter(self._over))]
         if process in self._begun:
-            self._told.add(process)
+            self._reported.add(process)
 
     def stop_all(self) -> list[ProcessName]:
-        """Everything that runs should end; these have not been asked yet."""
+        """All processes should end; returns those that have not been asked yet."""
         asked = [name for name in self.running if name not in self._stopping]
         self._stopping |= set(asked)
         return asked

@@ -20,7 +20,7 @@ log = structlog.get_logger("upload")
 
 
 class UploadError(RuntimeError):
-    """The control plane will not have the model; the text says why."""
+    """The control plane refuses the model; the message has the reason."""
 
 
 def upload_model(

@@ -79,7 +79,7 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
     held, sizes = LocalParameters(workload, spec), workload.layout.sizes
     reduction = Reduction(rank, Link(), held, spec, sizes=sizes, host=HOST)  # type: ignore[arg-type]
     os.environ.update(MASTER_ADDR=HOST, MASTER_PORT=str(port))
-    replica.tell_progress(reduction.offer)
+    replica.report_progress(reduction.offer)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     module = workload.build()
     vector_to_parameters(torch.from_numpy(workload.init(spec.seed)), module.parameters())

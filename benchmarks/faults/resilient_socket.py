@@ -110,9 +110,9 @@ class ResilientSocket:
         else:
             self._heard(reply)
 
-    def heard_from(self, incarnation: int) -> None:
+    def observe_incarnation(self, incarnation: int) -> None:
         """Orders of that incarnation came."""
-        self._outbox.heard_from(incarnation)
+        self._outbox.observe_incarnation(incarnation)
         self._news.set()
 
     def _say_again(self, number: int = 0) -> None:

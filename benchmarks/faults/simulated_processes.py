@@ -85,9 +85,9 @@ class SimulatedWorker:
             self._placement = reply
             return
         before = self._worker.orders
-        if not self._worker.hear(reply):
+        if not self._worker.receive(reply):
             return
-        self.socket.heard_from(reply.incarnation)
+        self.socket.observe_incarnation(reply.incarnation)
         if before is not None and _has_fallen(before, reply):
             self._records.violations.append(f"{self._order.instance}: the grant fell from {before} to {reply}")
         self._note_answers(reply)
@@ -203,7 +203,7 @@ class SimulatedServer:
         before = self._orders
         if before is not None and orders.rank_in_time <= before.rank_in_time:
             return
-        self.socket.heard_from(orders.incarnation)
+        self.socket.observe_incarnation(orders.incarnation)
         self._orders = orders
         self._records.quorums.setdefault(self._job, {}).update(orders.quorums)
         if orders.sends and orders.next_placement > self._handed:

@@ -106,7 +106,7 @@ async def _send(socket: ClientConnection, outbox: Outbox[WorkerMessage]) -> None
 async def _hear(socket: ClientConnection, worker: WorkerMachine, outbox: Outbox[WorkerMessage]) -> None:
     reply = to_worker.decode(await socket.recv(decode=False))
     if isinstance(reply, Orders):
-        worker.hear(reply)
+        worker.receive(reply)
     elif isinstance(reply, Durable):
         outbox.acknowledge(reply.number)
 

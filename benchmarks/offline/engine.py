@@ -96,7 +96,7 @@ class Cluster:
         self.entries.append(entry)
         for command in self.engine.handle(entry):
             if isinstance(command, IssueOrders):
-                self.hear(self.machines[command.rank], command.orders)
+                self.receive(self.machines[command.rank], command.orders)
             elif isinstance(command, NameQuorum):
                 self.close(command.iteration)
 
@@ -106,10 +106,10 @@ class Cluster:
         machine.number += 1
         self.tell(WorkerHeard(rank=rank, instance=f"w{rank}.0.1", message=build(machine.number)))
 
-    def hear(self, machine: Machine, orders: Orders) -> None:
+    def receive(self, machine: Machine, orders: Orders) -> None:
         """A worker has newer orders."""
         protocol, attempt = machine.protocol, machine.protocol.attempt
-        protocol.hear(orders)
+        protocol.receive(orders)
         machine.tried += protocol.attempt - attempt
         if protocol.phase is Phase.COMPUTE and protocol.is_cut and machine.until > self.now:
             machine.until = self.now

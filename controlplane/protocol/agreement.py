@@ -1,10 +1,10 @@
 """How the ranks of an attached job agree on shares, a pause and the end, without waiting for the control plane. Pure.
 
-Each iteration adds up one small vector over all ranks (``words``), beside the gradients. Every rank fills in its own
-row: what it takes, how long its last sum took, how new its orders are, and the last iteration that its loader may draw
-before it has read the sum. The rank with the newest orders fills in those, too. So whoever reads the sum (``read``)
-knows the same as all others: new shares hold from the iteration behind every rank's promise, and a pause or the end at
-the boundary that all have reached. One rank that hears the control plane is enough; none is waited for.
+Each iteration sums one small vector over all ranks (``encode``), in addition to the gradients. Every rank fills in its
+own row: its samples, how long its last sum took, the number of its orders, and the last iteration that its loader may
+draw before it has read the sum. The rank with the newest orders adds those, too. All ranks read the same sum
+(``read``): new shares hold from the first iteration after every rank's promise, and a pause or the end at the boundary
+that all have reached. One rank with a connection to the control plane is enough, and no rank waits for it.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from controlplane.protocol.orders import Orders
 
 
 class Row(NamedTuple):
-    """What one rank adds."""
+    """The part of one rank."""
 
     samples: int = 0
-    """That it takes in this iteration."""
+    """In this iteration."""
     promised: int = -1
     """It draws no samples of iterations after this one before it has read the sum."""
     coming: int = 0
-    """Samples that it has for the next iteration, where only a stream's reader knows."""
+    """Samples that a stream's reader has for the next iteration."""
     ceiling: int = 0
     """The most samples that its device's memory holds; 0: not known."""
     gives_up: int = 0
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     """What this rank's own links need for what that sum had them carry; 0: not known."""
 
 
-class Told(NamedTuple):
+class Columns(NamedTuple):
     """The rows of all ranks by column, each as it was summed: with many ranks that costs a part of row by row."""
 
     samples: Sequence[float]
@@ -115,7 +115,7 @@ class Timeline:
 class Settled(NamedTuple):
     """What all ranks know behind an iteration."""
 
-    told: Told
+    columns: Columns
     hold: bool
     """Stop before the next iteration."""
     stop: bool
@@ -149,7 +149,7 @@ class Agreement:
         self._wanted = timeline.newest.shares
         self._ceilings: Sequence[float] = []
 
-    def hear(self, orders: Orders) -> None:
+    def receive(self, orders: Orders) -> None:
         """Take in orders that are newer than all before."""
         self._orders, self.refusal = orders, self._objection(orders)
 
@@ -158,7 +158,7 @@ class Agreement:
         """The length of the vector."""
         return self.world * (FIELDS + 1) + HEAD
 
-    def words(self, row: Row) -> list[float]:
+    def encode(self, row: Row) -> list[float]:
         """What this rank adds to the sum."""
         orders, vector = self._orders, [0.0] * self.width
         if orders is not None:
@@ -175,21 +175,21 @@ class Agreement:
     def read(self, vector: Sequence[float], iteration: int) -> Settled:
         """What the sum of all ranks' words behind ``iteration`` means; the same at each of them."""
         world = self.world
-        rows = Told(*[vector[at * world : (at + 1) * world] for at in range(FIELDS)])
-        told, version, stop_at, hold = map(int, vector[world * FIELDS : world * FIELDS + HEAD])
-        stop = bool(told) and 0 <= stop_at <= iteration + 1
+        rows = Columns(*[vector[at * world : (at + 1) * world] for at in range(FIELDS)])
+        has_orders, version, stop_at, hold = map(int, vector[world * FIELDS : world * FIELDS + HEAD])
+        stop = bool(has_orders) and 0 <= stop_at <= iteration + 1
         self.fixed |= any(rows.gives_up)
-        if told and version > self.timeline.newest.version:
+        if has_orders and version > self.timeline.newest.version:
             self._wanted = [int(share) for share in vector[world * FIELDS + HEAD :]]
         else:
             version = self.timeline.newest.version
         change = self._agree(rows, version)
         self.leader = rows.leader(self.leader)
         leaves = not stop and any(rows.leaves)
-        holds = bool(told) and bool(hold) and not stop
-        return Settled(told=rows, hold=holds, stop=stop, leaves=leaves, change=change)
+        holds = bool(has_orders) and bool(hold) and not stop
+        return Settled(columns=rows, hold=holds, stop=stop, leaves=leaves, change=change)
 
-    def _agree(self, rows: Told, version: int) -> Change | None:
+    def _agree(self, rows: Columns, version: int) -> Change | None:
         newest = self.timeline.newest
         if self.fixed or (version == newest.version and rows.ceiling == self._ceilings):
             return None

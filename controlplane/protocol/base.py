@@ -1,4 +1,4 @@
-"""The base class of everything that crosses a wire or is kept in a log, and the bounded types of its fields.
+"""The base class of everything that is sent or logged, and the bounded types of its fields.
 
 No field is a bare ``int``, ``float`` or ``str``: what is accepted here can be kept by SQLite and PostgreSQL, and be
 counted with. A NaN is within no range, so that a bounded number is a number.
@@ -63,4 +63,4 @@ Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT, pattern=NO_NUL)]
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """An immutable value with named fields; unknown fields are ignored, so that a newer peer may say more."""
+    """An immutable value with named fields; unknown fields are ignored, so that a newer peer may send more."""

@@ -38,7 +38,7 @@ class WorkloadEntry(Value, frozen=True, kw_only=True):
     takes: tuple[Kind, ...]
     options: type[Part] = opt.NoOptions
     binary: bool = False
-    """Whether it tells two classes apart, and no more."""
+    """Whether it is a binary classification."""
     sums: bool = False
     """Whether its updates are sums of another kind than gradients, added up by its own rule."""
 

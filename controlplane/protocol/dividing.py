@@ -19,7 +19,7 @@ class Span(NamedTuple):
 
 
 class Pass(msgspec.Struct, frozen=True, kw_only=True):
-    """One pass over the data, or the rest of one where a restart goes on within it."""
+    """One pass over the data, or the rest of one after a restart."""
 
     number: int
     first: int
@@ -31,7 +31,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     begin: int = 0
     """The position that its first iteration begins at."""
     drop_last: bool = False
-    """Whether what is left for the last iteration is passed over."""
+    """Whether an incomplete last iteration is dropped."""
 
     @property
     def iterations(self) -> int:
@@ -75,7 +75,7 @@ def divide(weights: Sequence[int], size: int, multiple: int = 1) -> list[int]:
 def within(shares: Sequence[int], ceilings: Sequence[int], multiple: int = 1) -> list[int]:
     """The same number of samples with no rank above its ceiling (0: it has none), as far as there is room.
 
-    What the others have no room for stays with the ranks above theirs, in proportion: the global batch is kept.
+    Samples that do not fit stay with the ranks above their ceilings, in proportion: the global batch is constant.
     """
     if not any(ceilings):
         return list(shares)

@@ -1,4 +1,4 @@
-"""What a parsed YAML or JSON document may hold that is kept as it is: options of workloads, parameters of policies."""
+"""Parts of a parsed YAML or JSON document that are stored unchanged: options of workloads, parameters of policies."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ MOST: Final = 2**63 - 1
 
 
 def check_storable(field: str, document: Any) -> None:
-    """Raise ``SpecError``, naming the place below ``field``, where a value cannot be kept as JSON in every database."""
+    """Raise ``SpecError``, naming the place below ``field``, if a value cannot be stored as JSON in every database."""
     for place, value in _leaves(field, document):
         if isinstance(value, str) and not _is_text(value):
             raise SpecError(place, value, "text without NULs and lone surrogates")

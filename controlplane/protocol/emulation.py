@@ -1,4 +1,4 @@
-"""Machines and links worse than the real ones, for demonstrations and tests; whatever is emulated is shown as such."""
+"""Machines and links worse than the real ones, for demonstrations and tests; pages mark what is emulated."""
 
 import csv
 from typing import Annotated, Any
@@ -61,7 +61,7 @@ class Emulation(Part, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError("a trace of two points or more that can repeat")
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What is emulated, in words."""
         parts = []
         if self.samples_per_second is not None:

@@ -1,4 +1,4 @@
-"""How both sides say what they run on, so that versions of the control plane and of its machines read alike."""
+"""Versions of the software that a process runs on, in one format for the control plane and its machines."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version

@@ -1,4 +1,4 @@
-"""What msgspec says of a value that does not fit its type, taken apart: where, and what would fit."""
+"""Parses msgspec's validation errors: the place of the value, and what is expected there."""
 
 import re
 from typing import NamedTuple
@@ -28,7 +28,7 @@ def fault_of(error: msgspec.ValidationError) -> Fault:
 
 
 def _in_words(expected: str) -> str:
-    """A pattern says nothing to people."""
+    """A regular expression does not help users."""
     return next((words for pattern, words in IN_WORDS.items() if repr(pattern) in expected), expected)
 
 

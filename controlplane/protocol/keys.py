@@ -54,7 +54,7 @@ def proof(key: bytes, nonce: bytes) -> bytes:
 
 
 def secret_digest(secret: str) -> str:
-    """What is stored, and said, of a random and long secret instead of itself: 64 hexadecimal digits."""
+    """The digest that is stored and logged instead of a long random secret: 64 hexadecimal digits."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

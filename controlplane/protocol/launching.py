@@ -1,7 +1,7 @@
-"""Who starts the workers of a job: our agents, or a launcher whose script attaches its ranks.
+"""Native jobs, started by agents, and attached jobs, started by a launcher whose script attaches its ranks.
 
-An attached job leaves processes, model, optimiser and sums to the script and its engine. So most of a spec has no
-place there: each field that has none is refused with what to do instead.
+In an attached job the script and its engine own processes, model, optimiser and sums. So most fields of a spec do not
+apply: each of these is refused with what to do instead.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from controlplane.protocol.parts import SpecError
 Launch = Literal["native", "attached"]
 
 Wait = Annotated[float, Meta(ge=1.0, le=1e7)]
-"""Seconds that a job without ranks waits for some."""
+"""How long a job without ranks waits for them."""
 
 DEFAULT_WAIT_S: Final = 3600.0
 
@@ -24,7 +24,7 @@ IMPLIED: Final[Mapping[str, Any]] = {"servers": 0, "communication": "all-reduce"
 
 WORKLOAD: Final = "attached"
 DATASET: Final = "none"
-"""The workload of an attached job is for people to read: any name, and no data set of ours."""
+"""The workload of an attached job is only displayed: any name, and no data set of Paceline."""
 
 SCRIPT: Final = "with launch attached, where the script has its own"
 
@@ -41,33 +41,33 @@ REFUSED: Final[Mapping[str, str]] = {
     "(torchrun --max-restarts)",
     "checkpoint": f"none {SCRIPT}; leave it out, and save in the script, with the loader's state_dict()",
     "start_from": f"none {SCRIPT}; leave it out, and load in the script, with the loader's load_state_dict()",
-    "on_nan": "none with launch attached: what a loss that is no number does is the script's affair; leave it out",
+    "on_nan": "none with launch attached: the script handles a loss that is not a number; leave it out",
     "emulate": "none with launch attached: its machines are real; leave it out, or use launch: native",
     "emulate_servers": "none with launch attached: it has no servers; leave it out, or use launch: native",
 }
-"""Fields that should be as they are by themselves, and what is expected of them."""
+"""Fields that must keep their defaults, and what is expected of them."""
 
 CHOSEN: Final[Mapping[str, tuple[str, str]]] = {
-    "barrier": ("bsp", "bsp with launch attached: the sums of DDP and its like take everybody's gradient; for"),
+    "barrier": ("bsp", "bsp with launch attached: the sums of DDP and FSDP need the gradients of all ranks; for"),
     "placement": ("round-robin", "none with launch attached: it has no servers to place parameters on; for"),
     "data": ("shared", "shared with launch attached, where each rank loads any sample; for"),
 }
 """Of the four choices, what each must be, and why."""
 
 CUTTING: Final[Mapping[str, str]] = {
-    "deadline": "a policy of shares with launch attached, such as lb-bsp-cpu: this one stops work that is under way, "
+    "deadline": "a policy of shares with launch attached, such as lb-bsp-cpu: this one stops work in progress, "
     "which a script cannot; for deadline use launch: native",
     "lb-bsp-federated": "another policy with launch attached, such as lb-bsp-gpu: this one is for federations; for "
     "lb-bsp-federated use launch: native",
 }
-"""Batching policies that rely on our own loop."""
+"""Batching policies that need Paceline's own training loop."""
 
 NATIVE_ONLY: Final = ("options", "data", "partition", "init")
-"""Parts of a workload that only our own loop reads."""
+"""Parts of a workload that only Paceline's own training loop reads."""
 
 
 def with_implied(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of an attached job with what it need not say: its ranks say how many they are, and their batch."""
+    """The document of an attached job with defaults: its ranks report their number and batch later."""
     workload = document.get("workload", {})
     if isinstance(workload, str):
         workload = {"name": workload}
@@ -77,7 +77,7 @@ def with_implied(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _least(document: Mapping[str, Any]) -> Any:
-    """A batch size that fits what is written, until the ranks have said theirs."""
+    """A valid batch size, until the ranks have reported theirs."""
     limits = document.get("limits")
     low = limits.get("minimum", 1) if isinstance(limits, Mapping) else 1
     given = [low, document.get("sample_multiple", 1)]
@@ -86,7 +86,7 @@ def _least(document: Mapping[str, Any]) -> Any:
 
 
 def check_launch(spec: Any) -> None:
-    """Whether every field of a ``JobSpec`` goes with who launches it.
+    """Check that every field of a ``JobSpec`` applies to its kind of launch.
 
     Raises:
         SpecError: naming the field, what was found, what is expected and what to do instead.
@@ -133,7 +133,7 @@ def check_multiple(spec: Any) -> None:
 
 
 def as_native(spec: Any) -> Any:
-    """An attached job as it is simulated: everybody waits for one server, which takes as long as the sum of the ranks.
+    """An attached job as it is simulated: all ranks wait for one server, which takes as long as the sum of the ranks.
 
     Any other ``JobSpec`` is itself.
     """

@@ -1,7 +1,7 @@
 """What is measured. Each number is declared once, at the field of the message that carries it.
 
 ``Annotated[Seconds, number("data loading", "s", chart="Data loading")]`` is all that a new number of a worker or of a
-machine needs beside the place where it is measured: its wire field and range, its columns and rollups, its series in
+machine needs besides the place where it is measured: its wire field and range, its columns and rollups, its series in
 REST, its column in the export and its chart follow from the declaration. A field that is ``UNSET`` by default may be
 absent: an older release did not measure it, or there is nothing to measure on that machine. Absent is not zero.
 """
@@ -179,7 +179,7 @@ def known_of(message: msgspec.Struct, names: Iterable[str]) -> dict[str, float]:
 
 
 def fitting(measurements: Iterable[Measurement], found: Mapping[str, float | None]) -> dict[str, Any]:
-    """What of ``found`` can be put into a message: a driver's odd answer is left out, never a reason to be refused."""
+    """The valid values of ``found``: an odd value from a driver is dropped, so that no message is refused for it."""
     kept: dict[str, Any] = {}
     for each in measurements:
         value = found.get(each.name)

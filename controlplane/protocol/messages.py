@@ -48,7 +48,7 @@ class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
     release: Word = ""
     """Of the worker's software; empty: not known."""
     initial: Word = ""
-    """A checksum of version 0 of the parameters, where every worker makes it by itself."""
+    """A checksum of version 0 of the parameters, where every worker creates it."""
     found: list[FoundCheckpoint] = []
     """Checkpoints that a job which should start from one can start from, where its workers hold the parameters."""
     skipped: list[Text] = []
@@ -90,7 +90,7 @@ class RankHello(Value, frozen=True, kw_only=True, tag="rank-hello"):
 
 
 MAX_LOGGED = 32
-"""Series that an attached script may log beside its loss."""
+"""Series that an attached script may log in addition to its loss."""
 
 
 class Exchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -144,7 +144,7 @@ class IterationReport(WorkerNumbers, frozen=True, kw_only=True, tag="report", gc
     moving_s: Seconds = 0.0
     """Part of ``waiting_s``: for blocks on their way from one server to another."""
     logged: Annotated[dict[Word, Finite], Meta(max_length=MAX_LOGGED)] = {}
-    """What an attached script logs beside its loss, by name."""
+    """Values that an attached script logs in addition to its loss, by name."""
 
 
 class Evaluation(Value, frozen=True, kw_only=True, tag="evaluation"):
@@ -180,7 +180,7 @@ class ProgressReport(Value, frozen=True, kw_only=True, tag="progress"):
 
 
 class Computed(Value, frozen=True, kw_only=True, tag="computed"):
-    """An update is ready to be pushed; said before the push where ``Orders.announce`` asks for it."""
+    """An update is ready to be pushed; sent before the push if ``Orders.announce`` is set."""
 
     number: Positive
     generation: Count32
@@ -338,8 +338,8 @@ class RestoreFailed(Value, frozen=True, kw_only=True, tag="restore-failed"):
 MAX_SLOTS = 1_024
 """Places for workers, and as many for servers, that one machine may offer."""
 
-Told = Annotated[str, Meta(max_length=1_000, pattern=NO_NUL)]
-"""What a machine says of itself, for people."""
+ShortText = Annotated[str, Meta(max_length=1_000, pattern=NO_NUL)]
+"""A machine's description, for users."""
 
 
 class SlotOffer(Value, frozen=True, kw_only=True):
@@ -360,11 +360,11 @@ class ProcessName(Value, frozen=True, kw_only=True):
 class Environment(Value, frozen=True, kw_only=True):
     """What the processes of a machine run on, as text for people; empty is what could not be found out."""
 
-    python: Told = ""
-    torch: Told = ""
-    platform: Told = ""
+    python: ShortText = ""
+    torch: ShortText = ""
+    platform: ShortText = ""
     """Operating system, its release, and the processor's architecture."""
-    cpu: Told = ""
+    cpu: ShortText = ""
     """The processor's model."""
     device: Annotated[str, Meta(max_length=10_000, pattern=NO_NUL)] = ""
     """The device that workers compute on, with the GPU models that the driver reports."""
@@ -386,7 +386,7 @@ class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
     cpu_count: Annotated[int, Meta(ge=1, le=2**20)]
     memory_bytes: Annotated[int, Meta(ge=1, le=2**60)]
     environment: Environment = Environment()
-    """Older agents say nothing of it."""
+    """Older agents do not send it."""
     running: Annotated[list[ProcessName], Meta(max_length=4 * MAX_SLOTS)] = []
     rotates: bool = False
     """Whether it takes ``CredentialIssued``; agents of earlier releases do not."""
@@ -418,11 +418,11 @@ class CredentialKept(Value, frozen=True, kw_only=True, tag="credential-kept"):
     digest: Annotated[str, Meta(min_length=64, max_length=64, pattern=NO_NUL)]
     """Of the secret, by ``secret_digest``."""
     failure: Text = ""
-    """Why it could not keep it, and goes on with the old one; empty: it has."""
+    """Why it could not store it and continues with the old one; empty: it stored it."""
 
 
 LineLevel = Literal["debug", "info", "output", "warning", "error"]
-"""Of a log line; ``output`` is whatever a process wrote that is no log line."""
+"""Of a log line; ``output`` is any other line that a process wrote."""
 
 MAX_LINE = 2_000
 MAX_LINES = 100
@@ -469,7 +469,7 @@ WorkerMessage = (
     | Heartbeat
 )
 RankMessage = RankHello | IterationReport | Evaluation | Held | Stalled | WorkerFinished | Heartbeat
-"""What a rank says whose launcher is not ours."""
+"""The messages of an attached rank."""
 
 ServerMessage = (
     ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed | Heartbeat

@@ -330,7 +330,7 @@ def knows_step(optimizer: Optimizer) -> bool:
 
 
 def is_stateless(optimizer: Optimizer) -> bool:
-    """Whether nothing is remembered from step to step beside the parameters: plain SGD."""
+    """Whether there is no state besides the parameters: plain SGD."""
     return all(each.name == "sgd" and not each.options.get("momentum") for _, each in settings(optimizer))
 
 
@@ -392,7 +392,7 @@ SHORT: Mapping[str, tuple[str, float]] = {
     "beta2": ("betas", 0.999),
     "epsilon": ("eps", 1e-8),
 }
-"""Fields beside ``options``: the option that each is short for, and the value that says nothing to who lacks it."""
+"""Fields next to ``options``: the option that each stands for, and the value that optimisers without it accept."""
 
 
 def _short(optimizer: Optimizer, name: str, field: str) -> dict[str, Any]:
@@ -418,4 +418,4 @@ def _betas(optimizer: Optimizer) -> list[tuple[float | None, float]]:
 
 def _check_once(option: str, options: Mapping[str, Any], field: str, value: object) -> None:
     if option in options:
-        raise SpecError(field, value, f"nothing beside options.{option}, which says the same")
+        raise SpecError(field, value, f"only one of {field} and options.{option}, which mean the same")

@@ -1,4 +1,4 @@
-"""Orders: the whole of what a worker, server or agent may do next, as one small value each.
+"""Orders: everything that a worker, server or agent may do next, in one small message each.
 
 Newer orders replace older ones whole, so a lost, late or repeated message is harmless. Orders compare by
 ``(incarnation, generation, sequence)``.
@@ -37,7 +37,7 @@ Apply = Literal["quorum", "arrival", "release"]
 
 
 class Range(Value, frozen=True, kw_only=True):
-    """Samples that were handed out with leave for the iterations ``first`` to ``last``.
+    """Samples that were granted for the iterations ``first`` to ``last``.
 
     Iteration ``k`` takes the ``share`` positions from ``position + (k - first) * share`` on.
     """
@@ -86,18 +86,18 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     held_s: Seconds = 0.0
     """How long the control plane itself held the answer back, waiting for others."""
     ranges: list[Range] = []
-    """Asynchronous modes hand out samples in order of release: those of every iteration that this worker has leave
-    for and has not reported. Where there are any, they replace share, offset and origin; those speak of the last."""
+    """Asynchronous modes hand out samples in order of release: those of every iteration that was granted to this
+    worker and not reported. Where there are any, they replace share, offset and origin; those describe the last one."""
     skip_to: Count32 = 0
     """Skip iterations before this one: abandon the one in progress, do not report it, continue with this one."""
     hold: bool = False
-    """Start no further iteration, whatever the watermark, and send ``Held``, until newer orders come without it."""
+    """Start no further iteration, whatever was granted, and send ``Held``, until newer orders come without it."""
     cut: Count32 | None = None
     """Stop processing samples of this iteration and push what there is (A-BSP); ignored when it is over."""
     progress_s: Seconds | None = None
-    """How often to say ``ProgressReport`` while computing; None: never."""
+    """How often to send ``ProgressReport`` while computing; None: never."""
     announce: bool = False
-    """Say ``Computed`` before each push."""
+    """Send ``Computed`` before each push."""
     budget_s: Seconds | None = None
     """Stop processing samples of an iteration after so long and push what there is; None: when the share is done."""
     ceiling: Count32 | None = None
@@ -109,24 +109,24 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     final: bool = True
     """Only this worker will still push: when it ends, its parameters are the final ones."""
     probes: dict[Count32, Count] = {}
-    """Servers to exchange so many bytes with, beside the training, for the sake of timing them."""
+    """Servers to time by an extra exchange of so many bytes."""
     probe_round: Count32 = 0
     """Probes of one round are made once, however often they are ordered."""
     refill: Count32 = 0
-    """Servers were lost: talk to them no more, and say once for each number which copies there are of the ``lost``."""
+    """Servers were lost: stop using them, and report once for each number the copies of the ``lost`` blocks."""
     lost: list[Count32] = []
     """Their blocks that are not filled again."""
     fills: list[Count32] = []
     """Those of them to be given to their new server, as this worker pulled them last."""
     restore: Restore | None = None
-    """Where the workers hold the parameters: the checkpoint that this life begins with; None: the first version, or
+    """Where the workers hold the parameters: the checkpoint that this instance begins with; None: the first version, or
     what the others have."""
     keeper: Name | None = None
-    """Likewise, where checkpoints are kept: the worker that writes them, to a folder that everybody must share."""
+    """Likewise, if checkpoints are written: the worker that writes them, to a folder that all workers share."""
     whole: WholeCheckpoint | None = None
     """To that worker: write the manifest of this checkpoint."""
     shares: list[Count32] = []
-    """To attached ranks: everybody's share, by rank. They hold from an iteration on that the ranks agree on."""
+    """To attached ranks: the share of every rank. They hold from an iteration on that the ranks agree on."""
     shares_version: Count = 0
     """Increases with each change of ``shares``, as long as the job exists."""
 
@@ -169,7 +169,7 @@ class PeerAddress(Value, frozen=True, kw_only=True):
 
 
 class Placement(Value, frozen=True, kw_only=True, tag="placement"):
-    """Which server holds which block, for one worker. Replaced whole; versions only rise.
+    """Which server holds which block, for one worker. Replaced as a whole; versions only increase.
 
     An all-reduce job has neither: each of its generations is a placement, with the workers that make it.
     """

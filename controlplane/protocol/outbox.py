@@ -1,16 +1,16 @@
-"""What a process has said and what is not durable yet: numbered from 1, kept in order, sent again where need be. Pure.
+"""Messages that are not durable yet: numbered from 1, kept in order, resent where needed. Pure.
 
-A driver owns the connection. It says what there is to say at any time, and sends what it takes::
+A driver owns the connection. It adds messages at any time, and sends those that it takes::
 
     outbox.say(hello)                     # the first message opens every connection
     outbox.reopen()                       # a new connection
     while message := outbox.take(): ...   # send it
     outbox.acknowledge(durable)           # the control plane keeps all messages up to that number
     outbox.resend(number)                 # it refused that one as out of order
-    outbox.heard_from(incarnation)        # a newer control plane may know only what is durable
+    outbox.observe_incarnation(incarnation)  # a newer control plane may know only what is durable
 
-Within a connection messages are taken in the order of their numbers and none is left out, so the other side has a gap
-only where it lost something itself. The engine recognizes repetitions by a worker's or server's numbers: a message
+Within a connection messages are sent in the order of their numbers without gaps, so the other side has a gap only where
+it lost something itself. The engine recognizes repetitions by a worker's or server's numbers: a message
 keeps its number, and the renewed hello comes behind what is kept. The gateway wants an agent's hello first and takes
 its messages by their content, so an agent's are numbered again behind each hello (``renumber``).
 """
@@ -33,25 +33,25 @@ class Kept(NamedTuple, Generic[Message]):
 
 
 class Outbox(Generic[Message]):
-    """Messages of one process, from being said to being durable.
+    """Messages of one process, from ``say`` until they are durable.
 
     Args:
         renumber: whether each connection begins with the hello, and the rest is numbered behind it.
     """
 
-    __slots__ = ("_ever_taken", "_hello", "_incarnation", "_kept", "_last", "_renumber", "_taken")
+    __slots__ = ("_ever_sent", "_hello", "_incarnation", "_kept", "_last", "_renumber", "_sent")
 
     def __init__(self, *, renumber: bool = False) -> None:
         self._renumber = renumber
         self._hello: Callable[[int], Message] | None = None
         self._kept: deque[Kept[Message]] = deque()
         self._last = 0
-        self._taken = 0
-        """The highest number taken on this connection."""
-        self._ever_taken = 0
+        self._sent = 0
+        """The highest number sent on this connection."""
+        self._ever_sent = 0
         self._incarnation: int | None = None
 
-    # -- what is said and sent
+    # -- messages
 
     def say(self, build: Callable[[int], Message]) -> int:
         """Keep ``build(number)`` under the next number; the number."""
@@ -61,11 +61,11 @@ class Outbox(Generic[Message]):
 
     def take(self) -> Message | None:
         """The next message to send on this connection, if there is one."""
-        if self._taken >= self._last:
+        if self._sent >= self._last:
             return None
-        kept = self._kept[self._taken + 1 - self._first]
-        self._taken = kept.number
-        self._ever_taken = max(self._ever_taken, self._taken)
+        kept = self._kept[self._sent + 1 - self._first]
+        self._sent = kept.number
+        self._ever_sent = max(self._ever_sent, self._sent)
         return kept.message
 
     # -- inputs
@@ -77,15 +77,15 @@ class Outbox(Generic[Message]):
         if self._renumber:
             self._renumber_behind(self._hello)
             return
-        self._taken = self._first - 1
-        if not any(kept.build is self._hello and kept.number > self._ever_taken for kept in self._kept):
+        self._sent = self._first - 1
+        if not any(kept.build is self._hello and kept.number > self._ever_sent for kept in self._kept):
             self._keep(self._hello)
 
     def resend(self, number: int = 0) -> None:
-        """The other side missed something: send all again from that message on that is not durable."""
-        self._taken = min(self._taken, max(self._first, number) - 1)
+        """The other side missed something: resend all messages from that one on that are not durable."""
+        self._sent = min(self._sent, max(self._first, number) - 1)
 
-    def heard_from(self, incarnation: int) -> bool:
+    def observe_incarnation(self, incarnation: int) -> bool:
         """Orders of that incarnation came; whether it is newer than before, so that all messages are resent."""
         before = self._incarnation
         self._incarnation = incarnation if before is None else max(before, incarnation)
@@ -96,10 +96,10 @@ class Outbox(Generic[Message]):
 
     def acknowledge(self, durable: int) -> None:
         """Forget messages that need not be resent; those never sent are always kept."""
-        durable = min(durable, self._ever_taken)
+        durable = min(durable, self._ever_sent)
         while self._kept and self._first <= durable:
             self._kept.popleft()
-        self._taken = max(self._taken, durable)
+        self._sent = max(self._sent, durable)
 
     # -- state
 
@@ -111,12 +111,12 @@ class Outbox(Generic[Message]):
     @property
     def opened(self) -> bool:
         """Whether a hello was taken."""
-        return self._ever_taken > 0
+        return self._ever_sent > 0
 
     @property
     def all_sent(self) -> bool:
         """Whether everything said was taken on this connection."""
-        return self._taken >= self._last
+        return self._sent >= self._last
 
     @property
     def pending(self) -> list[Message]:
@@ -134,7 +134,7 @@ class Outbox(Generic[Message]):
 
     def _renumber_behind(self, hello: Callable[[int], Message]) -> None:
         """Numbers that never left this process are free again. The hello may look at what is ``pending``."""
-        self._taken = self._last = self._ever_taken
+        self._sent = self._last = self._ever_sent
         builds = [kept.build for kept in self._kept if kept.build is not hello]
         messages = [build(self._last + 1 + place) for place, build in enumerate([hello, *builds])]
         self._kept.clear()

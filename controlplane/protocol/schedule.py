@@ -1,6 +1,6 @@
-"""What orders say about one iteration: which of them hold for it, and which samples it takes. Pure.
+"""Which orders apply to one iteration, and which samples it takes. Pure.
 
-The newest orders may already be about later iterations only, so older ones are kept for as long as they are needed.
+The newest orders may apply to later iterations only, so older ones are kept while they are needed.
 """
 
 import msgspec
@@ -27,31 +27,33 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 class Schedule:
     """The orders received so far, as far as they may still be needed."""
 
-    __slots__ = ("_heard",)
+    __slots__ = ("_received",)
 
     def __init__(self) -> None:
-        self._heard: list[Orders] = []
+        self._received: list[Orders] = []
 
-    def hear(self, orders: Orders) -> bool:
+    def receive(self, orders: Orders) -> bool:
         """Store ``orders``, unless they or newer ones were received before; whether they are new."""
-        if self._heard and orders.rank_in_time <= self._heard[-1].rank_in_time:
+        if self._received and orders.rank_in_time <= self._received[-1].rank_in_time:
             return False
-        self._heard.append(orders)
+        self._received.append(orders)
         return True
 
     def task(self, iteration: int) -> Task:
-        """What the newest orders that name its share give, or else the oldest; asked of rising iterations."""
-        heard = self._heard
-        at = len(heard) - 1
-        while at > 0 and not names_share(heard[at], iteration):
+        """The task by the newest orders that name its share, or else the oldest; call with increasing iterations."""
+        received = self._received
+        at = len(received) - 1
+        while at > 0 and not names_share(received[at], iteration):
             at -= 1
         if at:
-            del heard[:at]
-        return task_of(heard[0], iteration)
+            del received[:at]
+        return task_of(received[0], iteration)
 
     def coming(self, iteration: int) -> Task:
-        """What ``task`` would give by now; asked of iterations that have not begun."""
-        orders = next((orders for orders in reversed(self._heard) if names_share(orders, iteration)), self._heard[0])
+        """What ``task`` would return now; for iterations that have not begun."""
+        orders = next(
+            (orders for orders in reversed(self._received) if names_share(orders, iteration)), self._received[0]
+        )
         return task_of(orders, iteration)
 
 

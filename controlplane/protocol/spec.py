@@ -1,7 +1,6 @@
-"""What a user asks for: the job spec, from YAML or JSON to one validated value.
+"""The job spec, from YAML or JSON to one validated value.
 
-Shapes and ranges are checked here. Whether a policy or workload of that name exists, and what its parameters may
-be, is for the registries that know them.
+Shapes and ranges are checked here. The registries check names and parameters of policies and workloads.
 """
 
 from collections.abc import Mapping
@@ -73,8 +72,8 @@ class Elastic(Part, frozen=True, kw_only=True):
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 3
     """How often each worker and server is started again; one that lived for ten minutes counts again."""
     minimum_workers: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)] | None = None
-    """With fewer the job pauses until there are so many, and with so many it may begin; None: it begins with all
-    that were asked for, and goes on with any."""
+    """With fewer the job pauses, and with so many it may begin; None: it begins with all ``workers``, and continues
+    with any number."""
     global_batch: Literal["keep", "scale"] = "keep"
     """Whether the workers that are left share the whole global batch, or it shrinks and grows with their number."""
     from_scratch: bool = False
@@ -86,11 +85,11 @@ Folder = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=RELAT
 
 
 class Checkpointing(Part, frozen=True, kw_only=True):
-    """How often all parameters are kept on disk, with what their optimisers remember."""
+    """How often all parameters are written to disk, with the optimiser state."""
 
     every: Iterations
     keep: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 2
-    """So many of the newest are kept."""
+    """How many of the newest are kept."""
 
 
 class StartFrom(Part, frozen=True, kw_only=True):
@@ -110,7 +109,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
     name: Name
     workload: Workload
     launch: Launch = "native"
-    """Who starts the workers: our agents, or a launcher that owns its ranks and attaches them (``attached``)."""
+    """Who starts the workers: agents, or a launcher that owns its ranks and attaches them (``attached``)."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)]
     servers: Annotated[int, msgspec.Meta(ge=0, le=MAX_SERVERS)] = 1
     communication: Literal["servers", "all-reduce"] = "servers"
@@ -135,7 +134,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
     checkpoint: Checkpointing | None = None
     start_from: StartFrom | None = None
     on_nan: Literal["fail", "skip"] = "fail"
-    """What a loss that is no number does: it ends the job, or that worker's update is left out."""
+    """If a loss is not a number: end the job, or skip that worker's update."""
     stop: Stop = Stop()
     emulate: list[Emulation | None] | None = None
     """The machine of each worker; None, in place of one: as its agent says, or real."""
@@ -243,7 +242,7 @@ def _nest_trace(machine: object, at: int) -> object:
 
 
 def check_combination(spec: JobSpec) -> None:
-    """Whether the fields of a spec, each valid by itself, go together.
+    """Check the combination of fields that are each valid.
 
     Raises:
         SpecError: naming the field, what was found and what is allowed.
@@ -313,7 +312,7 @@ def _check_training(spec: JobSpec) -> None:
         return
     if choices.barrier.name == "aggressive" or choices.batching.name == "deadline":
         cut = choices.barrier.name if choices.barrier.name == "aggressive" else choices.batching.name
-        raise SpecError("federated", cut, "policies that leave local steps whole; this one cuts them short")
+        raise SpecError("federated", cut, "policies that complete local steps; this one cuts them short")
 
 
 def _spec_error(error: msgspec.ValidationError, document: object) -> SpecError:

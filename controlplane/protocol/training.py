@@ -1,4 +1,4 @@
-"""The parts of a spec that say what is trained, on which samples, and how an iteration's sums become a step."""
+"""The parts of a spec for the workload, its data, and the step from an iteration's sums."""
 
 from typing import Annotated, Any, Literal
 
@@ -37,7 +37,7 @@ class Workload(Part, frozen=True, kw_only=True):
     init: Init | None = None
     """What training begins with; None: the seed with a catalogue name, else what the factory chose (a module's own)."""
     prefetch: Annotated[
-        int, Meta(ge=0, le=16, description="Iterations whose samples are taken ahead while one computes; 0: none.")
+        int, Meta(ge=0, le=16, description="Iterations whose samples are loaded ahead while one computes; 0: none.")
     ] = 1
 
 

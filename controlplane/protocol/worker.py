@@ -1,25 +1,25 @@
 """The worker's half of the conversation: what a worker may do next, under the orders received so far. Pure.
 
-A driver owns everything else: sockets, threads, clocks, data, tensors. It hands over what it hears and what it has
-done, and asks what comes next::
+A driver owns everything else: sockets, threads, clocks, data, tensors. It passes in orders and completed steps, and
+asks for the next step::
 
-    worker.hear(orders)              # newer orders replace older ones whole; the others change nothing
+    worker.receive(orders)           # newer orders replace older ones as a whole; others change nothing
     while True:
         match worker.next(now_s):
             case Step.PULL:    ...   # the parameters for worker.iteration, then worker.pulled(now_s)
             case Step.COMPUTE: ...   # worker.task, then worker.computed(samples)
             case Step.PUSH:    ...   # then worker.pushed(), or worker.missed() if others made the iteration
-            case Step.FINISH:  ...   # nothing more is owed: worker.finished(...)
-            case Step.WAIT:    ...   # until something is heard or done, or worker.wake_at_s has come
+            case Step.FINISH:  ...   # nothing is left to do: worker.finished(...)
+            case Step.WAIT:    ...   # until new orders, a completed step, or worker.wake_at_s
 
 A pull or push is made under ``worker.term``; a server that has newer orders refuses it (``refused``). Each step is
-given once. ``say`` is called with each message for the control plane, as a function of the message's number: numbering,
-and resending until messages are durable, belong to ``protocol.outbox``.
+returned once. ``say`` is called with each message for the control plane, as a function of the message's number:
+numbering, and resending until messages are durable, belong to ``protocol.outbox``.
 
 An iteration goes through these phases. Orders may take it back to the boundary from any of them (``skip_to``): then
 ``attempt`` rises, by which a driver detects that its work in progress is no longer needed.
 
-    STARTING --hear--> BOUNDARY --> PULL --pulled--> SHARE --> COMPUTE --computed--> PUSH --pushed--> BOUNDARY
+    STARTING -orders--> BOUNDARY --> PULL --pulled--> SHARE --> COMPUTE --computed--> PUSH --pushed--> BOUNDARY
                           |         |  ^                                             |  ^
                           |  refused|  |newer term                            refused|  |newer term
                           v         v  |                                             v  |
@@ -36,7 +36,7 @@ from controlplane.protocol.orders import Orders
 from controlplane.protocol.schedule import Schedule, Task
 
 Due = Computed | Held | ProgressReport | WorkerFinished
-"""What the machine has to say by itself."""
+"""Messages that the machine itself emits."""
 
 Build = Callable[[int], Due]
 """Makes a message from its number."""
@@ -86,7 +86,7 @@ STEPS: Final = {PULL: Step.PULL, PUSH: Step.PUSH}
 
 
 class UnexpectedStep(RuntimeError):
-    """A driver says that something was done which it was not asked to do."""
+    """A driver reports a step that was not due."""
 
 
 class WorkerMachine:
@@ -126,7 +126,7 @@ class WorkerMachine:
         self.term: Term = NO_TERM
         """Of the orders under which it pulls or pushes."""
         self.wake_at_s: float | None = None
-        """When to ask again, even if nothing was heard."""
+        """When to call ``next`` again, even without new orders."""
         self.can_hold = True
         """Whether it can stop here: with all-reduce, all workers must stop before the same sum."""
         self._held_at: tuple[int, int, int] | None = None
@@ -137,22 +137,22 @@ class WorkerMachine:
 
     # -- inputs
 
-    def hear(self, orders: Orders) -> bool:
+    def receive(self, orders: Orders) -> bool:
         """Take ``orders`` in, if they are newer than all before; whether they are."""
-        if not self._schedule.hear(orders):
+        if not self._schedule.receive(orders):
             return False
         if self.orders is None:
             self.iteration = orders.share_from
             self._enter(BOUNDARY)
         self.orders = orders
         if orders.skip_to > self.iteration and self.phase is not FINISHED:
-            self._leave_for(orders.skip_to)
+            self._skip_to(orders.skip_to)
         return True
 
     # -- what it may do
 
     def next(self, now_s: float) -> Step:
-        """What comes next. ``now_s`` is the driver's own clock, by which ``pulled`` is told, too."""
+        """The next step. ``now_s`` is by the driver's own clock, also used for ``pulled``."""
         phase = self.phase
         if phase is SHARE:
             return self._await_share(now_s)
@@ -183,7 +183,7 @@ class WorkerMachine:
         return None if self.orders is None else self.orders.progress_s
 
     def coming(self, iteration: int) -> Task | None:
-        """What a later iteration would take by the orders heard so far; other ones may hold by then. None: the end."""
+        """The task of a later iteration by the present orders, which may change before it begins. None: the end."""
         ends_at = None if self.orders is None else self.orders.stop_at
         return None if ends_at is not None and ends_at <= iteration else self._schedule.coming(iteration)
 
@@ -198,7 +198,7 @@ class WorkerMachine:
         self.wake_at_s = now_s + self.orders.decision_timeout_s
 
     def progressed(self, samples: int) -> None:
-        """So many samples are done; said where orders ask for it."""
+        """So many samples are done; reported if orders request it."""
         if self.phase is not COMPUTE:
             raise self._unexpected(COMPUTE)
         if self.progress_s is not None:
@@ -206,7 +206,7 @@ class WorkerMachine:
             self._say(self._of_generation(message))
 
     def computed(self, samples: int) -> None:
-        """The update stands for so many samples; said before it is pushed, where orders ask for it."""
+        """The update covers so many samples; announced before the push if orders request it."""
         if self.phase is not COMPUTE:
             raise self._unexpected(COMPUTE)
         if self.orders is not None and self.orders.announce:
@@ -214,7 +214,7 @@ class WorkerMachine:
         self._enter(PUSH)
 
     def pushed(self) -> None:
-        """The update counts. The report of it, under ``term`` with the samples of ``task``, is the driver's to say."""
+        """The update counts. The driver sends its report, under ``term`` with the samples of ``task``."""
         if self.phase is not PUSH:
             raise self._unexpected(PUSH)
         self.iteration += 1
@@ -236,7 +236,7 @@ class WorkerMachine:
     def missed(self) -> None:
         """Others made the iteration, or it need not be reported for another reason."""
         if self.phase not in (STARTING, BOUNDARY, FINISHED):
-            self._leave_for(self.iteration + 1)
+            self._skip_to(self.iteration + 1)
 
     def finished(self, *, model_saved: bool) -> None:
         """All that was left to do is done."""
@@ -278,7 +278,7 @@ class WorkerMachine:
     def _enter(self, phase: Phase) -> None:
         self.phase, self._given, self.wake_at_s = phase, False, None
 
-    def _leave_for(self, iteration: int) -> None:
+    def _skip_to(self, iteration: int) -> None:
         self.attempt += 1
         self.iteration = iteration
         self._enter(BOUNDARY)
@@ -293,8 +293,8 @@ class WorkerMachine:
 
     def _unexpected(self, *phases: Phase) -> UnexpectedStep:
         return UnexpectedStep(
-            f"iteration {self.iteration}: a worker in phase {self.phase.name} was told what only one in"
-            f" {' or '.join(phase.name for phase in phases)} can have done; compare `attempt` before telling of"
+            f"iteration {self.iteration}: a worker in phase {self.phase.name} got a step that only one in"
+            f" {' or '.join(phase.name for phase in phases)} can complete; compare `attempt` before reporting"
             " work that newer orders may have cancelled"
         )
 

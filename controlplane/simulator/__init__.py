@@ -1,1 +1,1 @@
-"""Virtual time, the very engine and policies of the live system, and models of machines, networks and mathematics."""
+"""Virtual time, the engine and policies of the live system, and models of machines, networks and mathematics."""

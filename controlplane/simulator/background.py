@@ -1,4 +1,4 @@
-"""What others take of a machine's CPU and memory, and what that leaves of its speed.
+"""Other processes' use of a machine's CPU and memory, and the remaining speed.
 
 Statistics after LB-BSP section 5.3 (tasks of a production cluster come, stay and go; the slowest machine at a half to a
 quarter of the fastest) and 5.4.2 (one competing process per machine that runs or sleeps with some probability).
@@ -20,7 +20,7 @@ SWAP_FROM, SWAP_SLOPE = 0.85, 2.0
 """Above this part of its memory a machine swaps: its speed falls to 1 / (1 + slope * excess)."""
 
 LEAST_LEFT: Final = 0.2
-"""What a fair scheduler leaves of the CPU, however much others want."""
+"""The CPU share that a fair scheduler guarantees, regardless of other processes."""
 
 OWN_MEMORY_GIB: Final = 4.8
 """What the training itself occupies."""

@@ -15,10 +15,10 @@ from controlplane.simulator.server_processes import ServerProcesses
 
 
 class BlockTransfer:
-    """All that is on its way between the servers that live."""
+    """All transfers between live servers."""
 
-    def __init__(self, kernel: Kernel, network: Network, lives: ServerProcesses) -> None:
-        self._kernel, self._network, self._lives = kernel, network, lives
+    def __init__(self, kernel: Kernel, network: Network, processes: ServerProcesses) -> None:
+        self._kernel, self._network, self._processes = kernel, network, processes
         self._ordered: dict[int, ServerOrders] = {}
         """By server, what it waits to freeze."""
         self._sent: dict[int, int] = {}
@@ -37,7 +37,7 @@ class BlockTransfer:
         """Let that happen when they have."""
         self._waiting.append((act, arguments))
 
-    def hear(self, index: int, orders: ServerOrders, version: int) -> None:
+    def receive(self, index: int, orders: ServerOrders, version: int) -> None:
         """Orders for one server, when ``version`` is the version of the values."""
         if orders.next_placement == 0:
             self._end()
@@ -70,10 +70,10 @@ class BlockTransfer:
                 took_s += self._network.between_s(index, orders.sends[block.index], block.bytes)
                 total += block.bytes
         self.moved_bytes += total
-        self._kernel.after(took_s, self._sent_all, index, self._lives.instance(index), orders, total, took_s)
+        self._kernel.after(took_s, self._sent_all, index, self._processes.instance(index), orders, total, took_s)
 
     def _sent_all(self, index: int, instance: str, orders: ServerOrders, total: int, took_s: float) -> None:
-        self._lives.say(
+        self._processes.say(
             index,
             instance,
             lambda number: BlocksHanded(

@@ -34,14 +34,20 @@ class Checkpoints:
     def __init__(
         self,
         kernel: Kernel,
-        lives: ServerProcesses,
+        processes: ServerProcesses,
         values: Values | None,
         *,
         every: int | None,
         write_s: Callable[[int, int], float],
     ) -> None:
         """``write_s``: how long a server takes to write so many bytes."""
-        self._kernel, self._lives, self._values, self._every, self._write_s = kernel, lives, values, every, write_s
+        self._kernel, self._processes, self._values, self._every, self._write_s = (
+            kernel,
+            processes,
+            values,
+            every,
+            write_s,
+        )
         self._start = values.state() if values is not None else None
         self._kept: dict[int, object] = {}
         self._blocks: dict[int, list[Block]] = {}
@@ -55,12 +61,12 @@ class Checkpoints:
             for index in sorted(self._blocks):
                 self._save(index, version)
 
-    def hear(self, index: int, orders: ServerOrders) -> None:
+    def receive(self, index: int, orders: ServerOrders) -> None:
         """Orders for one server."""
         self._blocks[index] = orders.blocks
         if self._every is None:
             return
-        instance = self._lives.instance(index)
+        instance = self._processes.instance(index)
         if orders.save_at is not None and orders.save_at > self._saved_at.get(instance, -1):
             self._saved_at[instance] = orders.save_at
             if orders.save_at not in self._kept:
@@ -92,11 +98,11 @@ class Checkpoints:
 
     def _say(self, index: int, iteration: int, pieces: list[SavedBlock], *, is_whole: bool) -> None:
         took_s = self._write_s(index, sum(piece.bytes for piece in pieces))
-        saved = (index, self._lives.instance(index), iteration, pieces, is_whole)
+        saved = (index, self._processes.instance(index), iteration, pieces, is_whole)
         self._kernel.after(took_s, self._written, *saved)
 
     def _written(self, index: int, instance: str, iteration: int, pieces: list[SavedBlock], is_whole: bool) -> None:
-        self._lives.say(
+        self._processes.say(
             index,
             instance,
             lambda number: CheckpointSaved(number=number, iteration=iteration, pieces=pieces, is_whole=is_whole),

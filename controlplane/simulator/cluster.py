@@ -49,11 +49,11 @@ OPERATOR: Final = "the scenario"
 REPORT_S: Final = 1.0
 """How often servers report."""
 SCHEDULED_S: Final = 1.0
-"""How soon the scheduler sees that somebody waits for a slot."""
+"""How soon the scheduler notices that a process waits for a slot."""
 WATCH_EVENTS: Final = 100
 """Events between two progress checks: well under a second, mathematics included."""
 PATIENCE_S = 120.0
-"""A deadline of the engine's own may free the others for so long: a process that never says hello has 60 s."""
+"""A deadline of the engine may resolve a wait within this time: a process that never says hello has 60 s."""
 
 
 class Cluster:
@@ -95,11 +95,13 @@ class Cluster:
         servers = self._server_specs = [scenario.odd_servers.get(at, scenario.servers) for at in range(most)]
         exchanges = Disturbances(scenario.exchanges, workers=len(groups) * len(servers), seed=seed + EXCHANGES_APART)
         self.network = Network(self.kernel, [group.link for group in groups], servers, exchanges, seed=seed)
-        self.lives = ServerProcesses(self.kernel, self.driver.tell, scenario.tensor_sizes, initial=self.spec.servers)
-        self.moves = BlockTransfer(self.kernel, self.network, self.lives)
+        self.server_processes = ServerProcesses(
+            self.kernel, self.driver.append_event, scenario.tensor_sizes, initial=self.spec.servers
+        )
+        self.moves = BlockTransfer(self.kernel, self.network, self.server_processes)
         self.checkpoints = Checkpoints(
             self.kernel,
-            self.lives,
+            self.server_processes,
             self.mathematics,
             every=self.spec.checkpoint.every if self.spec.checkpoint is not None else None,
             write_s=lambda index, size: servers[index].disk_s(size),
@@ -107,7 +109,12 @@ class Cluster:
         self.servers = Servers(self.kernel, self.mathematics, self._reach)
         wavering = Disturbances(scenario.wavering, workers=len(groups), seed=seed)
         self.refills = Refills(
-            self.kernel, self.network, self.lives, self.servers, self.mathematics, elements=self.parameter_count
+            self.kernel,
+            self.network,
+            self.server_processes,
+            self.servers,
+            self.mathematics,
+            elements=self.parameter_count,
         )
         self.workers = [
             SimulatedWorker(
@@ -149,7 +156,7 @@ class Cluster:
         if command.role == "server":
             reads = self.sizes.get(command.index, 0) if self.refills.is_whole else 0
             read_s = self._server_specs[command.index].disk_s(reads)
-            self.lives.start(command, RESTART_S + read_s)
+            self.server_processes.start(command, RESTART_S + read_s)
             return
         worker, group = self.workers[command.index], self._groups[command.index]
         if worker.instance == command.instance:
@@ -161,7 +168,7 @@ class Cluster:
     def stop_process(self, command: StopProcess) -> None:
         """A process ends as ordered, unless a newer instance has started."""
         if command.role == "server":
-            self.lives.stop(command)
+            self.server_processes.stop(command)
         elif self.workers[command.index].instance == command.instance and self.workers[command.index].is_alive:
             self._end_worker(command.index, status=0)
 
@@ -179,7 +186,7 @@ class Cluster:
             event = SlotsAssigned(assignments=[place])
         else:
             event = SlotRefused(role=command.role, index=command.index, reason="the scenario has no machine to spare")
-        self.kernel.after(0.0, self.driver.tell, event)
+        self.kernel.after(0.0, self.driver.append_event, event)
 
     def roll_back(self, command: RollBack) -> None:
         """All servers restart from what they have on disk; new workers will say hello."""
@@ -188,26 +195,26 @@ class Cluster:
         self.moves.go_back()
         self.checkpoints.go_back(command.to_iteration)
 
-    def hear_orders(self, rank: int, instance: str, orders: Orders) -> None:
+    def receive_orders(self, rank: int, instance: str, orders: Orders) -> None:
         """A worker gets its orders, unless they are for an earlier instance."""
         if instance != self.workers[rank].instance:
             return
         if not self.servers.updates and self.workers[rank].orders is None:
             self.began_s = self.now
-        self.workers[rank].hear(orders)
+        self.workers[rank].receive(orders)
 
-    def hear_server_orders(self, index: int, orders: ServerOrders) -> None:
+    def receive_server_orders(self, index: int, orders: ServerOrders) -> None:
         """A server gets its orders."""
-        self.checkpoints.hear(index, orders)
-        self.servers.hear(orders)
+        self.checkpoints.receive(index, orders)
+        self.servers.receive(orders)
         self._has_counted |= bool(orders.members)
         if self._has_counted and not orders.members:
-            life = index, self.lives.instance(index), orders.generation
-            self.kernel.after(REPORT_S, self._say_how_far, *life)
-        self.refills.hear(index, orders)
-        self.moves.hear(index, orders, self.servers.version)
+            sender = index, self.server_processes.instance(index), orders.generation
+            self.kernel.after(REPORT_S, self._say_how_far, *sender)
+        self.refills.receive(index, orders)
+        self.moves.receive(index, orders, self.servers.version)
 
-    def hear_placement(self, command: IssuePlacement) -> None:
+    def receive_placement(self, command: IssuePlacement) -> None:
         """A worker gets the placement: it is the same for all, so the first one sets it."""
         if command.version <= self._placement:
             return
@@ -217,10 +224,10 @@ class Cluster:
         for block in command.blocks:
             self.sizes[block.server] = self.sizes.get(block.server, 0) + block.bytes
 
-    def signs_of_life(self) -> dict[str, int]:
-        """Everybody's last, as heartbeats would have brought them."""
+    def heartbeats(self) -> dict[str, int]:
+        """The last heartbeat of every process."""
         now_ms = BEGIN_MS + int(self.now * 1000)
-        seen = self.lives.signs_of_life(BEGIN_MS)
+        seen = self.server_processes.heartbeats(BEGIN_MS)
         for worker in self.workers:
             silent_s = worker.silent_s
             at_ms = now_ms if silent_s is None else BEGIN_MS + int(silent_s * 1000)
@@ -239,7 +246,7 @@ class Cluster:
             Assignment(role="server", index=index, agent=AGENT_OF_SERVERS, slot=index) for index in range(spec.servers)
         ]
         driver.append(SlotsAssigned(assignments=here + servers))
-        self.lives.begin()
+        self.server_processes.begin()
         for happening in self.scenario.happenings:
             self.kernel.at(happening.at_s, self._happen, happening)
 
@@ -258,7 +265,7 @@ class Cluster:
             self.driver.append(InclusionRequested(actor=OPERATOR, rank=index))
         elif happening.role == "server":
             self.refills.lose(index)
-            self.lives.die(index, happening.kind)
+            self.server_processes.die(index, happening.kind)
         elif happening.kind == "vanish":
             self.workers[index].die(silent=True)
         else:
@@ -274,7 +281,7 @@ class Cluster:
     def _say_how_far(self, index: int, instance: str, generation: int) -> None:
         """Servers' reports matter when the job has no members: newcomers start from there."""
         version = self.servers.version
-        self.lives.say(
+        self.server_processes.say(
             index,
             instance,
             lambda number: ServerReport(
@@ -290,12 +297,12 @@ class Cluster:
 
     def _give_slot(self, rank: int, instance: str) -> None:
         if self.workers[rank].instance == instance:
-            self.driver.tell(SlotsAssigned(assignments=[_place_of(rank)]))
+            self.driver.append_event(SlotsAssigned(assignments=[_place_of(rank)]))
 
     def _noticed(self, died: ProcessDied) -> None:
         """Ignore an instance that was already replaced."""
         if self.workers[died.index].instance == died.instance:
-            self.driver.tell(died)
+            self.driver.append_event(died)
 
     def nothing_came_of_it(self, quiet_s: float) -> None:
         """A deadline passed without a command from the engine; so it has been for ``quiet_s``.

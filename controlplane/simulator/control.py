@@ -68,16 +68,16 @@ class Job(Protocol):
     def roll_back(self, command: RollBack) -> None:
         """All parameters are lost but those of a checkpoint."""
 
-    def hear_orders(self, rank: int, instance: str, orders: Orders) -> None:
+    def receive_orders(self, rank: int, instance: str, orders: Orders) -> None:
         """A worker gets its orders."""
 
-    def hear_server_orders(self, index: int, orders: ServerOrders) -> None:
+    def receive_server_orders(self, index: int, orders: ServerOrders) -> None:
         """A server gets its orders."""
 
-    def hear_placement(self, command: IssuePlacement) -> None:
+    def receive_placement(self, command: IssuePlacement) -> None:
         """A worker gets the placement."""
 
-    def signs_of_life(self) -> dict[str, int]:
+    def heartbeats(self) -> dict[str, int]:
         """As ``TimePassed`` carries them."""
 
     def nothing_came_of_it(self, quiet_s: float) -> None:
@@ -150,7 +150,7 @@ class Driver:
             TrainPredictor: self._train,
         }
 
-    def tell(self, event: Event) -> None:
+    def append_event(self, event: Event) -> None:
         """Send an event on its way to the log."""
         if self._latency_s > 0.0:
             self._kernel.after(self._latency_s, self.append, event)
@@ -205,7 +205,7 @@ class Driver:
             return
         self._tick_ms = None
         assert self.job is not None
-        if self._append(TimePassed(seen=self.job.signs_of_life())):
+        if self._append(TimePassed(seen=self.job.heartbeats())):
             self._busy_s = self._kernel.now
         else:
             self.job.nothing_came_of_it(self._kernel.now - self._busy_s)
@@ -223,15 +223,15 @@ class Driver:
 
     def _issue_orders(self, command: IssueOrders) -> None:
         assert self.job is not None
-        self._deliver(self.job.hear_orders, command.rank, command.instance, command.orders)
+        self._deliver(self.job.receive_orders, command.rank, command.instance, command.orders)
 
     def _issue_server_orders(self, command: IssueServerOrders) -> None:
         assert self.job is not None
-        self._deliver(self.job.hear_server_orders, command.index, command.orders)
+        self._deliver(self.job.receive_server_orders, command.index, command.orders)
 
     def _issue_placement(self, command: IssuePlacement) -> None:
         assert self.job is not None
-        self._deliver(self.job.hear_placement, command)
+        self._deliver(self.job.receive_placement, command)
 
     def _deliver(self, hear: Callable[..., None], *arguments: object) -> None:
         self._kernel.at(self._free_s + self._latency_s, hear, *arguments)

@@ -1,4 +1,4 @@
-"""The parameters that a worker pulled last, and what it says and gives of them where a server was lost."""
+"""The parameters that a worker pulled last, and the copies that it reports and sends after the loss of a server."""
 
 from typing import Protocol
 
@@ -32,7 +32,7 @@ class PulledCopy:
         self.version: int | None = None
         """None: nothing was pulled yet."""
         self.steps = 0
-        """Updates that the copy had taken in."""
+        """Updates that the copy includes."""
         self._asked = 0
         """The last loss for which the worker was asked for its copy."""
         self._given: set[int] = set()

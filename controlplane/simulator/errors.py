@@ -2,7 +2,7 @@
 
 
 class SimulationError(ValueError):
-    """A simulation that cannot begin or go on."""
+    """A simulation that cannot begin or continue."""
 
 
 class ScenarioError(SimulationError):

@@ -1,4 +1,4 @@
-"""How well a model that was learned from a recorded job predicts that very job, played again under its own policies."""
+"""How well a model fitted to a recorded job predicts that job, simulated with its own policies."""
 
 import itertools
 import statistics
@@ -48,7 +48,7 @@ def lengths_of(cluster: Cluster) -> Lengths:
 
 
 def judge(run: Run, played: Sequence[Lengths]) -> Fit:
-    """Iteration by iteration where there are such, else worker by worker."""
+    """By iteration in lockstep, else by worker."""
     changed_at = run.changed_at if run.changed_at is not None else len(played[0].spans) + 2
     compared = [k for k in run.iteration_s if 1 < k < changed_at and all(k <= len(each.spans) for each in played)]
     if compared:

@@ -1,4 +1,4 @@
-"""Small exchanges beside the training, in virtual time: they time a server that holds too little to be timed by it."""
+"""Small extra exchanges in virtual time: they time servers that hold too few blocks to be timed by training."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ class Probes:
                 )
 
     def taken(self) -> list[Exchanged]:
-        """Those that have come back since this was asked last."""
+        """Probes that have returned since the last call."""
         back, self._back = self._back, []
         return back
 

@@ -55,7 +55,7 @@ class Helper(Protocol):
         """How many samples of its own it will not have processed by then."""
 
     def hand_over(self, samples: int) -> None:
-        """So many of its samples are somebody else's now."""
+        """So many of its samples are reassigned to another worker."""
 
     def take_over(self, samples: int) -> None:
         """So many more are its own."""

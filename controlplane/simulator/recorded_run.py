@@ -80,9 +80,9 @@ class Run(Value, frozen=True, kw_only=True):
     iteration_s: dict[int, float]
     """How long each iteration took that every worker reported, from the end of the one before to its own."""
     left_s: dict[int, float]
-    """By rank, when a worker was gone for good."""
+    """By rank, when a worker ended and did not return."""
     changed_at: int | None
-    """The first iteration after somebody changed the policies in mid-run: what follows is not compared."""
+    """The first iteration after a user changed the policies: later iterations are not compared."""
     coordination_s: float
     """Median of what a worker reported."""
 

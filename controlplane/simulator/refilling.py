@@ -36,14 +36,14 @@ class Refills:
         self,
         kernel: Kernel,
         network: Network,
-        lives: ServerProcesses,
+        processes: ServerProcesses,
         servers: Servers,
         values: Values | None,
         *,
         elements: int,
     ) -> None:
         """``elements``: of all parameters."""
-        self._kernel, self._network, self._lives, self._servers = kernel, network, lives, servers
+        self._kernel, self._network, self._processes, self._servers = kernel, network, processes, servers
         self._values, self._elements = values, elements
         self.losses = 0
         """So many servers were lost so far: an exchange that saw one was not whole."""
@@ -84,24 +84,24 @@ class Refills:
         """A placement that holds."""
         self._blocks = {block.index: block for block in blocks}
         for index in sorted({block.server for block in blocks}):
-            if self._lives.is_over(index):
+            if self._processes.is_over(index):
                 self.lose(index)
 
     def lose(self, index: int) -> None:
         """A server has ended, with what it held."""
         held = {block.index for block in self._blocks.values() if block.server == index}
-        if not held or self._dead.get(index) == self._lives.instance(index):
+        if not held or self._dead.get(index) == self._processes.instance(index):
             return
         if self.is_whole:
             self._dead, self._filled, self._copied = {}, set(), None
         self.losses += 1
-        self._lost[index], self._dead[index] = None, self._lives.instance(index)
+        self._lost[index], self._dead[index] = None, self._processes.instance(index)
         self._filled -= held
         self._servers.freeze()
 
-    def hear(self, index: int, orders: ServerOrders) -> None:
+    def receive(self, index: int, orders: ServerOrders) -> None:
         """Orders for one server: they say which of its blocks a worker will give it."""
-        if index in self._lost and self._lives.instance(index) != self._dead[index] and orders.blocks:
+        if index in self._lost and self._processes.instance(index) != self._dead[index] and orders.blocks:
             self._lost[index] = set(orders.awaits)
             self._look()
 
@@ -110,7 +110,7 @@ class Refills:
         for server in sorted({self._blocks[index].server for index in blocks}):
             there = [index for index in blocks if self._blocks[index].server == server]
             size = sum(self._blocks[index].bytes for index in there)
-            arrival = (rank, there, version, is_alive, server, self._lives.instance(server))
+            arrival = (rank, there, version, is_alive, server, self._processes.instance(server))
             self._network.transfer(rank, {server: size}, 0, 0, self._given, *arrival)
 
     def go_back(self) -> None:
@@ -121,7 +121,7 @@ class Refills:
     def _given(
         self, rank: int, blocks: list[int], version: int, is_alive: Callable[[], bool], server: int, instance: str
     ) -> None:
-        if not is_alive() or self._lives.instance(server) != instance or server not in self._lost:
+        if not is_alive() or self._processes.instance(server) != instance or server not in self._lost:
             return
         self._filled |= set(blocks)
         self._copied = version if self._copied is None else min(self._copied, version)
@@ -130,11 +130,11 @@ class Refills:
             for block in (self._blocks[index] for index in blocks):
                 part = block.start / self._elements, block.stop / self._elements
                 self._values.refill(rank, *part, reverts=reverts)
-        self._lives.say(server, instance, lambda number: BlocksFilled(number=number, blocks=blocks))
+        self._processes.say(server, instance, lambda number: BlocksFilled(number=number, blocks=blocks))
         self._look()
 
     def _look(self) -> None:
-        """Once nothing is awaited any more, updates that the copies lack are pushed again, and all goes on."""
+        """Once nothing is awaited, updates that the copies lack are pushed again, and training continues."""
         if self._ending == self.losses or any(each is None or each - self._filled for each in self._lost.values()):
             return
         self._ending = self.losses

@@ -51,7 +51,7 @@ class Difference(Value, frozen=True, kw_only=True):
         assert found is not None
         return (
             f"decision {self.number}, caused by entry {found.cause}: recorded was {self.recorded or 'nothing'}, "
-            f"the engine now says {self.replayed or 'nothing'}"
+            f"the engine now gives {self.replayed or 'nothing'}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a scenario says: machines, job, the policies to compare, and what a paper found. One small file each.
+"""Scenarios: machines, job, the policies to compare, and a paper's figures. One small file each.
 
 A scenario is values only; ``check`` refuses an impossible one with the field and the cure.
 """
@@ -41,7 +41,7 @@ class Group(Part, frozen=True, kw_only=True):
 
 
 class Happening(Part, frozen=True, kw_only=True):
-    """A process ends: its agent says so soon (crash, leave), or its whole machine falls silent (vanish).
+    """A process ends: its agent soon reports it (crash, leave), or its whole machine falls silent (vanish).
 
     Or an operator asks for something: to exclude a worker immediately, to include it again, or to drain a worker or
     server.

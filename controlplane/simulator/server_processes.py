@@ -19,13 +19,18 @@ FIRST_PORT: Final = 7000
 
 
 class ServerProcesses:
-    """The servers of one job. ``tell`` appends an event to the log."""
+    """The servers of one job. ``append_event`` appends an event to the log."""
 
     def __init__(
-        self, kernel: Kernel, tell: Callable[[Event], None], tensor_sizes: tuple[int, ...], *, initial: int
+        self, kernel: Kernel, append_event: Callable[[Event], None], tensor_sizes: tuple[int, ...], *, initial: int
     ) -> None:
         """``initial`` servers are there from the beginning, and say hello at once."""
-        self._kernel, self._tell, self._tensor_sizes, self._initial = kernel, tell, tensor_sizes, initial
+        self._kernel, self._append_event, self._tensor_sizes, self._initial = (
+            kernel,
+            append_event,
+            tensor_sizes,
+            initial,
+        )
         self._instances: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
         self._silent_s: dict[str, float] = {}
@@ -58,7 +63,7 @@ class ServerProcesses:
         """Send a message with the server's next number, if that instance has not ended."""
         if self._instances.get(index) == instance and instance not in self._silent_s:
             number = self._numbers[instance] = self._numbers.get(instance, 0) + 1
-            self._tell(ServerHeard(index=index, instance=instance, message=message(number)))
+            self._append_event(ServerHeard(index=index, instance=instance, message=message(number)))
 
     def instance(self, index: int) -> str:
         """The latest instance of a server."""
@@ -68,7 +73,7 @@ class ServerProcesses:
         """Whether that instance has ended, or is permanently silent."""
         return self._instances[index] in self._silent_s
 
-    def signs_of_life(self, begin_ms: int) -> dict[str, int]:
+    def heartbeats(self, begin_ms: int) -> dict[str, int]:
         """As ``TimePassed`` carries them, where virtual time 0 is ``begin_ms``."""
         return {
             f"server:{index}:{instance}": begin_ms + int(self._silent_s.get(instance, self._kernel.now) * 1000)
@@ -84,7 +89,7 @@ class ServerProcesses:
     def _noticed(self, index: int, died: ProcessDied) -> None:
         """Ignore an instance that was already replaced."""
         if self._instances[index] == died.instance:
-            self._tell(died)
+            self._append_event(died)
 
     def _hello(self, index: int, instance: str) -> None:
         self.say(

@@ -32,17 +32,17 @@ class Mathematics(Protocol):
         """The updates that have arrived make a version."""
 
     def apply(self, rank: int, samples: int, scale: float, gather: int) -> None:
-        """A worker's update takes effect by itself, as ``scale`` of a step, or with so many as one of that length."""
+        """Apply a worker's update alone, as ``scale`` of a step, or ``gather`` updates as one such step."""
 
     def keep(self, rank: int, iteration: int, samples: int) -> None:
-        """A worker's update waits until its worker is let pass."""
+        """A worker's update waits until the barrier releases its worker."""
 
     def let_in(self, passed: dict[int, int], scale: float, gather: int) -> None:
-        """By rank, up to which iteration the kept updates take effect, as one sum; each as one that arrives."""
+        """Apply kept updates, by rank up to an iteration, as one sum; each with the weight of one that arrives."""
 
 
 class Servers:
-    """What all servers of the job hold together."""
+    """The combined state of all servers of the job."""
 
     def __init__(
         self, kernel: Kernel, mathematics: Mathematics | None, reach: Callable[[int], None] = lambda _: None
@@ -53,7 +53,7 @@ class Servers:
         self.orders: ServerOrders | None = None
         self.version = 0
         self.closed_s: list[float] = []
-        """When each version came to be, from version 1 on; in synchronous modes."""
+        """When each version was complete, from version 1 on; in synchronous modes."""
         self.updates = 0
         """Contributions that count."""
         self.applied = 0
@@ -68,12 +68,12 @@ class Servers:
         self._needed = 0
         """So many contributions at least close an iteration."""
         self._frozen = False
-        """Whether some blocks are on no server: no version comes to be, and none is sent."""
+        """Whether some blocks are on no server: no version is completed or sent."""
         self._free_from: float = math.inf
         """From this iteration on, updates take effect without a quorum."""
 
-    def hear(self, orders: ServerOrders) -> None:
-        """Newer orders replace older ones whole."""
+    def receive(self, orders: ServerOrders) -> None:
+        """Newer orders replace older ones as a whole."""
         if self.orders is not None and orders.rank_in_time <= self.orders.rank_in_time:
             return
         was_free = self.orders is not None and self.orders.apply != "quorum"
@@ -172,7 +172,7 @@ class Servers:
             self.version += 1
             self.closed_s.append(self._kernel.now)
             self._reach(self.version)
-            self._tell(self._held.pop(self.version, []))
+            self._answer(self._held.pop(self.version, []))
 
     def _is_complete(self) -> bool:
         orders, k = self.orders, self.version
@@ -203,9 +203,9 @@ class Servers:
         """Orders may have made versions that are held back unnecessary, or present."""
         for iteration in sorted(self._held) if not self._frozen else ():
             if self.version >= iteration or self.is_free(iteration):
-                self._tell(self._held.pop(iteration))
+                self._answer(self._held.pop(iteration))
 
-    def _tell(self, held: list[tuple[Puller, int]]) -> None:
+    def _answer(self, held: list[tuple[Puller, int]]) -> None:
         for puller, attempt in held:
             if puller.attempt == attempt:
                 puller.version_is_there()

@@ -1,6 +1,6 @@
 """What a job would have done under other policies, or on other machines: one less, one more, more bandwidth.
 
-The model is judged first: the recorded policies are played on it, and compared with what was recorded. Every
+The model is checked first: the recorded policies are simulated on it and compared with the recording. Every
 alternative is played with the same seeds as these; what it saves is a difference between two simulations with the same
 chance, over the same number of iterations, or where the global batch does not divide, over as many samples.
 

@@ -50,7 +50,7 @@ class Surroundings(Protocol):
 
 
 class SimulatedWorker:
-    """One rank. Virtual time and everybody else are in ``cluster``."""
+    """One rank. Virtual time and the other processes are in ``cluster``."""
 
     __slots__ = (
         "_cluster",
@@ -100,7 +100,7 @@ class SimulatedWorker:
         self.protocol = WorkerMachine(self._say_next)
         self._dead = False
         self.attempt = 0
-        """Counts what it began, so that the end of something that was left is not taken for that of the next.
+        """Numbers its operations, so that the end of a cancelled one is not mistaken for that of the next.
 
         The end of the process counts too: events of this attempt belong to a live worker.
         """
@@ -155,12 +155,12 @@ class SimulatedWorker:
     def say(self, message: WorkerSaid) -> None:
         """Send a message with the next number."""
         self.number = message.number
-        self._cluster.driver.tell(WorkerHeard(rank=self.rank, instance=self.instance, message=message))
+        self._cluster.driver.append_event(WorkerHeard(rank=self.rank, instance=self.instance, message=message))
 
     def _say_next(self, build: Build) -> None:
         self.say(build(self.number + 1))
 
-    def hear(self, orders: Orders) -> None:
+    def receive(self, orders: Orders) -> None:
         """Newer orders replace older ones whole."""
         protocol = self.protocol
         if not self.is_alive:
@@ -168,7 +168,7 @@ class SimulatedWorker:
         if protocol.orders is None:
             self.began_s = self._kernel.now
         attempt = protocol.attempt
-        if not protocol.hear(orders):
+        if not protocol.receive(orders):
             return
         if orders.refill:
             self._copy.help_to_refill(orders)
@@ -323,7 +323,7 @@ class SimulatedWorker:
         return self.share - self.machine.processed(self.share, self._compute_from_s, at_s, self.iteration)
 
     def hand_over(self, samples: int) -> None:
-        """So many of its samples are somebody else's now."""
+        """So many of its samples are reassigned to another worker."""
         self.share -= samples
         self.attempt += 1
         self._compute_to_s = self.machine.finish_s(self.share, self._compute_from_s, self.iteration)

@@ -287,4 +287,4 @@ PHRASES: dict[str, Callable[[Payload], str]] = {
 
 def emulation_title(document: dict[str, Any] | None) -> str:
     """What a machine is made to be, in words; empty where it is real."""
-    return "" if document is None else msgspec.convert(document, Emulation).told
+    return "" if document is None else msgspec.convert(document, Emulation).description

@@ -19,7 +19,7 @@ class Plain:
     def play(self) -> Stage:
         """Until the worker waits and the script is over."""
         while (orders := self.stage.next_at_rest()) is not None:
-            self.worker.hear(orders)
+            self.worker.receive(orders)
             while (step := self.worker.next(STILL_S)) is not Step.WAIT:
                 self._do(step)
         return self.stage
@@ -38,7 +38,7 @@ class Plain:
     def _is_owed_after(self, where: Where, done: int = 1) -> bool:
         attempt = self.worker.attempt
         for orders in self.stage.moments(where, self.worker.iteration, done):
-            self.worker.hear(orders)
+            self.worker.receive(orders)
         return self.worker.attempt == attempt
 
     def _compute(self) -> bool:

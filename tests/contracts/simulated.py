@@ -25,11 +25,11 @@ class ScriptedServers(Servers):
     def tell(self, where: Where, iteration: int, done: int = 1) -> None:
         """What the script says there reaches the worker at once, but not in the middle of what it does."""
         for orders in self._stage.moments(where, iteration, done):
-            self._cluster.kernel.after(0.0, self._cluster.workers[0].hear, orders)
+            self._cluster.kernel.after(0.0, self._cluster.workers[0].receive, orders)
 
     def pull(self, puller: Any, iteration: int) -> None:
         self.tell("pull", iteration)
-        self._cluster.kernel.after(0.0, self._tell, [(puller, puller.attempt)])
+        self._cluster.kernel.after(0.0, self._answer, [(puller, puller.attempt)])
 
     def push(self, rank: int, iteration: int, samples: int) -> bool:
         self.tell("push", iteration)
@@ -63,11 +63,11 @@ def play(script: Script) -> Stage:
     stage = Stage(script)
     scenario = world(spec=spec(workers=1, servers=1), groups=alike(1, CpuMachine(samples_per_second=1.0)))
     cluster = Cluster(scenario, Synchronization(), seed=1)
-    cluster.driver = SimpleNamespace(tell=lambda event: stage.take(event.message))  # type: ignore[assignment]
+    cluster.driver = SimpleNamespace(append_event=lambda event: stage.take(event.message))  # type: ignore[assignment]
     cluster.servers = ScriptedServers(cluster, stage)
     worker = cluster.workers[0]
     worker.machine = ScriptedMachine(worker.machine, worker, cluster, stage)
     while (orders := stage.next_at_rest()) is not None:
-        worker.hear(orders)
+        worker.receive(orders)
         cluster.kernel.run(until_s=cluster.kernel.now + LONG_S)
     return stage

@@ -60,16 +60,16 @@ class ScriptedLink(MemoryWorkerLink):
             if coming is None:
                 self.stop()
             else:
-                self.hear(coming)
+                self.receive(coming)
         return None
 
     def tell(self, where: Where, iteration: int, done: int = 1) -> None:
         """What the script says there."""
         for orders in self._stage.moments(where, iteration, done):
-            self.hear(orders)
+            self.receive(orders)
         self._follow()
 
-    def hear(self, orders: Orders) -> None:
+    def receive(self, orders: Orders) -> None:
         """The server hears of a generation before the worker does."""
         self._follow()
         self.give(orders)

@@ -162,7 +162,7 @@ class Motion:
     def _hear(self, rank: int, orders: Orders) -> None:
         machine = self.machines[rank]
         before = machine.protocol.attempt
-        machine.protocol.hear(orders)
+        machine.protocol.receive(orders)
         machine.attempt += machine.protocol.attempt - before
         self._go_on(machine)
 

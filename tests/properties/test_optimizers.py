@@ -13,7 +13,7 @@ from controlplane.protocol.optimizers import OPTIMIZERS
 from controlplane.protocol.training import Clip, Group, Optimizer, Schedule
 from tests.support.examples import examples
 from workers.checkpoints.files import STATE, VALUES, Manifest, read_block, write_manifest, write_piece
-from workers.server.block_transfer import Baggage, Open, pack, read_manifest, unpack
+from workers.server.block_transfer import BlockState, Open, pack, read_manifest, unpack
 from workers.workloads.layout import Layout
 from workers.workloads.rules import GradientRule
 
@@ -92,9 +92,9 @@ class Blocks:
     def move(self, start: int) -> None:
         """As it travels to another server."""
         values, rule = self.blocks[start]
-        baggage = Baggage(values=values, start=start, steps=1, state=rule.state(), open=Open(iteration=1))
-        manifest, arrays = pack(baggage)
-        manifest, arrays = pack(baggage)
+        state = BlockState(values=values, start=start, steps=1, state=rule.state(), open=Open(iteration=1))
+        manifest, arrays = pack(state)
+        manifest, arrays = pack(state)
         copies = [memoryview(bytearray(array)) for array in arrays]
         found = unpack(read_manifest(manifest), copies)
         self.begin(start, found.values).restore(found.state)

@@ -82,7 +82,7 @@ class Tally:
         mine = [c.orders for c in self.story.given(IssueOrders) if (c.rank, c.instance) == (rank, instance)]
         schedule = Schedule()
         for orders in mine:
-            schedule.hear(orders)
+            schedule.receive(orders)
         return schedule
 
     def report(self, rank, speed=300.0):

@@ -31,10 +31,10 @@ class Rank:
                 shares = divide(self.agreement.timeline.shares(k), span.size)
                 self.drawn[k] = spans(span, shares)[self.index]
 
-    def hear(self, given: Orders) -> None:
+    def receive(self, given: Orders) -> None:
         if given.rank_in_time > self.heard:
             self.heard = given.rank_in_time
-            self.agreement.hear(given)
+            self.agreement.receive(given)
 
 
 @dataclass
@@ -56,8 +56,8 @@ class Ranks:
         """All draw, and add up their words; what they then know, which is the same for all."""
         for rank in self.each:
             rank.draw(each, iteration)
-        words = [rank.agreement.words(Row(promised=max(rank.drawn), **row)) for rank in self.each]
-        total = [sum(column) for column in zip(*words, strict=True)]
+        vectors = [rank.agreement.encode(Row(promised=max(rank.drawn), **row)) for rank in self.each]
+        total = [sum(column) for column in zip(*vectors, strict=True)]
         first, *others = [rank.agreement.read(total, iteration) for rank in self.each]
         assert all(other == first for other in others)
         assert len({rank.agreement.leader for rank in self.each}) == 1
@@ -99,7 +99,7 @@ def test_each_sample_is_taken_once_a_pass_whatever_is_heard_and_through_a_restar
                     given_orders = orders(sequence=place, shares=shares, shares_version=place + 1)
                     for rank in ranks.each:
                         if who >> rank.index & 1:
-                            rank.hear(given_orders)
+                            rank.receive(given_orders)
             ranks.iterate(each, k)
             for rank in ranks.each:
                 start, size = rank.drawn[k]
@@ -115,7 +115,7 @@ FOREVER = Pass(number=0, first=0, samples=10**6, batch=16)
 
 def test_new_shares_hold_behind_what_any_loader_has_drawn() -> None:
     ranks = Ranks([0, 3], [8, 8])
-    ranks.each[0].hear(orders(shares=[12, 4], shares_version=1))
+    ranks.each[0].receive(orders(shares=[12, 4], shares_version=1))
     settled = ranks.iterate(FOREVER, 0)
     assert settled.change == Change(4, 1, [12, 4])
     assert [ranks.each[1].agreement.timeline.shares(k) for k in (3, 4)] == [[8, 8], [12, 4]]
@@ -123,18 +123,18 @@ def test_new_shares_hold_behind_what_any_loader_has_drawn() -> None:
 
 def test_one_rank_that_hears_the_control_plane_is_enough() -> None:
     ranks = Ranks([0, 0, 0], [8, 8, 8])
-    ranks.each[2].hear(orders(shares=[4, 4, 16], shares_version=1))
+    ranks.each[2].receive(orders(shares=[4, 4, 16], shares_version=1))
     settled = [ranks.iterate(Pass(number=0, first=0, samples=999, batch=24), k) for k in range(3)]
     assert [each.change for each in settled] == [None, Change(2, 1, [4, 4, 16]), None]
 
 
 def test_a_pause_and_its_end_are_those_of_the_newest_orders() -> None:
     ranks = Ranks([0, 0], [8, 8])
-    ranks.each[1].hear(orders(sequence=3))
+    ranks.each[1].receive(orders(sequence=3))
     ranks.iterate(FOREVER, 0)
-    ranks.each[1].hear(orders(sequence=4, hold=True))
+    ranks.each[1].receive(orders(sequence=4, hold=True))
     assert ranks.iterate(FOREVER, 1).hold
-    ranks.each[0].hear(orders(sequence=5))
+    ranks.each[0].receive(orders(sequence=5))
     assert [ranks.iterate(FOREVER, 1).hold, ranks.iterate(FOREVER, 1).hold] == [True, False]
 
 
@@ -143,7 +143,7 @@ def test_all_stop_at_the_first_boundary_that_all_reach(stop_at: int, heard_at: i
     ranks = Ranks([0, 2], [8, 8])
     for k in range(12):
         if k == heard_at:
-            ranks.each[0].hear(orders(stop_at=stop_at))
+            ranks.each[0].receive(orders(stop_at=stop_at))
         if ranks.iterate(FOREVER, k).stop:
             assert k + 1 == max(stop_at, heard_at + 1)
             return
@@ -152,32 +152,32 @@ def test_all_stop_at_the_first_boundary_that_all_reach(stop_at: int, heard_at: i
 
 def test_a_ceiling_takes_effect_without_a_word_of_the_control_plane() -> None:
     ranks = Ranks([0, 0], [8, 8])
-    words = [rank.agreement.words(Row(promised=0, ceiling=6 * rank.index)) for rank in ranks.each]
-    settled = ranks.each[0].agreement.read([a + b for a, b in zip(*words, strict=True)], 0)
+    vectors = [rank.agreement.encode(Row(promised=0, ceiling=6 * rank.index)) for rank in ranks.each]
+    settled = ranks.each[0].agreement.read([a + b for a, b in zip(*vectors, strict=True)], 0)
     assert settled.change == Change(1, 0, [10, 6])
 
 
 def test_shares_of_another_batch_size_or_world_are_refused_with_a_sentence() -> None:
     ranks = Ranks([0, 0], [8, 8])
     for shares, sentence in (([8, 8, 8], "for 3 ranks were ordered, there are 2"), ([9, 9], "of 18 samples")):
-        ranks.each[0].agreement.hear(orders(shares=shares, shares_version=1))
+        ranks.each[0].agreement.receive(orders(shares=shares, shares_version=1))
         assert sentence in ranks.each[0].agreement.refusal
         assert ranks.iterate(FOREVER, 0).change is None
 
 
 def test_where_one_rank_cannot_go_on_with_uneven_shares_they_stay() -> None:
     ranks = Ranks([0, 0], [8, 8])
-    ranks.each[0].hear(orders(shares=[12, 4], shares_version=1))
+    ranks.each[0].receive(orders(shares=[12, 4], shares_version=1))
     assert ranks.iterate(FOREVER, 0, gives_up=1).change is None
     assert ranks.iterate(FOREVER, 1).change is None
 
 
 def test_one_rank_that_leaves_is_enough_and_a_stop_comes_first() -> None:
     ranks = Ranks([0, 0], [8, 8])
-    words = [ranks.each[0].agreement.words(Row()), ranks.each[1].agreement.words(Row(leaves=1))]
+    words = [ranks.each[0].agreement.encode(Row()), ranks.each[1].agreement.encode(Row(leaves=1))]
     total = [sum(column) for column in zip(*words, strict=True)]
     assert all(rank.agreement.read(total, 0)[1:4] == (False, False, True) for rank in ranks.each)
-    ranks.each[0].agreement.hear(orders(stop_at=1))
+    ranks.each[0].agreement.receive(orders(stop_at=1))
     settled = ranks.iterate(FOREVER, 0, leaves=1)
     assert (settled.stop, settled.leaves) == (True, False)
 
@@ -185,6 +185,6 @@ def test_one_rank_that_leaves_is_enough_and_a_stop_comes_first() -> None:
 def test_no_number_is_lost_on_the_way() -> None:
     row = Row(samples=12, promised=2**31 - 1, coming=7, ceiling=9, timed=3, sum_s=1e-7, link_s=0.25)
     agreement = Agreement(0, Timeline([12]))
-    agreement.hear(orders(incarnation=3, generation=2, sequence=2**50, shares=[12], shares_version=5))
-    settled = agreement.read(agreement.words(row), 4)
-    assert Row(*[column[0] for column in settled.told]) == row._replace(incarnation=3, generation=2, sequence=2**50)
+    agreement.receive(orders(incarnation=3, generation=2, sequence=2**50, shares=[12], shares_version=5))
+    settled = agreement.read(agreement.encode(row), 4)
+    assert Row(*[column[0] for column in settled.columns]) == row._replace(incarnation=3, generation=2, sequence=2**50)

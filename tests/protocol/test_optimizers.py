@@ -103,7 +103,7 @@ def test_a_group_says_what_is_different_and_another_optimizer_begins_anew() -> N
         ({"name": "sgd", "options": {"nesterov": True}}, "optimizer.options.nesterov", "momentum"),
         ({"name": "sgd", "options": {"fused": True}}, "optimizer.options.fused", "an option of sgd"),
         ({"name": "adam", "momentum": 0.9}, "optimizer.momentum", "none with adam"),
-        ({"momentum": 0.9, "options": {"momentum": 0.5}}, "optimizer.momentum", "nothing beside"),
+        ({"momentum": 0.9, "options": {"momentum": 0.5}}, "optimizer.momentum", "only one of"),
         ({"clip": {}}, "optimizer.clip", "either norm or value"),
         ({"clip": {"norm": 1.0, "value": 1.0}}, "optimizer.clip", "either norm or value"),
         ({"clip": {"norm": 0}}, "optimizer.clip.norm", "> 0.0"),

@@ -124,7 +124,7 @@ class Conversations(RuleBasedStateMachine):
     @rule()
     def engine_crashes(self) -> None:
         self.engine.crash()
-        self.outbox.heard_from(self.engine.incarnation)
+        self.outbox.observe_incarnation(self.engine.incarnation)
 
     @rule(number=st.integers(0, 60))
     def resend_is_asked_for(self, number: int) -> None:
@@ -183,7 +183,7 @@ def test_a_newer_incarnation_is_told_again_what_is_not_durable_and_an_older_one_
         outbox.say(build)
     list(taken(outbox))
     outbox.acknowledge(1)
-    assert [outbox.heard_from(incarnation) for incarnation in (3, 3, 2)] == [False, False, False]
+    assert [outbox.observe_incarnation(incarnation) for incarnation in (3, 3, 2)] == [False, False, False]
     assert outbox.all_sent
-    assert outbox.heard_from(4)
+    assert outbox.observe_incarnation(4)
     assert [word.number for word in taken(outbox)] == [2, 3]

@@ -19,7 +19,7 @@ def given(*share_from: int) -> list[Orders]:
 def heard(*all_orders: Orders) -> Schedule:
     schedule = Schedule()
     for each in all_orders:
-        schedule.hear(each)
+        schedule.receive(each)
     return schedule
 
 
@@ -32,7 +32,7 @@ def test_orders_of_later_iterations_only_leave_the_share_as_it_was() -> None:
     assert heard(*given(0, 9)).task(8).share == 10
 
 
-def test_late_and_repeated_orders_are_not_heard() -> None:
+def test_late_and_repeated_orders_are_not_received() -> None:
     old, new = given(0, 0)
     assert heard(new, old, new).task(0).share == 11
 

@@ -28,9 +28,9 @@ class Driver:
     def __post_init__(self) -> None:
         self.worker = WorkerMachine(lambda build: self.said.append(build(len(self.said) + 1)))
 
-    def hear(self, *all_orders: Orders) -> "Driver":
+    def receive(self, *all_orders: Orders) -> "Driver":
         for each in all_orders:
-            self.worker.hear(each)
+            self.worker.receive(each)
         return self
 
     def step(self) -> Step:
@@ -59,73 +59,73 @@ class Driver:
 
 
 def test_an_iteration_is_pulled_computed_and_pushed_up_to_the_grant() -> None:
-    driver = Driver().hear(orders(watermark=1, share_from=0)).run()
+    driver = Driver().receive(orders(watermark=1, share_from=0)).run()
     assert (driver.started, driver.reported, driver.said) == ([0, 1], [(0, 4), (1, 4)], [])
     assert (driver.worker.phase, driver.worker.iteration) == (Phase.BOUNDARY, 2)
 
 
 def test_a_worker_that_joins_begins_where_its_first_orders_say() -> None:
-    assert Driver().hear(orders(watermark=9, share_from=8)).run().started == [8, 9]
+    assert Driver().receive(orders(watermark=9, share_from=8)).run().started == [8, 9]
 
 
 def test_a_share_is_awaited_for_so_long_and_then_the_last_one_holds() -> None:
-    driver = Driver().hear(orders(watermark=5, share_until=0, decision_timeout_s=2.0)).run()
+    driver = Driver().receive(orders(watermark=5, share_until=0, decision_timeout_s=2.0)).run()
     assert (driver.worker.phase, driver.worker.wake_at_s, driver.reported) == (Phase.SHARE, 2.0, [(0, 4)])
     driver.now_s = 1.99
     assert driver.step() is Step.WAIT
     driver.now_s = 2.0
     assert driver.step() is Step.COMPUTE
-    driver.run().hear(orders(sequence=1, watermark=5, share=7, share_from=2, share_until=2)).run()
+    driver.run().receive(orders(sequence=1, watermark=5, share=7, share_from=2, share_until=2)).run()
     assert driver.reported == [(0, 4), (1, 4), (2, 7)]
 
 
 def test_a_worker_on_hold_says_so_once_for_each_orders_and_goes_on_without() -> None:
-    driver = Driver().hear(orders(watermark=5, hold=True, sequence=3)).run().run()
+    driver = Driver().receive(orders(watermark=5, hold=True, sequence=3)).run().run()
     assert driver.said == [Held(number=1, generation=1, iteration=0, sequence=3)]
-    driver.hear(orders(watermark=5, hold=True, sequence=4)).run()
+    driver.receive(orders(watermark=5, hold=True, sequence=4)).run()
     assert [said.sequence for said in driver.said if isinstance(said, Held)] == [3, 4]
-    assert driver.hear(orders(watermark=0, sequence=5)).run().started == [0]
+    assert driver.receive(orders(watermark=0, sequence=5)).run().started == [0]
 
 
 def test_a_worker_that_cannot_stand_here_goes_on_to_where_it_can() -> None:
-    driver = Driver().hear(orders(watermark=1, hold=True))
+    driver = Driver().receive(orders(watermark=1, hold=True))
     driver.worker.can_hold = False
     assert driver.run().started == [0, 1]
     assert driver.said == []
 
 
 def test_the_end_comes_before_holding_and_before_a_share_that_is_awaited() -> None:
-    driver = Driver().hear(orders(watermark=5, share_until=0)).run()
-    driver.hear(orders(sequence=1, watermark=5, hold=True, stop_at=1, share_until=0)).run()
+    driver = Driver().receive(orders(watermark=5, share_until=0)).run()
+    driver.receive(orders(sequence=1, watermark=5, hold=True, stop_at=1, share_until=0)).run()
     assert driver.said == [WorkerFinished(number=1, iteration=1, model_saved=False)]
-    assert driver.hear(orders(sequence=2, watermark=9, skip_to=8)).run().started == [0, 1]
+    assert driver.receive(orders(sequence=2, watermark=9, skip_to=8)).run().started == [0, 1]
 
 
 def test_what_is_owed_no_more_is_left_wherever_the_worker_is() -> None:
     for steps in range(4):
-        driver = Driver().hear(orders(watermark=0, share_until=0 if steps == 1 else 9))
+        driver = Driver().receive(orders(watermark=0, share_until=0 if steps == 1 else 9))
         worker = driver.worker
         for step in (worker.next(0.0) for _ in range(steps)):
             if step is Step.PULL:
                 worker.pulled(0.0)
             elif step is Step.COMPUTE:
                 worker.computed(4)
-        driver.hear(orders(sequence=1, watermark=6, skip_to=5))
+        driver.receive(orders(sequence=1, watermark=6, skip_to=5))
         assert (worker.phase, worker.iteration, worker.attempt) == (Phase.BOUNDARY, 5, 1)
         assert driver.run().reported == [(5, 4), (6, 4)]
 
 
 def test_a_refused_update_is_pushed_again_under_newer_orders_alone() -> None:
-    worker = Driver().hear(orders(watermark=0)).worker
+    worker = Driver().receive(orders(watermark=0)).worker
     worker.next(0.0)
     worker.pulled(0.0)
     worker.next(0.0)
     worker.computed(4)
     assert (worker.next(0.0), worker.term) == (Step.PUSH, (0, 1))
     worker.refused()
-    worker.hear(orders(sequence=1, watermark=0))
+    worker.receive(orders(sequence=1, watermark=0))
     assert worker.next(0.0) is Step.WAIT
-    worker.hear(orders(generation=2, watermark=0))
+    worker.receive(orders(generation=2, watermark=0))
     assert (worker.next(0.0), worker.term) == (Step.PUSH, (0, 2))
     worker.again()
     assert worker.next(0.0) is Step.PUSH
@@ -134,11 +134,11 @@ def test_a_refused_update_is_pushed_again_under_newer_orders_alone() -> None:
 
 
 def test_a_refused_pull_is_made_again_under_newer_orders_alone() -> None:
-    worker = Driver().hear(orders(watermark=0)).worker
+    worker = Driver().receive(orders(watermark=0)).worker
     assert (worker.next(0.0), worker.term) == (Step.PULL, (0, 1))
     worker.refused()
     assert worker.next(0.0) is Step.WAIT
-    worker.hear(orders(generation=2, watermark=0))
+    worker.receive(orders(generation=2, watermark=0))
     assert (worker.next(0.0), worker.term, worker.next(0.0)) == (Step.PULL, (0, 2), Step.WAIT)
     worker.again()
     assert worker.next(0.0) is Step.PULL
@@ -147,14 +147,14 @@ def test_a_refused_pull_is_made_again_under_newer_orders_alone() -> None:
 
 
 def test_progress_cuts_and_announcements_are_those_of_the_newest_orders() -> None:
-    driver = Driver().hear(orders(watermark=0))
+    driver = Driver().receive(orders(watermark=0))
     worker = driver.worker
     worker.next(0.0)
     worker.pulled(0.0)
     worker.next(0.0)
     worker.progressed(1)
     assert (worker.is_cut, worker.progress_s, driver.said) == (False, None, [])
-    worker.hear(orders(sequence=1, watermark=0, cut=0, progress_s=0.5, announce=True))
+    worker.receive(orders(sequence=1, watermark=0, cut=0, progress_s=0.5, announce=True))
     assert (worker.is_cut, worker.progress_s) == (True, 0.5)
     worker.progressed(2)
     worker.computed(3)
@@ -168,7 +168,7 @@ def test_progress_cuts_and_announcements_are_those_of_the_newest_orders() -> Non
 def test_what_was_not_asked_for_is_refused_and_changes_nothing(tell: str) -> None:
     arguments: dict[str, Any] = {"pulled": {"now_s": 0.0}, "finished": {"model_saved": True}}
     counted = {"samples": 1} if tell in ("progressed", "computed") else {}
-    driver = Driver().hear(orders(watermark=3, share_from=3))
+    driver = Driver().receive(orders(watermark=3, share_from=3))
     before = picture(driver.worker)
     with pytest.raises(UnexpectedStep, match=r"iteration 3: .* BOUNDARY"):
         getattr(driver.worker, tell)(**arguments.get(tell, counted))
@@ -225,7 +225,7 @@ def test_nothing_is_started_twice_or_beyond_the_grant_however_orders_arrive(
     arrivals = data.draw(st.lists(st.integers(0, len(history) - 1), max_size=30), label="arrivals")
     for at in arrivals:
         before = picture(driver.worker)
-        driver.worker.hear(history[at])
+        driver.worker.receive(history[at])
         if at <= newest:
             assert picture(driver.worker) == before, "what is older, or was heard before, changes nothing"
         newest = max(newest, at)
@@ -245,10 +245,10 @@ def test_orders_that_were_lost_are_missed_by_nobody_once_newer_ones_came(
 ) -> None:
     """At a boundary, the newest orders alone say what comes next."""
     some = data.draw(st.lists(st.sampled_from(history), max_size=10), label="arrived before")
-    driver = Driver().hear(*some)
+    driver = Driver().receive(*some)
     first = driver.worker.orders
-    driver.hear(history[-1])
-    alone = Driver().hear(history[-1])
+    driver.receive(history[-1])
+    alone = Driver().receive(history[-1])
     if first is not None and driver.worker.iteration < alone.worker.iteration:
         # It was told to begin earlier, and owes what was not skipped since.
         assert driver.worker.iteration >= first.share_from
@@ -262,7 +262,7 @@ def test_orders_that_were_lost_are_missed_by_nobody_once_newer_ones_came(
 
 @given(histories, st.integers(0, 30))
 def test_each_step_is_given_once(history: list[Orders], steps: int) -> None:
-    driver = Driver().hear(*history)
+    driver = Driver().receive(*history)
     for _ in range(steps):
         driver.step()
     driver.worker.next(driver.now_s)

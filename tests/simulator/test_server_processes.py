@@ -175,4 +175,4 @@ def test_servers_with_little_are_probed_and_the_probes_are_told_apart() -> None:
 
 def test_machines_alike_have_nothing_to_ask_for() -> None:
     scenario = world(groups=alike(4, machines(100)[0].machine), spare_servers=2)
-    assert play(scenario, "psld").lives.signs_of_life(0).keys() == {"server:0:s0.0.1", "server:1:s1.0.1"}
+    assert play(scenario, "psld").server_processes.heartbeats(0).keys() == {"server:0:s0.0.1", "server:1:s1.0.1"}

@@ -142,7 +142,7 @@ def test_each_is_told_in_words() -> None:
         Emulation(slower=3.0, competitor=Competitor()),
         Emulation(trace=TRACE),
     ]
-    assert [each.told for each in told] == [
+    assert [each.description for each in told] == [
         "1,000 samples/s",
         "3 times slower, a competing process that takes 50%",
         "a trace of 2 points",

@@ -1,6 +1,6 @@
 """Whether all servers of a job keep their checkpoints in one folder: each leaves a mark there and looks for others.
 
-A folder that is shared over a network may show what others wrote only after a while, so that is waited for, beside
+A folder that is shared over a network may show others' writes with a delay, so this is waited for, in addition to
 everything else.
 """
 

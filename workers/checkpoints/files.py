@@ -39,7 +39,7 @@ class CheckpointError(ValueError):
 
 
 class Manifest(Value, frozen=True, kw_only=True):
-    """What a checkpoint is: enough for another job, under another control plane, to go on from it."""
+    """The contents of a checkpoint: enough for another job, under another control plane, to continue from it."""
 
     format: Literal["paceline-checkpoint"] = FORMAT
     version: Literal[1] = VERSION
@@ -126,7 +126,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check(folder: Path, elements: int) -> Manifest:
-    """The manifest of a checkpoint whose every file is as the manifest says.
+    """The manifest of a checkpoint, after a check of every file against it.
 
     Raises:
         CheckpointError: naming the first file that is not, or what the checkpoint lacks.
@@ -164,7 +164,7 @@ def read_block(folder: Path, start: int, stop: int) -> tuple[dict[str, torch.Ten
     """The tensors of the parameters ``start`` to ``stop`` and their steps, however they were cut when written.
 
     Raises:
-        CheckpointError: if a file is missing, or is not as the manifest says.
+        CheckpointError: if a file is missing, or does not match the manifest.
     """
     manifest = read_manifest(folder)
     pieces = [p for p in sorted(manifest.pieces, key=lambda p: p.start) if p.start < stop and start < p.stop]

@@ -1,4 +1,4 @@
-"""Writes what blocks were at a version, beside the serving of them, and says what was written or why it was not."""
+"""Writes blocks at a version while they are served, and reports what was written or why it failed."""
 
 import queue
 import threading
@@ -72,7 +72,7 @@ class Writer:
         self._folder, self._keep, self._manifest, self._say = folder, keep, manifest, say
         self._work: queue.SimpleQueue[Copy | WholeCheckpoint | None] = queue.SimpleQueue()
         self._back: list[Copy | WholeCheckpoint | None] = []
-        """What was taken from the queue too soon; it comes next."""
+        """An entry taken from the queue too early; it is next."""
         self._whole = -1
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()

@@ -12,16 +12,25 @@ from controlplane.protocol.messages import Heartbeat, ServerMessage, WorkerMessa
 from controlplane.protocol.orders import Durable, Orders, Placement, Rejection, ServerOrders
 from workers.backoff import Backoff
 from workers.control.outbox import Outbox
-from workers.control.socket import NEVER_TAKEN, NOT_WANTED, REPLACED, UNAUTHORISED, ControlSocket, Ears, Ending, Route
+from workers.control.socket import (
+    NEVER_ACCEPTED,
+    NOT_WANTED,
+    REPLACED,
+    UNAUTHORISED,
+    ControlSocket,
+    Ending,
+    Handlers,
+    Route,
+)
 from workers.resources import Machine
 
 FAREWELL_S = 1.0
-"""How long a process that is asked to end still tries to say what it has to say."""
+"""How long a process that is asked to end still tries to send its messages."""
 FINAL_REJECTIONS = {"stale": REPLACED, "unauthorised": UNAUTHORISED}
 """Rejections of this process instance, not of one message; like these close codes, they end it."""
 
-Said = TypeVar("Said", bound=msgspec.Struct)
-Heard = TypeVar("Heard")
+Sent = TypeVar("Sent", bound=msgspec.Struct)
+Received = TypeVar("Received")
 log = structlog.get_logger("control")
 
 
@@ -38,18 +47,22 @@ class Stopping(threading.Event):
         self._wake()
 
 
-class ProcessLink(Generic[Said, Heard]):
-    """What worker and server links share. ``ending`` says why, where the control plane ended it."""
+class ProcessLink(Generic[Sent, Received]):
+    """The common part of worker and server links. ``ending``: why the control plane ended it, if it did."""
 
-    def __init__(self, route: Route, codec: Codec[Heard], *, machine: Machine, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self, route: Route, codec: Codec[Received], *, machine: Machine, backoff: Backoff | None = None
+    ) -> None:
         self._news = threading.Condition()
         self._machine = machine
-        self._outbox: Outbox[Said] = Outbox()
+        self._outbox: Outbox[Sent] = Outbox()
         self.stopping: threading.Event = Stopping(self._wake)
         self.ending: Ending | None = None
         self.failure: BaseException | None = None
-        ears = Ears(hear=self._hear, opened=lambda: log.info("connected to the control plane"), ended=self._ended)
-        self._socket = ControlSocket(route, self._outbox, codec, ears, heartbeat=self._heartbeat, backoff=backoff)
+        handlers = Handlers(
+            receive=self._receive, opened=lambda: log.info("connected to the control plane"), ended=self._ended
+        )
+        self._socket = ControlSocket(route, self._outbox, codec, handlers, heartbeat=self._heartbeat, backoff=backoff)
 
     @property
     def in_reach(self) -> bool:
@@ -72,14 +85,14 @@ class ProcessLink(Generic[Said, Heard]):
             self._outbox.wait(lambda box: box.all_sent or not self._socket.connected, FAREWELL_S)
         self._socket.close()
 
-    def say(self, build: Callable[[int], Said]) -> None:
+    def say(self, build: Callable[[int], Sent]) -> None:
         """Send ``build(number)``, now or after the next reconnect; it is kept until it is durable."""
         self._outbox.say(build)
 
-    def _take(self, reply: Heard) -> None:
+    def _take(self, reply: Received) -> None:
         raise NotImplementedError
 
-    def _hear(self, reply: Heard) -> None:
+    def _receive(self, reply: Received) -> None:
         if isinstance(reply, Rejection):
             self._rejected(reply)
             return
@@ -95,7 +108,7 @@ class ProcessLink(Generic[Said, Heard]):
 
     def _say_again(self, incarnation: int) -> None:
         """A new incarnation knows what is durable, and may know nothing else."""
-        if self._outbox.heard_from(incarnation):
+        if self._outbox.observe_incarnation(incarnation):
             log.info(f"the control plane goes on in incarnation {incarnation}: saying again what it may have lost")
 
     def _rejected(self, rejection: Rejection) -> None:
@@ -107,8 +120,8 @@ class ProcessLink(Generic[Said, Heard]):
             self._ended(Ending(code=code, reason=rejection.detail or rejection.code))
         elif rejection.code == "out-of-order":
             self._socket.resend(rejection.number or 0)
-        elif rejection.code in NEVER_TAKEN:
-            self.failure = ValueError(f"the control plane cannot take what this process says: {rejection.detail}")
+        elif rejection.code in NEVER_ACCEPTED:
+            self.failure = ValueError(f"the control plane cannot accept a message of this process: {rejection.detail}")
             self.stopping.set()
 
     def _ended(self, ending: Ending) -> None:

@@ -36,10 +36,10 @@ class Outbox(Generic[Message]):
             self._box.resend(number)
             self._changed.notify_all()
 
-    def heard_from(self, incarnation: int) -> bool:
+    def observe_incarnation(self, incarnation: int) -> bool:
         """Orders of that incarnation came; whether it is newer than before, so that all messages are resent."""
         with self._changed:
-            is_newer = self._box.heard_from(incarnation)
+            is_newer = self._box.observe_incarnation(incarnation)
             self._changed.notify_all()
             return is_newer
 

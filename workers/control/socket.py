@@ -1,8 +1,7 @@
 """One websocket to the control plane, opened again after every loss until it is closed or refused.
 
-A thread of its own connects and reads; for each connection another one writes, and it alone: messages in the order of
-their numbers, a heartbeat each second, and behind it asides where nothing else waits. So senders never wait for the
-network.
+One thread connects and reads; for each connection another one writes: messages in the order of their numbers, a
+heartbeat each second, and unnumbered messages if nothing else waits. So senders never wait for the network.
 """
 
 import threading
@@ -27,7 +26,7 @@ from workers.control.outbox import Outbox
 HEARTBEAT_S = 1.0
 PING_S = 2.0
 PING_TIMEOUT_S = 8.0
-"""A peer that answers no ping for so long is gone, even if its address still takes bytes."""
+"""After this long without an answer to a ping the peer is lost, even if its address still accepts bytes."""
 RETURN_S = 2.5
 """The longest delay between two attempts: after its own outage the control plane declares no process lost for 5 s."""
 
@@ -44,11 +43,11 @@ FINAL_CODES = {
 NOT_WANTED = {REPLACED, JOB_OVER}
 """Close codes that are not errors."""
 
-NEVER_TAKEN = ("malformed", "oversized")
+NEVER_ACCEPTED = ("malformed", "oversized")
 """Rejections that would repeat on every retry: a fault of this client, which would otherwise go unnoticed."""
 
-Said = TypeVar("Said", bound=msgspec.Struct)
-Heard = TypeVar("Heard")
+Sent = TypeVar("Sent", bound=msgspec.Struct)
+Received = TypeVar("Received")
 log = structlog.get_logger("control")
 
 
@@ -62,7 +61,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where one process connects, and as whom. The headers hold its credential: they are not for printing."""
+    """Address and identity of one process's connection. The headers contain its credential: never print them."""
 
     plane: ControlPlane
     path: str
@@ -70,30 +69,30 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ears(Generic[Heard]):
+class Handlers(Generic[Received]):
     """Callbacks, called on the socket's thread one after the other."""
 
-    hear: Callable[[Heard], None]
+    receive: Callable[[Received], None]
     opened: Callable[[], None]
     ended: Callable[[Ending], None]
 
 
-class ControlSocket(Generic[Said, Heard]):
+class ControlSocket(Generic[Sent, Received]):
     """Sends what an outbox holds and hands over what comes, through every reconnect."""
 
     def __init__(
         self,
         route: Route,
-        outbox: Outbox[Said],
-        codec: Codec[Heard],
-        ears: Ears[Heard],
+        outbox: Outbox[Sent],
+        codec: Codec[Received],
+        handlers: Handlers[Received],
         *,
         heartbeat: Callable[[], msgspec.Struct],
-        asides: Callable[[], Iterable[msgspec.Struct]] = tuple,
+        extras: Callable[[], Iterable[msgspec.Struct]] = tuple,
         backoff: Backoff | None = None,
     ) -> None:
-        self._route, self._outbox, self._codec, self._ears = route, outbox, codec, ears
-        self._heartbeat, self._asides = heartbeat, asides
+        self._route, self._outbox, self._codec, self._handlers = route, outbox, codec, handlers
+        self._heartbeat, self._extras = heartbeat, extras
         self._backoff = backoff or Backoff(most_s=RETURN_S)
         self._closing = threading.Event()
         self._connection: ClientConnection | None = None
@@ -140,7 +139,7 @@ class ControlSocket(Generic[Said, Heard]):
             self._stay_connected()
         except Exception as error:
             log.exception("the control socket failed")
-            self._ears.ended(Ending(code=FAILED, reason=f"the control socket failed: {error!r}"))
+            self._handlers.ended(Ending(code=FAILED, reason=f"the control socket failed: {error!r}"))
 
     def _stay_connected(self) -> None:
         while not self._closing.is_set():
@@ -151,7 +150,7 @@ class ControlSocket(Generic[Said, Heard]):
                 if ending is None:
                     self._pause(_sentence(error))
             if ending is not None:
-                self._ears.ended(ending)
+                self._handlers.ended(ending)
                 return
 
     def _pause(self, why: str) -> None:
@@ -194,7 +193,7 @@ class ControlSocket(Generic[Said, Heard]):
     def _converse(self, connection: ClientConnection) -> None:
         self._connection = connection
         self._outbox.reopen()
-        self._ears.opened()
+        self._handlers.opened()
         over = threading.Event()
         writer = threading.Thread(target=self._write, args=(connection, over), name="control-writer", daemon=True)
         writer.start()
@@ -214,7 +213,7 @@ class ControlSocket(Generic[Said, Heard]):
         except BadFrame as error:
             log.warning(f"the control plane sent a message that was ignored: {error}")
         else:
-            self._ears.hear(message)
+            self._handlers.receive(message)
 
     def _write(self, connection: ClientConnection, over: threading.Event) -> None:
         def wanted() -> bool:
@@ -230,8 +229,8 @@ class ControlSocket(Generic[Said, Heard]):
                     beat_s = time.monotonic() + HEARTBEAT_S
                     if self._outbox.opened:
                         connection.send(encode(self._heartbeat()))
-                        for aside in self._asides() if self._outbox.all_sent else ():
-                            connection.send(encode(cleaned(aside)))
+                        for extra in self._extras() if self._outbox.all_sent else ():
+                            connection.send(encode(cleaned(extra)))
                     self._say_again()
         except ConnectionClosed:
             pass  # the reader sees the same end, and its reason

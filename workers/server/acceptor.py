@@ -36,7 +36,7 @@ PAUSE_S = 0.02
 It limits a flood to 800 connections per second: each has a third of a second for its handshake.
 """
 CLOSE_S = 5.0
-TELL_S = 10.0
+LOG_EVERY_S = 10.0
 """Shortest interval between two log lines about ended connections."""
 
 Admit = Callable[[socket.socket, Peer], None]
@@ -73,7 +73,7 @@ class Acceptor:
         self._room = room or min(ROOM, max(1, allow_descriptors() // SHARE_OF_DESCRIPTORS))
         self._inside: dict[Pending, None] = {}
         self._closed = threading.Event()
-        self._put_out, self._last, self._told_at = 0, "", -TELL_S
+        self._put_out, self._last, self._logged_at = 0, "", -LOG_EVERY_S
         self._socket = socket.create_server((host, 0), backlog=BACKLOG)
         self._socket.setblocking(False)
         self.port: int = self._socket.getsockname()[1]
@@ -99,7 +99,7 @@ class Acceptor:
             self._end_overdue()
             if any(key.data is None for key, _ in ready) and not self._accept():
                 self._closed.wait(PAUSE_S)
-            self._tell()
+            self._log_rejected()
         for pending in list(self._inside):
             self._end(pending)
         self._selector.close()
@@ -187,7 +187,7 @@ class Acceptor:
             log.error("%s %d cannot be served: %s", answer.peer.role, answer.peer.rank, error)
 
     def _send(self, pending: Pending, frame: bytes) -> bool:
-        """Whether the frame was sent: a few bytes always fit, unless the peer is gone."""
+        """Whether the frame was sent: a few bytes always fit, unless the peer is lost."""
         try:
             if pending.connected.send(frame) == len(frame):
                 return True
@@ -226,18 +226,18 @@ class Acceptor:
     def _note(self, reason: str) -> None:
         self._put_out, self._last = self._put_out + 1, reason
 
-    def _tell(self) -> None:
+    def _log_rejected(self) -> None:
         now = time.monotonic()
-        if self._put_out and now - self._told_at >= TELL_S:
+        if self._put_out and now - self._logged_at >= LOG_EVERY_S:
             log.warning("%d connections ended before they were authenticated; the last: %s", self._put_out, self._last)
-            self._put_out, self._told_at = 0, now
+            self._put_out, self._logged_at = 0, now
 
     def _patience_s(self) -> float | None:
         """Seconds until the first deadline or log line; the oldest connection has the first deadline."""
         now = time.monotonic()
         due = [pending.until for pending in list(self._inside)[:1]]
         if self._put_out:
-            due.append(self._told_at + TELL_S)
+            due.append(self._logged_at + LOG_EVERY_S)
         return max(0.0, min(due) - now) if due else None
 
 

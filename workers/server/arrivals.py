@@ -1,4 +1,4 @@
-"""Asynchronous contributions to a block: each is applied by itself, as it arrives or once its sender is released.
+"""Asynchronous contributions to a block: each is applied separately, on arrival or once its sender is released.
 
 Held back (PSP Alg. 1 by the letter), those that newer orders release together are applied as one sum. Where so many
 should make one step, they are added up until they are; a step of fewer is made, as a part, when no more are to come.
@@ -61,7 +61,7 @@ class Arrivals:
         return None
 
     def open(self) -> Open:
-        """What it has, to go on elsewhere."""
+        """Its state, to continue on another server."""
         return Open(
             iteration=self._furthest,
             is_free=True,

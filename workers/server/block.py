@@ -14,11 +14,11 @@ import torch
 from controlplane.protocol.orders import ELEMENT_BYTES
 from workers.checkpoints.files import STATE, VALUES
 from workers.server.arrivals import Arrivals
-from workers.server.block_transfer import Baggage
+from workers.server.block_transfer import BlockState
 from workers.server.contribution import Contribution, weighed
 from workers.server.lockstep import Lockstep, Note
 from workers.server.norms import Norms, Part
-from workers.server.quorum import NOBODY, Roster, Verdict
+from workers.server.quorum import NO_ROSTER, Roster, Verdict
 from workers.server.values import Array, MakeRule, Snapshot, Values
 from workers.transport.errors import Stopped
 from workers.transport.handshake import Peer
@@ -78,7 +78,7 @@ class Block:
         self._values = Values(values, make_rule, start=start)
         self._on_missing, self._on_late = on_missing, on_late
         self._now = now
-        self._roster = NOBODY
+        self._roster = NO_ROSTER
         self._counting: Lockstep | Arrivals = self._lockstep(iteration, before)
         self._freeze_at: int | None = None
         self._frozen = self._gone = self._stopped = False
@@ -176,7 +176,7 @@ class Block:
             self._values.give_back(snapshot)
 
     def freeze(self, at: int) -> None:
-        """From version ``at`` on count nothing, until ``thaw`` or ``leave``; what there is can still be read."""
+        """Accept no contribution from version ``at`` on, until ``thaw`` or ``leave``; the values can still be read."""
         with self._condition:
             self._freeze_at = at
             self._settle_freeze()
@@ -197,7 +197,7 @@ class Block:
             self._frozen = self._gone = True
             self._condition.notify_all()
 
-    def await_frozen(self) -> Baggage | None:
+    def await_frozen(self) -> BlockState | None:
         """Everything that it is, as soon as it is frozen, and as long as it stays so; None if it will not be.
 
         Raises:
@@ -210,7 +210,7 @@ class Block:
             if not self._frozen or self._gone:
                 return None
             values = self._values
-            return Baggage(
+            return BlockState(
                 start=values.start,
                 values=values.tensor,
                 steps=values.steps,
@@ -249,7 +249,7 @@ class Block:
             return self._copy()
 
     def restore(self, state: Mapping[str, torch.Tensor], steps: int) -> None:
-        """Let the rule go on from what it remembered, before anybody is appointed here."""
+        """Restore the rule's state, before the block has a roster here."""
         with self._condition:
             self._values.resume(state, steps)
 
@@ -261,11 +261,11 @@ class Block:
         if self._keep is not None and isinstance(self._counting, Lockstep) and self._keep.wants(self.version):
             self._keep.take(self.version, self.steps, self._copy())
 
-    def resume(self, baggage: Baggage) -> None:
+    def resume(self, state: BlockState) -> None:
         """Continue where the block was on another server; before members are set here."""
-        opened = baggage.open
+        opened = state.open
         with self._condition:
-            self._values.resume(baggage.state, baggage.steps)
+            self._values.resume(state.state, state.steps)
             if opened.is_free:
                 self._counting = Arrivals(self._values, self._roster, seen={}, iteration=opened.iteration)
             self._counting.resume(opened)

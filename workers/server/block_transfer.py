@@ -46,7 +46,7 @@ class Open:
 
 
 @dataclass(slots=True, kw_only=True)
-class Baggage:
+class BlockState:
     """One complete block. Its tensors are views that change with the block."""
 
     start: int
@@ -103,21 +103,21 @@ class Manifest(Value, frozen=True, kw_only=True):
         return [array.size for array in self.arrays]
 
 
-def pack(baggage: Baggage) -> tuple[bytes, list[memoryview]]:
+def pack(transfer: BlockState) -> tuple[bytes, list[memoryview]]:
     """The manifest, and the memory of each array.
 
     Raises:
         ValueError: where an optimiser remembers something of another type than may travel.
     """
-    opened, arrays = baggage.open, _arrays(baggage)
+    opened, arrays = transfer.open, _arrays(transfer)
     manifest = Manifest(
-        start=baggage.start,
-        steps=baggage.steps,
+        start=transfer.start,
+        steps=transfer.steps,
         iteration=opened.iteration,
         is_free=opened.is_free,
-        contributed=_told(opened.contributed),
-        expected=_told(opened.expected),
-        before=_told(opened.before),
+        contributed=_pairs(opened.contributed),
+        expected=_pairs(opened.expected),
+        before=_pairs(opened.before),
         seen=[(peer.rank, peer.instance, iteration) for peer, iteration in sorted(opened.seen.items())],
         samples=opened.growing.samples,
         count=opened.growing.count,
@@ -140,7 +140,7 @@ def read_manifest(payload: bytes) -> Manifest:
         raise BadHeader(f"no manifest of a block: {error}") from None
 
 
-def unpack(manifest: Manifest, arrays: Iterable[memoryview]) -> Baggage:
+def unpack(manifest: Manifest, arrays: Iterable[memoryview]) -> BlockState:
     """The block that was packed. ``arrays`` are writable, and the block's from now on.
 
     Raises:
@@ -153,7 +153,7 @@ def unpack(manifest: Manifest, arrays: Iterable[memoryview]) -> Baggage:
     growing = Sum()
     if manifest.count:
         growing.take_over(memory[TOTAL], samples=manifest.samples, count=manifest.count)
-    return Baggage(
+    return BlockState(
         start=manifest.start,
         values=tensors[VALUES],
         steps=manifest.steps,
@@ -161,9 +161,9 @@ def unpack(manifest: Manifest, arrays: Iterable[memoryview]) -> Baggage:
         open=Open(
             iteration=manifest.iteration,
             is_free=manifest.is_free,
-            contributed={Peer(*told) for told in manifest.contributed},
-            expected={Peer(*told) for told in manifest.expected},
-            before=frozenset(Peer(*told) for told in manifest.before),
+            contributed={Peer(*peer) for peer in manifest.contributed},
+            expected={Peer(*peer) for peer in manifest.expected},
+            before=frozenset(Peer(*peer) for peer in manifest.before),
             seen={Peer(rank, instance): iteration for rank, instance, iteration in manifest.seen},
             growing=growing,
             kept=[_contribution(kept, memory[f"{KEPT}{at}"]) for at, kept in enumerate(manifest.kept)],
@@ -172,11 +172,11 @@ def unpack(manifest: Manifest, arrays: Iterable[memoryview]) -> Baggage:
     )
 
 
-def _arrays(baggage: Baggage) -> dict[str, torch.Tensor]:
-    arrays = {VALUES: baggage.values} | {f"{STATE}{name}": array for name, array in baggage.state.items()}
-    if baggage.open.growing.count:
-        arrays[TOTAL] = baggage.open.growing.total
-    for at, contribution in enumerate(baggage.open.kept):
+def _arrays(transfer: BlockState) -> dict[str, torch.Tensor]:
+    arrays = {VALUES: transfer.values} | {f"{STATE}{name}": array for name, array in transfer.state.items()}
+    if transfer.open.growing.count:
+        arrays[TOTAL] = transfer.open.growing.total
+    for at, contribution in enumerate(transfer.open.kept):
         arrays[f"{KEPT}{at}"] = torch.frombuffer(contribution.total, dtype=torch.float32)
     return arrays
 
@@ -192,7 +192,7 @@ def _memory(array: torch.Tensor) -> memoryview:
     return array.detach().contiguous().view(-1).numpy().data.cast("B")
 
 
-def _told(peers: Iterable[Peer]) -> list[tuple[int, str]]:
+def _pairs(peers: Iterable[Peer]) -> list[tuple[int, str]]:
     return sorted((peer.rank, peer.instance) for peer in peers)
 
 

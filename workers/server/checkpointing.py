@@ -42,11 +42,11 @@ class Checkpoints:
     ) -> None:
         self._place, self._init = Place(order, root, elements=elements), init
         self._only_adds = order.spec.workers_hold
-        self._asked = None if self._only_adds else order.spec.checkpoint
+        self._checkpoint = None if self._only_adds else order.spec.checkpoint
         self._saved_at = -1
         self._writer: Writer | None = None
-        if self._asked is not None:
-            self._writer = self._place.writer(self._asked.keep, say)
+        if self._checkpoint is not None:
+            self._writer = self._place.writer(self._checkpoint.keep, say)
             self._common = self._place.common_folder(say_apart)
 
     @property
@@ -69,9 +69,9 @@ class Checkpoints:
 
     def keep(self, cut: Cut) -> Keep | None:
         """What keeps that block at the versions that checkpoints are made of."""
-        if self._asked is None or self._writer is None:
+        if self._checkpoint is None or self._writer is None:
             return None
-        return _Keeping(cut, self._asked.every, self._writer)
+        return _Keeping(cut, self._checkpoint.every, self._writer)
 
     def follow(self, orders: ServerOrders, blocks: Mapping[int, Block]) -> None:
         """Save all blocks or write a manifest, when orders request it for the first time."""

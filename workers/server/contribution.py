@@ -21,7 +21,7 @@ class Contribution:
 
 
 def weighed(contribution: Contribution, aggregation: Aggregation) -> Contribution:
-    """What should be added up: by equal weights a mean that stands for one, written over its sum, else as it is."""
+    """The vector to add: with equal weights the mean, written over the sum; otherwise the sum itself."""
     if aggregation not in EQUAL or contribution.samples <= 1:
         return contribution
     torch.frombuffer(contribution.total, dtype=torch.float32).div_(contribution.samples)

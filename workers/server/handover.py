@@ -26,7 +26,7 @@ PAUSE_S = 0.2
 
 @dataclass(slots=True, kw_only=True)
 class Handed:
-    """What came of it. ``failure`` says why it did not succeed."""
+    """The result. ``failure``: why it did not succeed."""
 
     placement: int
     blocks: list[int] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Handover:
             threading.Thread(target=self._run, args=(receiver,), name="handover", daemon=True).start()
 
     def cancel(self) -> None:
-        """The orders want it no longer: blocks that have not left go on here."""
+        """The orders no longer contain it: blocks that have not left stay here."""
         self._cancelled.set()
         for block in self._blocks.values():
             block.thaw()
@@ -114,11 +114,11 @@ class Handover:
         connection = self._connect(self._addresses[receiver])
         try:
             while left and not self._cancelled.is_set():
-                baggage = self._blocks[left[0]].await_frozen()
-                if baggage is None:
+                state = self._blocks[left[0]].await_frozen()
+                if state is None:
                     return
                 self._note_frozen()
-                manifest, arrays = pack(baggage)
+                manifest, arrays = pack(state)
                 self._reach("frozen")
                 connection.give(left[0], self.placement, manifest, arrays)
                 self._reach("acknowledged")
@@ -142,8 +142,8 @@ class Handover:
             self._handed.failure = self._handed.failure or failure
             if self._frozen_at is not None:
                 self._handed.seconds = self._now() - self._frozen_at
-            is_last_word = not failed_before and (bool(failure) or self._left == 0)
-        if is_last_word and not self._cancelled.is_set():
+            is_final = not failed_before and (bool(failure) or self._left == 0)
+        if is_final and not self._cancelled.is_set():
             self._handed.blocks = sorted(self._handed.blocks) if not self._handed.failure else []
             self._say(self._handed)
             self._reach("said")

@@ -1,6 +1,7 @@
 """Synchronous iterations of a block: what counts, and the sum that closes with the last expected contribution.
 
-Where the control plane names who makes an iteration (backup workers), contributions are kept apart until it has:
+Where the control plane names the workers that make an iteration (backup workers), contributions are kept separate
+until it has:
 exactly those named are summed, in the order of their ranks, and the others are dropped.
 """
 
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from workers.server.block_transfer import Open
 from workers.server.contribution import Contribution, Sum
 from workers.server.norms import KEPT
-from workers.server.quorum import NOBODY, Quorum, Roster, Verdict
+from workers.server.quorum import NO_ROSTER, Quorum, Roster, Verdict
 from workers.server.values import Values
 from workers.transport.handshake import Peer
 
@@ -46,7 +47,7 @@ class Lockstep:
         self._squared: dict[int, float] = {}
         self._values, self._on_missing, self._on_late = values, on_missing, on_late
         self._quorum = Quorum(iteration, before=before)
-        self._roster = NOBODY
+        self._roster = NO_ROSTER
         self._sum = Sum()
         self._kept: dict[Peer, Contribution] = {}
         self._spare = memoryview(b"")
@@ -100,7 +101,7 @@ class Lockstep:
         self._close(norm)
 
     def open(self) -> Open:
-        """What it has, to go on elsewhere."""
+        """Its state, to continue on another server."""
         quorum = self._quorum
         return Open(
             iteration=quorum.iteration,
@@ -120,7 +121,7 @@ class Lockstep:
         self._sum = opened.growing
         self._kept = {contribution.peer: contribution for contribution in opened.kept}
         for iteration, squared in sorted(opened.squared.items()):
-            self._tell(iteration, squared)
+            self._publish_norm(iteration, squared)
 
     def give_up(self) -> Sum:
         """What the open iteration has so far: it will not be closed, since there are no iterations any more."""
@@ -138,9 +139,9 @@ class Lockstep:
             self._close()
             return
         self._awaits_norm = True
-        self._tell(self.iteration, self._values.squared_norm(self._sum))
+        self._publish_norm(self.iteration, self._values.squared_norm(self._sum))
 
-    def _tell(self, iteration: int, squared: float) -> None:
+    def _publish_norm(self, iteration: int, squared: float) -> None:
         self._squared[iteration] = squared
         self._squared = {of: each for of, each in self._squared.items() if of > iteration - KEPT}
         if self._say is not None:

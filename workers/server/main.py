@@ -165,7 +165,7 @@ def _open_channel(order: ProcessOrder, stopping: threading.Event) -> Callable[[s
 
 
 class _Failure:
-    """What went wrong on any thread, for the server's own: it ends the process, which everybody notices."""
+    """The first error on any thread, for the main thread: it ends the process."""
 
     def __init__(self) -> None:
         self._error: Exception | None = None

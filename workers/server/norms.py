@@ -65,7 +65,7 @@ class Norms:
         self._settle, self._on_failure = settle, on_failure
         self._condition = threading.Condition()
         self._own: dict[tuple[int, int], Part] = {}
-        self._said: list[Part] = []
+        self._published: list[Part] = []
         """Everything of ``_own`` and what it replaced, in the order in which it was said."""
         self._forgotten = 0
         """How many were said before the first of these."""
@@ -94,11 +94,11 @@ class Norms:
         with self._condition:
             if self._own.get((part.iteration, part.start)) != part:
                 self._own[part.iteration, part.start] = part
-                self._said.append(part)
+                self._published.append(part)
                 self._forget()
             self._wake()
 
-    def hear(self, instance: str, payload: bytes) -> None:
+    def receive(self, instance: str, payload: bytes) -> None:
         """Another server has said these.
 
         Raises:
@@ -123,7 +123,7 @@ class Norms:
         """That of the iteration's mean gradient, once all of it is known and all others know what was said here."""
         with self._condition:
             said = self._forgotten + max(
-                (at + 1 for at, part in enumerate(self._said) if part.iteration == iteration), default=0
+                (at + 1 for at, part in enumerate(self._published) if part.iteration == iteration), default=0
             )
             if any(line.has < said for line in self._lines.values()):
                 return None
@@ -150,15 +150,15 @@ class Norms:
         """
         with self._condition:
             self._condition.wait_for(
-                lambda: line.is_over or self._stopped or line.has < self._forgotten + len(self._said)
+                lambda: line.is_over or self._stopped or line.has < self._forgotten + len(self._published)
             )
             if line.is_over or self._stopped:
                 return [], line.has
             first = max(line.has, self._forgotten)
-            parts = self._said[first - self._forgotten :][:MOST_AT_ONCE]
+            parts = self._published[first - self._forgotten :][:MOST_AT_ONCE]
             return parts, first + len(parts)
 
-    def note_heard(self, line: "_Line", count: int) -> None:
+    def note_received(self, line: "_Line", count: int) -> None:
         """It has had so much."""
         with self._condition:
             line.has = count
@@ -176,8 +176,8 @@ class Norms:
     def _forget(self) -> None:
         _keep_newest(self._own)
         oldest = min(iteration for iteration, _ in self._own)
-        while self._said and self._said[0].iteration < oldest:
-            self._said.pop(0)
+        while self._published and self._published[0].iteration < oldest:
+            self._published.pop(0)
             self._forgotten += 1
 
     def _run(self) -> None:
@@ -224,13 +224,13 @@ class _Line:
             try:
                 if self._connection is None:
                     self._connection = self._norms.connect(self._address)
-                self._connection.tell_norms(msgspec.msgpack.encode(parts))
+                self._connection.send_norms(msgspec.msgpack.encode(parts))
             except TransportError as error:
                 log.info("server %d has not received norms yet: %s", self._address.index, error)
                 self._close()
                 self._over.wait(PAUSE_S)
             else:
-                self._norms.note_heard(self, count)
+                self._norms.note_received(self, count)
         self._close()
 
     def _close(self) -> None:

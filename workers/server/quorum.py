@@ -63,7 +63,7 @@ class Roster:
         return first is not None and first <= iteration
 
 
-NOBODY = Roster(incarnation=-1, generation=-1, members={})
+NO_ROSTER = Roster(incarnation=-1, generation=-1, members={})
 """The roster of a server that has had no orders."""
 
 
@@ -102,7 +102,7 @@ class Quorum:
 
     iteration: int = 0
     contributed: set[Peer] = field(default_factory=set)
-    owed: set[Peer] = field(default_factory=set)
+    missing: set[Peer] = field(default_factory=set)
     """Members that have not contributed yet; the iteration closes when the last of them has."""
     expected: set[Peer] = field(default_factory=set)
     """All ranks that were members at any time since the iteration was opened."""
@@ -122,20 +122,20 @@ class Quorum:
         return Verdict.COUNT if roster.counts(peer, iteration) else Verdict.STALE
 
     def appoint(self, roster: Roster) -> bool:
-        """Expect who counts in ``roster``; True if that completes the open iteration."""
+        """Expect the counting members of ``roster``; True if that completes the open iteration."""
         counting = roster.counting(self.iteration)
-        self.owed = counting - self.contributed
+        self.missing = counting - self.contributed
         self.expected |= counting
         return self._is_complete(roster)
 
     def count(self, peer: Peer, roster: Roster) -> bool:
         """``peer`` has contributed; True if that completes the open iteration."""
         self.contributed.add(peer)
-        self.owed.discard(peer)
+        self.missing.discard(peer)
         return self._is_complete(roster)
 
     def close(self, roster: Roster) -> frozenset[Peer]:
-        """Open the next iteration; the answer is who had been expected and left without contributing."""
+        """Open the next iteration; returns the members that were expected and left without contributing."""
         late = {peer for peer in self.expected if not roster.named(self.iteration, peer.rank)}
         missing = frozenset(self.expected - self.contributed - late)
         self.before = frozenset(self.contributed)
@@ -149,8 +149,8 @@ class Quorum:
         left.
         """
         if roster.names(self.iteration):
-            return self.iteration in roster.quorums and not self.owed
-        return not self.owed and bool(roster.counting(self.iteration))
+            return self.iteration in roster.quorums and not self.missing
+        return not self.missing and bool(roster.counting(self.iteration))
 
     def _makers(self, iteration: int) -> set[Peer] | frozenset[Peer]:
         if iteration == self.iteration:

@@ -119,7 +119,7 @@ class Session:
     def _take_over(self, header: Header) -> None:
         """A block that another server hands over: its manifest, then its arrays; held back until orders name it."""
         if header.op is Op.NORMS:
-            self._store.hear_norms(self._peer.instance, self._channel.receive_bytes(header))
+            self._store.receive_norms(self._peer.instance, self._channel.receive_bytes(header))
             self._channel.send(Header(op=Op.TAKEN))
             return
         if header.op is not Op.GIVE:

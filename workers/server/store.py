@@ -9,11 +9,11 @@ from controlplane.protocol.checkpoints import Restore
 from controlplane.protocol.orders import Block as Cut
 from controlplane.protocol.orders import ServerOrders
 from workers.server.block import Block
-from workers.server.block_transfer import Baggage
+from workers.server.block_transfer import BlockState
 from workers.server.checkpointing import Checkpoints
 from workers.server.handover import Handover
 from workers.server.norms import Norms
-from workers.server.quorum import NOBODY, Roster, roster_of
+from workers.server.quorum import NO_ROSTER, Roster, roster_of
 from workers.server.values import MakeRule
 from workers.transport.errors import BadHeader, Refused, Stopped
 from workers.transport.handshake import Peer
@@ -27,7 +27,7 @@ class Noted:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._new: set[tuple[int, int]] = set()
-        self._told: set[tuple[int, int]] = set()
+        self._reported: set[tuple[int, int]] = set()
 
     def note(self, iteration: int, rank: int) -> None:
         """It happened to ``rank`` in ``iteration`` on some block."""
@@ -35,10 +35,10 @@ class Noted:
             self._new.add((iteration, rank))
 
     def take(self) -> list[tuple[int, int]]:
-        """What was noted and not taken before."""
+        """What was noted and not returned before."""
         with self._lock:
-            fresh = sorted(self._new - self._told)
-            self._told |= self._new
+            fresh = sorted(self._new - self._reported)
+            self._reported |= self._new
             self._new.clear()
             return fresh
 
@@ -77,14 +77,14 @@ class Store:
         self._on_filled = on_filled
         self._condition = threading.Condition()
         self._orders: ServerOrders | None = None
-        self._roster: Roster = NOBODY
+        self._roster: Roster = NO_ROSTER
         self._blocks: dict[int, Block] = {}
         self._missing, self._late = Noted(), Noted()
         self._stopped = False
         self._norms = norms(self._settle) if norms is not None else None
 
     def take(self, orders: ServerOrders) -> None:
-        """Follow ``orders``, unless newer ones were taken before.
+        """Follow ``orders``, unless newer ones were accepted before.
 
         Raises:
             ValueError: if they give this server a block of a job that is under way: its values would be lost.
@@ -104,7 +104,7 @@ class Store:
                 self._checkpoints.follow(orders, self._blocks)
             self._condition.notify_all()
 
-    def stage(self, index: int, placement: int, baggage: Baggage) -> None:
+    def stage(self, index: int, placement: int, state: BlockState) -> None:
         """Keep a block that another server hands over, until orders of that placement name it.
 
         Waits until orders expect one: those of that other server may have come earlier than this one's.
@@ -113,8 +113,8 @@ class Store:
             Refused: if the orders expect another placement by now.
             Stopped: if the server ends meanwhile.
         """
-        block = self._begin(baggage.values.numpy(), baggage.start)
-        block.resume(baggage)
+        block = self._begin(state.values.numpy(), state.start)
+        block.resume(state)
         with self._condition:
             self._condition.wait_for(lambda: self._stopped or self._newest_placement >= placement)
             if self._stopped:
@@ -124,7 +124,7 @@ class Store:
             self._staged[placement, index] = block
 
     def fill(self, index: int, placement: int, values: Vector, *, version: int, steps: int) -> None:
-        """Begin a block that is awaited with a worker's copy; one that has begun goes on as it is.
+        """Begin an awaited block with a worker's copy; one that has begun continues unchanged.
 
         Contributions to iterations that this version closed are not awaited again.
 
@@ -148,15 +148,15 @@ class Store:
                 self._on_filled(list(self._filled))
             self._condition.notify_all()
 
-    def hear_norms(self, instance: str, payload: bytes) -> None:
-        """Another server says what its blocks have of the norms of gradients.
+    def receive_norms(self, instance: str, payload: bytes) -> None:
+        """Another server sends its blocks' parts of the norms of gradients.
 
         Raises:
-            BadHeader: if nothing here depends on it, or it says something else.
+            BadHeader: if nothing here depends on it, or it is malformed.
         """
         if self._norms is None:
             raise BadHeader("norms of gradients, which no step of this job depends on")
-        self._norms.hear(instance, payload)
+        self._norms.receive(instance, payload)
 
     def find(self, index: int, placement: int) -> Block | None:
         """Block ``index`` under placement ``placement``; waits until this server has that placement.
@@ -282,7 +282,7 @@ class Store:
         return blocks
 
     def _follow_change(self, orders: ServerOrders) -> None:
-        """Begin to hand over what the orders send away, or leave it where they do not any more."""
+        """Start the handovers in the orders, and cancel those that are no longer in them."""
         if self._handover is not None and self._handover.placement != orders.next_placement:
             self._handover.cancel()
             self._handover = None

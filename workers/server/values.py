@@ -1,4 +1,4 @@
-"""What a block gives out, and what is applied to it: the values, the rule that changes them, and who reads them.
+"""A block's values, the rule that changes them, and their readers.
 
 Sending takes no lock: values that are being read are never written, so a step is made in place if there is no reader,
 else on a copy, and a slow reader delays nothing. Everything else happens under the lock of the block.
@@ -94,14 +94,14 @@ class Values:
         """
         if not growing.samples:
             return
-        self._leave_to_readers()
+        self._detach_from_readers()
         if norm is not None and isinstance(self._rule, Clipping):
             self._rule.apply(growing.total, growing.samples, scale, norm=norm)
         else:
             self._rule.apply(growing.total, growing.samples, scale)
         self._snapshot = Snapshot(steps=self.steps + 1, values=self._values.numpy())
 
-    def _leave_to_readers(self) -> None:
-        """If somebody still reads the values, go on with a copy; the optimiser keeps its hold on the tensor."""
+    def _detach_from_readers(self) -> None:
+        """If a reader still has the values, give it a copy; the optimiser keeps its reference to the tensor."""
         if self._snapshot.readers:
             self._values.data = self._values.clone()

@@ -47,7 +47,7 @@ def become(order: ProcessOrder, setup: Setup, entry: Entry, cradle: Cradle) -> N
 
 
 def _reset_signals() -> None:
-    """The spawner's handlers and mask are not ours. Ctrl-C is for the agent, which then asks us to end."""
+    """Reset the spawner's signal handlers and mask. Ctrl-C is for the agent, which then asks this process to end."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -65,7 +65,7 @@ def _redirect(output: int) -> None:
 
 
 def _leave(status: int) -> NoReturn:
-    """Skip what the spawner had arranged for its own exit; it is not ours to run."""
+    """Skip the exit handlers of the spawner."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

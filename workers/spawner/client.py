@@ -27,7 +27,7 @@ log = structlog.get_logger("spawner")
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The spawner is gone, and all its processes with it."""
+    """The spawner has ended, and all its processes with it."""
 
     status: int | None
 
@@ -45,7 +45,7 @@ class Kit:
 class Spawner:
     """A running spawner. Make it on the main thread: it is killed when the thread that made it ends."""
 
-    def __init__(self, kit: Kit, hear: Callable[[FromSpawner | Lost], None]) -> None:
+    def __init__(self, kit: Kit, on_message: Callable[[FromSpawner | Lost], None]) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -54,7 +54,7 @@ class Spawner:
                 stdin=subprocess.DEVNULL,
                 env=_environment(),
             )
-        self._hear = hear
+        self._on_message = on_message
         self._channel: Channel[FromSpawner] = Channel(ours, FromSpawner)
         self._thread = threading.Thread(target=self._listen, name="spawner", daemon=True)
         self._send(Prepare(entry=kit.entry, modules=list(kit.modules), setup=kit.setup, json_logs=kit.json_logs))
@@ -85,19 +85,19 @@ class Spawner:
         self._thread.join(EXIT_S)
 
     def _send(self, message: Prepare | Start | Stop) -> None:
-        with contextlib.suppress(OSError):  # it is gone: the listening thread says so
+        with contextlib.suppress(OSError):  # it has ended: the listening thread reports that
             self._channel.send(message)
 
     def _listen(self) -> None:
         try:
             while True:
                 for message in self._channel.receive():
-                    self._hear(message)
+                    self._on_message(message)
         except (EOFError, OSError):
             pass
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_S)
-        self._hear(Lost(self._process.returncode))
+        self._on_message(Lost(self._process.returncode))
 
 
 def _environment() -> dict[str, str]:

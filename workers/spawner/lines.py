@@ -25,11 +25,11 @@ BURST: Final = 500
 LEVELS: Final[dict[bytes, LineLevel]] = {b"7": "debug", b"6": "info", b"4": "warning", b"3": "error", b"2": "error"}
 _STRUCTURED = re.compile(rb"<([2-7])>(\{.*\})\Z", re.DOTALL)
 _SECRETS = re.compile(r"(?i)\b(bearer\s+|(?:token|secret|password|api[_-]?key|key)\s*[=:]\s*['\"]?)[^\s'\"]{6,}")
-_NOT_TOLD = ("level", "timestamp", "event", "exception", "job", "process")
+_HIDDEN = ("level", "timestamp", "event", "exception", "job", "process")
 
 
 class Lines:
-    """Of one process. ``secrets`` are the values that it must not tell anybody."""
+    """Of one process. ``secrets`` are values to remove from its output."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = [secret for secret in secrets if secret]
@@ -72,7 +72,7 @@ class Lines:
         if found is None or fields is None:
             return self._raw_line(raw.decode(errors="replace")), {}
         level = LEVELS.get(found[1], "info")
-        extra = " ".join(f"{key}={value}" for key, value in fields.items() if key not in _NOT_TOLD)
+        extra = " ".join(f"{key}={value}" for key, value in fields.items() if key not in _HIDDEN)
         text = " ".join(part for part in (str(fields.get("event", "")), extra) if part)
         if exception := fields.get("exception"):
             text = f"{text}\n{exception}"

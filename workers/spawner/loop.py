@@ -137,7 +137,7 @@ class SpawnerLoop:
         return True
 
     def _reap(self) -> None:
-        """Only our own children, each by its pid, so that no other exit status is ever swallowed."""
+        """Waits only for its own children, each by its pid, so that no other exit status is consumed."""
         for running in list(self._children.values()):
             pid, status = os.waitpid(running.pid, os.WNOHANG)
             if pid:
@@ -187,18 +187,18 @@ class SpawnerLoop:
 
 
 def _show(line: Line, fields: dict[str, Any]) -> None:
-    """On the agent's own standard error: a log line of ours as such, anything else as it is."""
+    """To the agent's standard error: structured log lines as such, anything else unchanged."""
     if fields:
-        told = {key: value for key, value in fields.items() if key not in ("level", "timestamp", "event", "exception")}
+        shown = {key: value for key, value in fields.items() if key not in ("level", "timestamp", "event", "exception")}
         event = line.text if "exception" in fields else str(fields.get("event", ""))
-        getattr(process_log, line.level if line.level != "output" else "info")(event, **told)
+        getattr(process_log, line.level if line.level != "output" else "info")(event, **shown)
         return
     with contextlib.suppress(OSError):
         os.write(2, line.text.encode(errors="replace") + b"\n")
 
 
 def _signal(pid: int, number: int) -> None:
-    """The pid cannot have been given to another: it is ours until we reap it."""
+    """The pid cannot have been reused: it is reserved until the process is reaped."""
     try:
         os.kill(pid, number)
     except OSError as error:

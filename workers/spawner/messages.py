@@ -16,7 +16,7 @@ from controlplane.protocol.orders import ProcessOrder
 from workers.setup import Setup
 
 _LENGTH = struct.Struct("!I")
-Heard = TypeVar("Heard")
+Received = TypeVar("Received")
 
 
 class Prepare(Value, frozen=True, kw_only=True, tag="prepare"):
@@ -73,12 +73,12 @@ ToSpawner = Prepare | Start | Stop
 FromSpawner = Warm | Started | Wrote | Ended
 
 
-class Channel(Generic[Heard]):
+class Channel(Generic[Received]):
     """Messages over a stream socket, each behind its length. One reader, one writer."""
 
-    def __init__(self, sock: socket.socket, heard: Any) -> None:
+    def __init__(self, sock: socket.socket, kind: Any) -> None:
         self._sock = sock
-        self._decoder: msgspec.msgpack.Decoder[Heard] = msgspec.msgpack.Decoder(heard)
+        self._decoder: msgspec.msgpack.Decoder[Received] = msgspec.msgpack.Decoder(kind)
         self._buffer = bytearray()
 
     def fileno(self) -> int:
@@ -90,7 +90,7 @@ class Channel(Generic[Heard]):
         body = msgspec.msgpack.encode(message)
         self._sock.sendall(_LENGTH.pack(len(body)) + body)
 
-    def receive(self) -> list[Heard]:
+    def receive(self) -> list[Received]:
         """The messages that one read completes, perhaps none. Raises EOFError if the other side is gone."""
         try:
             piece = self._sock.recv(1 << 16)
@@ -111,7 +111,7 @@ class Channel(Generic[Heard]):
         """Close this process's copy only: the other side and the process that it was inherited from go on."""
         self._sock.close()
 
-    def _next(self) -> Heard | None:
+    def _next(self) -> Received | None:
         if len(self._buffer) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)

@@ -27,7 +27,7 @@ class AggregatingExchange(Exchange):
     """An exchange whose pulls make the step before they give the parameters; ``stopping`` ends every operation.
 
     Raises:
-        SpecError: if the workload's updates are no gradients: their mean says nothing to a worker.
+        SpecError: if the workload's updates are not gradients: workers cannot use their mean.
     """
 
     def __init__(

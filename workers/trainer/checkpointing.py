@@ -44,15 +44,15 @@ class Keeper:
         """Of the tensors that the parameters consist of, in elements."""
         self.held = LocalParameters(workload, order.spec, self._consider)
         self.initial = checksum(self.held.values.numpy())
-        """Of version 0, which every worker makes by itself."""
+        """Of version 0, which every worker creates."""
         self._elements = sum(self.sizes)
         self._place = Place(order, local.checkpoint_dir, elements=self._elements)
-        self._asked = order.spec.checkpoint
+        self._checkpoint = order.spec.checkpoint
         self._writer: Writer | None = None
         self._taken = self._settled = 0
         """The version that was last given to the writer; that of which a manifest was, or that could not be written."""
-        if self._asked is not None:
-            self._writer = self._place.writer(self._asked.keep, self._say_saved)
+        if self._checkpoint is not None:
+            self._writer = self._place.writer(self._checkpoint.keep, self._say_saved)
             self._common = self._place.common_folder(self._say_apart)
 
     def __enter__(self) -> "Keeper":
@@ -108,7 +108,7 @@ class Keeper:
     def _consider(self, held: LocalParameters) -> None:
         """A step was made: keep what it led to, if that is this worker's to do."""
         orders = self._link.orders()
-        if self._writer is None or self._asked is None or held.version % self._asked.every:
+        if self._writer is None or self._checkpoint is None or held.version % self._checkpoint.every:
             return
         if orders is not None and orders.keeper == self._instance:
             self._taken = held.version

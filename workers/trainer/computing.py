@@ -1,7 +1,7 @@
 """The computation of one iteration: the samples at once, or in micro-batches where it may have to end early.
 
 Early ends are a stop order (A-BSP), a used-up time budget, and notice that the iteration is no longer needed. What was
-processed until then is the update, and says of how many samples it is.
+processed until then is the update, with its number of samples.
 """
 
 import math
@@ -29,17 +29,17 @@ class Skipped(Exception):
     """The iteration in progress is no longer needed: abandon it and do not report it."""
 
 
-def without_spoilt(update: Update, gradient: Vector, *, is_given_away: bool = False) -> tuple[Update, str]:
+def without_spoilt(update: Update, gradient: Vector, *, is_shared: bool = False) -> tuple[Update, str]:
     """The update, or an empty one where it would spoil the parameters, and then what its loss is.
 
     Args:
         update: what was computed.
         gradient: its sum; it is made empty with it.
-        is_given_away: whether parts of the gradient are with others already, so that only the loss can be looked at.
+        is_shared: whether parts of the gradient are with others already, so that only the loss can be looked at.
     """
     if not math.isfinite(update.loss):
         spoilt = str(update.loss)
-    elif is_given_away or _is_finite(gradient):
+    elif is_shared or _is_finite(gradient):
         return update, ""
     else:
         spoilt = f"{update.loss:g}, and its gradient is no number"
@@ -48,7 +48,7 @@ def without_spoilt(update: Update, gradient: Vector, *, is_given_away: bool = Fa
 
 
 def _is_finite(gradient: Vector) -> bool:
-    """Whether all of it is; a sum without memory of its own tells mostly, but it can overflow by itself."""
+    """Whether all of it is; the sum mostly shows it without extra memory, but it can overflow."""
     return math.isfinite(float(torch.from_numpy(gradient).sum())) or bool(np.isfinite(gradient).all())
 
 
@@ -84,7 +84,7 @@ class Computing:
         self._begin = begin
 
     def prefetch(self, tasks: Sequence[Work]) -> None:
-        """Have the samples of these tasks taken ahead, the one that ``run`` is given next first.
+        """Load the samples of these tasks ahead, beginning with the next task of ``run``.
 
         Samples beyond a share, which a budget may have left time for, are not.
         """
@@ -144,9 +144,9 @@ class Computing:
         self.gradient = self._sum
         self._pace.begin()
         attempt, began = self._worker.attempt, self._now()
-        told = began
+        reported = began
         done, loss_sum, overran = 0, 0.0, False
-        self._stay_owed(attempt)
+        self._check_not_cancelled(attempt)
         while done < len(task.samples) and not self._is_to_end(task, self._now() - began):
             # Not across the end of the share: a budget that is used up there is not to be overdrawn.
             end = min(done + piece, task.share) if done < task.share else done + piece
@@ -154,30 +154,30 @@ class Computing:
             self._sum += self._replica.gradient
             done, loss_sum = done + update.samples, loss_sum + update.loss_sum
             overran = self._pace.finish(done)
-            self._stay_owed(attempt)
-            told = self._tell_progress(done, told, is_whole=done >= task.share)
+            self._check_not_cancelled(attempt)
+            reported = self._report_progress(done, reported, is_whole=done >= task.share)
         self._sampler.put_back(len(task.samples) - done)
         return Update(loss_sum=loss_sum, samples=done), overran
 
-    def _stay_owed(self, attempt: int) -> None:
+    def _check_not_cancelled(self, attempt: int) -> None:
         """Check the newest orders.
 
         Raises:
             Skipped: if this attempt is no longer needed.
         """
         if (orders := self._link.orders()) is not None:
-            self._worker.hear(orders)
+            self._worker.receive(orders)
         if self._worker.attempt != attempt:
             raise Skipped
 
     def _is_to_end(self, task: Work, took_s: float) -> bool:
         return self._worker.is_cut or (task.budget_s is not None and took_s >= task.budget_s)
 
-    def _tell_progress(self, done: int, told: float, *, is_whole: bool) -> float:
+    def _report_progress(self, done: int, reported: float, *, is_whole: bool) -> float:
         """Say how far the iteration is, if it is time to or all is done; when that was last said."""
         every_s, now = self._worker.progress_s, self._now()
-        if every_s is None or (now - told < every_s and not is_whole):
-            return told
+        if every_s is None or (now - reported < every_s and not is_whole):
+            return reported
         self._worker.progressed(done)
         return now
 

@@ -25,7 +25,7 @@ class Copy:
 
 
 class Copies:
-    """Takes note of every receipt. ``guards`` says whether this worker saves the older copy of a block."""
+    """Records every receipt. ``guards``: whether this worker keeps the older copy of a block."""
 
     def __init__(self, guards: Callable[[int], bool] = lambda block: True) -> None:
         self._guards = guards
@@ -66,7 +66,7 @@ class Copies:
             raise ConnectionClosed(f"the server of block {reply.block} was lost")
 
     def distrust(self, blocks: Iterable[int]) -> None:
-        """The servers of these blocks were lost: what still comes from them is not taken."""
+        """The servers of these blocks were lost: ignore what still arrives from them."""
         with self._settled:
             self._lost |= set(blocks)
 

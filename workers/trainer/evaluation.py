@@ -1,4 +1,4 @@
-"""Scores versions of the parameters on the held-out split, beside the training and in none of its times."""
+"""Scores versions of the parameters on the held-out split, in parallel with training and not part of its times."""
 
 import math
 from collections.abc import Callable

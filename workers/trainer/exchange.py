@@ -79,7 +79,7 @@ class Server:
         Where a placement is here without this server, its blocks have moved.
 
         Raises:
-            ServerLost: if the server stays away, while the control plane is in reach and says nothing of it.
+            ServerLost: if the server stays unreachable, and the connected control plane does not report it lost.
             Stopped: if the process is asked to end meanwhile.
         """
         away_since = time.monotonic()
@@ -145,7 +145,7 @@ class Exchange:
         encryption: of connections to servers.
     """
 
-    may_stand = True
+    may_stop = True
     """A worker may stop before any iteration: what it pushed counts without it."""
     address = ("", 0)
     """Other workers need not find this one."""
@@ -239,7 +239,7 @@ class Exchange:
 
         Raises:
             ServerLost: if a server stays away.
-            Refused: if one will never do what it is asked.
+            Refused: if a server refuses the request for good.
             Stopped: if the process is asked to end meanwhile.
         """
         wanted = [_slices(parameters, server.blocks) for server in self._servers]
@@ -271,7 +271,7 @@ class Exchange:
         return _round(answers)
 
     def probe(self, sizes: Mapping[int, int], number: int) -> None:
-        """Time servers by small transfers beside the training, once for each ``number``; one that is away is let be."""
+        """Time servers by small extra transfers, once for each ``number``; unreachable ones are skipped."""
         if number <= self._probed:
             return
         self._probed = number
@@ -302,7 +302,7 @@ class Exchange:
         return list(self._pool.map(ask, everyone) if self._pool and len(everyone) > 1 else map(ask, everyone))
 
     def _note_moves(self, answers: list[Answered]) -> None:
-        """Servers hold back side by side: the longest of them is what it cost."""
+        """Servers delay replies in parallel: the longest delay is the cost."""
         self.ledger.held_by_move(max(answer.outcome.moved_s for answer in answers))
 
     def _signed(self, stamp: Header) -> Header:
@@ -337,7 +337,7 @@ def _bytes_of(slices: dict[int, memoryview]) -> int:
 
 
 def _round(answers: list[Answered]) -> Round:
-    """What the last server to answer had held back is what this worker was held for."""
+    """The delay of the last server to answer is this worker's."""
     last = max(answers, key=lambda answer: answer.at).outcome
     return Round(
         held_s=last.held_s,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from controlplane.protocol.messages import BlockExchanged, Exchanged
 
-TELL_S = 1.0
+REPORT_EVERY_S = 1.0
 """Blocks are reported at most this often: there may be hundreds, and iterations of a few milliseconds."""
 
 
@@ -34,13 +34,13 @@ class _OfBlock:
 
 
 class Ledger:
-    """Sums until they are taken. Probes come from their own thread, everything else from the trainer's."""
+    """Sums until they are read. Probes come from their own thread, everything else from the trainer's."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._entries: dict[int, _Entry] = defaultdict(_Entry)
         self._blocks: dict[int, _OfBlock] = {}
-        self._told_at = now()
+        self._reported_at = now()
         self._moving_s = 0.0
         self._lock = threading.Lock()
         self._probes: list[Exchanged] = []
@@ -66,12 +66,12 @@ class Ledger:
                 seen.pulls += 1
 
     def take_blocks(self) -> list[BlockExchanged]:
-        """Every block that was pushed and pulled since this last gave any, if that is ``TELL_S`` ago."""
+        """Every block that was pushed and pulled since this last gave any, if that is ``REPORT_EVERY_S`` ago."""
         now = self._now()
-        if now - self._told_at < TELL_S:
+        if now - self._reported_at < REPORT_EVERY_S:
             return []
-        self._told_at = now
-        told = [
+        self._reported_at = now
+        exchanged = [
             BlockExchanged(
                 block=block,
                 server=seen.server,
@@ -84,7 +84,7 @@ class Ledger:
             if seen.pushes and seen.pulls
         ]
         self._blocks.clear()
-        return told
+        return exchanged
 
     def pulled(self, server: int, size: int, seconds: float) -> None:
         """So many bytes came from ``server``."""
@@ -99,7 +99,7 @@ class Ledger:
         entry.push_s += seconds
 
     def probed(self, server: int, size: int, seconds: float) -> None:
-        """So many bytes went to ``server`` and came back, for the sake of timing it."""
+        """So many bytes went to ``server`` and came back, as a probe."""
         with self._lock:
             self._probes.append(Exchanged(server=server, bytes=size, push_s=seconds, pull_s=0.0, is_probe=True))
 

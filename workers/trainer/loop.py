@@ -41,7 +41,7 @@ from workers.transport.handshake import Peer
 from workers.workloads.catalogue import load_workload
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.memory import ceiling_of
-from workers.workloads.shape import Telling, Update, Vector, Workload, loading_s_of, named_arrays
+from workers.workloads.shape import ReportsProgress, Update, Vector, Workload, loading_s_of, named_arrays
 from workers.workloads.trained import admit_factories, check_groups
 
 SaveModel = Callable[[Mapping[str, Vector]], None]
@@ -113,11 +113,11 @@ class Trainer:
         self.worker = WorkerMachine(link.say)
         seed = (order.spec.seed, order.index)
         self.computing = Computing(self.replica, self.sampler, self.worker, link, self.pace, seed=seed)
-        self._gives_early = False
+        self._shares_early = False
         """Whether parts of an update are on their way to the other workers before it is complete."""
-        if isinstance(servers, Reduction) and isinstance(self.replica, Telling):
-            self._gives_early = True
-            self.replica.tell_progress(servers.offer)
+        if isinstance(servers, Reduction) and isinstance(self.replica, ReportsProgress):
+            self._shares_early = True
+            self.replica.report_progress(servers.offer)
             self.computing.announce_to(servers.begin)
         self.readings = Readings(gauge, self.pace)
         self._attempt = 0
@@ -126,7 +126,7 @@ class Trainer:
         self._still = threading.Lock()
         self._last: tuple[int, int] | None = None
         """The iteration whose update ``computing`` has, and of how many samples it is."""
-        self._owed: set[int] = set()
+        self._unacknowledged: set[int] = set()
         """Blocks that began again since it was pushed, and may lack it."""
         self._begun = (-1, -1)
         """The attempt and iteration whose parameters were asked for last."""
@@ -159,7 +159,7 @@ class Trainer:
         """What the newest orders want next, once they want anything."""
         worker, was_stale = self.worker, self.worker.phase is Phase.STALE
         while True:
-            known, self.worker.can_hold = self._newest().rank_in_time, self.servers.may_stand
+            known, self.worker.can_hold = self._newest().rank_in_time, self.servers.may_stop
             step, self._attempt = worker.next(time.monotonic()), worker.attempt
             if step is not Step.WAIT:
                 break
@@ -209,13 +209,13 @@ class Trainer:
             if isinstance(self.servers, Exchange):
                 self.servers.probe(orders.probes, orders.probe_round)
             self.clock.lap(Part.WAITING)
-        self._stay_owed()
+        self._check_not_cancelled()
         outcome = self.servers.pull(self.replica.parameters, self._stamp(Op.PULL))
         self.clock.lap(Part.PULL, held_s=outcome.held_s)
         if outcome.moved or outcome.stale:
             self._retry(outcome)
         else:
-            self._stay_owed()
+            self._check_not_cancelled()
             self.worker.pulled(time.monotonic())
 
     def _compute(self, evaluator: Evaluator) -> None:
@@ -233,16 +233,16 @@ class Trainer:
         loaded_s = loading_s_of(self.replica) or 0.0
         with self._still if self.spec.federated else nullcontext():
             update, overran = self.computing.run(k, work)
-        update, spoilt = without_spoilt(update, self.computing.gradient, is_given_away=self._gives_early)
+        update, spoilt = without_spoilt(update, self.computing.gradient, is_shared=self._shares_early)
         self.clock.lap_computing((loading_s_of(self.replica) or 0.0) - loaded_s)
         self._last = (k, update.samples)
         self._done = Done(update=update, position=work.position, overran=overran, spoilt=spoilt)
         self._pending, self._is_late = self.servers.blocks, False
-        self._stay_owed()
+        self._check_not_cancelled()
         self.worker.computed(update.samples)
 
     def _prefetch(self, iteration: int, given: Work) -> None:
-        """Have what comes after ``given`` taken ahead, by what is ordered now; later orders may still change it."""
+        """Load the samples after ``given`` ahead, by the present orders; later orders may still change them."""
         if not (ahead := self.spec.workload.prefetch):
             return
         sampler = copy(self.sampler)
@@ -252,14 +252,14 @@ class Trainer:
 
     def _push(self) -> None:
         """The update, to every block of which it does not count yet; once it does everywhere, the report."""
-        self._pending |= self._owed
-        self._owed.clear()
+        self._pending |= self._unacknowledged
+        self._unacknowledged.clear()
         stamp = self._stamp(Op.PUSH, samples=self._done.update.samples)
         outcome = self.servers.push(self.computing.gradient, self._pending, stamp)
         self.clock.lap(Part.PUSH, held_s=outcome.held_s)
         self._is_late |= outcome.late
         if self._pending:
-            self._stay_owed()
+            self._check_not_cancelled()
             self._retry(outcome)
         elif self._is_late:
             self.worker.missed()
@@ -273,14 +273,14 @@ class Trainer:
         if outcome.moved:
             self._adopt_placement(self.servers.placement_version + 1)
             self.clock.lap(Part.WAITING)
-            self._stay_owed()
+            self._check_not_cancelled()
             self.worker.again()
         else:
             self.worker.refused()
 
     def _push_last_again(self) -> None:
         """Blocks that began again with a copy may lack the last update; a server that has it takes it only once."""
-        while self._owed and self._last is not None:
+        while self._unacknowledged and self._last is not None:
             iteration, samples = self._last
             orders = self._newest()
             if orders.skip_to > iteration:
@@ -292,14 +292,14 @@ class Trainer:
                 iteration=iteration,
                 samples=samples,
             )
-            outcome = self.servers.push(self.computing.gradient, self._owed, stamp)
+            outcome = self.servers.push(self.computing.gradient, self._unacknowledged, stamp)
             self.clock.lap(Part.WAITING)
-            if self._owed and outcome.moved:
+            if self._unacknowledged and outcome.moved:
                 self._adopt_placement(self.servers.placement_version + 1)
-            elif self._owed:
+            elif self._unacknowledged:
                 self._await(partial(_supersedes, orders, iteration))
             self.clock.lap(Part.WAITING)
-        self._owed.clear()
+        self._unacknowledged.clear()
 
     def _report(self, done: Done) -> None:
         (_, generation), iteration, update = self.worker.term, self.worker.iteration, done.update
@@ -332,7 +332,7 @@ class Trainer:
         )
 
     def _finish(self, evaluator: Evaluator) -> None:
-        """The evaluator scores and saves the final version; everybody says that they are done."""
+        """The evaluator scores and saves the final version; every worker reports that it is done."""
         orders = self._await(lambda orders: orders.final or not orders.evaluator)
         if orders.evaluator:
             iteration = self.worker.iteration
@@ -359,13 +359,13 @@ class Trainer:
             placement = self.link.await_placement(version)
         if placement is None:
             raise Stopped("asked to end")
-        self._owed |= self.servers.adopt(placement)
+        self._unacknowledged |= self.servers.adopt(placement)
 
     def _await(self, accept: Callable[[Orders], bool]) -> Orders:
         orders = self.link.await_orders(accept)
         if orders is None:
             raise Stopped("asked to end")
-        self.worker.hear(orders)
+        self.worker.receive(orders)
         if self._keeper is not None:
             self._keeper.follow(orders)
         return orders
@@ -380,7 +380,7 @@ class Trainer:
         if self.link.stopping.is_set():
             raise Stopped("asked to end")
 
-    def _stay_owed(self) -> None:
+    def _check_not_cancelled(self) -> None:
         """Check the newest orders.
 
         Raises:

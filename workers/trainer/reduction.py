@@ -5,7 +5,7 @@ out the parameters as they are then. A member that joins, or missed the last ste
 parameters and the rule's state from one that has them; samples and their count travel in one vector, so members need
 agree on nothing before: exact for any shares, and a member without samples changes nothing.
 
-A sum that fails undefined is taken again from the update, which is kept, in the next group. What of an update is final
+A sum that fails is repeated from the update, which is kept, in the next group. What of an update is final
 before the rest may be offered: its sum is begun while the rest is computed, and once begun it is carried to its end in
 the group where it was begun.
 """
@@ -39,7 +39,7 @@ PATIENCE = 3.0
 """A sum may take so many times as long as iterations did, within the two limits above."""
 
 SMOOTHING = 0.2
-"""Weight of the newest iteration in the length that iterations are taken to have."""
+"""Weight of the newest iteration in the estimated length of an iteration."""
 
 COUNT_BASE = 4096
 """Counts travel as two floats of less than that times the members each, so that float32 keeps them exact."""
@@ -54,7 +54,7 @@ EVERYTHING = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """An update of which parts may be on their way; None stands for no samples."""
+    """An update that may be partly sent; None: no samples."""
 
     gradient: Vector | None
     samples: int
@@ -113,7 +113,7 @@ class Reduction:
         self._transfers: deque[float] = deque(maxlen=REMEMBERED)
         self.placement_version = 0
         self.ledger = Ledger()
-        self.may_stand = False
+        self.may_stop = False
         """Whether everybody had orders to stand when the last sum was made: one who stood alone would stop the others
         in the middle of the next."""
 
@@ -220,7 +220,7 @@ class Reduction:
         self._begun = None
         self._sum_s = time.monotonic() - began
         high, low, holding, *seconds = self._vector[:front].tolist()
-        self.may_stand = round(holding) == len(self._peers)
+        self.may_stop = round(holding) == len(self._peers)
         count = round(high) * COUNT_BASE + round(low)
         self._held.step(self._vector[front:], count)
         return self._held_s(seconds)
@@ -251,7 +251,7 @@ class Reduction:
             self._pack_front(1 if samples and self._equally else samples)
 
     def _pack_front(self, samples: int) -> None:
-        """What the update stands for, and how long this member's last sum took, in its own place."""
+        """The update's samples, and how long this member's last sum took, in its own place."""
         vector = self._vector
         vector[: self._front] = 0.0
         vector[0], vector[1] = divmod(samples, COUNT_BASE)
@@ -280,7 +280,7 @@ class Reduction:
         return True
 
     def _agree(self, group: Group) -> None:
-        """Bring everybody to the furthest version that any member has."""
+        """Bring all members to the latest version that any of them has."""
         assert self._meeting is not None
         rank, patience_s = self._meeting.place.rank, LONGEST_S
         versions = torch.zeros(group.size, dtype=torch.int64)

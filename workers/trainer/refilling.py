@@ -1,4 +1,4 @@
-"""A worker's part where a server was lost: says which copies it has, and gives those that are asked for.
+"""A worker's part in the refill of a lost server: reports which copies it has, and sends those that are requested.
 
 On its own thread, so that refilling does not wait for a long iteration.
 """
@@ -39,24 +39,24 @@ class Refiller:
     ) -> None:
         self._link, self._servers, self._copies = link, servers, copies
         self._parameters, self._still = parameters, still
-        self._said = 0
-        self._given: set[int] = set()
+        self._announced = 0
+        self._sent: set[int] = set()
         threading.Thread(target=self._run, name="refill", daemon=True).start()
 
     def _run(self) -> None:
         while (orders := self._link.await_orders(self._concerns)) is not None:
-            if orders.refill > self._said:
-                self._said, self._given = orders.refill, set()
-                self._say(orders)
+            if orders.refill > self._announced:
+                self._announced, self._sent = orders.refill, set()
+                self._announce_copies(orders)
             else:
-                self._give(orders)
+                self._send(orders)
 
     def _concerns(self, orders: Orders) -> bool:
-        asks = orders.refill == self._said and not self._given.issuperset(orders.fills)
-        return orders.refill > self._said or (orders.refill > 0 and asks)
+        is_due = orders.refill == self._announced and not self._sent.issuperset(orders.fills)
+        return orders.refill > self._announced or (orders.refill > 0 and is_due)
 
-    def _say(self, orders: Orders) -> None:
-        """Which copies there are, from now on for good."""
+    def _announce_copies(self, orders: Orders) -> None:
+        """Report which copies there are; they stay fixed from now on."""
         self._servers.forsake(orders.lost)
         alike: dict[Copy, list[int]] = defaultdict(list)
         for block, copy in self._copies.held(orders.lost).items():
@@ -65,22 +65,22 @@ class Refiller:
         number_of = orders.refill
         self._link.say(lambda number: CopiesHeld(number=number, refill=number_of, copies=copies))
 
-    def _give(self, orders: Orders) -> None:
-        """Give what is asked for; what could not be given is given when the orders still ask for it."""
+    def _send(self, orders: Orders) -> None:
+        """Send the requested copies; what fails is retried while the orders still contain it."""
         placement = self._link.await_placement(orders.placement_version)
         if placement is None:
             return
         addresses = {address.index: address for address in placement.servers}
         due: dict[int, list[Block]] = defaultdict(list)
         for block in placement.blocks:
-            if block.index in orders.fills and block.index not in self._given:
+            if block.index in orders.fills and block.index not in self._sent:
                 due[block.server].append(block)
         for server, blocks in due.items():
             try:
                 connection = self._servers.connect(addresses[server])
                 try:
                     for block in blocks:
-                        self._give_one(connection, block, placement.version)
+                        self._send_block(connection, block, placement.version)
                 finally:
                     connection.close()
             except TransportError as error:
@@ -88,7 +88,7 @@ class Refiller:
                 if self._link.stopping.wait(PAUSE_S):
                     return
 
-    def _give_one(self, connection: ServerConnection, block: Block, placement: int) -> None:
+    def _send_block(self, connection: ServerConnection, block: Block, placement: int) -> None:
         began = time.monotonic()
         with self._still:
             found = self._copies.read(block.index, self._parameters[block.start : block.stop].data.cast("B"))
@@ -96,4 +96,4 @@ class Refiller:
             values, copy = found
             connection.fill(block.index, placement, values, version=copy.version, steps=copy.steps)
             log.info("gave block %d in %.3f s", block.index, time.monotonic() - began)
-        self._given.add(block.index)
+        self._sent.add(block.index)

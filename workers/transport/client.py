@@ -34,7 +34,7 @@ def unobserved(reply: Header, memory: memoryview) -> AbstractContextManager[None
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What came of a round of requests beside what was answered in full."""
+    """The result of a round of requests, except for complete answers."""
 
     held_s: float = 0.0
     """Time for which the server held replies back, over all requests of this round."""
@@ -145,7 +145,7 @@ class ServerConnection:
         if reply.op is not Op.TAKEN:
             raise BadHeader(f"reply {reply.op.name} to a block that was handed over, expected TAKEN")
 
-    def tell_norms(self, payload: bytes) -> None:
+    def send_norms(self, payload: bytes) -> None:
         """Send another server the blocks' parts of gradient norms; it has them when this returns.
 
         Raises:

@@ -62,7 +62,7 @@ class Op(IntEnum):
     MOVED = 30
     """The block is elsewhere under a newer placement: refresh, then ask there."""
     REFUSED = 31
-    """The payload says why, as text; the server ends the connection."""
+    """The payload is the reason, as text; the server ends the connection."""
 
 
 _CHECKED = 1

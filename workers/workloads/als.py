@@ -107,7 +107,7 @@ class AlsReplica:
         return self._solve(matrices, vectors, torch.bincount(users, minlength=count))
 
     def _solve(self, matrices: torch.Tensor, vectors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        """The ridge problem of each; who has no rating gets zeros."""
+        """The ridge problem of each; a row without ratings gets zeros."""
         penalties = self._l2 * counts.clamp(min=1e-3)
         ridges = matrices + penalties[:, None, None] * torch.eye(self._rank)
         solution: torch.Tensor = torch.linalg.solve(ridges, vectors)

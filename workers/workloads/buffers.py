@@ -9,7 +9,7 @@ from workers.workloads.shape import Clipping, Rule
 
 
 class BufferedRule:
-    """A rule for the parameters of a block, and beside it the mean, weighted by samples, for the buffers in it.
+    """A rule for the parameters of a block, and the mean, weighted by samples, for the buffers in it.
 
     The rule gets no gradient for the buffers and has no say in them, but has its state over the whole block, so that
     a block is cut and joined like any other.

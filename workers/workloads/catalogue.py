@@ -47,7 +47,7 @@ def load_workload(spec: WorkloadSpec, local: Local = NOWHERE) -> Workload:
 
 
 def begins_with_module(spec: WorkloadSpec) -> bool:
-    """Whether version 0 is what code of a user's, or a module as it is built, makes of the seed."""
+    """Whether version 0 depends on the user's code or the construction of a module, not only on the seed."""
     return is_foreign(spec) or spec.init == "module"
 
 

@@ -18,15 +18,15 @@ from workers.workloads.layout import Layout
 from workers.workloads.local import Local
 from workers.workloads.memory import ceiling_of
 from workers.workloads.shape import (
+    OnFinal,
     Prefetching,
     Replica,
+    ReportsProgress,
     Rule,
     Samples,
     Saving,
     Score,
     Scorer,
-    TellFinal,
-    Telling,
     Update,
     Vector,
     Workload,
@@ -38,7 +38,7 @@ MEMBERS = ("init", "replica", "rule", "labels", "writers")
 
 
 def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
-    """What ``factory(**options)`` makes; it is code of the job, so the machine's owner must have allowed it.
+    """The result of ``factory(**options)``; it is code of the job, so the machine's owner must have allowed it.
 
     A factory that takes ``device`` gets the machine's, unless the options name one.
 
@@ -117,7 +117,7 @@ class Foreign:
         replica = self._workload.replica()
         for name in ("parameters", "gradient"):
             self._vector(f"replica().{name}", getattr(replica, name, None))
-        return TellingReplica(self, replica) if isinstance(replica, Telling) else ForeignReplica(self, replica)
+        return ProgressReplica(self, replica) if isinstance(replica, ReportsProgress) else ForeignReplica(self, replica)
 
     def scorer(self) -> Scorer:
         """One that is looked at after each score."""
@@ -145,7 +145,7 @@ class Foreign:
         return labels
 
     def writers(self) -> Samples | None:
-        """Who made each sample, if the user says so."""
+        """The author of each sample, if the user's workload has it."""
         writers: Samples | None = self._workload.writers()
         return writers
 
@@ -221,12 +221,12 @@ class ForeignReplica:
 
     @property
     def ceiling(self) -> int | None:
-        """The largest number of samples that its memory was found to hold, if it says so."""
+        """The largest number of samples that fits into its memory, if it reports one."""
         return ceiling_of(self._replica)
 
     @property
     def loading_s(self) -> float | None:
-        """How long its updates have waited for samples, if it says so."""
+        """How long its updates have waited for samples, if it reports that."""
         return loading_s_of(self._replica)
 
     def update(self, samples: Samples) -> Update:
@@ -249,12 +249,12 @@ class ForeignReplica:
         return score  # type: ignore[no-any-return]
 
 
-class TellingReplica(ForeignReplica):
-    """One that says while it computes which of its gradients are final."""
+class ProgressReplica(ForeignReplica):
+    """One that reports final gradients while it computes."""
 
-    def tell_progress(self, tell: TellFinal) -> None:
+    def report_progress(self, on_final: OnFinal) -> None:
         """The user's own."""
-        self._replica.tell_progress(tell)
+        self._replica.report_progress(on_final)
 
 
 def _takes_start(rule: Callable[..., Any]) -> bool:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Shape = tuple[int, ...]
 Kind = Literal["parameter", "buffer"]
-"""What an optimiser changes, and what the forward pass keeps beside it (running statistics, constants)."""
+"""What an optimiser changes, and buffers that the forward pass keeps (running statistics, constants)."""
 
 
 @dataclass(frozen=True, slots=True)

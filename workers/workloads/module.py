@@ -1,4 +1,4 @@
-"""What of a torch module travels in the flat vector: its parameters, and beside them what its ``state_dict`` keeps.
+"""The parts of a torch module that are in the flat vector: its parameters, then the buffers of its ``state_dict``.
 
 Buffers (running statistics, counts of batches, constants) and frozen parameters are the tail of the vector, which no
 optimiser touches. What float32 cannot carry, or a weighted mean would make wrong, is refused with its cure.
@@ -146,7 +146,7 @@ class Tail:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Have torch, numpy and random draw from ``seed`` in this context, and go on as before after it."""
+    """Seed torch, numpy and random in this context, and restore their states afterwards."""
     drawn, numbers = random.getstate(), np.random.get_state()
     with _building, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -243,7 +243,7 @@ def _place(module: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def _tensors(module: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """What is trained, and what the ``state_dict`` keeps beside it; each tensor once, by its first name."""
+    """Parameters and buffers of the ``state_dict``; each tensor once, by its first name."""
     persistent = {id(each) for each in module.state_dict(keep_vars=True).values() if isinstance(each, torch.Tensor)}
     parameters = dict(module.named_parameters())
     trained: dict[str, torch.Tensor] = {name: each for name, each in parameters.items() if each.requires_grad}

@@ -24,7 +24,7 @@ class ParameterState(NamedTuple):
     tensor: torch.Tensor
     optimizer: torch.optim.Optimizer
     is_mixed: bool
-    """Whether the job has other optimisers beside it."""
+    """Whether the job has other optimisers as well."""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def spread(state: Mapping[str, torch.Tensor], held: Sequence[ParameterState], va
 
 def _find(key: str, held: ParameterState, state: Mapping[str, torch.Tensor], values: torch.Tensor) -> Any:
     name = f"{held.prefix}{key}"
-    for kind, told in NUMBERS.items():
-        number = state.get(f"{name}{held.suffix}:{told}", state.get(f"{name}:{told}"))
+    for kind, suffix in NUMBERS.items():
+        number = state.get(f"{name}{held.suffix}:{suffix}", state.get(f"{name}:{suffix}"))
         if number is not None:
             return kind(number.item())
     if (whole := state.get(f"{name}#{held.part.name}")) is not None:
@@ -98,7 +98,7 @@ def _find(key: str, held: ParameterState, state: Mapping[str, torch.Tensor], val
 
 
 def _expected(held: ParameterState) -> list[str]:
-    """What such an optimiser remembers after a step: seen at one of its own, on parameters of the same shape."""
+    """The state of such an optimiser after a step, from a trial step on parameters of the same shape."""
     probe = torch.zeros(held.part.shape if held.part.name else (1,))
     probe.grad = torch.zeros_like(probe)
     optimizer = build(held.part.setting, [probe])

@@ -14,7 +14,7 @@ from workers.workloads.layout import Layout
 from workers.workloads.memory import Pieces, returned
 from workers.workloads.module import Tail, normalise_lone_samples, seeded, untie
 from workers.workloads.objectives import Objective
-from workers.workloads.shape import Samples, Score, TellFinal, Update, Vector
+from workers.workloads.shape import OnFinal, Samples, Score, Update, Vector
 
 SCORED_AT_ONCE = 1024
 
@@ -114,7 +114,7 @@ class NetworkReplica(NetworkScorer):
     def update(self, samples: Samples) -> Update:
         """Sum of the gradients of the loss over ``samples``; in pieces where memory does not hold them at once.
 
-        What the passes changed beside the parameters is added up too, each change as often as its pass had samples.
+        Changes of buffers are summed too, each weighted by the samples of its pass.
         """
         self._take_parameters()
         self._module.train()
@@ -127,10 +127,10 @@ class NetworkReplica(NetworkScorer):
         """Take the samples of coming updates ahead, in the pieces that memory holds."""
         self._loader.expect([piece for batch in batches for piece in self._pieces.cut(batch)])
 
-    def tell_progress(self, tell: TellFinal) -> None:
-        """Call ``tell`` while an update is computed; never from an accelerator, whose sums come all at once."""
+    def report_progress(self, on_final: OnFinal) -> None:
+        """Call ``on_final`` while an update is computed; never from an accelerator, whose sums come all at once."""
         if self._device.type == "cpu":
-            self._progress = Progress(self._leaves, tell)
+            self._progress = Progress(self._leaves, on_final)
 
     def _try(self, samples: int) -> None:
         inputs, _ = self._data.train.take(np.arange(samples) % len(self._data.train), self._device)
@@ -152,7 +152,7 @@ class NetworkReplica(NetworkScorer):
         loss_sum = loss.item() if is_sound else math.nan
         if self._progress is not None:
             # In pieces nothing is final before the last; and a loss that is no number leaves no gradients to give away.
-            self._progress.restart(is_told=self._pieces.limit is None and math.isfinite(loss_sum))
+            self._progress.restart(is_reported=self._pieces.limit is None and math.isfinite(loss_sum))
         loss.backward()  # type: ignore[no-untyped-call]  # adds in place to the views of the sums
         return loss_sum
 
@@ -166,17 +166,17 @@ class Progress:
         tell: gets the element from which on the vector is final.
     """
 
-    def __init__(self, leaves: Sequence[Sequence[nn.Parameter]], tell: TellFinal) -> None:
-        self._tell, self._sizes = tell, [parameters[0].numel() for parameters in leaves]
+    def __init__(self, leaves: Sequence[Sequence[nn.Parameter]], on_final: OnFinal) -> None:
+        self._on_final, self._sizes = on_final, [parameters[0].numel() for parameters in leaves]
         self._due = [len(parameters) for parameters in leaves]
-        self.restart(is_told=False)
+        self.restart(is_reported=False)
         for index, parameters in enumerate(leaves):
             for parameter in parameters:
                 parameter.register_post_accumulate_grad_hook(partial(self._note, index))  # type: ignore[no-untyped-call]
 
-    def restart(self, *, is_told: bool) -> None:
+    def restart(self, *, is_reported: bool) -> None:
         """A backward pass begins."""
-        self._is_told, self._final, self._left = is_told, set[int](), list(self._due)
+        self._is_reported, self._final, self._left = is_reported, set[int](), list(self._due)
         self._first, self._begin = len(self._sizes), sum(self._sizes)
 
     def _note(self, index: int, _: torch.Tensor) -> None:
@@ -187,5 +187,5 @@ class Progress:
         while self._first - 1 in self._final:
             self._first -= 1
             self._begin -= self._sizes[self._first]
-        if self._is_told and self._begin < before:
-            self._tell(self._begin)
+        if self._is_reported and self._begin < before:
+            self._on_final(self._begin)

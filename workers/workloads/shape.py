@@ -84,16 +84,16 @@ class Saving(Protocol):
         """The model as named arrays, in the types that its user has them in."""
 
 
-TellFinal = Callable[[int], None]
+OnFinal = Callable[[int], None]
 """Called with the element from which on the gradient of the current update is final."""
 
 
 @runtime_checkable
-class Telling(Protocol):
-    """A replica that says while it computes which of its gradients are final."""
+class ReportsProgress(Protocol):
+    """A replica that reports final gradients while it computes."""
 
-    def tell_progress(self, tell: TellFinal) -> None:
-        """Call ``tell`` during every ``update`` from now on, on its thread, unless its loss is no number."""
+    def report_progress(self, on_final: OnFinal) -> None:
+        """Call ``on_final`` during every ``update`` from now on, on its thread, unless its loss is no number."""
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ NAMED = 20
 """So many parameters are named in an error, at most."""
 
 _FACTORIES: dict[str, Callable[..., Any]] = {}
-"""Code of the job's own that this process was allowed to import."""
+"""Code of the job that this process was allowed to import."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def parts_of(optimizer: Optimizer, layout: Layout | None, start: int, size: int)
             )
     if layout is None:
         if optimizer.groups:
-            expected = "none: the rule of this workload was not told where its tensors lie (layout, start)"
+            expected = "none: the rule of this workload has no positions of its tensors (layout, start)"
             raise SpecError("optimizer.groups", f"{len(optimizer.groups)} groups", expected)
         return [Part(start=0, stop=size, group=0, setting=usual, shape=(size,))]
     chosen = groups_of(optimizer, layout)

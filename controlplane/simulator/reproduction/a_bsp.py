@@ -25,7 +25,7 @@ PETUUM: Final = (
 RARE: Final = (
     "By Table 5 an iteration of lr took SSP (3) 3.0 s, A-BSP 2.8 and ASP 3.2: slow spells were so rare and short in "
     "that cloud that three iterations of slack bridged them. Here others take three quarters of a machine for 35 % of "
-    "the time, half a minute on end, and SSP (3) waits for whoever is slow: the paper's text says no more than that "
+    "the time, half a minute on end, and SSP (3) waits for the slow workers: the paper's text says only that "
     "the fastest task is nearly 4 times as fast as the slowest, and that they change places. "
 )
 TABLE_5: Final = {

@@ -17,8 +17,8 @@ to twice: partly. The thresholds of this rule were set when first results had be
 """
 
 CHOSEN = """\
-Figures that do not come out stand as they came out. But not everything was fixed before anything was seen; this was
-chosen with the papers' figures or results of ours in view:
+Figures that are not reproduced are shown as they are. But not everything was fixed before the first results; this was
+chosen with the papers' figures or our results in view:
 
 - LB-BSP's GPU curves for Inception-V3: its equilibrium (89, 21, 12, 6) and its gain of 54 % are put in. Those of
   ResNet-32 follow from them by a factor each for work, launches and memory that we estimated.
@@ -44,7 +44,11 @@ Papers = Mapping[str, tuple[str, Mapping[int, Finding]]]
 
 def document(papers: Papers, *, seeds: int, played: Mapping[tuple[Run, int], Played]) -> str:
     """The whole document, in Markdown."""
-    parts = [_head(papers, seeds), "## How verdicts are given\n\n" + RULE, "## What was chosen knowingly\n\n" + CHOSEN]
+    parts = [
+        _head(papers, seeds),
+        "## How verdicts are given\n\n" + RULE,
+        "## What was chosen with results in view\n\n" + CHOSEN,
+    ]
     for title, findings in papers.values():
         parts.append(_paper(title, findings))
     parts.append(_cost(played))
@@ -57,7 +61,7 @@ def _head(papers: Papers, seeds: int) -> str:
         "",
         f"Made by `python manage.py reproduce all --seeds {seeds}`: what four papers report, simulated with the engine",
         "and the policies that run live jobs, in virtual time. Below each table: what was calibrated, what was shrunk,",
-        f"and why figures differ. A figure is the mean of {seeds} seeds. Our own policies stand beside theirs;",
+        f"and why figures differ. A figure is the mean of {seeds} seeds. Our own policies are in the last column;",
         "a *ruling* is one of [rulings.md](rulings.md).",
         "",
         "| paper | headlines | reproduced | partly | not |",
@@ -75,7 +79,7 @@ def _paper(title: str, findings: Mapping[int, Finding]) -> str:
     lines = [
         f"## {title}",
         "",
-        "| | where | the paper says | there | here (least to most of the seeds) | verdict | ours beside |",
+        "| | where | the paper says | there | here (least to most of the seeds) | verdict | our policies | ",
         "|---:|---|---|---:|---|---|---|",
     ]
     notes: dict[str, list[int]] = defaultdict(list)
@@ -88,7 +92,7 @@ def _paper(title: str, findings: Mapping[int, Finding]) -> str:
             f"**{finding.verdict}** | {beside} |"
         )
         notes[claim.note.strip()].append(number)
-    lines += ["", "Calibrated, shrunk, and why:", ""]
+    lines += ["", "Calibrated values, reduced sizes, and explanations:", ""]
     lines += [f"- {_numbers(rows)}: {note}" for note, rows in notes.items() if note]
     return "\n".join([*lines, ""])
 
@@ -102,7 +106,7 @@ def _cost(played: Mapping[tuple[Run, int], Played]) -> str:
         "## What it costs",
         "",
         f"{len(played):,} runs, {whole / 60:.1f} minutes of CPU time in all, on the machine that made this document",
-        f"and beside whatever else that did. On two idle cores half of it passes, about {whole / 120:.0f} minutes.",
+        f"which ran other work as well. On two idle cores it takes half as long, about {whole / 120:.0f} minutes.",
         "",
         "| scenario | title | part of the time |",
         "|---|---|---:|",

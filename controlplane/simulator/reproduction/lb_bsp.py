@@ -15,15 +15,15 @@ from controlplane.simulator.reproduction.measures import (
 TIME, UPDATES, PER_UPDATE = ratio_of("iteration_s"), ratio_of("updates_to_target"), ratio_of("update_s")
 A, B = "lb-bsp-cluster-a", "lb-bsp-cluster-b"
 OURS: Final = ("regression", "lb-bsp-linear", "deadline")
-GPUS: Final = "GPU curves are set by the paper's own words on Inception-V3, so the size of its gain is put in. "
+GPUS: Final = "GPU curves are set by the paper's own words on Inception-V3, so the size of its gain is an input. "
 RESNET: Final = (
     "ResNet-32's curves follow from Inception-V3's by its work per sample and launches: not calibrated; times only. "
 )
-STAND_IN: Final = "A softmax regression on generated data stands in for the network. "
+STAND_IN: Final = "A softmax regression on generated data replaces the network. "
 TRACE: Final = (
-    "Machines as in Table 2, load of others generated: arrivals, stays and sizes are ours and were "
+    "Machines as in Table 2, generated load: arrivals, durations and sizes are ours and were "
     "set once. The paper "
-    "does not say which hour of the trace it took, and iterations waver more here. "
+    "does not say which hour of the trace it took, and iteration times vary more here. "
 )
 
 
@@ -58,8 +58,8 @@ def _table_3(predictor: str, figure: float) -> Claim:
             "speed saturates, and 2 % where half of it is hidden; `regression` 18 %, 11 % and 5 %. Iterations are "
             "0.42, 0.58 and 0.41 of BSP's with both, within 0.01: `regression`'s are shorter on the first and third, "
             "NARX's on the second. "
-            "`deadline` stops everybody at once, so that a wrong forecast costs samples, not time.",
-            "rnn": "Within 0.01 of NARX here, though it reads neither CPU nor memory.",
+            "`deadline` stops all workers at the same time, so that a wrong forecast costs samples, not time.",
+            "rnn": "Within 0.01 of NARX here, although it reads neither CPU nor memory.",
             "lstm": "As for the RNN.",
         }.get(predictor, ""),
     )
@@ -75,10 +75,10 @@ def _level(name: str, scenario: str) -> Claim:
         measure=PER_UPDATE,
         beside=against(scenario, ["regression"], "asp"),
         note="Levels of competing processes are ours; the paper states the slowest machine's speed "
-        "alone. LB-BSP by EMA, which learns of a process that begins or sleeps when that has cost an iteration; "
-        "`regression` reads CPU and memory, and gets closer. What no forecast sees costs the one that waits for the "
-        "slowest of 32 each time, and ASP never. Times only where no target is asked for (L3 alone has one), and 150 "
-        "iterations.",
+        "alone. LB-BSP by EMA, which notices a process that begins or sleeps one iteration late; "
+        "`regression` reads CPU and memory, and gets closer. Changes that no forecast predicts cost the policy "
+        "that waits for the slowest of 32 each time, and ASP never. Times only where no target is asked for "
+        "(L3 alone has one), and 150 iterations.",
     )
 
 
@@ -90,7 +90,7 @@ def _federation(variant: str, says: str, figure: float) -> Claim:
         kind="difference",
         runs=(Run(f"lb-bsp-federation{variant}", "lb-bsp-federated"), Run("lb-bsp-federation", "bsp")),
         measure=accuracy_change,
-        note="A softmax regression stands in for LeNet-5, 20 local steps for 500; each client has "
+        note="A softmax regression replaces LeNet-5, 20 local steps for 500; each client has "
         "two of ten classes. "
         "The paper gives curves without figures for the variants: -0.04 is read as what it calls a failure.",
     )
@@ -136,8 +136,7 @@ CLAIMS: Final = (
         runs=(Run("lb-bsp-four-gpus", "lb-bsp-gpu"),),
         measure=of_equilibrium,
         beside=(("lb-bsp-linear", (Run("lb-bsp-four-gpus", "lb-bsp-linear"),)),),
-        note=GPUS
-        + "What is shown is that the policy finds it. 0.05 are six samples: ours, the paper gives no tolerance.",
+        note=GPUS + "The row shows that the policy finds it. 0.05 are six samples: ours, the paper gives no tolerance.",
     ),
     Claim(
         where="Fig. 8",
@@ -162,7 +161,7 @@ CLAIMS: Final = (
         runs=(Run("lb-bsp-bandwidth-drop", "lb-bsp-gpu"),),
         measure=share_of(1, 21),
         beside=(("lb-bsp-linear", (Run("lb-bsp-bandwidth-drop", "lb-bsp-linear"),)),),
-        note="The M60's last share over 21; the paper shows it without a figure.",
+        note="The M60's last share divided by 21; the paper gives no figure.",
     ),
     Claim(
         where="section 5.2.2",
@@ -221,7 +220,7 @@ CLAIMS: Final = (
         runs=(Run(B, "narx"), Run(B, "flexrr")),
         measure=TIME,
         beside=against(B, OURS, "flexrr"),
-        note="Per cent are of the time, as where Fig. 10 says 58 % and Table 3 has 0.42. "
+        note="Percentages are of the time, as in Fig. 10 (58 %) and Table 3 (0.42). "
         "FlexRR is our model of it: any idle worker helps the one that will be busy longest, "
         "50 ms for a hand-over, "
         "handed samples 1.25 times as slow, none of it from the paper. It moves work within the "
@@ -246,7 +245,7 @@ CLAIMS: Final = (
         figure=0.73,
         runs=(Run("lb-bsp-federation", "lb-bsp-federated"), Run("lb-bsp-federation", "bsp")),
         measure=TIME,
-        note="The clients' speeds are ours, but for their spread (the fastest waits for a third of a round).",
+        note="The clients' speeds are ours, except for their spread (the fastest waits for a third of a round).",
     ),
     _federation("", "scaling batches keeps the accuracy", 0.0),
     _federation("-tau", "scaling local steps instead loses accuracy", -0.04),

@@ -20,9 +20,9 @@ COMMUNICATION: Final = (
     "makes up more of an iteration than in the paper's system, and a slow server costs more. "
 )
 PROPORTIONAL: Final = (
-    "In a clean network proportional shares are near the best there are (ruling 16); with exchanges that waver by 5 % "
-    "they still are. The paper puts its gain down to profiles that err and to servers left out: here profiles are what "
-    "exchanges took, and a slow server that holds little costs next to nothing. "
+    "In a clean network proportional shares are near the best there are (ruling 16); with exchanges that vary by 5 % "
+    "they still are. The paper attributes its gain to profiling errors and to servers that are not used: here profiles "
+    "are what exchanges took, and a slow server that holds little costs next to nothing. "
 )
 DECREASE: Final[dict[Model, float]] = {"alexnet": 0.67, "resnet50": 0.38, "vgg16": 0.62}
 OVER_EVEN: Final[dict[Model, float]] = {"alexnet": 0.68, "resnet50": 0.30, "vgg16": 0.62}
@@ -52,7 +52,7 @@ def _one_slow(model: Model) -> tuple[Claim, ...]:
             measure=TIME,
             beside=against(here, OURS, "mxnet"),
             note=COMMUNICATION
-            + "The abstract says 2.86 times for what section 6.2 calls 286 %; taken is the section's. With eight "
+            + "The abstract says 2.86 times for what section 6.2 calls 286 %; the section's figure is used. With eight "
             "workers: the paper says up to.",
         ),
         Claim(
@@ -133,12 +133,13 @@ def _overhead(model: Model) -> Claim:
 
 
 OVERHEAD: Final = (
-    "Blocks travel while workers compute, and whoever is done before they have arrived waits: here nobody has to. The "
-    "restart is the longest iteration less a usual one: 2 s for processes to start, half a second's pause, and a "
-    "checkpoint of every version read and written at 1 GB/s, which is far less than the minutes that the paper names. "
+    "Blocks travel while workers compute, and a worker that is done before they have arrived waits: here no worker "
+    "has to. The restart is the longest iteration less a usual one: 2 s for processes to start, half a second's pause, "
+    "and a checkpoint of every version read and written at 1 GB/s, which is far less than the paper's minutes. "
 )
 SCALING: Final = (
-    COMMUNICATION + "Six machines to spare, which is ours; a look every ten iterations, which take nearly 10 s then. "
+    COMMUNICATION
+    + "Six machines to spare, which is ours; a decision every ten iterations, which take nearly 10 s then. "
 )
 
 
@@ -236,7 +237,8 @@ CLAIMS: Final = (
         "mxnet",
         "six of eight servers slow: with new servers training is faster again; iteration time over the baseline's",
         0.5,
-        SCALING + "The figure shows a curve; at most half is our reading. To the letter PSLD asks for a server at each "
+        SCALING
+        + "The figure shows a curve; at most half is our reading. Taken literally, PSLD asks for a server at each "
         "look, and its branch that does so moves nothing (ruling 12).",
         scenario="psld-scale-out",
         **{"psld-literal": "mxnet", "psld-no-scaling": "mxnet", "psld-lpt": "mxnet"},
@@ -246,7 +248,7 @@ CLAIMS: Final = (
         "psld-no-scaling",
         "six of eight servers slow: with new servers faster than without",
         0.9,
-        SCALING + "The paper shows no run without; at most 0.9 is our reading.",
+        SCALING + "The paper shows no run without them; at most 0.9 is our reading.",
         scenario="psld-scale-out",
     ),
     _scaled(
@@ -254,7 +256,7 @@ CLAIMS: Final = (
         "threshold-0.25",
         "a scale-out threshold of 1/2 is better than lower ones: over 1/4",
         0.95,
-        SCALING + "The figure shows a curve; 0.95 is our reading. Asked for is one server at a time.",
+        SCALING + "The figure shows a curve; 0.95 is our reading. One server is requested at a time.",
         scenario="psld-sensitivity-threshold",
     ),
     _scaled(
@@ -262,7 +264,7 @@ CLAIMS: Final = (
         "threshold-0.5",
         "a threshold above 1/2 does not improve anything: time with 1 over that with 1/2",
         1.05,
-        SCALING + "At most: here it does no harm, since servers are asked for only where that is predicted to help.",
+        SCALING + "At most: here it does no harm, since servers are requested only where the prediction shows a gain.",
         scenario="psld-sensitivity-threshold",
     ),
     Claim(
@@ -274,7 +276,7 @@ CLAIMS: Final = (
         measure=held_up_s,
         beside=(("psld-lpt", (Run("psld-vgg16-16", "psld-lpt"),)),),
         note="Blocks travel while workers compute. What the paper counts is mostly its algorithm and a halt of all "
-        "workers: decisions cost nothing here, and nobody halts.",
+        "workers: decisions cost nothing here, and no worker halts.",
     ),
     *(_overhead(model) for model in ("resnet50", "vgg16")),
     _sensitive(
@@ -283,15 +285,16 @@ CLAIMS: Final = (
         "epsilon-0.1-literal",
         "epsilon above 0.1: up to 24.3 % slower",
         1 / (1 - 0.243),
-        "To the letter, where exploring is not limited: a tenth of the bandwidth makes every explored block felt.",
+        "Taken literally, without a limit on exploration: at a tenth of the bandwidth every explored block is "
+        "noticeable.",
     ),
     _sensitive(
         "epsilon",
         "epsilon-0.4",
         "epsilon-0.1",
-        "the same with exploration that is not to be felt (ruling 13): no slower",
+        "the same with exploration limited to what is not noticeable (ruling 13): no slower",
         1.0,
-        "Ours: blocks explore only where that is predicted not to be felt.",
+        "Ours: blocks explore only where the prediction shows no effect.",
     ),
     Claim(
         where="Fig. 19",

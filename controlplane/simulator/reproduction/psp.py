@@ -10,23 +10,24 @@ SETTING: Final = (
     "2 s for an iteration of a usual worker and 20 % noise, a quarter of the workers twice as slow: the paper states "
     "neither, only that ASP makes 200 iterations in 400 s. "
 )
-NETWORK: Final = "An MLP on generated data stands in for the CNN on FEMNIST; updates on arrival make 1 / n of a step. "
+NETWORK: Final = "An MLP on generated data replaces the CNN on FEMNIST; updates on arrival make 1 / n of a step. "
 HELD: Final = (
-    "Whether a sample is held until it passes or redrawn is not said (ruling 22): redrawn is ours, held stands beside. "
+    "Whether a sample is held until it passes or redrawn is not said (ruling 22): redrawn is ours; `-held` shows "
+    "the other. "
 )
 
 
 SAMPLE_OF_16: Final = (
-    "Of draws of 4 among 15 others only 24 % hold none of the 4 that are half as fast: nearly everybody waits for one "
-    "of them, redrawn or not. Without any waiting at all (ASP) there are 2.1 times BSP's updates, 1.7 times SSP's. "
+    "Of draws of 4 among 15 others only 24 % hold none of the 4 that are half as fast: nearly every worker waits for "
+    "one of them, redrawn or not. Without any waiting at all (ASP) there are 2.1 times BSP's updates, 1.7 times SSP's. "
 )
 SAMPLE_OF_32: Final = (
-    "Of draws of 4 among 31 others 40 % hold none of the 6 that are half as fast. Who waits for one draws anew when "
-    "one of its sample reports or after a part of an iteration, and may meet another. "
+    "Of draws of 4 among 31 others 40 % hold none of the 6 that are half as fast. A worker that waits for one draws "
+    "again when one of its sample reports or after a part of an iteration, and may meet another. "
 )
 WHOLE: Final = (
-    "That 1 / n decides it: where each update makes a whole step (`-whole`) pBSP is more accurate than BSP, as in the "
-    "paper, which does not say how long its steps are. "
+    "The 1 / n is the reason: where each update makes a whole step (`-whole`) pBSP is more accurate than BSP, as in "
+    "the paper, which does not say how long its steps are. "
 )
 
 
@@ -64,7 +65,7 @@ def _strategy(strategy: str, size: int) -> Claim:
         figure=1.25,
         runs=(Run("psp-strategies", f"{strategy}-{size}"), Run("psp-strategies", f"fixed-{size}")),
         measure=accuracy_ratio,
-        note=NETWORK + "Mean of the last ten evaluations, as in the paper; taken is the lower end of what it states.",
+        note=NETWORK + "Mean of the last ten evaluations, as in the paper; the lower end of its range is used.",
     )
 
 

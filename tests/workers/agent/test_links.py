@@ -239,7 +239,7 @@ def test_what_would_be_refused_for_ever_fails_the_process_with_the_reason(
     detail = "not a message of this socket: Expected `int` >= 1 - at `$.sample_count`"
     peer.await_session(PATH).send(Rejection(code=code, detail=detail))
     assert link.stopping.wait(20.0)
-    assert str(link.failure) == f"the control plane cannot take what this process says: {detail}"
+    assert str(link.failure) == f"the control plane cannot accept a message of this process: {detail}"
 
 
 def test_a_gap_is_filled_by_sending_again(peer: ControlPeer, link: WorkerControl) -> None:

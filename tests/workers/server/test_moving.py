@@ -57,9 +57,9 @@ def value_of(block: Block) -> float:
 def carried(block: Block, roster: Roster) -> Block:
     """What the block is after its way over a wire."""
     block.freeze(0)
-    baggage = block.await_frozen()
-    assert baggage is not None
-    manifest, arrays = pack(baggage)
+    state = block.await_frozen()
+    assert state is not None
+    manifest, arrays = pack(state)
     copies = [memoryview(bytearray(array)) for array in arrays]
     twin = new_block(Roster(incarnation=-1, generation=-1, members={}))
     arrived = unpack(read_manifest(manifest), copies)
@@ -91,9 +91,9 @@ def test_a_block_goes_on_elsewhere_as_if_it_had_stayed(mode: str, optimizer: Opt
     moves = carried(stays, roster) if optimizer is MOMENTUM else None
     if moves is None:
         stays.freeze(0)
-        baggage = stays.await_frozen()
-        assert baggage is not None
-        manifest, arrays = pack(baggage)
+        state = stays.await_frozen()
+        assert state is not None
+        manifest, arrays = pack(state)
         arrived = unpack(read_manifest(manifest), [memoryview(bytearray(array)) for array in arrays])
         moves = Block(arrived.values.numpy(), lambda v, _: GradientRule(v, optimizer), *2 * [lambda *_: None])
         moves.resume(arrived)
@@ -301,13 +301,13 @@ def test_what_comes_for_a_placement_that_nobody_expects_is_refused(pair: Pair) -
     me = Peer(0, "s0", "server")
     block = new_block(LOCKSTEP)
     block.freeze(0)
-    baggage = block.await_frozen()
-    assert baggage is not None
+    state = block.await_frozen()
+    assert state is not None
     connection = ServerConnection(
         pair.servers[1].address(me), me, checked=True, encryption=calling(0, "s0", role="server")
     )
     with pytest.raises(Refused, match="block 1 comes for placement 2, which is not expected here"):
-        connection.give(1, 2, *pack(baggage))
+        connection.give(1, 2, *pack(state))
     connection.close()
 
 

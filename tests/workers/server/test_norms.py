@@ -40,7 +40,7 @@ class Wire:
         wire = self
 
         class Connection:
-            def tell_norms(self, payload: bytes) -> None:
+            def send_norms(self, payload: bytes) -> None:
                 if not wire.is_up:
                     raise ConnectionClosed("away")
                 wire.told.setdefault(address.instance, []).extend(msgspec.msgpack.decode(payload, type=list[Part]))
@@ -86,8 +86,8 @@ class Here:
             0
         ]
 
-    def hear(self, squared: float, iteration: int = 0, instance: str = "s1", start: int = 2) -> None:
-        self.norms.hear(instance, said(squared, iteration, start))
+    def receive(self, squared: float, iteration: int = 0, instance: str = "s1", start: int = 2) -> None:
+        self.norms.receive(instance, said(squared, iteration, start))
 
     def value(self) -> float:
         return float(self.block.copy()["values"][0])
@@ -121,27 +121,27 @@ def test_a_step_waits_for_the_parts_of_others_and_clips_by_the_whole(here: Here)
     complete(here)
     once(lambda: [part.squared for part in here.wire.told.get("s1", [])] == [pytest.approx(8.0)])
     assert (here.block.version, here.value()) == (0, 0.0)
-    here.hear(8.0)
+    here.receive(8.0)
     once(lambda: here.block.version == 1)
     assert here.value() == pytest.approx(-2.0 / 4.0, rel=1e-5)
 
 
 def test_the_other_may_be_first_and_say_it_twice(here: Here) -> None:
-    here.hear(8.0)
-    here.hear(8.0)
+    here.receive(8.0)
+    here.receive(8.0)
     complete(here)
     once(lambda: here.block.version == 1)
-    here.hear(8.0)
+    here.receive(8.0)
     complete(here, 1)
     assert here.push(A, 1.0, 1) is Verdict.REPEATED
-    here.hear(8.0, 1)
+    here.receive(8.0, 1)
     once(lambda: here.block.version == 2)
     assert here.value() == pytest.approx(-1.0, rel=1e-5)
 
 
 def test_what_a_stranger_says_is_believed_once_orders_name_it(here: Here) -> None:
     complete(here)
-    here.hear(8.0, instance="s2")
+    here.receive(8.0, instance="s2")
     once(lambda: here.wire.told.get("s1"))
     assert here.block.version == 0
     here.norms.follow([OTHER, ServerAddress(index=2, instance="s2", host="h", port=1, key=b"k")])
@@ -149,7 +149,7 @@ def test_what_a_stranger_says_is_believed_once_orders_name_it(here: Here) -> Non
 
 
 def test_what_was_said_by_who_has_left_holds(here: Here) -> None:
-    here.hear(8.0)
+    here.receive(8.0)
     here.norms.follow([])
     complete(here)
     once(lambda: here.block.version == 1)
@@ -158,7 +158,7 @@ def test_what_was_said_by_who_has_left_holds(here: Here) -> None:
 def test_no_step_is_made_before_the_others_know_what_was_said(here: Here) -> None:
     here.wire.is_up = False
     complete(here)
-    here.hear(8.0)
+    here.receive(8.0)
     here.settle()
     assert here.block.version == 0
     here.wire.is_up = True
@@ -173,7 +173,7 @@ def test_a_departure_completes_an_iteration_that_takes_nobody_in_any_more(here: 
     answers: list[Verdict] = []
     late = threading.Thread(target=lambda: answers.append(here.push(B, 9.0)))
     late.start()
-    here.hear(8.0)
+    here.receive(8.0)
     late.join(5.0)
     assert answers == [Verdict.STALE]
     assert here.value() == pytest.approx(-0.5, rel=1e-5)
@@ -182,17 +182,17 @@ def test_a_departure_completes_an_iteration_that_takes_nobody_in_any_more(here: 
 def test_a_block_that_moves_says_again_what_others_may_not_know(here: Here) -> None:
     complete(here)
     here.block.freeze(0)
-    baggage = here.block.await_frozen()
-    assert baggage is not None
-    here.hear(8.0)
+    state = here.block.await_frozen()
+    assert state is not None
+    here.receive(8.0)
     here.settle()
     assert here.block.version == 0, "frozen: it counts elsewhere"
     there = Here()
     there.norms.follow([OTHER])
-    there.block.resume(baggage)
+    there.block.resume(state)
     there.block.appoint(ROSTER)
     once(lambda: [part.iteration for part in there.wire.told.get("s1", [])] == [0])
-    there.hear(8.0)
+    there.receive(8.0)
     once(lambda: there.block.version == 1)
     there.norms.stop()
     here.block.thaw()
@@ -218,14 +218,14 @@ def test_a_pull_under_an_older_placement_is_let_go_while_a_norm_is_awaited(here:
 
 def test_older_iterations_are_forgotten_and_a_newcomer_is_told_the_rest(here: Here) -> None:
     for iteration in range(KEPT + 3):
-        here.hear(8.0, iteration)
+        here.receive(8.0, iteration)
         complete(here, iteration)
         once(lambda version=iteration + 1: here.block.version == version)
-    assert len(here.norms._own) == len(here.norms._said) == KEPT
+    assert len(here.norms._own) == len(here.norms._published) == KEPT
     here.norms.follow([ServerAddress(index=2, instance="s2", host="h", port=1, key=b"k")])
     once(lambda: [part.iteration for part in here.wire.told.get("s2", [])] == list(range(3, KEPT + 3)))
 
 
 def test_what_is_no_norm_is_refused(here: Here) -> None:
     with pytest.raises(BadHeader, match="no norms of blocks"):
-        here.norms.hear("s1", b"x")
+        here.norms.receive("s1", b"x")

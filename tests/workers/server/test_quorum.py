@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from workers.server.quorum import NOBODY, Quorum, Roster, Verdict
+from workers.server.quorum import NO_ROSTER, Quorum, Roster, Verdict
 from workers.transport.handshake import Peer
 
 A, B, C = Peer(0, "a"), Peer(1, "b"), Peer(2, "c")
@@ -70,7 +70,7 @@ def test_whoever_was_expected_and_left_is_missing() -> None:
 
 
 def test_without_orders_everything_is_early() -> None:
-    assert Quorum().judge(NOBODY, (0, 0), A, 0) is Verdict.EARLY
+    assert Quorum().judge(NO_ROSTER, (0, 0), A, 0) is Verdict.EARLY
 
 
 def test_an_iteration_that_was_named_stays_so_when_the_next_roster_names_nobody() -> None:
@@ -80,4 +80,4 @@ def test_an_iteration_that_was_named_stays_so_when_the_next_roster_names_nobody(
     assert quorum.judge(lockstep, (0, 2), C, 5) is Verdict.LATE
     assert quorum.count(B, lockstep)
     quorum.close(lockstep)
-    assert quorum.owed == {A, B, C}
+    assert quorum.missing == {A, B, C}

@@ -69,7 +69,7 @@ def about_to_compute(link: MemoryWorkerLink) -> WorkerMachine:
     """A worker that has its parameters and its share."""
     worker, newest = WorkerMachine(link.say), link.orders()
     assert newest is not None
-    worker.hear(newest)
+    worker.receive(newest)
     assert worker.next(0.0) is Step.PULL
     worker.pulled(0.0)
     assert worker.next(0.0) is Step.COMPUTE
@@ -152,7 +152,7 @@ def test_an_update_of_numbers_stays_even_where_their_sum_is_too_large() -> None:
 
 def test_a_gradient_that_others_have_parts_of_stays_as_it_is() -> None:
     update, vector = Update(loss_sum=6.0, samples=2), np.array([np.nan], dtype=np.float32)
-    assert without_spoilt(update, vector, is_given_away=True) == (update, "")
+    assert without_spoilt(update, vector, is_shared=True) == (update, "")
 
 
 class Ahead(Replica):

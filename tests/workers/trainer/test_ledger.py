@@ -70,7 +70,7 @@ def test_reports_carry_each_servers_bytes_and_times() -> None:
 
 
 def test_reports_say_what_each_block_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.trainer.ledger.TELL_S", 0.0)
+    monkeypatch.setattr("workers.trainer.ledger.REPORT_EVERY_S", 0.0)
     with Cluster(job_spec(workers=2, servers=2), [[16, 16]] * 3, block_bytes=1024) as cluster:
         cluster.run()
         expected = [(block.index, block.server, (block.stop - block.start) * 4) for block in cluster.blocks]

@@ -250,7 +250,7 @@ def test_the_gradients_of_a_shared_parameter_add_up_and_are_told_once_all_are_in
     workload = network(Tied)
     replica, told = workload.replica(), []
     replica.parameters[:] = workload.init(3)
-    replica.tell_progress(told.append)
+    replica.report_progress(told.append)
     replica.update(np.arange(20))
     module = delivered(workload, replica.parameters, Tied())
     inputs, targets = read().train.take(np.arange(20), torch.device("cpu"))

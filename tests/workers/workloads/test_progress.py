@@ -22,7 +22,7 @@ def replica_of(name: str, **options: object) -> NetworkReplica:
 def test_what_is_told_to_be_final_does_not_change_any_more(name: str, options: dict[str, object]) -> None:
     replica = replica_of(name, **options)
     told: list[tuple[int, Vector]] = []
-    replica.tell_progress(lambda begin: told.append((begin, replica.gradient[begin:].copy())))
+    replica.report_progress(lambda begin: told.append((begin, replica.gradient[begin:].copy())))
     for samples in (np.arange(16), np.arange(16, 20)):
         told.clear()
         replica.update(samples)
@@ -37,7 +37,7 @@ def test_what_is_told_to_be_final_does_not_change_any_more(name: str, options: d
 def test_nothing_is_told_of_an_update_whose_loss_is_no_number() -> None:
     replica = replica_of("mlp", hidden=[12])
     told: list[int] = []
-    replica.tell_progress(told.append)
+    replica.report_progress(told.append)
     replica.parameters[:] = np.nan
     replica.update(np.arange(4))
     assert told == []

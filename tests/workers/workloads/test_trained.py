@@ -96,7 +96,7 @@ def test_a_rate_of_zero_freezes_a_group() -> None:
 
 
 def test_groups_need_a_rule_that_knows_where_tensors_lie() -> None:
-    with pytest.raises(SpecError, match="was not told where its tensors lie"):
+    with pytest.raises(SpecError, match="has no positions of its tensors"):
         GradientRule(torch.ones(3), Optimizer(groups=[Group(parameters="*")]))
 
 

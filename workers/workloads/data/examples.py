@@ -84,7 +84,7 @@ class SparseTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Training and held-out samples; ``writers`` says who made each training sample, where that is known."""
+    """Training and held-out samples; ``writers``: the author of each training sample, where known."""
 
     train: Examples
     held: Examples

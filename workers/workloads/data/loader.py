@@ -1,4 +1,4 @@
-"""Samples taken ahead on their own thread, while the trainer computes: what a ``DataLoader`` does with workers.
+"""Loads samples ahead on a separate thread, while the trainer computes, like a ``DataLoader`` with workers.
 
 Batches are matched by their samples' indices, never by their order alone. What was taken ahead and is not asked for
 (newer orders gave the worker another range) is dropped, so that an update is of the same values either way.
@@ -19,7 +19,7 @@ from workers.workloads.shape import Samples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Inputs and targets on the device; ``ready`` is over when their copy is, where that goes on by itself."""
+    """Inputs and targets on the device; ``ready``: the event of an asynchronous copy."""
 
     inputs: Inputs
     targets: torch.Tensor
@@ -27,7 +27,7 @@ class Batch:
 
 
 WORTH_S = 0.0005
-"""What takes less is not taken ahead: handing it to a thread and back costs 0.1 ms of the trainer's own time."""
+"""Faster batches are not loaded ahead: the hand-over between threads costs 0.1 ms of the trainer's time."""
 
 
 class Loader:
@@ -36,7 +36,7 @@ class Loader:
     Args:
         examples: what batches are taken from.
         device: where they are needed.
-        worth_s: only batches that are likely to take so long are taken ahead, by how long the last ones took.
+        worth_s: only batches that are likely to take this long are loaded ahead, judged by the last ones.
     """
 
     def __init__(self, examples: Examples, device: torch.device, *, worth_s: float | None = None) -> None:
@@ -50,9 +50,9 @@ class Loader:
         self._stream: torch.cuda.Stream | None = None
 
     def expect(self, batches: Sequence[Samples]) -> None:
-        """Begin to take these batches, which are asked for in this order; others under way are dropped.
+        """Begin to load these batches, which are requested in this order; others in progress are dropped.
 
-        The first is asked for at once: where it is not under way already, the caller does it.
+        The first is requested immediately: if it is not in progress already, the caller loads it.
         """
         known, self._ahead = self._ahead, deque()
         for at, samples in enumerate(batches):
@@ -64,7 +64,7 @@ class Loader:
             dropped.cancel()
 
     def take(self, samples: Samples) -> tuple[Inputs, torch.Tensor]:
-        """Inputs and targets of ``samples``: those taken ahead where there are such, else taken now."""
+        """Inputs and targets of ``samples``: loaded ahead if possible, else loaded now."""
         began = time.monotonic()
         try:
             found = _found(self._ahead, samples)

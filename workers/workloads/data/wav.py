@@ -20,7 +20,7 @@ HELD_OF_TEN = 2
 
 
 def read(folder: Path, options: WavData) -> Split:
-    """Every ``<word>/*.wav`` of the words asked for.
+    """Every ``<word>/*.wav`` of the requested words.
 
     Raises:
         DataError: if a word has no folder or no recordings, or a file is not of that form.
@@ -79,7 +79,7 @@ def _listed(path: Path) -> set[str] | None:
 
 
 def _is_held(file: Path, listed: set[str] | None) -> bool:
-    """Without a list, by the speaker, who stands before ``_nohash_`` in the file's name: nobody is in both parts."""
+    """Without a list, by the speaker, named before ``_nohash_`` in the file's name: no speaker is in both parts."""
     if listed is not None:
         return f"{file.parent.name}/{file.name}" in listed
     return zlib.crc32(file.stem.partition("_nohash_")[0].encode()) % 10 < HELD_OF_TEN

@@ -1,1 +1,1 @@
-"""Networks as torch modules. None has BatchNorm: its statistics would depend on who got which samples."""
+"""Networks as torch modules. None has BatchNorm: its statistics would depend on which worker has which samples."""

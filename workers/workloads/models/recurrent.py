@@ -5,7 +5,7 @@ from torch import nn
 
 
 class Lstm(nn.Module):
-    """An LSTM that reads (samples, steps, bands), or images row by row; its last state says the class."""
+    """An LSTM that reads (samples, steps, bands), or images row by row; the class follows from its last state."""
 
     def __init__(self, bands: int, classes: int, *, hidden: int, layers: int) -> None:
         super().__init__()
