@@ -2,7 +2,7 @@
 
 uvicorn closes a connection that is idle after a response and can limit their number. It has no deadline for a request
 that does not arrive, no limit for the size of request headers, and keeps refused connections open. A server that has
-run out of descriptors answers nobody. So each connection has a deadline for its current phase, checked once per second.
+run out of descriptors answers no client. So each connection has a deadline for its current phase, checked every second.
 When too many connections have sent no request, the oldest is closed: a regular client sends its request at once.
 """
 

@@ -43,7 +43,7 @@ async def authenticated_peer(scope: Scope, peer: Peer) -> bool:
 
 
 async def rank_verdict(scope: Scope, peer: Peer) -> Verdict:
-    """What the token of whoever knocks as an attached rank is worth."""
+    """Validity of the token of a connection that claims to be an attached rank."""
     verdict: Verdict = await database_sync_to_async(rank_verdict_on)(bearer(scope), peer.job)
     return verdict
 

@@ -122,9 +122,9 @@ class Hub:
         """Announce that deadlines start again, before this gateway counts as continuously present."""
         await self.client.ping()
         if self._pulse.beat():
-            jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.who, shared())
-            self._pulse.told()
-            logger.info("control plane resumed", who=self._pulse.who, jobs=jobs)
+            jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.process, shared())
+            self._pulse.mark_reported()
+            logger.info("control plane resumed", who=self._pulse.process, jobs=jobs)
         await presence.heard(self.client, names.GATEWAYS, [presence.Heard(name=self._name, age_ms=0)])
         sockets = f"{len(self.broadcaster.sockets)} {len(self._machines())}"
         await self.client.hset(names.GATEWAY_SOCKETS, self._name, sockets)

@@ -17,7 +17,7 @@ FLOOD_S: Final = 10.0
 
 
 class RateLimiter:
-    """Counts the messages of one connection in batches and says how long to pause after each."""
+    """Counts the messages of one connection in batches and computes the pause after each."""
 
     def __init__(self, per_s: float) -> None:
         self._batch = max(1, int(per_s / CHECKS_PER_S))

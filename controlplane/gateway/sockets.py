@@ -34,7 +34,7 @@ MOST_PENDING: Final = 1_000
 
 
 class Socket:
-    """A websocket whose sending side is a separate task, so that a slow client delays nobody else."""
+    """A websocket whose sending side is a separate task, so that a slow client delays no other."""
 
     def __init__(self, receive: Receive, send: Send, *, per_s: float = MACHINE_PER_S) -> None:
         self._receive, self._send = receive, send

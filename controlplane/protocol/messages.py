@@ -368,7 +368,7 @@ class Environment(Value, frozen=True, kw_only=True):
     """The processor's model."""
     device: Annotated[str, Meta(max_length=10_000, pattern=NO_NUL)] = ""
     """The device that workers compute on, with the GPU models that the driver reports."""
-    network: Told = ""
+    network: ShortText = ""
     """How parameters travel to and from servers on the machine: ``TLS 1.3``, or ``not encrypted`` and why not."""
 
 

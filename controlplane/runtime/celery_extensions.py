@@ -1,7 +1,7 @@
 """Celery extended: its broker reconnects soon and without limit, and a free thread fetches its next task at once.
 
 Without prefetching the loop fetches tasks only while a thread is free. In Celery nothing wakes the loop when a thread
-becomes free, so a task could wait for up to a second beside idle threads.
+becomes free, so a task could wait for up to a second while threads are idle.
 """
 
 from concurrent.futures import Future

@@ -38,7 +38,7 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a coordinator has around it: connections, engines, and who else wants its thread."""
+    """The environment of a coordinator: connections, engines, and whether other jobs need its thread."""
 
     client: Client
     engines: Engines
@@ -51,7 +51,7 @@ class Surroundings:
 
 
 def coordinate(job: int, around: Surroundings) -> None:
-    """Coordinate the job until it has no news, or somebody else has it."""
+    """Coordinate the job until its log has no more entries, or another process holds it."""
     lease = Lease.take(around.client, job)
     if lease is None:
         return
@@ -70,7 +70,7 @@ def coordinate(job: int, around: Surroundings) -> None:
 
 
 class Holding:
-    """One holding of one job, from its lease to its letting go."""
+    """One job while this process holds its lease."""
 
     def __init__(self, lease: Lease, running: Running, around: Surroundings) -> None:
         self._lease, self._running, self._around = lease, running, around
@@ -84,7 +84,7 @@ class Holding:
         self._has_place = False
 
     def close(self) -> None:
-        """Leave the connection as it was: without a reply that is still to come."""
+        """Leave the connection without an unread reply."""
         if self._reads_ahead:
             redis.forget(self._around.client)
         if self._has_place:
@@ -109,16 +109,16 @@ class Holding:
 
     def _read(self) -> list[Entry]:
         if not self._reads_ahead:
-            redis.tell(self._around.client, self._next_read(self._lease.cursor))
+            redis.send(self._around.client, self._next_read(self._lease.cursor))
         self._reads_ahead = False
-        return log.hear_entries(self._around.client)
+        return log.receive_entries(self._around.client)
 
     def _next_read(self, after: str) -> bytes:
         wait_s = min(GLANCE_S, self._seconds_to_deadline()) if self._may_linger() else 0.0
         return log.pack_read(self._lease.job, after=after, count=READ_COUNT, block_s=wait_s)
 
     def _answer(self, entries: list[Entry], *, read_on: bool) -> None:
-        """Hand every entry to the engine, and do what follows in one step; the next read goes along with it."""
+        """Pass every entry to the engine, and commit the effects in one step, together with the next read."""
         running = self._running
         commands = [command for entry in entries for command in running.handle(entry)]
         engine = running.engine
@@ -127,7 +127,7 @@ class Holding:
         effects, snapshot = running.effects(commands), self._snapshot()
         if after(running.quiet_until, entries[-1].id):
             effects.frames = b""
-        self._tell_fault()
+        self._log_fault()
         cursor = entries[-1].id
         then = self._next_read(cursor) if read_on else b""
         self._reads_ahead = read_on
@@ -144,7 +144,7 @@ class Holding:
         scaling.request_slots(self._lease.job, commands)
 
     def _snapshot(self) -> bytes:
-        """One, where it is due; without one the log is replayed from further back."""
+        """A snapshot, if one is due; without one the log is replayed from further back."""
         engine = self._running.engine
         if not (engine.over or self._pace.due()):
             return b""
@@ -154,16 +154,16 @@ class Holding:
             self._running.note_fault(engine.cursor, error)
             return b""
 
-    def _tell_fault(self) -> None:
+    def _log_fault(self) -> None:
         """Append a fault to the log once, which ends the job.
 
         That comes before the commit: a crash in between logs it twice, and the engine accepts it once.
         """
         running = self._running
-        if running.fault is not None and not running.told:
+        if running.fault is not None and not running.is_logged:
             with suppress(log.LogClosed):
                 log.append_event(self._lease.job, running.fault, client=self._around.client)
-            running.told = True
+            running.is_logged = True
 
     def _tick(self) -> bool:
         """Append that time has passed, if the engine's deadline has come."""
@@ -182,7 +182,7 @@ class Holding:
         """While a gateway is missing, silent processes are not lost: log that before a timeout is decided, from time to
         time.
 
-        It is looked for before every decision: it may have gone since the last one.
+        Checked before every decision: a gateway may have disappeared since the last one.
         """
         if time.monotonic() - self._excused < SILENCE_S:
             return False
@@ -198,7 +198,7 @@ class Holding:
         return GLANCE_S if deadline is None else max(0.001, (deadline - self._lease.now_ms) / 1000)
 
     def _may_linger(self) -> bool:
-        """Whether to wait for more: not where others wait for this thread, at shutdown, or when nothing will follow."""
+        """Whether to wait for more: not if other jobs need this thread, at shutdown, or when nothing will follow."""
         if self._around.stopping.is_set() or self._running.engine.over:
             return False
         if time.monotonic() - self._news >= self._around.linger_s or self._glance():

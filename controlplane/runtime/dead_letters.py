@@ -46,7 +46,7 @@ MOST_BYTES: Final = 64 * 1024
 MOST_LETTERS: Final = 100
 """Of one job; what follows from the first is of little use."""
 
-TOLD_FOR: Final = timedelta(days=1)
+SHOWN_FOR: Final = timedelta(days=1)
 """How long an operator is warned of one; its job shows it permanently."""
 
 Entry = tuple[bytes, dict[bytes, bytes]]
@@ -58,7 +58,7 @@ def write_apart(job: int, copied: Copied, commands: Read, events: Read) -> tuple
     """Write a batch entry by entry, and set aside what cannot be written; how many reports were new, and what was.
 
     Raises:
-        StaleCursor: if somebody else has moved a cursor meanwhile.
+        StaleCursor: if another process has moved a cursor meanwhile.
     """
     reports, letters = 0, []
     for place, entries in enumerate((commands, events)):
@@ -97,7 +97,7 @@ def end_job(client: Client, job: int, letter: DeadLetter) -> None:
 
 def sentence() -> str:
     """For the operator: how many entries were set aside lately, of which jobs, and the cure; empty where none was."""
-    lately = DeadLetter.objects.filter(at__gt=timezone.now() - TOLD_FOR)
+    lately = DeadLetter.objects.filter(at__gt=timezone.now() - SHOWN_FOR)
     counts = dict(lately.order_by("job").values_list("job").annotate(number=Count("pk")))
     if not counts:
         return ""
@@ -118,7 +118,7 @@ def job_warnings(client: Client) -> str:
         letters = sentence()
     except DatabaseError:  # the check of the database itself reports this
         letters = ""
-    return " ".join(said for said in (letters, failed_steps(client)) if said)
+    return " ".join(warning for warning in (letters, failed_steps(client)) if warning)
 
 
 def _set_aside_commands(job: int, copied: Copied, entry: Entry, error: Exception) -> list[DeadLetter]:

@@ -30,29 +30,29 @@ class Pulse:
     """Beats while this process can reach Redis; a gap between two beats is an outage of this process."""
 
     def __init__(self, role: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.who = f"{role} {socket.gethostname()}:{os.getpid()}"
+        self.process = f"{role} {socket.gethostname()}:{os.getpid()}"
         self._clock = clock
         self._last: float | None = None
-        self._untold = True
+        self._unreported = True
 
     def beat(self) -> bool:
-        """Whether an outage has ended that was not ``told`` (reported) yet; the first beat always ends one."""
+        """Whether an outage has ended that was not reported yet; the first beat always ends one."""
         now = self._clock()
-        self._untold |= self._last is not None and now - self._last > SILENCE_S
+        self._unreported |= self._last is not None and now - self._last > SILENCE_S
         self._last = now
-        return self._untold
+        return self._unreported
 
-    def told(self) -> None:
-        """Every live log says that the silence is over. Until then each beat ends it again."""
-        self._untold = False
+    def mark_reported(self) -> None:
+        """Every live log has the end of the outage. Until then each beat reports it again."""
+        self._unreported = False
 
 
-def announce(who: str, client: Client) -> int:
+def announce(process: str, client: Client) -> int:
     """Append ``ControlPlaneResumed`` to every live log; how many there are."""
     jobs = sorted(int(job) for job in client.smembers(names.LIVE_JOBS))
     for job in jobs:
         with isolated_step("announcing downtime", job, client), suppress(log.LogClosed):
-            log.append_event(job, ControlPlaneResumed(who=who), client=client)
+            log.append_event(job, ControlPlaneResumed(who=process), client=client)
     return len(jobs)
 
 
@@ -65,10 +65,10 @@ def beat_until(stopping: Event, role: str) -> None:
             if not shared().exists(names.IDENTITY):
                 queue.declare()  # without them no process would recover into the empty Redis
             if pulse.beat():
-                logger.info("control plane resumed", who=pulse.who, jobs=announce(pulse.who, shared()))
-                pulse.told()
+                logger.info("control plane resumed", process=pulse.process, jobs=announce(pulse.process, shared()))
+                pulse.mark_reported()
         except RedisError as error:
-            logger.warning("redis out of reach", who=pulse.who, why=str(error))
+            logger.warning("redis out of reach", process=pulse.process, why=str(error))
 
 
 def start_pulse(stopping: Event, role: str) -> Thread:

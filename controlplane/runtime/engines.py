@@ -71,9 +71,9 @@ class RealEngines:
 
 
 class Running:
-    """One job as a coordinator has it before it: its engine, its constant facts, and what of ours went wrong."""
+    """One job in the hands of a coordinator: its engine, its constant facts, and the first internal error."""
 
-    __slots__ = ("engine", "facts", "fault", "incarnation", "quiet_until", "told")
+    __slots__ = ("engine", "facts", "fault", "incarnation", "is_logged", "quiet_until")
 
     def __init__(self, engine: AnyEngine, facts: JobFacts, incarnation: int = 0) -> None:
         self.engine, self.facts, self.incarnation = engine, facts, incarnation
@@ -82,11 +82,11 @@ class Running:
         them again."""
         self.fault: EngineFailed | None = None
         """The first fault outside the engine; its job should end because of it."""
-        self.told = False
+        self.is_logged = False
         """Whether the fault was appended to the log."""
 
     def handle(self, entry: Entry) -> list[AnyCommand]:
-        """The engine's answer; an event that has no place has none."""
+        """The engine's commands; none for an event that is not valid."""
         known = self.engine.failure
         answer = self.replay(entry)
         failure = self.engine.failure
@@ -105,7 +105,7 @@ class Running:
         return []
 
     def effects(self, commands: list[AnyCommand]) -> Effects:
-        """What follows from the commands. Those that cannot be carried out are left out, and the job should end."""
+        """The effects of the commands. Those that cannot be executed are skipped, and the job should end."""
         try:
             return effects_of(self.facts, commands)
         except Exception:
@@ -118,7 +118,7 @@ class Running:
             self.fault = EngineFailed(entry=entry, reason=clean_text(f"{type(error).__name__}: {error}"))
 
     def can_do(self, command: AnyCommand) -> bool:
-        """Whether the command can be carried out; if not, the job should end because of that."""
+        """Whether the command can be executed; if not, the job should end because of that."""
         try:
             effects_of(self.facts, [command])
         except Exception as error:
@@ -128,8 +128,8 @@ class Running:
 
 
 _MAKING: Final = Lock()
-"""Held while an engine is made. msgspec learns a type when it is first decoded, and shows other threads what it has of
-it so far: two that restored the first engines of a process at once killed it."""
+"""Held while an engine is made. msgspec learns a type when it is first decoded, and shows other threads the incomplete
+result: two that restored the first engines of a process at once killed it."""
 
 
 class Engines:
@@ -146,7 +146,7 @@ class Engines:
         return cls(RealEngines(), job_facts)
 
     def kept(self, lease: Lease) -> Running | None:
-        """The job's engine as the lease has it, if this process kept it; it is taken out."""
+        """The job's engine at the lease's cursor, if this process has it; it is removed from the cache."""
         with self._lock:
             kept = self._kept.pop(lease.job, None)
         if kept is None or not lease.whole:
@@ -155,7 +155,7 @@ class Engines:
         return kept if fits else None
 
     def restored(self, job: int, snapshot: bytes | None, incarnation: int) -> tuple[Running, str]:
-        """An engine as the snapshot has it, or else one that has seen nothing, and why the snapshot was of no use."""
+        """An engine from the snapshot, or else a new one, with the reason why the snapshot was not usable."""
         facts = self._facts(job)
         with _MAKING:
             engine, why = self._made(job, snapshot)
@@ -185,8 +185,8 @@ class Engines:
 def job_facts(job: int) -> JobFacts:
     """Key and spec from the job's row."""
     key, spec = Job.objects.values_list("key", "spec").get(pk=job)
-    asked = parse_spec(spec)
-    return JobFacts(number=job, key=bytes(key), spec=asked, start_folder=_start_folder(asked))
+    parsed = parse_spec(spec)
+    return JobFacts(number=job, key=bytes(key), spec=parsed, start_folder=_start_folder(parsed))
 
 
 def _start_folder(spec: JobSpec) -> str:

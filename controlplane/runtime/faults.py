@@ -47,8 +47,8 @@ class _Countdown:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-if _told := os.environ.get("PACELINE_FAULT", ""):
-    _point, _, _count = _told.partition(":")
+if _chosen := os.environ.get("PACELINE_FAULT", ""):
+    _point, _, _count = _chosen.partition(":")
     _armed[_point] = _Countdown(int(_count or 1))
 
 

@@ -36,7 +36,7 @@ Play = Callable[[int], dict[str, Any]]
 
 
 class CannotPlay(RuntimeError):
-    """Nothing can be said of the job's alternatives; the reason is for the operator."""
+    """The job's alternatives cannot be predicted; the message is for the operator."""
 
 
 def want(job: int, client: Client | None = None) -> None:
@@ -76,7 +76,7 @@ def make(job: int, play: Play) -> Forecast:
 
 
 def in_a_process(stopping: Event) -> Play:
-    """Plays by ``manage.py whatif`` aside; it is ended when it takes too long."""
+    """Simulates with ``manage.py whatif`` in a subprocess; it is ended when it takes too long."""
 
     def play(job: int) -> dict[str, Any]:
         command = ["whatif", str(job), "--json", "--last", str(RECENT_S), "--seeds", str(SEEDS)]

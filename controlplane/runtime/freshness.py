@@ -10,15 +10,15 @@ from controlplane.runtime.redis import Client
 from controlplane.telemetry.models import Cursor
 
 LATE_S: Final = 5.0
-"""Ingest copies several times a second: an entry that waits for longer is late, and pages show what was."""
+"""Ingest copies several times a second: an entry that waits for longer is late, and pages show old data."""
 
 MOST_JOBS: Final = 200
-"""Live jobs that are looked at: the newest."""
+"""Most live jobs that are checked: the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copying:
-    """How far the database has one job."""
+    """How much of one job's log the database has."""
 
     data_at: datetime | None
     """Of the newest entry that it has; None: it has none yet."""
@@ -27,12 +27,12 @@ class Copying:
 
     @property
     def late(self) -> bool:
-        """Whether pages show what was."""
+        """Whether pages show old data."""
         return self.waits_s > LATE_S
 
 
 def copying(client: Client, jobs: Iterable[int] | None = None) -> dict[int, Copying]:
-    """How far the database has these jobs, or those that live now."""
+    """How much the database has of these jobs, or of all live ones."""
     live = {int(job) for job in client.smembers(names.LIVE_JOBS)}
     looked_at = sorted(live if jobs is None else live.intersection(jobs), reverse=True)[:MOST_JOBS]
     copied = Cursor.objects.filter(job__in=looked_at, stream="events").values_list("job_id", "position")
@@ -53,12 +53,12 @@ def copying(client: Client, jobs: Iterable[int] | None = None) -> dict[int, Copy
 
 
 def note_copier(client: Client, who: str) -> None:
-    """Remember which process copies, for when it does not any more."""
+    """Store the name of the copying process, for the message when it stops."""
     client.set(names.INGEST_WHO, who)
 
 
 def behind(client: Client, found: dict[int, Copying]) -> str:
-    """For the operator: since when pages show what was, of which jobs, and the cure; empty while all is well."""
+    """For the operator: since when pages show old data, of which jobs, and the cure; empty while all is well."""
     late = {job: each for job, each in found.items() if each.late}
     if not late:
         return ""

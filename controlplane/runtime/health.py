@@ -33,7 +33,7 @@ SAMPLES: Final = 360
 """One hour, a sample every 10 s."""
 
 MOST_JOBS: Final = 200
-"""Live jobs whose streams are looked at: the newest."""
+"""Most live jobs whose streams are checked: the newest."""
 
 RATED_JOBS, RATED_ITERATIONS = 8, 20
 """Running jobs, and their last iterations, from which the latency of decisions is measured."""
@@ -79,7 +79,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Everything that was found; None where it could not be asked, for the reason in ``faults``."""
+    """All measurements; None where a service did not answer, for the reason in ``faults``."""
 
     at_ms: int
     database: Server | None = None
@@ -90,7 +90,7 @@ class Health:
     queued: Mapping[str, int] = field(default_factory=dict)
     """Tasks that wait, by queue."""
     beat_s: float | None = None
-    """Since a task of beat's came through; None: none ever did."""
+    """Time since the last task of beat; None: there was none yet."""
     ingesting: bool = False
     streams: Streams = field(default_factory=Streams)
     decision_p50_s: float | None = None
@@ -250,13 +250,13 @@ def _streams(client: Client) -> Streams:
     positions = {job: _ms(position) for job, position in copied}
     there = {job: log for job, log in logs.items() if isinstance(log, dict)}
     lags = [_ms(log["last-generated-id"]) - positions[job] for job, log in there.items() if positions.get(job)]
-    told = history(client)
+    behind = history(client)
     return Streams(
         jobs=len(jobs),
         lag_s=max(0, *lags, 0) / 1000,
-        waiting=told.entries,
+        waiting=behind.entries,
         added=sum(_added(log) for log in there.values()),
-        sentence=" ".join(said for said in (told.sentence, job_warnings(client)) if said),
+        sentence=" ".join(sentence for sentence in (behind.sentence, job_warnings(client)) if sentence),
     )
 
 

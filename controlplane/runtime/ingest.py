@@ -83,7 +83,7 @@ class Ingest:
             with isolated_step("ending jobs", job, self._client):
                 dead_letters.end_job(self._client, job, letter)
                 del self._doomed[job]
-        self._tell()
+        self._publish()
         folded = self._fold()
         self._write_lines()
         self.behind = folded or any(len(entries) >= BATCH for streams in read.values() for entries in streams)
@@ -124,10 +124,10 @@ class Ingest:
         except Exception as error:  # the job has no row, say
             if is_out_of_reach(error):
                 raise
-            self._leave_alone(job, error)
+            self._back_off(job, error)
 
-    def _leave_alone(self, job: int, error: Exception) -> None:
-        """Note what just went wrong with this job, and go on with the others."""
+    def _back_off(self, job: int, error: Exception) -> None:
+        """Record the current error of this job, and continue with the others."""
         note(self._client, "copying", job, error)
         before = self._rests.get(job)
         pause_s = min(LONGEST_REST_S, before.pause_s * 2) if before else SHORTEST_REST_S
@@ -166,7 +166,7 @@ class Ingest:
         return found
 
     def _copy(self, job: int, commands: Read, events: Read) -> bool:
-        """Write one job's batch; a job whose cursor somebody else moved is read again, one that fails rests."""
+        """Write one job's batch; a job whose cursor another process moved is read again, failures are retried."""
         if len(commands) >= BATCH:
             events = []  # reports may rely on rows that commands not yet read will make
         copied = self._jobs[job]
@@ -174,7 +174,7 @@ class Ingest:
         try:
             reports = write_batch(job, copied, commands, events)
         except StaleCursor as stale:
-            logger.warning("cursor moved by somebody else", job=job, why=str(stale))
+            logger.warning("cursor moved by another process", job=job, why=str(stale))
             self._jobs.pop(job)
             self._meet(job)
             return False
@@ -203,7 +203,7 @@ class Ingest:
         except Exception as error:
             if is_out_of_reach(error):
                 raise
-            self._leave_alone(job, error)
+            self._back_off(job, error)
             return None
         return reports
 
@@ -223,7 +223,7 @@ class Ingest:
         if moved := self._lines.step():
             ticks.publish(self._client, jobs=moved)
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         for job, copied in self._jobs.items():
             with isolated_step("publishing durable numbers", job, self._client):
                 publish_numbers(self._client, job, copied.unpublished)
@@ -248,7 +248,7 @@ def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pau
         except (DatabaseError, InterfaceError) as error:
             if not is_out_of_reach(error):
                 raise
-            _stand_still(client, error)
+            _report_stalled(client, error)
             stopping.wait(pause_s)
             continue
         if clear_ingest_error(client):
@@ -258,7 +258,7 @@ def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pau
             stopping.wait(max(0.0, ROUND_S - (time.monotonic() - began)))
 
 
-def _stand_still(client: Client, error: Exception) -> None:
+def _report_stalled(client: Client, error: Exception) -> None:
     """Say so, once in the logs and on the pages; what was read and not written is read again."""
     if note_ingest_error(client, error):
         logger.error("ingest stalled", why=explained(error))

@@ -13,13 +13,13 @@ from controlplane.runtime import names
 from controlplane.runtime.freshness import behind, copying
 from controlplane.runtime.redis import Client
 
-WORTH_TELLING: Final = names.LONG_LOG // 2
+WORTH_SHOWING: Final = names.LONG_LOG // 2
 """Backlog of entries from which on an operator is warned; senders are slowed down later."""
 
 CURES: Final = (
     (("disk is full", "no space left", "disk full"), "its disk is full", "free some space on it"),
     (("readonly", "read-only"), "it cannot be written", "make it writable, or see which server it points to"),
-    (("locked", "lock timeout", "deadlock"), "somebody else holds it locked", "end whatever holds it for so long"),
+    (("locked", "lock timeout", "deadlock"), "another process has locked it", "end the process that holds the lock"),
     (("malformed", "not a database", "corrupt"), "it is damaged", "put a copy in its place, or move it away"),
     (("disk i/o error",), "its disk fails", "check the disk"),
 )
@@ -45,7 +45,7 @@ class History:
         if self.stopped_since is not None:
             since = self.stopped_since.strftime("%Y-%m-%d %H:%M:%S UTC")
             return f"Ingest has been stalled since {since}: {self.why} It resumes by itself. {self._kept()}"
-        if self.entries >= WORTH_TELLING:
+        if self.entries >= WORTH_SHOWING:
             return f"{self.behind or 'History falls behind.'} {self._kept()}"
         return self.behind
 
@@ -59,7 +59,7 @@ class History:
 
 
 def is_out_of_reach(error: Exception) -> bool:
-    """Whether the database is not there, busy, full or broken: no job's fault."""
+    """Whether the database is unreachable, locked, full or broken, so that no job is at fault."""
     return isinstance(error, OperationalError | InterfaceError | InternalError) or type(error) is DatabaseError
 
 
@@ -68,8 +68,8 @@ def explained(error: Exception) -> str:
     found = " ".join(str(error).split()) or type(error).__name__
     for words, what, cure in CURES:
         if any(word in found.lower() for word in words):
-            return f"the database cannot take anything, {what} ({found}): {cure}."
-    return f"the database cannot take anything, {OUT_OF_REACH} ({found}): {BRING_IT_BACK}."
+            return f"the database accepts no writes, {what} ({found}): {cure}."
+    return f"the database accepts no writes, {OUT_OF_REACH} ({found}): {BRING_IT_BACK}."
 
 
 def note_ingest_error(client: Client, error: Exception) -> bool:

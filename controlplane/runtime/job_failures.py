@@ -55,18 +55,18 @@ def failed_steps(client: Client) -> str:
     """A warning that names loops, jobs, errors and the cure; empty while healthy."""
     found: dict[bytes, bytes] = client.execute_command("HGETALL", names.TURNS_FAILED)
     oldest = time.time() - SHOWN_S
-    told = []
+    failures = []
     for field, value in sorted(found.items()):
         at, why = msgspec.json.decode(value)
         loop, _, job = field.decode().rpartition(":")
         if at > oldest:
-            told.append(f"job {job} is left out of {loop} ({why})")
-    if not told:
+            failures.append(f"job {job} is left out of {loop} ({why})")
+    if not failures:
         return ""
-    more = f", and {len(told) - 5} more" if len(told) > 5 else ""
+    more = f", and {len(failures) - 5} more" if len(failures) > 5 else ""
     return (
-        f"{'; '.join(told[:5])}{more}. Other jobs go on, and it is tried again each time; stop such a job if that does"
-        " not help, and see the log of the history service."
+        f"{'; '.join(failures[:5])}{more}. Other jobs continue, and it is tried again each time; stop such a job if "
+        "that does not help, and see the log of the history service."
     )
 
 

@@ -16,12 +16,12 @@ STALE = -1
 
 
 class LeaseLost(RuntimeError):
-    """Somebody else holds the job by now; nothing was changed."""
+    """Another process holds the job by now; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What a commit leaves behind: how far the log is answered, and what comes next."""
+    """The result of a commit: how far the log is answered, and the next deadline."""
 
     cursor: str
     deadline_ms: int | None
@@ -41,7 +41,7 @@ class Unstored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """Where and how a job goes on in a new incarnation."""
+    """Where and how a job continues in a new incarnation."""
 
     incarnation: int
     cursor: str
@@ -81,9 +81,9 @@ class Lease:
 
     @classmethod
     def take(cls, client: Client, job: int) -> Self | None:
-        """The lease, or None where somebody holds it; of a job without a log here it has no cursor.
+        """The lease, or None if another process holds it; without a log here it has no cursor.
 
-        Its value is its own even where Redis forgot which tokens it had given out.
+        Its value is unique even if Redis forgot which tokens it had issued.
         """
         keys = [names.state(job), names.token(job), names.engine(job)]
         mine = f"{liveness.me()}:{token_hex(8)}"
@@ -214,4 +214,4 @@ class Lease:
         return bool(reply)
 
     def _lost(self) -> LeaseLost:
-        return LeaseLost(f"job {self.job}: token {self.token} is stale, somebody else holds the job")
+        return LeaseLost(f"job {self.job}: token {self.token} is stale, another process holds the job")

@@ -19,7 +19,7 @@ from controlplane.runtime.redis import Client, shared
 
 SAY_S: Final = 0.5
 ALIVE_MS: Final = 2_000
-"""Without a word for so long, a process holds nothing any more."""
+"""Without a heartbeat for this long, a process loses its leases."""
 
 _me = ""
 _key: Callable[[str], str] = names.process
@@ -40,7 +40,7 @@ def where() -> str:
 def begin(client: Client, key: Callable[[str], str] = names.process) -> None:
     """Leases name this process from now on; the caller continues with ``say``, which writes to ``key``.
 
-    Processes of this machine that are gone are evicted immediately: after a restart no job waits for them.
+    Dead processes of this machine are evicted immediately: after a restart no job waits for them.
     """
     global _me, _key
     _key = key
@@ -51,7 +51,7 @@ def begin(client: Client, key: Callable[[str], str] = names.process) -> None:
 
 
 def end() -> None:
-    """Leases name this process no longer."""
+    """Leases no longer name this process."""
     global _me
     _me = ""
 

@@ -19,7 +19,7 @@ from controlplane.runtime.wire import Caller
 
 NO_LOG: Final = -1
 OVER: Final = -2
-ANY_LIFE: Final = ""
+ANY_RUN: Final = ""
 SALT_BYTES: Final = 16
 
 _encoder = msgspec.msgpack.Encoder()
@@ -31,7 +31,7 @@ class LogClosed(RuntimeError):
 
 
 class LogMissing(LogClosed):
-    """The job has no log here to go on with: it was never started, is long over, or is yet to be recovered."""
+    """The job has no usable log here: it was never started, is long over, or is not recovered yet."""
 
 
 def encode_event(event: Event) -> bytes:
@@ -45,7 +45,7 @@ def decode_event(payload: bytes) -> Event:
 
 
 def read_event(stream_id: str, payload: bytes) -> Event:
-    """The event of an entry of the log; of one that no release of ours can have written, that it ends its job."""
+    """The event of an entry of the log; an unreadable entry becomes an event that ends its job."""
     try:
         return decode_event(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -55,7 +55,7 @@ def read_event(stream_id: str, payload: bytes) -> Event:
 def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None, salt: bytes | None = None) -> bool:
     """Begin the job's log and have it coordinated; False where it has one already.
 
-    ``salt`` is what names of its processes' instances are made with; one is drawn where none is given.
+    ``salt``: the secret for the names of its processes' instances; random by default.
     """
     keys = [names.events(job), names.state(job), names.engine(job), names.LIVE_JOBS]
     payload = encode_event(JobSubmitted(spec=spec, salt=token_bytes(SALT_BYTES) if salt is None else salt))
@@ -67,12 +67,12 @@ def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None, sa
 
 
 def append_event(job: int, event: Event, *, client: redis.Client | None = None) -> str:
-    """Append and wake; the entry's id. A log that is yet to be recovered takes it, too: it is answered afterwards.
+    """Append and wake; the entry's id. A log that is not recovered yet accepts it, too, and answers it afterwards.
 
     Raises:
         LogClosed: if the job is over or was never started.
     """
-    reply = APPEND.run(client or redis.shared(), _append_keys(job), names.QUEUED_MS, ANY_LIFE, encode_event(event))
+    reply = APPEND.run(client or redis.shared(), _append_keys(job), names.QUEUED_MS, ANY_RUN, encode_event(event))
     if flipped(job, reply):
         queue.enqueue(job)
     return str(reply[1].decode())
@@ -91,8 +91,8 @@ def begin_append(
 ) -> asyncio.Future[list[Any]]:
     """Send encoded events in order; the caller passes the reply to ``flipped``.
 
-    A log that Redis may have lost the end of takes none before it is recovered. What processes say may follow from
-    orders that were lost: the engine would refuse it as more than it allowed, and take no resend for news.
+    A log that may have lost its end accepts none before it is recovered. Messages of processes may follow from orders
+    that were lost: the engine would refuse these as not granted, and ignore them when resent.
     """
     fixed = (names.QUEUED_MS, caller.run_id)
     return APPEND.begin(caller, _append_keys(job), *fixed, *payloads, with_source=with_source)
@@ -105,7 +105,7 @@ def flipped(job: int, reply: list[Any]) -> bool:
         LogClosed: if the job is over; ``LogMissing`` if there is no log here.
     """
     if reply[0] == NO_LOG:
-        raise LogMissing(f"job {job}: has no log to go on with; it was never submitted, or is yet to be recovered")
+        raise LogMissing(f"job {job}: has no usable log; it was never submitted, or is not recovered yet")
     if reply[0] == OVER:
         raise LogClosed(f"job {job}: is over, nothing can happen to it any more")
     return bool(reply[0])
@@ -118,8 +118,8 @@ async def aenqueue(job: int) -> None:
 
 def read_entries(client: redis.Client, job: int, *, after: str, count: int, block_s: float) -> list[Entry]:
     """Entries after that id, oldest first; waits for one at most ``block_s`` (0: not at all)."""
-    redis.tell(client, pack_read(job, after=after, count=count, block_s=block_s))
-    return hear_entries(client)
+    redis.send(client, pack_read(job, after=after, count=count, block_s=block_s))
+    return receive_entries(client)
 
 
 def pack_read(job: int, *, after: str, count: int, block_s: float) -> bytes:
@@ -128,9 +128,9 @@ def pack_read(job: int, *, after: str, count: int, block_s: float) -> bytes:
     return redis.pack("XREAD", "COUNT", count, *block, "STREAMS", names.events(job), after)
 
 
-def hear_entries(client: redis.Client) -> list[Entry]:
+def receive_entries(client: redis.Client) -> list[Entry]:
     """The reply to such a command."""
-    reply = redis.hear(client)
+    reply = redis.read_reply(client)
     return [_entry(stream_id, payload) for _, items in reply or () for stream_id, (_, payload) in items]
 
 

@@ -43,11 +43,11 @@ _decoder: msgspec.msgpack.Decoder[LogLines] = msgspec.msgpack.Decoder(LogLines)
 logger = structlog.get_logger(__name__)
 
 
-async def append_lines(caller: Caller, said: LogLines) -> None:
+async def append_lines(caller: Caller, batch: LogLines) -> None:
     """Append an agent's log lines to its job's stream."""
-    job = said.process.job
+    job = batch.process.job
     keys = [names.lines(job), names.lines_count(job), names.LINES_JOBS]
-    await APPEND_LINES.acall(caller, keys, MOST_ENTRIES, job, len(said.lines) + said.dropped, _encoder.encode(said))
+    await APPEND_LINES.acall(caller, keys, MOST_ENTRIES, job, len(batch.lines) + batch.dropped, _encoder.encode(batch))
 
 
 class StaleLines(RuntimeError):
@@ -90,7 +90,7 @@ class LineWriter:
             return self._write(job)
         except StaleLines as stale:
             self._jobs.pop(job)
-            logger.warning("cursor moved by somebody else", job=job, why=str(stale))
+            logger.warning("cursor moved by another process", job=job, why=str(stale))
             return None
         except Exception as error:  # lines of one job are no reason to lose those of the others
             self._jobs.pop(job, None)
@@ -133,16 +133,16 @@ def _written(job: int) -> Written:
 def _rows(job: int, written: Written, stream_id: str, fields: dict[bytes, bytes]) -> list[tuple[Any, ...]]:
     """The rows of one entry; first one that says how many lines are missing before it, if any are."""
     try:
-        said = _decoder.decode(fields[b"l"])
+        batch = _decoder.decode(fields[b"l"])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:  # the lines of other entries are good
         logger.warning("lines of a job cannot be read", job=job, entry=stream_id, why=str(error))
         return []
     at, before = time_of(stream_id), int(fields[b"before"])
-    name = said.process
-    lost = said.dropped + (before - written.next_line if written.next_line is not None else 0)
-    written.next_line = before + said.dropped + len(said.lines)
+    name = batch.process
+    lost = batch.dropped + (before - written.next_line if written.next_line is not None else 0)
+    written.next_line = before + batch.dropped + len(batch.lines)
     rows = [_row(job, name, at, "warning", f"{lost} lines were dropped: the buffer was full")] if lost > 0 else []
-    return rows + [_row(job, name, at, line.level, line.text) for line in said.lines]
+    return rows + [_row(job, name, at, line.level, line.text) for line in batch.lines]
 
 
 def _row(job: int, name: Any, at: datetime, level: str, text: str) -> tuple[Any, ...]:

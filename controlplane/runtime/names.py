@@ -22,7 +22,7 @@ SYSTEM_SAMPLES: Final = "system:samples"
 """List: health samples of the control plane, every 10 s for an hour."""
 
 FORECASTS_WANTED: Final = "forecasts:wanted"
-"""Sorted set: the jobs whose alternatives somebody looks at, by when."""
+"""Sorted set: the jobs whose alternatives a page shows, by time."""
 
 FORECAST_LEASE: Final = "forecasts:lease"
 
@@ -36,7 +36,7 @@ IDENTITY: Final = "identity"
 """String: which Redis this is, as the database knows it."""
 
 TAKING_OVER: Final = "identity:taking-over"
-"""String: somebody is about to give this Redis its identity."""
+"""String: a process is about to give this Redis its identity."""
 
 RECOVERED: Final = "recovered"
 """String: the run of this Redis in which the log of every live job is complete."""
@@ -77,7 +77,7 @@ LONG_LOG: Final = 100_000
 FULL_LOG: Final = 2 * LONG_LOG
 """About as many as a log ever has (some 50 MB), however long the database is away."""
 
-SLOTS_TOLD_MS: Final = 10_000
+SLOTS_SENT_MS: Final = 10_000
 """How long a job has to accept its slots before they are offered again."""
 
 TOMBSTONE_S: Final = 86_400
@@ -143,7 +143,7 @@ def lines_count(job: int) -> str:
 
 
 def durable(job: int) -> str:
-    """Hash from process instance to the message number up to which all it said is in the database."""
+    """Hash from process instance to the number up to which its messages are in the database."""
     return f"job:{job}:durable"
 
 
@@ -152,12 +152,12 @@ def durable_moved(job: int) -> str:
     return f"job:{job}:durable-moved"
 
 
-def slots_told(job: int) -> str:
+def slots_sent(job: int) -> str:
     """String: slots were offered to the job a moment ago."""
     return f"job:{job}:slots-told"
 
 
-def slot_told(job: int, role: str, index: int, instance: str) -> str:
+def slot_sent(job: int, role: str, index: int, instance: str) -> str:
     """String: a slot for the next instance of this process was offered a moment ago."""
     return f"job:{job}:slot-told:{role}:{index}:{instance}"
 
@@ -178,7 +178,7 @@ def agent_sequence(agent: int) -> str:
 
 
 def agent_started(agent: int) -> str:
-    """Set of the processes that the agent said it had started."""
+    """Set of the processes that the agent reported as started."""
     return f"agent:{agent}:started"
 
 

@@ -15,11 +15,11 @@ HERE_MS: Final = 4_000
 
 GATEWAY_SILENT_MS: Final = 2_000
 GATEWAY_BACK_MS: Final = 15_000
-"""How long a gateway that is gone is waited for."""
+"""How long to wait for a gateway that disappeared."""
 
 
 Load = Mapping[str, float]
-"""Measurements of a machine that came with a heartbeat, by name; empty: it said nothing of them."""
+"""Measurements of a machine that came with a heartbeat, by name; empty: it sent none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def _text(load: Load) -> str:
 
 
 def _sign(value: bytes) -> Sign:
-    """Of a sign that an earlier release noted, whose load was not JSON, only the time is read: it is long past."""
+    """Of a heartbeat from an earlier release, whose load was not JSON, only the time is read: it is long past."""
     at_ms, _, text = value.partition(b" ")
     load = msgspec.json.decode(text, type=dict[str, float]) if text.startswith(b"{") else {}
     return Sign(at_ms=int(at_ms), load=load)

@@ -70,12 +70,12 @@ class Limits:
         return self.now - self.older_than
 
 
-def prune(limits: Limits, *, dry_run: bool = False, tell: Callable[[str], None] = lambda _: None) -> dict[str, int]:
+def prune(limits: Limits, *, dry_run: bool = False, progress: Callable[[str], None] = lambda _: None) -> dict[str, int]:
     """Take it away, or only count it: how many rows of each kind, and how many jobs they were of."""
     jobs = old_jobs(limits)
     counted = {"jobs": len(jobs), **{name: 0 for name, _ in DETAIL}}
     for job in jobs:
-        tell(f"job {job}")
+        progress(f"job {job}")
         with isolated_step("pruning", job):
             if not dry_run:
                 for _ in fold(job):

@@ -1,4 +1,4 @@
-"""Celery's queue of decisions: enqueues jobs, and tells whether any are waiting.
+"""Celery's queue of decisions: enqueues jobs, and checks whether any are waiting.
 
 An unreachable queue is reported as an unreachable Redis, so that callers handle both in the same way.
 """

@@ -116,7 +116,7 @@ def _missing_since(client: Client, now_ms: int) -> dict[int, int]:
 def _welcome_back(client: Client, now_ms: int) -> None:
     """Mark agents as online that were missed and send heartbeats again on an open connection.
 
-    An agent says hello before its heartbeats get here, so one that has just come back may be missed after it.
+    An agent's hello is handled before its heartbeats arrive, so a returning agent may be counted as missing meanwhile.
     """
     connected = {int(agent) for agent in client.hkeys(names.AGENT_CONNECTIONS)}
     heard = [agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms <= HERE_MS]

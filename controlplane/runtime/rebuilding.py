@@ -26,7 +26,7 @@ SHOWN: Final = 200
 
 
 class NotAsPublished(RuntimeError):
-    """The log in Redis does not lead to what had been answered; the text says where."""
+    """A replay of the log in Redis differs from the published answers; the message has the place."""
 
 
 class LogIncomplete(NotAsPublished):
@@ -115,11 +115,11 @@ def first_difference(published: Iterable[AnyCommand], replayed: Iterable[AnyComm
         was, now = (None if command is None else decided(command) for command in (left, right))
         if was is None or now is None or not is_same(was, now):
             cause = (left or right).cause
-            return f"at {cause} had been published {_told(was)}, a replay gives {_told(now)}"
+            return f"at {cause} had been published {_described(was)}, a replay gives {_described(now)}"
     return None
 
 
-def _told(one: Decided | None) -> str:
+def _described(one: Decided | None) -> str:
     text = "nothing" if one is None else str(one)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 

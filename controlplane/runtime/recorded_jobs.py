@@ -90,13 +90,13 @@ def recent_log(job_id: int, seconds: int) -> Iterator[Entry]:
             yield Entry(id=stream_id, event=event)
     reports = list(_recent_reports(rows, seconds, _changed_at(job_id)))
     first: dict[int, int] = {}
-    for _, heard, report in reports:
-        first.setdefault(heard.rank, report.iteration)
+    for _, event, report in reports:
+        first.setdefault(event.rank, report.iteration)
     begin = max(first.values(), default=0)
-    for stream_id, heard, report in reports:
+    for stream_id, event, report in reports:
         if report.iteration >= begin:
             counted = replace(report, iteration=report.iteration - begin)
-            yield Entry(id=stream_id, event=replace(heard, message=counted))
+            yield Entry(id=stream_id, event=replace(event, message=counted))
 
 
 def _recent_reports(

@@ -42,7 +42,7 @@ from controlplane.runtime.redis import Client
 from controlplane.runtime.stored_log import Stored, stored_entries, stored_so_far
 from controlplane.runtime.streams import after
 
-LOST_ALL: Final = "Redis had lost the log, or is a new one; the job goes on from what the database has"
+LOST_ALL: Final = "Redis had lost the log, or is a new one; the job continues from the database"
 RESTARTED: Final = "Redis was restarted and may have lost the end of the log"
 
 logger = structlog.get_logger(__name__)
@@ -121,7 +121,7 @@ def recover(client: Client, lease: Lease, engines: Engines, stored: Stored, why:
 
 
 def _give_incarnation(job: int, *, after: int) -> int:
-    """A number that this job's incarnations never had: not even one of which nothing is left."""
+    """A number that no incarnation of this job ever had, including those that were lost."""
     with transaction.atomic():
         given, _ = GivenIncarnation.objects.select_for_update().get_or_create(job_id=job)
         given.number = max(given.number, after) + 1
@@ -177,7 +177,7 @@ def _boundaries(client: Client, lease: Lease, base: str, aim: str) -> list[Incar
 
 @dataclass(slots=True)
 class _Numbers:
-    """Numbers commands as commits had numbered them, from where Redis stopped to know."""
+    """Numbers commands as commits had numbered them, from the first one that Redis lost."""
 
     running: Running
     stored: Stored
@@ -192,7 +192,7 @@ class _Numbers:
             self._incarnation, self.sequence = self.known.incarnation, self.known.sequence
 
     def count(self, entry: Entry, commands: Sequence[AnyCommand]) -> None:
-        """Take note of what an entry led to."""
+        """Record the commands of an entry."""
         if self.known is not None and not after(entry.id, self.known.cursor):
             return
         for began in self.begun:
@@ -217,11 +217,11 @@ def _published(client: Client, job: int) -> dict[int, Orders]:
 
 
 def _reason(why: str, known: Known | None, aim: str, unreadable: str) -> str:
-    said = [why]
+    reasons = [why]
     if known is not None and after(aim, known.cursor):
-        said.append(f"it was answered up to {known.cursor}, the database has it up to {aim}")
+        reasons.append(f"it was answered up to {known.cursor}, the database has it up to {aim}")
     if known is not None and known.version not in ("", ENGINE_VERSION):
-        said.append(f"the answers were version {known.version}'s, this release decides as version {ENGINE_VERSION}")
+        reasons.append(f"the answers were version {known.version}'s, this release decides as version {ENGINE_VERSION}")
     if unreadable:
-        said.append(f"its snapshot could not be read ({unreadable}), so it was rebuilt from its log")
-    return clean_text("; ".join(said))
+        reasons.append(f"its snapshot could not be read ({unreadable}), so it was rebuilt from its log")
+    return clean_text("; ".join(reasons))

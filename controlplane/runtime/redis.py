@@ -64,16 +64,16 @@ def ask(client: Client, *parts: Part) -> Any:
     Raises:
         RedisError: as the client would.
     """
-    tell(client, pack(*parts))
-    return hear(client)
+    send(client, pack(*parts))
+    return read_reply(client)
 
 
-def tell(client: Client, packed: bytes) -> None:
-    """Send packed commands at once; ``hear`` gives their replies, in order."""
+def send(client: Client, packed: bytes) -> None:
+    """Send packed commands at once; ``read_reply`` gives their replies, in order."""
     _own_connection(client).send_packed_command([packed], check_health=False)
 
 
-def hear(client: Client) -> Any:
+def read_reply(client: Client) -> Any:
     """The next raw reply that is due."""
     return _own_connection(client).read_response()
 

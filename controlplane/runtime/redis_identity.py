@@ -23,7 +23,7 @@ from controlplane.runtime.scripts import READY, UNRECOVERED
 QUEUED_NOW: Final = 2
 MOST_AT_ONCE: Final = 500
 TAKING_OVER_MS: Final = 5_000
-"""How long one process is given to take a Redis over before another tries."""
+"""How long one process may take to claim a Redis before another tries."""
 
 logger = structlog.get_logger(__name__)
 
@@ -53,7 +53,7 @@ def settle(client: Client | None = None) -> bool:
 
 
 def recognise(client: Client) -> bool:
-    """See that this Redis is the one that the database knows, or take it over; False while somebody else does.
+    """Check that this Redis is the one that the database knows, or claim it; False while another process does.
 
     Raises:
         ForeignRedis: if it is not ours to use.
@@ -64,7 +64,7 @@ def recognise(client: Client) -> bool:
         return True
     if not client.set(names.TAKING_OVER, 1, nx=True, px=TAKING_OVER_MS):
         return False
-    if own_identity(client) != identity:  # somebody took it over between the two looks
+    if own_identity(client) != identity:  # another process claimed it between the two checks
         client.delete(names.TAKING_OVER)
         return False
     if identity:
@@ -74,7 +74,7 @@ def recognise(client: Client) -> bool:
 
 
 def own_identity(client: Client) -> str:
-    """Which of those that the database knows this Redis is; empty where it was not taken over yet.
+    """The identity of this Redis among those that the database knows; empty if it was not claimed yet.
 
     Raises:
         ForeignRedis: if it is not ours to use.
@@ -99,8 +99,8 @@ def _take_over(client: Client, *, known: bool) -> None:
 
 
 def _forget_jobs(client: Client) -> None:
-    """What an earlier Redis of ours still has of jobs is behind the database."""
-    logger.warning("an earlier Redis came back; what it has of jobs is out of date")
+    """Jobs in an earlier Redis of this database are out of date."""
+    logger.warning("an earlier Redis came back; its jobs are out of date")
     for pattern in ("job:*", "agent:*:processes", "agent:*:started", names.LIVE_JOBS, names.RECOVERED):
         for key in client.scan_iter(match=pattern, count=1000):
             client.delete(key)
@@ -129,7 +129,7 @@ def _recover(client: Client) -> bool:
 
 
 def _free_slots(client: Client) -> None:
-    """Slots of jobs that are over, and whose log, which would have given them back, is gone."""
+    """Release slots of jobs that are over and whose log, which would have released them, is lost."""
     over = Job.objects.filter(state__in=JOB_OVER, pk__in=Reservation.objects.values("job_id"))
     for job in over.order_by("id").values_list("pk", flat=True):
         with isolated_step("giving slots back", job, client):

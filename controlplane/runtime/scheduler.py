@@ -33,49 +33,49 @@ def begin_logs() -> list[int]:
 
 
 def schedule_jobs() -> list[int]:
-    """Give slots to the jobs that can start, as ``core.queueing`` plans it; the jobs that were offered some.
+    """Assign slots to the jobs that can start, as ``core.queueing`` plans it; the jobs that were offered some.
 
     One whose row is behind its log gets the same slots again, and they are offered again only after a while, in case
     the first offer was lost; the engine refuses to start a job twice.
     """
-    asks: dict[int, Ask] = {}
+    requests: dict[int, Ask] = {}
     for job in queued_jobs():
         with isolated_step("planning slots", job.pk):
-            asks[job.pk] = ask_of(job)
-    served = _served(asks)
+            requests[job.pk] = ask_of(job)
+    served = _served(requests)
     started: list[int] = []
     for number in served:
         with isolated_step("giving slots", number):
-            if not shared().exists(names.slots_told(number)):
-                started += _give(asks[number], ())
-    waiting = [ask for number, ask in asks.items() if number not in served]
+            if not shared().exists(names.slots_sent(number)):
+                started += _assign(requests[number], ())
+    waiting = [ask for number, ask in requests.items() if number not in served]
     for verdict in plan(waiting, slots_now().offers, time.time()):
         if verdict.outcome is Outcome.STARTS:
             with isolated_step("giving slots", verdict.ask.job):
-                started += _give(verdict.ask, verdict.takes)
+                started += _assign(verdict.ask, verdict.takes)
     return started
 
 
-def _served(asks: Mapping[int, Ask]) -> list[int]:
-    """Those of the jobs that hold what they asked for. What others hold, where a machine was deleted, is given back."""
-    held = slots_now().held_by(asks)
-    served = [job for job in held if held[job] >= asks[job].least + asks[job].servers]
-    for job in set(held).difference(served):
+def _served(requests: Mapping[int, Ask]) -> list[int]:
+    """Jobs that have all requested slots. Partial reservations, left by a deleted machine, are released."""
+    granted = slots_now().held_by(requests)
+    served = [job for job in granted if granted[job] >= requests[job].least + requests[job].servers]
+    for job in set(granted).difference(served):
         with isolated_step("giving slots back", job):
             release_slots(job)
     return served
 
 
-def _give(ask: Ask, takes: Sequence[Take]) -> list[int]:
+def _assign(ask: Ask, takes: Sequence[Take]) -> list[int]:
     assignments = reserve_slots(ask.job, takes, enough=ask.least + ask.servers)
-    if not assignments or not shared().set(names.slots_told(ask.job), 1, nx=True, px=names.SLOTS_TOLD_MS):
+    if not assignments or not shared().set(names.slots_sent(ask.job), 1, nx=True, px=names.SLOTS_SENT_MS):
         return []
-    return _tell(ask.job, SlotsAssigned(assignments=assignments))
+    return _append(ask.job, SlotsAssigned(assignments=assignments))
 
 
 def replace_slots() -> list[int]:
     """Give slots to processes that start again and cannot return to theirs; the jobs that were offered some."""
-    told = []
+    changed = []
     waiting = Process.objects.filter(wants_slot=True).exclude(job__state__in=JOB_OVER)
     processes = list(waiting.order_by("-role", "job_id", "index"))
     if not processes:
@@ -89,9 +89,9 @@ def replace_slots() -> list[int]:
     for process in processes:
         if process.job_id in labels:
             with isolated_step("replacing slots", process.job_id):
-                now_told, offers = _replace(process, labels[process.job_id], offers, at_hand)
-                told += now_told
-    return told
+                now_changed, offers = _replace(process, labels[process.job_id], offers, at_hand)
+                changed += now_changed
+    return changed
 
 
 def _replace(
@@ -107,10 +107,10 @@ def _replace(
         return [], offers
     if not own:
         offers = tuple(offer.without(role) if offer.machine == assignment.agent else offer for offer in offers)
-    key = names.slot_told(job, process.role, process.index, process.instance)
-    if not shared().set(key, 1, nx=True, px=names.SLOTS_TOLD_MS):
+    key = names.slot_sent(job, process.role, process.index, process.instance)
+    if not shared().set(key, 1, nx=True, px=names.SLOTS_SENT_MS):
         return [], offers
-    return _tell(job, SlotsAssigned(assignments=[assignment])), offers
+    return _append(job, SlotsAssigned(assignments=[assignment])), offers
 
 
 def role_of(process: Process) -> Role:
@@ -118,7 +118,7 @@ def role_of(process: Process) -> Role:
     return "worker" if process.role == "worker" else "server"
 
 
-def _tell(job: int, event: SlotsAssigned) -> list[int]:
+def _append(job: int, event: SlotsAssigned) -> list[int]:
     try:
         log.append_event(job, event)
     except log.LogClosed:  # it was stopped meanwhile: release its slots here

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from controlplane.runtime.redis import AsyncClient, Client, Part, hear, pack, tell
+from controlplane.runtime.redis import AsyncClient, Client, Part, pack, read_reply, send
 from controlplane.runtime.wire import Caller
 
 FOLDER = Path(__file__).with_name("lua")
@@ -33,14 +33,14 @@ class Script:
         ``then`` is a packed command that changes nothing and is sent along; its reply is still to be heard.
         """
         rest = (len(keys), *keys, *arguments)
-        tell(client, pack("EVALSHA", self.sha, *rest) + then)
+        send(client, pack("EVALSHA", self.sha, *rest) + then)
         try:
-            return hear(client)
+            return read_reply(client)
         except NoScriptError:
             if then:
-                hear(client)
-            tell(client, pack("EVAL", self.source, *rest) + then)
-            return hear(client)
+                read_reply(client)
+            send(client, pack("EVAL", self.source, *rest) + then)
+            return read_reply(client)
 
     def begin(
         self, caller: Caller, keys: list[str], *arguments: Part, with_source: bool = False

@@ -35,7 +35,7 @@ FIELDS: Final = (
 
 
 class SnapshotPace:
-    """Says when one is due, from what the last one took."""
+    """Decides when one is due, from the duration of the last one."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -59,7 +59,7 @@ class SnapshotPace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Snapshot:
     """A snapshot as Redis had it; ``commands`` is the last entry of the command stream before it."""
 
     data: bytes
@@ -72,39 +72,39 @@ class Taken:
 
 @dataclass(slots=True)
 class Transfer:
-    """One job's way of snapshots from Redis to the database."""
+    """Copies one job's snapshots from Redis to the database."""
 
-    waiting: Taken | None = None
+    waiting: Snapshot | None = None
     _looked: float = field(default_factory=time.monotonic)
     _stored: str = ""
 
     def look(self, client: Client, job: int) -> None:
-        """Now and then take what Redis has; it waits until everything up to it is copied."""
+        """Read the snapshot in Redis from time to time; it waits until everything up to it is copied."""
         now = time.monotonic()
         if self.waiting is None and now - self._looked >= PAUSE_S:
             self._looked = now
-            taken = taken_from_redis(client, job)
-            self.waiting = taken if taken is not None and taken.cursor != self._stored else None
+            snapshot = read_from_redis(client, job)
+            self.waiting = snapshot if snapshot is not None and snapshot.cursor != self._stored else None
 
-    def due(self, copied: Position) -> Taken | None:
-        """What should be written with the batch after which so much is copied."""
+    def due(self, copied: Position) -> Snapshot | None:
+        """The snapshot to write with the batch that copies up to ``copied``."""
         waiting = self.waiting
         if waiting is None or after(waiting.cursor, copied.events) or after(waiting.commands, copied.commands):
             return None
         return waiting
 
-    def note_stored(self, taken: Taken) -> None:
+    def note_stored(self, snapshot: Snapshot) -> None:
         """It is in the database."""
-        self.waiting, self._stored = None, taken.cursor
+        self.waiting, self._stored = None, snapshot.cursor
 
 
-def taken_from_redis(client: Client, job: int) -> Taken | None:
+def read_from_redis(client: Client, job: int) -> Snapshot | None:
     """The last snapshot, if Redis has one and knows all about it."""
     found = client.execute_command("HMGET", names.engine(job), *FIELDS)
     if None in found:
         return None
     data, cursor, commands, sequence, incarnation, version = found
-    return Taken(
+    return Snapshot(
         data=data,
         cursor=cursor.decode(),
         commands=commands.decode(),
@@ -114,9 +114,9 @@ def taken_from_redis(client: Client, job: int) -> Taken | None:
     )
 
 
-def store(job: int, taken: Taken) -> None:
+def store(job: int, snapshot: Snapshot) -> None:
     """Write it in place of the one before. Called in the transaction that moves the cursors."""
-    fields = {name: getattr(taken, name) for name in ("cursor", "sequence", "incarnation", "version", "data")}
+    fields = {name: getattr(snapshot, name) for name in ("cursor", "sequence", "incarnation", "version", "data")}
     EngineSnapshot.objects.update_or_create(job_id=job, defaults=fields)
 
 

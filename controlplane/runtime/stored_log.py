@@ -27,8 +27,8 @@ class Stored:
 def stored_so_far(job: int) -> Stored:
     """How far the database has the job."""
     cursors = {row.stream: row for row in Cursor.objects.filter(job_id=job)}
-    told = Decision.objects.filter(job_id=job).values_list("incarnation").annotate(Max("sequence"))
-    sequences: dict[int, int] = dict(told)
+    highest = Decision.objects.filter(job_id=job).values_list("incarnation").annotate(Max("sequence"))
+    sequences: dict[int, int] = dict(highest)
     events, commands = (cursors[stream] if stream in cursors else Cursor() for stream in ("events", "commands"))
     return Stored(
         events=events.position,

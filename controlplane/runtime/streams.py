@@ -36,7 +36,7 @@ def keys_of(job: int) -> list[str]:
     """The set of live jobs, and every key of this one: its state and its engine first."""
     return [
         *(names.LIVE_JOBS, names.state(job), names.engine(job), names.events(job), names.commands(job)),
-        *(names.token(job), names.presence(job), names.connections(job), names.slots_told(job)),
+        *(names.token(job), names.presence(job), names.connections(job), names.slots_sent(job)),
         names.durable(job),
     ]
 

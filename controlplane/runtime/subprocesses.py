@@ -27,7 +27,7 @@ class BrokenOff(RuntimeError):
 
 
 class Failed(RuntimeError):
-    """The process was through, and did not do it: the last line of what it said."""
+    """The process ended with an error; the message is the last line of its output."""
 
 
 def run_in_subprocess(arguments: Sequence[str], stopping: Event, most_s: float = math.inf) -> str:
@@ -48,14 +48,14 @@ def run_in_subprocess(arguments: Sequence[str], stopping: Event, most_s: float =
     deadline = time.monotonic() + most_s
     while True:
         try:
-            out, said = process.communicate(timeout=LOOK_S)
+            out, output = process.communicate(timeout=LOOK_S)
         except subprocess.TimeoutExpired:
             if not stopping.is_set() and time.monotonic() < deadline:
                 continue
             _end(process)
             raise BrokenOff(f"it took more than {most_s:.0f} s, and was broken off") from None
         if process.returncode:
-            raise Failed(_last_line(said))
+            raise Failed(_last_line(output))
         return out
 
 
@@ -72,6 +72,6 @@ def _yield_to_others() -> None:
     os.nice(NICENESS)
 
 
-def _last_line(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
-    return lines[-1].removeprefix("CommandError: ") if lines else "its process ended without a word"
+def _last_line(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip()]
+    return lines[-1].removeprefix("CommandError: ") if lines else "its process ended without any output"

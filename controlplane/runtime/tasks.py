@@ -89,7 +89,7 @@ def train_predictor(job: int, lesson: str) -> None:
 
 @shared_task(name=SIMULATE)
 def run_simulations() -> None:
-    """Simulate what somebody asked for over REST, aside; one at a time for each process that takes tasks."""
+    """Run a simulation requested over REST in a subprocess; one at a time per process that takes tasks."""
     if _simulating.acquire(blocking=False):
         try:
             run_in_subprocess(["simulate", "--queued"], stopping)
@@ -150,7 +150,7 @@ def sample_presence() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.forecast")
 def forecast() -> None:
-    """Play what else a job could do, if somebody looks at one; one job at a time on the whole control plane."""
+    """Simulate a job's alternatives, if a page shows them; one job at a time on the whole control plane."""
     client = _own_client()
     with _the_only_one(client, names.FORECAST_LEASE, held_ms=int(2 * forecasts.MOST_S * 1000)) as renew:
         if renew is not None and (waiting := forecasts.due(client)):
@@ -166,7 +166,7 @@ def prune() -> None:
 
 @worker_init.connect
 def refuse_a_foreign_redis(**_: Any) -> None:
-    """Before the first task is taken: those in another control plane's Redis are not ours."""
+    """Before the first task: never run tasks of another control plane's Redis."""
     try:
         redis_identity.recognise(shared())
     except redis_identity.ForeignRedis as error:

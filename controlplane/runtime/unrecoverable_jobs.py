@@ -32,7 +32,7 @@ def bury(client: Client, lease: Lease) -> None:
 
 
 def pause(client: Client, lease: Lease, why: str) -> None:
-    """Let the job rest, with the reason; if somebody asked for its end meanwhile, end it."""
+    """Pause the job, with the reason; if a user asked to end it meanwhile, end it."""
     unread = log.read_entries(client, lease.job, after=lease.cursor or "0-0", count=MOST_LOOKED_AT, block_s=0)
     stops = [entry.event.told for entry in unread if isinstance(entry.event, StopRequested)]
     if stops:
@@ -43,5 +43,5 @@ def pause(client: Client, lease: Lease, why: str) -> None:
         pause_lost_job(lease.job, why, timezone.now())
         state = JobState.PAUSED
         lease.rest(TRY_AGAIN_S)
-    logger.error("job cannot go on", job=lease.job, state=state, why=why)
+    logger.error("job cannot continue", job=lease.job, state=state, why=why)
     ticks.publish(client, jobs={lease.job: state}, fleet=True)

@@ -175,14 +175,14 @@ async def connect(take: Callable[[Reply], None], lost: Callable[[], None]) -> Wi
 
 
 def greetings() -> list[tuple[Part, ...]]:
-    """What a new connection says first: who it is, and which database it means."""
+    """The first commands of a connection: credentials and database number."""
     options = parse_url(redis_url())
-    said: list[tuple[Part, ...]] = []
+    commands: list[tuple[Part, ...]] = []
     if password := options.get("password"):
-        said.append(("AUTH", *([options["username"]] if options.get("username") else []), password))
+        commands.append(("AUTH", *([options["username"]] if options.get("username") else []), password))
     if database := options.get("db"):
-        said.append(("SELECT", database))
-    return said
+        commands.append(("SELECT", database))
+    return commands
 
 
 def _run_id_in(info: Reply) -> str:

@@ -52,10 +52,10 @@ def endings(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
 
 def against_recorded(outcomes: Sequence[Outcome]) -> list[str]:
     """A sentence for each outcome that a recorded job can be compared with: how far the prediction is off."""
-    return [f"{outcome.policy}: {told(outcome.fit)}" for outcome in outcomes if outcome.fit is not None]
+    return [f"{outcome.policy}: {fit_sentence(outcome.fit)}" for outcome in outcomes if outcome.fit is not None]
 
 
-def told(fit: Fit) -> str:
+def fit_sentence(fit: Fit) -> str:
     """How far a model that was learned from a run is off on that very run."""
     return (
         f"the model, learned from this very run, gives its {fit.compared} {fit.what} a mean of "

@@ -16,7 +16,7 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import log, names
 from controlplane.runtime.ingest import run_ingest
-from controlplane.runtime.ingest_health import WORTH_TELLING, explained, history, is_out_of_reach
+from controlplane.runtime.ingest_health import WORTH_SHOWING, explained, history, is_out_of_reach
 from controlplane.runtime.redis import Client
 from controlplane.telemetry.models import Report
 from tests.runtime.support import SPEC, report, submit
@@ -94,11 +94,11 @@ def each_connection() -> Iterator[None]:
     ("break_it", "sentence"),
     [
         (full_disk, "its disk is full (database or disk is full): free some space on it."),
-        (locked_tables, "somebody else holds it locked (database is locked): end whatever"),
+        (locked_tables, "another process has locked it (database is locked): end the process"),
     ]
     if connection.vendor == "sqlite"
     else [
-        (locked_tables, "somebody else holds it locked (canceling statement due to lock timeout"),
+        (locked_tables, "another process has locked it (canceling statement due to lock timeout"),
         (lost_connections, "it is out of reach (terminating connection"),
     ],
 )
@@ -130,18 +130,18 @@ def test_a_database_that_takes_nothing_loses_nothing(
 def test_an_operator_is_told_before_anybody_is_slowed_down(
     client: Client, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.runtime.ingest_health.WORTH_TELLING", 40)
+    monkeypatch.setattr("controlplane.runtime.ingest_health.WORTH_SHOWING", 40)
     told = "History falls behind. Nothing is lost: Redis keeps 49 entries of job"
     assert history(client).sentence == f"{told} {job}; from 100,000 on, its processes are slowed down."
     monkeypatch.setattr(names, "LONG_LOG", 45)
     assert history(client).sentence.endswith("are slowed down so that there are at most about 200,000.")
-    assert 0 < WORTH_TELLING < names.FULL_LOG
+    assert 0 < WORTH_SHOWING < names.FULL_LOG
 
 
 def test_history_that_only_falls_behind_is_a_warning_of_a_ready_service(
     client: Client, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.runtime.ingest_health.WORTH_TELLING", 40)
+    monkeypatch.setattr("controlplane.runtime.ingest_health.WORTH_SHOWING", 40)
     reply = Browser().get("/readyz")
     assert (reply.status_code, reply.json()["warnings"]) == (200, [history(client).sentence])
 

@@ -263,7 +263,7 @@ LOOPS: dict[str, tuple[str, list[Inject]]] = {
     "health._latency": ("measuring latency", [measure]),
     "ingest.step": ("", [copy, end]),
     "ingest._look": ("", [meet, trim]),
-    "ingest._tell": ("publishing durable numbers", [tell_numbers]),
+    "ingest._publish": ("publishing durable numbers", [tell_numbers]),
     "ingest._fold": ("folding", [fold]),
     "loglines.step": ("writing lines", [write_lines]),
 }

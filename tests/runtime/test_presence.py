@@ -153,14 +153,14 @@ def test_the_first_beat_and_a_beat_after_a_silence_are_told(client: Client, enqu
 
     def beat() -> bool:
         silent = beating.beat()
-        beating.told()
+        beating.mark_reported()
         return silent
 
     assert [beat() for _ in range(5)] == [True, False, False, True, False]
     job = new_job()
     log.start_log(job, SPEC, client=client, salt=b"")
-    assert announce(beating.who, client) == 1
-    assert events(client, job)[1:] == [ControlPlaneResumed(who=beating.who)]
+    assert announce(beating.process, client) == 1
+    assert events(client, job)[1:] == [ControlPlaneResumed(who=beating.process)]
 
 
 def test_a_silence_is_told_until_every_log_has_heard_of_it(

@@ -135,7 +135,7 @@ def start_part(plane: ControlPlane, name: str, environment: Mapping[str, str]) -
 
 
 def is_ready(url: str) -> bool:
-    """Whether ``/readyz`` says so."""
+    """Whether ``/readyz`` answers 200."""
     try:
         return httpx.get(f"{url}/readyz", timeout=2.0, trust_env=False).status_code == httpx.codes.OK
     except httpx.TransportError:
@@ -156,7 +156,7 @@ def _provide_redis(plane: ControlPlane, supervisor: Supervisor, environment: dic
 
 
 def _migrate(plane: ControlPlane, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
-    """Bring the tables up to date, in its own process: it can be interrupted, and ours stays small."""
+    """Migrate the tables in a child process, which can be interrupted and keeps this one small."""
     log = plane.logs / "migrate.log"
     service = start_service("migrate", MIGRATE, log=log, environment=environment, folder=CHECKOUT)
     try:

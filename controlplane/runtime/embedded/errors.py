@@ -6,4 +6,4 @@ class CannotStart(Exception):
 
 
 class Interrupted(Exception):
-    """Somebody asked for the end (Ctrl-C, SIGTERM, SIGHUP) while something was being waited for."""
+    """The user ended the program (Ctrl-C, SIGTERM, SIGHUP) during a wait."""

@@ -1,6 +1,6 @@
 """What must hold before anything is started: a private folder, a free port, and no access from other machines.
 
-The folder also keeps the address of the control plane that runs in it, for the commands that are run beside it.
+The folder also keeps the address of the control plane that runs in it, for commands that are run at the same time.
 """
 
 import fcntl
@@ -78,7 +78,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, *, insecure: bool) -> None:
-    """See that nothing is served in clear beyond this machine unless somebody says that the network is theirs alone.
+    """Refuse to serve other machines unencrypted unless the user declares the network private.
 
     Raises:
         CannotStart: if it would be.
@@ -117,7 +117,7 @@ def check_port(host: str, port: int) -> None:
     """See that a server could listen there.
 
     Raises:
-        CannotStart: if something listens there already, or there is no such port, or the address is none of ours.
+        CannotStart: if the port is in use or invalid, or the address is not of this machine.
     """
     if not 0 < port <= LAST_PORT:
         raise CannotStart(

@@ -1,6 +1,6 @@
 """Converts termination signals into a flag that every wait checks.
 
-An exception raised in a signal handler could strike between the start of a child and its registration, and leave the
+An exception raised in a signal handler could occur between the start of a child and its registration, and leave the
 child running. A flag cannot: waits check it while the state is consistent.
 """
 

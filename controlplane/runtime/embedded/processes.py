@@ -73,8 +73,8 @@ class Service:
         """The last lines of its log, indented."""
         lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         if not lines and shutil.disk_usage(self.log.parent).free < FULL_BYTES:
-            return f"    (it said nothing: there is no space left in {self.log.parent})"
-        return "\n".join(f"    {line}" for line in lines) or "    (it said nothing)"
+            return f"    (no output: there is no space left in {self.log.parent})"
+        return "\n".join(f"    {line}" for line in lines) or "    (no output)"
 
 
 def start_service(
@@ -134,7 +134,7 @@ def run_command(
     """Run a command to its end; what it printed, which no log keeps.
 
     Raises:
-        CannotStart: if it fails, with what it said.
+        CannotStart: if it fails, with its output.
     """
     done = subprocess.run(
         command,
@@ -148,8 +148,8 @@ def run_command(
         check=False,
     )
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip() or "it said nothing"
-        raise CannotStart(f"{name} ended with exit code {done.returncode}: {said}")
+        output = done.stderr.decode(errors="replace").strip() or "no output"
+        raise CannotStart(f"{name} ended with exit code {done.returncode}: {output}")
     return done.stdout.decode()
 
 
@@ -170,7 +170,7 @@ def _dies_with(parent: int) -> Callable[[], None] | None:
 
     def ask_kernel() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before the kernel was asked
+        if os.getppid() != parent:  # it ended before the request to the kernel
             os._exit(1)
 
     return ask_kernel

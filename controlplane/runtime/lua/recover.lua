@@ -16,10 +16,10 @@ local function order(id)
 end
 local function last_of(stream)
   if redis.call('EXISTS', stream) == 1 then
-    local told = redis.call('XINFO', 'STREAM', stream)
-    for i = 1, #told, 2 do
-      if told[i] == 'last-generated-id' then
-        return told[i + 1]
+    local info = redis.call('XINFO', 'STREAM', stream)
+    for i = 1, #info, 2 do
+      if info[i] == 'last-generated-id' then
+        return info[i + 1]
       end
     end
   end

@@ -61,9 +61,7 @@ def test_a_service_that_ended_is_reported_with_the_end_of_its_log(tmp_path: Path
     )
 
 
-@pytest.mark.parametrize(
-    ("free", "why"), [(0, "it said nothing: there is no space left in {}"), (1 << 30, "it said nothing")]
-)
+@pytest.mark.parametrize(("free", "why"), [(0, "no output: there is no space left in {}"), (1 << 30, "no output")])
 def test_a_service_that_could_not_say_why_it_ended_is_asked_whether_there_was_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, why: str
 ) -> None:

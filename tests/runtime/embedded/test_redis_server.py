@@ -108,6 +108,6 @@ def test_fakeredis_stands_in_with_a_warning_and_knows_our_scripts(
     """Its server ends a connection with each error, and so with each script that it does not know."""
     monkeypatch.setattr(redis_server, "redis_binary", lambda: None)
     with running(tmp_path) as server, redis.Redis.from_url(server.url, protocol=2) as client:
-        assert "fakeredis stands in" in server.notice
+        assert "fakeredis is used" in server.notice
         eventually(lambda: client.script_exists(APPEND.sha, TAKE.sha) == [True, True], what="our scripts")
         assert APPEND.run(client, ["events", "state", "engine"], 1, b"event") == [-1]

@@ -15,7 +15,7 @@ UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 class Command(BaseCommand):
-    """What is kept is said in docs/operating.md."""
+    """docs/operating.md describes what is kept."""
 
     help = "Remove events, reports and chunks of jobs that ended long ago, and expired keys, tokens and samples."
     requires_system_checks = []
@@ -38,8 +38,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Do it, and say what it came to."""
         limits = Limits(now=timezone.now(), older_than=options["older_than"], keep_jobs=options["keep_jobs"])
-        tell = (lambda _: None) if options["json"] else (lambda what: self.stderr.write(f"{what} ..."))
-        counted = prune(limits, dry_run=options["dry_run"], tell=tell)
+        progress = (lambda _: None) if options["json"] else (lambda what: self.stderr.write(f"{what} ..."))
+        counted = prune(limits, dry_run=options["dry_run"], progress=progress)
         if options["json"]:
             self.stdout.write(json.dumps({"dry_run": options["dry_run"], "removed": counted}))
             return

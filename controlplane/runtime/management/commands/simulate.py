@@ -1,6 +1,6 @@
 """``manage.py simulate SCENARIO``: what a job would do under each of several policies, in virtual time.
 
-With ``--queued`` it does what was asked for over REST: so do the control plane's own processes, and any other machine
+With ``--queued`` it runs simulations requested over REST, as the control plane's processes do, and any other machine
 that reaches its database.
 """
 
@@ -58,7 +58,7 @@ class Command(BaseCommand):
             "--trace",
             type=Path,
             metavar="FILE",
-            help="have others use the scenario's machines as this file of the public cluster-usage traces tells "
+            help="load the scenario's machines as in this file of the public cluster-usage traces "
             "(table task_usage, .csv or .csv.gz)",
         )
         parser.add_argument("--seed", type=int, default=0, help="of all chance (default: %(default)s)")
@@ -66,7 +66,7 @@ class Command(BaseCommand):
         parser.add_argument("--bandwidth", type=float, help="so many times that of every link and server")
         parser.add_argument("--global-batch", type=int, help="samples of an iteration, over all workers")
         parser.add_argument(
-            "--queued", action="store_true", help="run those asked for over REST, in turn, until none waits"
+            "--queued", action="store_true", help="run simulations requested over REST, in turn, until none waits"
         )
         parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 

@@ -46,7 +46,7 @@ class Command(BaseCommand):
                 for notice in notices:
                     self._say(notice)
                 self._say(f"Paceline runs at {plane.url} - data and logs in {plane.folder} - Ctrl-C ends it.")
-                self._say(f"To sign in, run beside it: {MANAGE} access NAME --role admin")
+                self._say(f"To sign in, run in another terminal: {MANAGE} access NAME --role admin")
                 supervisor.watch()
         except CannotStart as error:
             self.stderr.write(str(error))

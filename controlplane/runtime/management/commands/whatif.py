@@ -18,7 +18,7 @@ from controlplane.runtime.recorded_jobs import recent_log, recorded_log, simulat
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.garbage_collection import rare_garbage_collection
 from controlplane.simulator.recorded_run import read_run
-from controlplane.simulator.tables import told
+from controlplane.simulator.tables import fit_sentence
 from controlplane.simulator.whatif import (
     TWICE,
     Alternative,
@@ -122,7 +122,7 @@ class Command(BaseCommand):
             yield lambda _: bar.advance(task)
 
     def _show(self, answer: WhatIf, changed_at: int | None) -> None:
-        self.stdout.write(f"job {answer.job}: {told(answer.fit)}")
+        self.stdout.write(f"job {answer.job}: {fit_sentence(answer.fit)}")
         if changed_at is not None:
             self.stdout.write(
                 f"its policies were changed at iteration {changed_at}: only what came before is compared, "
@@ -152,7 +152,7 @@ def _named(policies: str) -> list[str]:
 
 
 def _ways(options: dict[str, Any], least: list[int], most: list[int], stay: list[int]) -> Ways:
-    """What is asked for; where nothing is said, the job without each of ``least``, and with more like ``most``."""
+    """The requested variations; by default, the job without each of ``least``, and with more like ``most``."""
     without, like = options["without"], options["like"]
     return Ways(
         policies=_named(options["policies"]),
@@ -167,22 +167,23 @@ def _count(workers: int) -> int:
     return 0 if workers < 2 else workers if workers <= FEW_WORKERS else SLOWEST
 
 
-def _ranks(option: str, said: str, stay: list[int]) -> list[int]:
-    found = [rank for rank in said.split(",") if rank]
+def _ranks(option: str, value: str, stay: list[int]) -> list[int]:
+    found = [rank for rank in value.split(",") if rank]
     if not all(rank.isdecimal() and int(rank) in stay for rank in found):
         known = ", ".join(map(str, stay)) or "none: one worker has to stay"
-        raise SimulationError(f"{option}: found {said!r}, expected ranks of workers that stayed: {known}")
+        raise SimulationError(f"{option}: found {value!r}, expected ranks of workers that stayed: {known}")
     return [int(rank) for rank in found]
 
 
-def _times(said: str) -> list[float]:
+def _times(value: str) -> list[float]:
     """Factors of bandwidth."""
     try:
-        found = [float(part) for part in said.split(",") if part]
+        found = [float(part) for part in value.split(",") if part]
     except ValueError:
         found = [0.0]
     if not all(0.0 < times < 1e6 for times in found):
-        raise SimulationError(f"bandwidth: found {said!r}, expected factors above 0 separated by commas, such as 2,0.5")
+        expected = "factors above 0 separated by commas, such as 2,0.5"
+        raise SimulationError(f"bandwidth: found {value!r}, expected {expected}")
     return found
 
 
@@ -194,5 +195,5 @@ def _positive(text: str) -> int:
 
 def _at_least_2(text: str) -> int:
     if not text.isdigit() or int(text) < 2:
-        raise ArgumentTypeError(f"found {text!r}, expected at least 2: one seed tells nothing of the uncertainty")
+        raise ArgumentTypeError(f"found {text!r}, expected at least 2: one seed gives no uncertainty")
     return int(text)
