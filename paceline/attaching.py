@@ -4,19 +4,14 @@ import atexit
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Final
 
 from paceline.ceilings import Ceiling
 from paceline.control import Control
-from paceline.errors import CannotAttach
 from paceline.identity import Identity, identity
 from paceline.notice import never, notice_by
 from paceline.pacer import Pacer
-
-TRACKERS: Final = ("PACELINE_TENSORBOARD", "PACELINE_MLFLOW", "PACELINE_WANDB")
-"""Where each iteration is forwarded to, if anywhere; ``paceline run`` sets them."""
+from paceline.variables import TRACKERS, Target, target
 
 log = logging.getLogger("paceline")
 
@@ -29,7 +24,7 @@ def attach(
     job: int | None = None,
     token: str | None = None,
 ) -> Pacer:
-    """The pacer of this process. Where no control plane is named, training goes on as it would without it.
+    """The pacer of this process. Without a control plane, training runs unchanged.
 
     Args:
         rank: its rank; None: as the launcher says, or torch.distributed.
@@ -42,13 +37,9 @@ def attach(
         CannotAttach: if rank, world or the address make no sense.
     """
     who = identity(rank, world)
-    given = {
-        "PACELINE_URL": url or os.environ.get("PACELINE_URL", ""),
-        "PACELINE_JOB": str(job) if job is not None else os.environ.get("PACELINE_JOB", ""),
-        "PACELINE_TOKEN": token or os.environ.get("PACELINE_TOKEN", ""),
-    }
-    control = _control(who, given)
-    ceiling = Ceiling(given["PACELINE_JOB"] if control is not None else None, who.rank)
+    aim = target(url, job, token)
+    control = _control(who, aim)
+    ceiling = Ceiling(aim.job if control is not None else None, who.rank)
     notice = notice_by(os.environ.get("PACELINE_LEAVE_ON", "")) if control is not None else never
     pacer = Pacer(who, control, ceiling, notice=notice)
     if any(name in os.environ for name in TRACKERS):
@@ -61,20 +52,19 @@ def attach(
     return pacer
 
 
-def _control(who: Identity, given: Mapping[str, str]) -> Control | None:
-    missing = [name for name, value in given.items() if not value]
-    if missing:
+def _control(who: Identity, aim: Target) -> Control | None:
+    if missing := aim.missing:
         if who.rank == 0:
-            others = f"{', '.join(missing)} not set" if len(missing) < len(given) else "no control plane is named"
+            others = f"{', '.join(missing)} not set" if len(missing) < len(aim) else "no control plane is named"
             log.warning(
                 "paceline: %s: shares stay even. Start the script by `paceline run` to have them balanced", others
             )
         return None
-    return control_of(who, given["PACELINE_URL"], given["PACELINE_JOB"], given["PACELINE_TOKEN"])
+    return control_of(who, aim)
 
 
-def control_of(who: Identity, url: str, number: str, token: str) -> Control:
-    """One rank's conversation with that control plane, about that job.
+def control_of(who: Identity, aim: Target) -> Control:
+    """The connection of one rank to the control plane of its job.
 
     Raises:
         CannotAttach: if the address or the number cannot be used.
@@ -82,15 +72,14 @@ def control_of(who: Identity, url: str, number: str, token: str) -> Control:
     from paceline.address import socket_address
     from paceline.link import SocketLink
 
-    if not number.isdigit():
-        raise CannotAttach(f"PACELINE_JOB is {number!r}; give the number of the job")
-    address = socket_address(url, f"/ws/rank/{number}/{who.rank}")
-    link = SocketLink(address, token, f"rank {who.rank} of job {number}")
+    number = aim.number
+    address = socket_address(aim.url, f"/ws/rank/{number}/{who.rank}")
+    link = SocketLink(address, aim.token, f"rank {who.rank} of job {number}")
     return Control(link, who)
 
 
 def _watch_for_the_end(pacer: Pacer) -> None:
-    """An exception that nobody caught is no end of the loop; running short of memory teaches a ceiling."""
+    """An uncaught exception does not complete the loop; lack of memory sets a ceiling."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

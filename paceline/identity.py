@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paceline.errors import CannotAttach
+from paceline.variables import LAUNCHER
 
 VARIABLES: Final = (
     ("environment", "RANK", "WORLD_SIZE"),
@@ -65,7 +66,7 @@ def identity(
         )
     if not 0 <= rank < world:
         raise CannotAttach(f"rank {rank} of {world} ranks: ranks are numbered from 0 to {world - 1}")
-    return Identity(rank=rank, world=world, launcher=environment.get("PACELINE_LAUNCHER") or found[2])
+    return Identity(rank=rank, world=world, launcher=environment.get(LAUNCHER) or found[2])
 
 
 def _torch() -> tuple[int, int, str] | None:

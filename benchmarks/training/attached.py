@@ -224,6 +224,7 @@ def measure_client(cluster: BenchCluster, *, iterations: int = 20) -> dict[str, 
     from paceline.ceilings import Ceiling
     from paceline.identity import Identity
     from paceline.pacer import Pacer
+    from paceline.variables import Target
 
     job = submit(cluster, RANKS, "lb-bsp-gpu", BATCH)
     bare_ms = 1e3 * bare_websockets(iterations)
@@ -231,7 +232,7 @@ def measure_client(cluster: BenchCluster, *, iterations: int = 20) -> dict[str, 
     pacers = []
     for rank in range(RANKS):
         who = Identity(rank=rank, world=RANKS, launcher="bench")
-        control = control_of(who, cluster.plane.url, str(job["id"]), job["token"])
+        control = control_of(who, Target(url=cluster.plane.url, job=str(job["id"]), token=job["token"]))
         pacers.append(Pacer(who, control, Ceiling(None, rank), channel=meeting.channel(rank)))
     threads = [threading.Thread(target=_iterate, args=(pacer, iterations, meeting)) for pacer in pacers]
     for thread in threads:

@@ -11,7 +11,6 @@ ranks, by the order in which they first took part. Without a control plane strat
 """
 
 import atexit
-import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from paceline.errors import CannotAttach
 from paceline.ranks import RemoteRank
+from paceline.variables import target
 
 FIRST_ORDERS_S = 3.0
 """How long the first round may wait for the control plane."""
@@ -49,12 +49,11 @@ def paced(strategy: Strategy, *, clients: int, local_steps: int = 1) -> Strategy
         local_steps: steps of a client in one round.
 
     Raises:
-        CannotAttach: if its train configuration has no batch size to share out, or the address cannot be used.
+        CannotAttach: if its train configuration has no batch size, or address or job number cannot be used.
     """
-    given = [os.environ.get(name, "") for name in ("PACELINE_URL", "PACELINE_JOB", "PACELINE_TOKEN")]
-    if all(given):
-        url, job, token = given
-        _Federation(strategy, clients, local_steps, url=url, job=int(job), token=token).take_over()
+    aim = target()
+    if not aim.missing:
+        _Federation(strategy, clients, local_steps, url=aim.url, job=aim.number, token=aim.token).take_over()
     return strategy
 
 

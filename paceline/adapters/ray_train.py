@@ -23,13 +23,12 @@ from paceline.adapters.loaders import is_for_training
 from paceline.attaching import attach
 from paceline.loading import Loader
 from paceline.pacer import Pacer
-
-NAMES = ("PACELINE_URL", "PACELINE_JOB", "PACELINE_TOKEN", "PACELINE_LAUNCHER")
+from paceline.variables import RANK_VARIABLES
 
 
 def runtime_env() -> dict[str, Any]:
     """What a worker elsewhere needs to attach: for ``ray.init(runtime_env=...)``."""
-    return {"env_vars": {name: os.environ[name] for name in NAMES if name in os.environ}}
+    return {"env_vars": {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ}}
 
 
 @cache

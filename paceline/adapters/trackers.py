@@ -12,6 +12,7 @@ from typing import Final
 
 from paceline.pacer import Pacer
 from paceline.reporting import Iteration
+from paceline.variables import JOB, MLFLOW, TENSORBOARD, WANDB
 
 log = logging.getLogger("paceline")
 
@@ -72,7 +73,7 @@ def _mlflow(address: str) -> Send:
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "paceline")
     found = client.get_experiment_by_name(name)
     experiment = found.experiment_id if found is not None else client.create_experiment(name)
-    run = client.create_run(experiment, run_name=f"job-{os.environ.get('PACELINE_JOB', 'alone')}")
+    run = client.create_run(experiment, run_name=f"job-{os.environ.get(JOB, 'alone')}")
     atexit.register(client.set_terminated, run.info.run_id)
 
     def send(values: Mapping[str, float], iteration: int) -> None:
@@ -85,7 +86,7 @@ def _mlflow(address: str) -> Send:
 def _wandb(project: str) -> Send:
     import wandb
 
-    run = wandb.init(project=project, name=f"job-{os.environ.get('PACELINE_JOB', 'alone')}")
+    run = wandb.init(project=project, name=f"job-{os.environ.get(JOB, 'alone')}")
     atexit.register(run.finish)
     return lambda found, iteration: run.log(dict(found), step=iteration)
 
@@ -97,8 +98,8 @@ def _now_ms() -> int:
 
 
 TRACKERS: Final[Mapping[str, Callable[[str], Send]]] = {
-    "PACELINE_TENSORBOARD": _tensorboard,
-    "PACELINE_MLFLOW": _mlflow,
-    "PACELINE_WANDB": _wandb,
+    TENSORBOARD: _tensorboard,
+    MLFLOW: _mlflow,
+    WANDB: _wandb,
 }
 """By the variable that names the folder, the server, the project."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from paceline import variables
 from paceline.cli import access, local
 from paceline.cli.errors import Refusal, refusal_of
 from paceline.cli.gain import METRICS, gained
@@ -26,9 +27,9 @@ UNTOLD_BATCH = 32
 """Of a rank until its hello says what it takes: the job's real batch is its ranks'."""
 
 TRACKERS = {
-    "tensorboard": ("PACELINE_TENSORBOARD", "FOLDER", "forward each iteration to TensorBoard's event files there"),
-    "mlflow": ("PACELINE_MLFLOW", "URI", "forward each iteration to a run of this MLflow server or folder"),
-    "wandb": ("PACELINE_WANDB", "PROJECT", "forward each iteration to a run of this Weights & Biases project"),
+    "tensorboard": (variables.TENSORBOARD, "FOLDER", "forward each iteration to TensorBoard's event files there"),
+    "mlflow": (variables.MLFLOW, "URI", "forward each iteration to a run of this MLflow server or folder"),
+    "wandb": (variables.WANDB, "PROJECT", "forward each iteration to a run of this Weights & Biases project"),
 }
 """Variable, metavariable and help, by option; ``paceline.adapters.trackers`` reads them."""
 
@@ -117,10 +118,10 @@ def carry_out(options: Namespace) -> int:
         launcher = launcher_of(command)
         told = {
             **{name: value for name, value in NEEDED.get(launcher, {}).items() if name not in os.environ},
-            "PACELINE_URL": found.address.url,
-            "PACELINE_JOB": str(job.id),
-            "PACELINE_TOKEN": token,
-            "PACELINE_LAUNCHER": launcher,
+            variables.URL: found.address.url,
+            variables.JOB: str(job.id),
+            variables.TOKEN: token,
+            variables.LAUNCHER: launcher,
             **{variable: where for name, (variable, _, _) in TRACKERS.items() if (where := getattr(options, name))},
         }
         code = _run(client, job, command, {**told, **for_ray(told, os.environ)})
