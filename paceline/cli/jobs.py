@@ -53,7 +53,7 @@ def _add(
 
 
 def _submit(client: Client, options: Namespace) -> int:
-    job = client.submit(_read(options.spec))
+    job = client.submit(read_spec(options.spec))
     if options.watch:
         return _watch(client, job, options)
     _say(options, job, f"job {job.id} ({printable(job.name)}) is submitted: {client.address.page(job.id)}")
@@ -67,7 +67,7 @@ def _jobs(client: Client, options: Namespace) -> int:
             _say(options, job, "")
         return OK
     rows = [(str(job.id), printable(job.name), job.state, in_one_line(job)) for job in found]
-    _write(*_table(("job", "name", "state", ""), rows))
+    show_table(("job", "name", "state", ""), rows)
     return OK
 
 
@@ -107,7 +107,12 @@ def _watch(client: Client, job: Job, options: Namespace) -> int:
     return OK if job.succeeded else FAILED
 
 
-def _read(spec: str) -> str:
+def read_spec(spec: str) -> str:
+    """The text of a spec; - reads standard input.
+
+    Raises:
+        Refusal: if it cannot be read.
+    """
     try:
         return sys.stdin.read() if spec == "-" else Path(spec).read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -116,6 +121,11 @@ def _read(spec: str) -> str:
 
 def _say(options: Namespace, job: Job, text: str) -> None:
     _write(msgspec.json.encode(job).decode() if options.as_json else text)
+
+
+def show_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns below their heads."""
+    _write(*_table(heads, rows))
 
 
 def _write(*lines: str) -> None:

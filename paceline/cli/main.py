@@ -8,6 +8,7 @@ from controlplane.protocol import RELEASE
 from paceline.cli import jobs, ray, run
 from paceline.cli.delegated import DELEGATES, delegate
 from paceline.cli.errors import INTERRUPTED, Refusal, refusal_of
+from paceline.cli.slurm import command as slurm
 from paceline.errors import PacelineError
 
 ABOUT = "Distributed training at the pace of all its machines, not of the slowest."
@@ -48,6 +49,7 @@ def parser() -> ArgumentParser:
     run.add_command(commands)
     jobs.add_commands(commands)
     ray.add_command(commands)
+    slurm.add_command(commands)
     for name, each in DELEGATES.items():
         commands.add_parser(name, help=each.help, add_help=False).add_argument("arguments", nargs=REMAINDER)
     return whole

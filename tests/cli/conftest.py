@@ -29,8 +29,18 @@ def paceline(capfd: pytest.CaptureFixture[str]) -> Command:
 @pytest.fixture
 def operator(live_server: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of a control plane whose operator's token stands in the environment."""
+    return _signed_in(Role.OPERATOR, live_server, monkeypatch)
+
+
+@pytest.fixture
+def admin(live_server: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Likewise, with an admin's."""
+    return _signed_in(Role.ADMIN, live_server, monkeypatch)
+
+
+def _signed_in(role: Role, live_server: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     user = User.objects.create_user("ann")
-    user.groups.add(Group.objects.get_or_create(name=Role.OPERATOR)[0])
+    user.groups.add(Group.objects.get_or_create(name=role)[0])
     monkeypatch.setenv("PACELINE_URL", live_server.url)
     monkeypatch.setenv("PACELINE_API_TOKEN", AuthToken.objects.create(user=user)[1])
     return str(live_server.url)

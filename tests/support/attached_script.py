@@ -75,15 +75,21 @@ def main(options: dict[str, Any]) -> int:
                 pacer.log(lr=0.001)
                 pacer.step(0.5)
                 if options.get("saves") and rank == 0:
-                    torch.save({"model": model.state_dict(), "loader": loader.state_dict()}, saved.with_suffix(".new"))
-                    saved.with_suffix(".new").replace(saved)
+                    _save(saved, model, loader)
                 if pacer.iteration >= options["iterations"]:
                     break
     except paceline.Stopped as stopped:
+        if stopped.goes_on and rank == 0:
+            _save(saved, model, loader)
         lines.write(json.dumps({"stopped": str(stopped), "k": pacer.iteration}) + "\n")
         return STOPPED
     lines.write(json.dumps({"done": pacer.iteration, "sum": sum(float(p.sum()) for p in model.parameters())}) + "\n")
     return 0
+
+
+def _save(file: Path, model: nn.Module, loader: Any) -> None:
+    torch.save({"model": model.state_dict(), "loader": loader.state_dict()}, file.with_suffix(".new"))
+    file.with_suffix(".new").replace(file)
 
 
 def _fault(options: dict[str, Any], rank: int, iteration: int, saved: Path) -> None:

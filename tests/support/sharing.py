@@ -25,6 +25,7 @@ SHARE_STACK = frozenset(
         "tests/integration/test_prometheus.py",
         "tests/integration/test_psld.py",
         "tests/integration/test_replay.py",
+        "tests/integration/test_slurm.py",
         "tests/integration/test_systems.py",
         "tests/integration/test_whole_plane.py",
         "tests/paceline/test_adapters.py",

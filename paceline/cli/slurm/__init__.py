@@ -1,0 +1,1 @@
+"""``paceline slurm``: jobs whose ranks or agents Slurm starts."""

@@ -1,0 +1,75 @@
+"""``paceline slurm`` and its parts, with their options."""
+
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter, _SubParsersAction
+from pathlib import Path
+
+from paceline.cli import access
+from paceline.cli.slurm import follow, rank, sides, submit
+
+EXAMPLES = """\
+  paceline slurm submit --nodes 4 --gpus-per-node 8 -- torchrun --nproc-per-node 8 train.py
+  paceline slurm submit --nodes 4 --ntasks-per-node 2 --time 24:00:00 --requeue -- python train.py
+  paceline slurm submit job.yaml --nodes 4 --insecure          # launch: native: agents run its workers
+"""
+
+
+def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
+    """``slurm`` and all that follows it."""
+    whole = commands.add_parser("slurm", help="submit a job to Slurm, and see or end it on both sides")
+    parts = whole.add_subparsers(metavar="PART", dest="part", required=True)
+    _add_submit(parts)
+    for name, told, act in (
+        ("status", "show jobs on both sides", sides.status),
+        ("cancel", "end a job on both sides", sides.cancel),
+    ):
+        parser = parts.add_parser(name, help=told)
+        access.add_options(parser)
+        parser.add_argument("number", type=int, nargs="?" if name == "status" else None, help="of the job, here")
+        parser.set_defaults(carry_out=act)
+    following = parts.add_parser("follow", help="within a script: run srun, and carry the end from side to side")
+    following.add_argument("--url", default=None)
+    following.add_argument("--token-file", type=Path, required=True, help="the job's own token")
+    following.add_argument("--requeue", action="store_true", help="have Slurm start it again where its time is up")
+    following.add_argument("--agents", action="store_true", help="it starts agents, and not ranks")
+    following.set_defaults(carry_out=follow.carry_out)
+    parts.add_parser("rank", help="within srun: become the command of one task").set_defaults(carry_out=rank.carry_out)
+
+
+def _add_submit(parts: "_SubParsersAction[ArgumentParser]") -> None:
+    parser = parts.add_parser("submit", help="submit a job here, and a script to Slurm that runs it")
+    parser.usage = "paceline slurm submit [SPEC] [options] [-- COMMAND ...]"
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    access.add_options(parser)
+    parser.add_argument("spec", metavar="SPEC", nargs="?", help="the job, in YAML or JSON; none: as the command says")
+    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes of the cluster (default: 1)")
+    parser.add_argument(
+        "--ntasks-per-node", type=positive, default=1, metavar="N", help="ranks, agents or torchruns of each node"
+    )
+    parser.add_argument("--cpus-per-task", type=positive, metavar="N")
+    parser.add_argument("--gpus-per-node", metavar="N")
+    parser.add_argument("--time", metavar="LIMIT", help="such as 30 (minutes) or 24:00:00")
+    parser.add_argument("--partition", metavar="NAME")
+    parser.add_argument("--account", metavar="NAME")
+    parser.add_argument(
+        "--sbatch", action="append", default=[], metavar="OPTION", help="another option: --sbatch=--constraint=a100"
+    )
+    parser.add_argument("--requeue", action="store_true", help="go on after the time limit, a preemption, a lost node")
+    parser.add_argument(
+        "--notice", type=positive, default=120, metavar="SECONDS", help="before the limit, to save (default: 120)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path("paceline-slurm"), help="for script, tokens and output; on all nodes"
+    )
+    parser.add_argument("--insecure", action="store_true", help="allow unencrypted connections between nodes")
+    parser.add_argument(
+        "--agent", action="append", default=[], metavar="OPTION", help="of each agent: --agent=--allow-code"
+    )
+    parser.set_defaults(carry_out=submit.carry_out)
+
+
+def positive(text: str) -> int:
+    """A whole number from one on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"found {text!r}, expected a whole number from 1 on")
+    return int(text)

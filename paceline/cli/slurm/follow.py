@@ -1,0 +1,215 @@
+"""``paceline slurm follow -- srun ...``: runs within the allocation, and carries each side's end to the other.
+
+Slurm's end comes as SIGTERM: what it was (a cancellation, the time limit, a requeue) is asked of Slurm. Before the
+time limit comes SIGUSR1: ranks and agents leave, and the script has itself requeued. Paceline's end is looked for.
+"""
+
+import os
+import signal
+import subprocess
+from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from paceline.cli import access
+from paceline.cli.errors import FAILED, OK, Refusal
+from paceline.cli.places import environment
+from paceline.cli.processes import NO_COMMAND, ending
+from paceline.cli.run import END, OVER, say
+from paceline.cli.slurm import queue
+from paceline.cli.slurm.script import NOTICE
+from paceline.client.retries import Patience
+from paceline.client.sync import Client
+from paceline.client.types import Job
+from paceline.errors import PacelineError, Refused
+
+LOOK_S: Final = 2.0
+STOP_S: Final = 45.0
+"""How long ranks may take to end by themselves once their job is over."""
+
+TOLD: Final = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD}
+ONCE: Final = Patience(tries=1)
+
+
+def carry_out(options: Namespace) -> int:
+    """Run the command for as long as both sides want it; its exit code.
+
+    Raises:
+        Refusal: if this is not within a job of Slurm's, or the command cannot be started.
+    """
+    if not options.behind:
+        raise Refusal("paceline slurm follow: found no command, expected srun and what it starts behind --")
+    number = os.environ.get("SLURM_JOB_ID", "")
+    if not number.isdecimal():
+        raise Refusal(
+            f"SLURM_JOB_ID: found {number!r}, expected the number of a job; paceline slurm submit writes the script "
+            "in which this runs"
+        )
+    found = access.find(options, os.environ)
+    with Client(found.address.url, found.address.token, patience=ONCE, timeout_s=5.0) as client:
+        return Follower(client, int(os.environ["PACELINE_JOB"]), int(number), options).run(options.behind)
+
+
+class Ending(Enum):
+    """What Slurm ended its job by."""
+
+    NONE = "none"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed out"
+    REQUEUED = "requeued"
+
+
+class Follower:
+    """One run of a job of Slurm's, between both sides."""
+
+    def __init__(self, client: Client, job: int, slurm: int, options: Namespace) -> None:
+        self._client, self._job, self._slurm = client, job, slurm
+        self._requeues, self._agents, self._token_file = options.requeue, options.agents, options.token_file
+        self._restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        self._noticed = False
+        self._end = Ending.NONE
+        self._reason = ""
+        self._over_for_s = 0.0
+
+    def run(self, command: list[str]) -> int:
+        """The exit code of the script."""
+        if (job := self._look()) is not None and job.is_over:
+            say(f"job {self._job} is over ({job.state}): nothing is started")
+            return self._leave(job, OK)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)
+        try:
+            process = subprocess.Popen(
+                command,
+                env=self._environment(os.environ),
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+            )
+            while process.poll() is None:
+                self._hear(process)
+            code = process.returncode
+            return self._close(128 - code if code < 0 else code)
+        except OSError as error:
+            self._tell(NO_COMMAND, f"{command[0]} cannot be run in Slurm job {self._slurm} ({error.strerror})")
+            raise Refusal(f"{command[0]}: cannot be run ({error.strerror})", NO_COMMAND) from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _hear(self, process: "subprocess.Popen[bytes]") -> None:
+        """Wait for a while for whatever happens."""
+        came = signal.sigtimedwait(TOLD, LOOK_S)
+        if came is None:
+            job = self._look()
+            if job is not None and job.is_over:
+                self._end_command(process, job)
+        elif came.si_signo == signal.SIGUSR1:
+            self._take_notice()
+        elif came.si_signo in (signal.SIGTERM, signal.SIGINT) and self._end is Ending.NONE:
+            self._end, self._reason = self._why()
+            if self._end is Ending.CANCELLED:
+                self._stop(self._reason)
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+
+    def _take_notice(self) -> None:
+        """The time limit is near: attached ranks leave at one iteration, agents with what they run."""
+        self._noticed = True
+        say(f"Slurm job {self._slurm} will be ended soon: {'agents' if self._agents else 'ranks'} are told to leave")
+        with suppress(Refusal):  # they may be leaving already
+            queue.signal_steps(self._slurm, "TERM" if self._agents and self._requeues else NOTICE)
+
+    def _why(self) -> tuple["Ending", str]:
+        """How Slurm ends it, in a sentence as well."""
+        who = f"Slurm job {self._slurm}"
+        try:
+            facts = queue.facts(self._slurm)
+        except Refusal:
+            return Ending.CANCELLED, f"{who} was ended"
+        if int(facts.get("Restarts", "0")) > self._restarts:
+            return Ending.REQUEUED, f"{who} was requeued"
+        if facts.get("Reason") == "TimeLimit":
+            return Ending.TIMED_OUT, f"{who} reached its time limit of {facts.get('TimeLimit', 'its partition')}"
+        return Ending.CANCELLED, f"{who} was cancelled"
+
+    def _end_command(self, process: "subprocess.Popen[bytes]", job: Job) -> None:
+        """The job is over: agents leave at once, ranks by themselves at the end of an iteration."""
+        if not self._over_for_s:
+            say(f"job {self._job} is over ({job.state}): {job.reason or 'no reason was given'}")
+        self._over_for_s += LOOK_S
+        if self._agents or self._over_for_s > STOP_S:
+            with suppress(Refusal):
+                queue.signal_steps(self._slurm, "TERM")
+
+    def _close(self, code: int) -> int:
+        """The command has ended: tell whoever does not know."""
+        if self._end is Ending.REQUEUED:
+            say(f"{self._reason}: job {self._job} goes on when it starts again")
+            return code
+        if self._end is Ending.CANCELLED or (self._end is Ending.TIMED_OUT and not self._requeues):
+            self._tell(code or FAILED, self._reason)
+            return self._leave(None, code or FAILED)
+        job = self._look()
+        if job is not None and job.is_over:
+            return self._leave(job, code)
+        is_done = code == OK and job is not None and job.state == "finishing"
+        if self._requeues and (self._noticed or self._end is Ending.TIMED_OUT) and not is_done:
+            return self._requeue(code)
+        how = f", {word}" if (word := ending(code)) else ""
+        self._tell(code, f"the ranks of Slurm job {self._slurm} ended with {code}{how}" if code else "")
+        return self._leave(None, code)
+
+    def _requeue(self, code: int) -> int:
+        say(f"Slurm job {self._slurm} is requeued, and job {self._job} goes on when it starts again")
+        try:
+            queue.requeue(self._slurm)
+        except Refusal as refusal:
+            self._tell(code or FAILED, f"Slurm job {self._slurm} could not be requeued: {refusal}")
+            raise
+        signal.sigtimedwait({signal.SIGTERM}, STOP_S)  # Slurm ends this script, and with it nothing else
+        return code
+
+    def _tell(self, code: int, reason: str) -> None:
+        """The job's end, by what Slurm ran."""
+        if self._agents:
+            self._stop(reason or f"the agents of Slurm job {self._slurm} ended")
+            return
+        try:
+            with Client(self._client.url, self._client.address.token, patience=END) as patient:
+                patient.finish(self._job, exit_code=min(code, 255), reason=reason)
+        except PacelineError as error:
+            self._say_unless_over(error)
+
+    def _stop(self, reason: str) -> None:
+        try:
+            self._client.stop(self._job, reason=reason)
+        except PacelineError as error:
+            self._say_unless_over(error)
+
+    def _say_unless_over(self, error: PacelineError) -> None:
+        if not (isinstance(error, Refused) and error.status == OVER):
+            say(f"job {self._job}: its end could not be told ({error})")
+
+    def _leave(self, job: Job | None, code: int) -> int:
+        """The tokens are of no use any more."""
+        for file in (self._token_file, Path(self._token_file).with_name("enrolment-token")):
+            with suppress(OSError):
+                file.unlink()
+        if job is not None and self._agents:
+            return OK if job.succeeded else FAILED
+        return code
+
+    def _look(self) -> Job | None:
+        """The job, if the control plane answers."""
+        try:
+            return self._client.job(self._job)
+        except PacelineError:
+            return None
+
+    def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """What ranks need; agents have their own token."""
+        known = environment(variables)
+        if not self._agents:
+            known |= {"PACELINE_TOKEN": self._client.address.token, "PACELINE_LAUNCHER": "slurm"}
+            known |= {"PACELINE_LEAVE_ON": NOTICE} if self._requeues else {}
+        return known

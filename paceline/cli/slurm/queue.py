@@ -1,0 +1,111 @@
+"""What Slurm is asked, by its own commands."""
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from paceline.cli.errors import Refusal
+
+CLIENT_S = 60.0
+GONE = "Invalid job id"
+"""What Slurm says of a job that it has forgotten."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A job in Slurm's queue."""
+
+    id: int
+    name: str
+    state: str
+    reason: str
+    nodes: int
+    page: str
+    """Its comment: the page of the job that it is about."""
+
+
+def ask(*command: str) -> str:
+    """What a command of Slurm's prints.
+
+    Raises:
+        Refusal: if it is not installed, or refuses.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CLIENT_S)
+    except FileNotFoundError:
+        raise Refusal(
+            f"{command[0]}: found no such command on the PATH, expected Slurm's; run this on a login node of the "
+            "cluster, or install its client (slurm-client)"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise Refusal(f"{command[0]}: found no answer within {CLIENT_S:.0f} s; look whether slurmctld runs") from None
+    if done.returncode:
+        said = [re.sub(rf"^{command[0]}: (error: )?", "", line) for line in done.stderr.splitlines() if line.strip()]
+        raise Refusal(f"{command[0]} refused: {'; '.join(said) or f'it ended with {done.returncode}, without a word'}")
+    return done.stdout
+
+
+def check_partition(name: str) -> None:
+    """See that there is such a partition.
+
+    Raises:
+        Refusal: if there is none.
+    """
+    known = sorted(set(ask("sinfo", "--noheader", "--format=%R").split()))
+    if unknown := [each for each in name.split(",") if each not in known]:
+        raise Refusal(f"--partition: found {unknown[0]!r}, expected one of {', '.join(known)}")
+
+
+def submit(script: str) -> int:
+    """Submit a script; the job's number.
+
+    Raises:
+        Refusal: if Slurm does not take it.
+    """
+    return int(ask("sbatch", "--parsable", script).partition(";")[0])
+
+
+def entries() -> list[Entry]:
+    """The jobs of whoever asks that are not over."""
+    rows = ask("squeue", "--me", "--noheader", "--array", "--format=%A|%j|%T|%r|%D|%k").splitlines()
+    fields = [row.split("|", 5) for row in rows]
+    return [
+        Entry(int(number), name, state, reason, int(nodes), page) for number, name, state, reason, nodes, page in fields
+    ]
+
+
+def facts(number: int) -> Mapping[str, str]:
+    """What Slurm says of a job, by its own names; none of one that it has forgotten.
+
+    Raises:
+        Refusal: if it does not answer.
+    """
+    try:
+        words = ask("scontrol", "--oneliner", "show", "job", str(number)).split()
+    except Refusal as refusal:
+        if GONE in str(refusal):
+            return {}
+        raise
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def address(node: str) -> str:
+    """Where other nodes reach a node."""
+    found = re.search(r"\bNodeAddr=(\S+)", ask("scontrol", "--oneliner", "show", "node", node))
+    return found[1] if found else node
+
+
+def signal_steps(number: int, name: str) -> None:
+    """Send all processes of a job's steps a signal, and its script none."""
+    ask("scancel", f"--signal={name}", str(number))
+
+
+def requeue(number: int) -> None:
+    """End a job, and have it start again."""
+    ask("scontrol", "requeue", str(number))
+
+
+def cancel_pending(numbers: Sequence[int]) -> None:
+    """End jobs that have not started."""
+    ask("scancel", "--state=PENDING", *map(str, numbers))

@@ -1,0 +1,67 @@
+"""``paceline slurm status`` and ``cancel``: a job on both sides."""
+
+from argparse import Namespace
+
+from controlplane.protocol.text import printable
+from paceline.cli import access
+from paceline.cli.errors import OK
+from paceline.cli.jobs import show_table
+from paceline.cli.run import OVER
+from paceline.cli.slurm import queue
+from paceline.client.sync import Client
+from paceline.client.wording import in_one_line
+from paceline.errors import Refused
+
+HEADS = ("job", "here", "Slurm", "there", "nodes", "")
+
+
+def status(options: Namespace) -> int:
+    """Each job here, and what Slurm does with it.
+
+    Raises:
+        Refusal: if either side does not answer.
+    """
+    with access.connected(options) as client:
+        there = [each for each in queue.entries() if options.number in (None, number_of(client, each))]
+        rows = [_row(client, number_of(client, each), each) for each in there if number_of(client, each)]
+        if options.number and not rows:
+            rows = [_row(client, options.number, None)]
+    show_table(HEADS, rows)
+    return OK
+
+
+def cancel(options: Namespace) -> int:
+    """End a job here and there: ranks stop at the end of an iteration, what only waits is cancelled.
+
+    Raises:
+        Refusal: if either side does not answer.
+    """
+    with access.connected(options) as client:
+        there = [each for each in queue.entries() if number_of(client, each) == options.number]
+        try:
+            client.stop(options.number)
+        except Refused as refusal:
+            if refusal.status != OVER:
+                raise
+        if there:
+            queue.cancel_pending([each.id for each in there])
+        rows = [_row(client, options.number, each) for each in there] or [_row(client, options.number, None)]
+    show_table(HEADS, rows)
+    return OK
+
+
+def number_of(client: Client, entry: queue.Entry) -> int | None:
+    """The job of this control plane that a job of Slurm's is about."""
+    number = entry.name.removeprefix("paceline-")
+    return int(number) if number.isdecimal() and entry.page == client.address.page(int(number)) else None
+
+
+def _row(client: Client, number: int | None, entry: queue.Entry | None) -> tuple[str, ...]:
+    assert number is not None
+    job = client.job(number)
+    told = printable(job.reason) if job.is_over else in_one_line(job)
+    if entry is None:
+        cure = "" if job.is_over else f"; Slurm has ended it: paceline slurm cancel {number} ends it here"
+        return str(number), job.state, "-", "not in its queue", "-", f"{told}{cure}"
+    reason = "" if entry.reason in ("None", "") else f"Slurm: {entry.reason}; "
+    return str(number), job.state, str(entry.id), entry.state.lower(), str(entry.nodes), f"{reason}{told}"

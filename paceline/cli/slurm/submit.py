@@ -1,0 +1,231 @@
+"""``paceline slurm submit``: a job here, and a script that starts its ranks or agents there."""
+
+import os
+import re
+import secrets
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from controlplane.protocol.launching import DEFAULT_WAIT_S
+from paceline.cli import access
+from paceline.cli.errors import OK, Refusal
+from paceline.cli.jobs import read_spec
+from paceline.cli.launchers import launcher_of, script_of, world_of
+from paceline.cli.places import HOME, is_checkout
+from paceline.cli.run import BATCHING, choice
+from paceline.cli.slurm import queue, script
+from paceline.client.sync import Client
+
+LABEL: Final = "slurm"
+"""Of the agents that one submission starts, and of the job that they are for."""
+
+IN_QUEUE_S: Final = 7 * 86_400
+"""How long ranks and agents may stay in Slurm's queue."""
+
+EARLY_S: Final = 60
+"""So much earlier than asked for Slurm may send a signal."""
+
+ABSENT_S: Final = 86_400
+"""Agents that have been offline for so long are removed."""
+
+
+def carry_out(options: Namespace) -> int:
+    """Submit on both sides.
+
+    Raises:
+        Refusal: if either side refuses; nothing is left on the other then.
+    """
+    command = options.behind
+    if options.partition:
+        queue.check_partition(options.partition)
+    else:
+        queue.ask("sinfo", "--noheader", "--format=%R")
+    with access.connected(options) as client:
+        document = spec(client, options, command)
+        attached = document["launch"] == "attached"
+        _check(options, document, command)
+        enrolment = "" if attached else _invite(client, document, options)
+        job = client.submit(document)
+        try:
+            folder = _folder(options.folder, job.id)
+            plan = planned(options, client, job.id, job.name, folder, command if attached else None, document)
+            _keep(plan.token_file, job.token or client.new_job_token(job.id).token)
+            if enrolment:
+                _keep(plan.enrolment_file, enrolment)
+            plan.file.write_text(script.text(plan))
+            number = queue.submit(str(plan.file))
+        except (Refusal, OSError) as error:
+            client.stop(job.id, reason=f"it was not submitted to Slurm: {error}")
+            raise error if isinstance(error, Refusal) else Refusal(f"--folder: {error}") from None
+    sys.stdout.write(f"job {job.id} ({job.name}): {plan.page}\nSlurm job {number}: {plan.file}\n")
+    return OK
+
+
+def spec(client: Client, options: Namespace, command: Sequence[str]) -> dict[str, Any]:
+    """The job as it is submitted: with all its defaults, and enough time in Slurm's queue."""
+    if options.spec is None:
+        if not command:
+            raise Refusal(
+                "paceline slurm submit: found neither a spec nor a command; expected a job's YAML, or a command "
+                "behind --, such as: paceline slurm submit --nodes 4 -- python train.py"
+            )
+        asked: Any = {
+            "name": script_of(command),
+            "launch": "attached",
+            "synchronization": {"batching": choice(BATCHING)},
+            "workers": (world_of(command) or 1) if launcher_of(command) == "srun" else _ranks(options, command),
+        }
+    else:
+        asked = read_spec(options.spec)
+    document = client.check(asked).spec
+    if document["launch"] == "attached" and document["wait_s"] == DEFAULT_WAIT_S:
+        document["wait_s"] = float(IN_QUEUE_S)
+    if document["launch"] == "native":
+        document["labels"] = {**document["labels"], LABEL: secrets.token_hex(6)}
+    return document
+
+
+def planned(
+    options: Namespace,
+    client: Client,
+    number: int,
+    name: str,
+    folder: Path,
+    command: Sequence[str] | None,
+    document: dict[str, Any],
+) -> script.Plan:
+    """The script; ``command`` is None where it starts agents."""
+    step = [f"--cpus-per-task={options.cpus_per_task}"] if options.cpus_per_task else []
+    plan = script.Plan(
+        job=number,
+        name=re.sub(r"[^ -~]", "?", name),
+        page=client.address.page(number),
+        url=client.url,
+        folder=folder,
+        directives=directives(options),
+        step=step,
+        command=command or [],
+        python=sys.executable,
+        path=str(HOME) if is_checkout() else "",
+        notice_s=options.notice if options.requeue else None,
+        starts_agents=command is None,
+        insecure=options.insecure,
+    )
+    if command is not None:
+        return plan
+    join = [
+        *("join", client.url, f"@{plan.enrolment_file}", "--name", f"slurm-{number}", "--host"),
+        "{address}" if options.insecure else "127.0.0.1",
+        *("--slots", str(_each(document["workers"], options))),
+        *("--server-slots", str(_each(document["servers"], options))),
+        *("--state-dir", str(folder / "agents"), "--checkpoint-dir", str(folder.parent / "checkpoints")),
+        *(["--insecure"] if options.insecure else []),
+        *options.agent,
+    ]
+    return msgspec.structs.replace(plan, command=join)
+
+
+def directives(options: Namespace) -> list[str]:
+    """What is asked of sbatch."""
+    asked = {
+        "nodes": options.nodes,
+        "ntasks-per-node": options.ntasks_per_node,
+        "cpus-per-task": options.cpus_per_task,
+        "gpus-per-node": options.gpus_per_node,
+        "time": options.time,
+        "partition": options.partition,
+        "account": options.account,
+    }
+    others: list[str] = options.sbatch
+    return [f"--{name}={value}" for name, value in asked.items() if value is not None] + others
+
+
+def limit_s(text: str) -> float | None:
+    """A time limit of sbatch's in seconds; None: it has none, or is written in some other way.
+
+    Minutes, minutes:seconds, hours:minutes:seconds, and with days in front: days-hours, days-hours:minutes[:seconds].
+    """
+    days, dash, rest = text.rpartition("-")
+    parts = rest.split(":")
+    if len(parts) > 3 or not all(part.isdecimal() for part in [*parts, days or "0"]):
+        return None
+    numbers = [int(part) for part in parts]
+    if dash:
+        hours, minutes, seconds = [*numbers, 0, 0][:3]
+    else:
+        hours, minutes, seconds = {1: [0, *numbers, 0], 2: [0, *numbers], 3: numbers}[len(numbers)]
+    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _check(options: Namespace, document: dict[str, Any], command: Sequence[str]) -> None:
+    """Whether spec, command and options go together.
+
+    Raises:
+        Refusal: naming what does not, and the cure.
+    """
+    where, launch = options.spec, document["launch"]
+    if launch == "attached" and not command:
+        raise Refusal(f"{where}: found launch: attached without a command, expected one behind --: -- python train.py")
+    if launch == "native" and command:
+        raise Refusal(
+            f"{where}: found launch: native and a command; expected launch: attached, whose ranks the command starts, "
+            "or no command: agents run a native job's workers"
+        )
+    if launcher_of(command or ["-"]) == "torchrun" and options.ntasks_per_node != 1:
+        raise Refusal(
+            f"--ntasks-per-node: found {options.ntasks_per_node}, expected 1 with torchrun, which starts the ranks of "
+            "its node: --nproc-per-node"
+        )
+    limit = limit_s(options.time) if options.time and options.requeue else None
+    if limit is not None and limit < options.notice + EARLY_S:
+        raise Refusal(
+            f"--time {options.time} --requeue: found {options.notice} s of notice, which Slurm may send {EARLY_S} s "
+            "earlier; expected a longer time limit, or a shorter --notice"
+        )
+    if launch == "attached":
+        return
+    if options.nodes > 1 and not options.insecure:
+        raise Refusal(
+            f"--nodes {options.nodes}: parameters would cross the network between nodes unencrypted; add --insecure "
+            "where that network is private, or keep to --nodes 1"
+        )
+    if options.requeue and document["checkpoint"] is None and not document["elastic"]["from_scratch"]:
+        raise Refusal(
+            f"--requeue: found no checkpoint in {where}, expected one to go on from: checkpoint: {{every: 100}}"
+        )
+
+
+def _invite(client: Client, document: dict[str, Any], options: Namespace) -> str:
+    """A token for the agents of this submission alone."""
+    labels, uses = {LABEL: document["labels"][LABEL]}, options.nodes * options.ntasks_per_node
+    return client.invite(
+        labels={**document["labels"], **labels}, uses=uses, lifetime_s=IN_QUEUE_S, remove_after_s=ABSENT_S
+    ).token
+
+
+def _ranks(options: Namespace, command: Sequence[str]) -> int:
+    return int(options.nodes * options.ntasks_per_node * (world_of(command) or 1))
+
+
+def _each(processes: int, options: Namespace) -> int:
+    """So many per task that all fit."""
+    tasks: int = options.nodes * options.ntasks_per_node
+    return -(-processes // tasks)
+
+
+def _folder(base: Path, job: int) -> Path:
+    folder = base.absolute() / f"job-{job}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _keep(file: Path, secret: str) -> None:
+    """Readable by its owner alone, from the beginning."""
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as stream:
+        stream.write(f"{secret}\n")

@@ -1,0 +1,334 @@
+"""``paceline slurm``: the script that it writes, what it refuses, and what follows when either side ends a job."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.fleet.models import EnrolmentToken
+from controlplane.jobs.models import Job, JobToken
+from controlplane.protocol.spec import parse_spec
+from paceline import Client
+from paceline.cli.slurm.rank import placed
+from paceline.cli.slurm.submit import limit_s
+from tests.cli.conftest import Command
+
+NATIVE = """
+name: digits
+workload: softmax-regression
+workers: 6
+servers: 2
+batch_size: 8
+labels: {pool: a100}
+stop: {iterations: 5}
+"""
+
+SINFO, SBATCH = "printf 'long\\nshort\\n'", "echo 77"
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Slurm's commands, each a script that notes how it was called."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    for name, does in {"sinfo": SINFO, "sbatch": SBATCH, "scancel": ":", "squeue": ":", "scontrol": ":"}.items():
+        program(folder, name, does)
+    return folder
+
+
+def program(folder: Path, name: str, does: str) -> None:
+    file = folder / name
+    file.write_text(f'#!/bin/sh\necho "{name} $*" >> "{folder}/calls"\n{does}\n')
+    file.chmod(0o755)
+
+
+def calls(slurm: Path) -> list[str]:
+    return (slurm / "calls").read_text().splitlines()
+
+
+def script_of(out: str) -> tuple[str, Path]:
+    file = Path(out.splitlines()[1].removeprefix("Slurm job 77: "))
+    return file.read_text(), file
+
+
+def test_the_script_is_what_one_would_write(paceline: Command, operator: str, slurm: Path) -> None:
+    options = ["--nodes", "4", "--time", "24:00:00", "--partition", "long", "--sbatch=--constraint=a100", "--requeue"]
+    code, out, err = paceline("slurm", "submit", *options, "--", "python", "train.py", "--name", "two words")
+    assert (code, err) == (0, "")
+    job = Job.objects.get()
+    spec = parse_spec(job.spec)
+    assert (spec.name, spec.launch, spec.workers, spec.wait_s) == ("train", "attached", 4, 604_800.0)
+    text, file = script_of(out)
+    folder = slurm.parent / "paceline-slurm" / f"job-{job.pk}"
+    assert (
+        text
+        == f"""\
+#!/bin/bash
+# Paceline job {job.pk} (train): {operator}/jobs/{job.pk}/
+# Written by paceline slurm submit; its tokens are in the files beside it.
+#SBATCH --job-name=paceline-{job.pk}
+#SBATCH --comment={operator}/jobs/{job.pk}/
+#SBATCH --output={folder}/output-%j.txt
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@120
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --time=24:00:00
+#SBATCH --partition=long
+#SBATCH --constraint=a100
+
+export PACELINE_URL={operator} PACELINE_JOB={job.pk}
+export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{Path(__file__).parents[2]}
+export MASTER_ADDR=$(scontrol --oneliner show node "$SLURMD_NODENAME" | grep -o 'NodeAddr=[^ ]*' | cut -d= -f2)
+export MASTER_PORT=$((15000 + SLURM_JOB_ID % 15000))
+paceline='{sys.executable} -m paceline'
+
+exec $paceline slurm follow --token-file {folder}/token --requeue -- \\
+    srun --kill-on-bad-exit=1 $paceline slurm rank -- \\
+    python train.py --name 'two words'
+"""
+    )
+    assert stat.S_IMODE((folder / "token").stat().st_mode) == 0o600
+    assert calls(slurm)[-1] == f"sbatch --parsable {file}"
+    assert subprocess.run(["bash", "-n", file], check=False).returncode == 0
+
+
+def test_torchrun_is_started_once_per_node_and_told_where_to_meet(
+    paceline: Command, operator: str, slurm: Path
+) -> None:
+    _, out, _ = paceline("slurm", "submit", "--nodes", "2", "--", "torchrun", "--nproc-per-node", "8", "train.py")
+    text, _ = script_of(out)
+    meeting = '--nnodes="$SLURM_NNODES" --rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" '
+    assert f'torchrun {meeting}--rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --nproc-per-node 8 train.py\n' in text
+    assert "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1\n" in text
+    assert "#SBATCH --no-requeue\n" in text
+    assert parse_spec(Job.objects.get().spec).workers == 16
+    _, out, _ = paceline("slurm", "submit", "--", "torchrun", "--standalone", "train.py")
+    assert script_of(out)[0].endswith("    torchrun --standalone train.py\n")
+    _, out, _ = paceline("slurm", "submit", "--", "srun", "-n", "3", "python", "train.py")
+    assert script_of(out)[0].endswith("-- \\\n    srun -n 3 python train.py\n")
+    assert parse_spec(Job.objects.latest("pk").spec).workers == 3
+
+
+def test_agents_of_a_native_job_have_a_token_and_a_label_of_their_own(
+    paceline: Command, admin: str, slurm: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(NATIVE)
+    code, out, err = paceline("slurm", "submit", "job.yaml", "--nodes", "4", "--insecure", "--agent=--allow-code")
+    assert (code, err) == (0, "")
+    job, token = Job.objects.get(), EnrolmentToken.objects.get()
+    labels = parse_spec(job.spec).labels
+    assert (token.labels, token.uses, labels["pool"]) == (labels, 4, "a100")
+    assert len(labels["slurm"]) == 12
+    text, file = script_of(out)
+    folder = file.parent
+    assert "slurm follow --token-file" in text
+    assert " --agents -- \\\n    srun --kill-on-bad-exit=0 $paceline slurm rank -- \\\n" in text
+    assert text.endswith(
+        f"    $paceline join {admin} @{folder}/enrolment-token --name slurm-{job.pk} --host '{{address}}' --slots 2 "
+        f"--server-slots 1 --state-dir {folder}/agents --checkpoint-dir {folder.parent}/checkpoints --insecure "
+        "--allow-code\n"
+    )
+    assert stat.S_IMODE((folder / "enrolment-token").stat().st_mode) == 0o600
+    assert JobToken.objects.filter(job=job).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "paceline slurm submit: found neither a spec nor a command"),
+        (("job.yaml",), "--nodes 2: parameters would cross the network"),
+        (("job.yaml", "--insecure", "--requeue"), "--requeue: found no checkpoint in job.yaml"),
+        (("job.yaml", "--", "python", "x.py"), "job.yaml: found launch: native and a command"),
+        (("mine.yaml",), "mine.yaml: found launch: attached without a command"),
+        (("nowhere.yaml",), "nowhere.yaml: cannot be read"),
+        (("--ntasks-per-node", "2", "--", "torchrun", "x.py"), "--ntasks-per-node: found 2, expected 1 with torchrun"),
+        (("--time", "2", "--requeue", "--", "x"), "--time 2 --requeue: found 120 s of notice"),
+        (("--partition", "long,nope", "--", "x"), "--partition: found 'nope', expected one of long, short"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_the_cure(
+    paceline: Command, operator: str, slurm: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "job.yaml").write_text(NATIVE)
+    (tmp_path / "mine.yaml").write_text("name: mine\nlaunch: attached\n")
+    code, _, err = paceline("slurm", "submit", "--nodes", "2", *arguments)
+    assert (code, err.startswith(said)) == (2, True), err
+    assert not Job.objects.exists()
+
+
+def test_agents_take_an_admin(paceline: Command, operator: str, slurm: Path, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(NATIVE)
+    code, _, err = paceline("slurm", "submit", "job.yaml")
+    assert (code, "requires the role admin" in err, Job.objects.count()) == (2, True, 0)
+
+
+def test_a_job_that_slurm_refuses_is_ended_here(paceline: Command, operator: str, slurm: Path) -> None:
+    program(slurm, "sbatch", "echo 'sbatch: error: Batch job submission failed: No credit' >&2; exit 1")
+    code, _, err = paceline("slurm", "submit", "--", "python", "train.py")
+    assert (code, err) == (2, "sbatch refused: Batch job submission failed: No credit\n")
+    assert Job.objects.count() == 1
+
+
+def test_without_slurm_the_refusal_says_where_to_run_it(
+    paceline: Command, operator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = paceline("slurm", "submit", "--", "python", "train.py")
+    assert (code, err.startswith("sinfo: found no such command on the PATH, expected Slurm's")) == (2, True)
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10", 600),
+        ("10:30", 630),
+        ("1:00:05", 3605),
+        ("2-0", 172_800),
+        ("1-2:03", 93_780),
+        ("1-2:03:04", 93_784),
+        ("UNLIMITED", None),
+        ("1:2:3:4", None),
+    ],
+)
+def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, seconds: float | None) -> None:
+    assert limit_s(text) == seconds
+
+
+def test_the_place_of_a_task_is_put_into_torchs_words() -> None:
+    known = {"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "RANK": "0"}
+    assert placed(known) == known | {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
+    assert placed({"HOME": "x"}) == {"HOME": "x"}
+
+
+@pytest.fixture
+def followed(
+    paceline: Command, operator: str, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Job, list[tuple[str, Any]]]:
+    """A submitted job, what was asked for it, and the environment of a script of its."""
+    paceline("slurm", "submit", "--", "python", "train.py")
+    job = Job.objects.get()
+    asked: list[tuple[str, Any]] = []
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("PACELINE_JOB", str(job.pk))
+
+    def finish(self: Client, number: int, *, exit_code: int, reason: str = "") -> None:
+        asked.append(("finish", (exit_code, reason)))
+
+    def stop(self: Client, number: int, *, reason: str = "") -> None:
+        asked.append(("stop", reason))
+
+    monkeypatch.setattr(Client, "finish", finish)
+    monkeypatch.setattr(Client, "stop", stop)
+    return job, asked
+
+
+Followed = tuple[Job, list[tuple[str, Any]]]
+FOLLOW = ("slurm", "follow", "--token-file", "paceline-slurm/job-{}/token")
+
+
+def follow(paceline: Command, job: Job, *options: str, script: str) -> int:
+    known = [word.format(job.pk) for word in FOLLOW]
+    return paceline(*known, *options, "--", sys.executable, "-c", script)[0]
+
+
+ENDED = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(30)"
+
+
+@pytest.mark.parametrize(
+    ("facts", "requeue", "expected"),
+    [
+        (
+            "JobState=COMPLETING Reason=None Restarts=0",
+            False,
+            [("stop", "Slurm job 77 was cancelled"), ("finish", (143, "Slurm job 77 was cancelled"))],
+        ),
+        (
+            "JobState=COMPLETING Reason=TimeLimit TimeLimit=00:10:00 Restarts=0",
+            False,
+            [("finish", (143, "Slurm job 77 reached its time limit of 00:10:00"))],
+        ),
+        ("JobState=COMPLETING Reason=None Restarts=1", True, []),
+    ],
+    ids=["cancelled", "time limit", "requeued"],
+)
+def test_what_ended_the_slurm_job_ends_the_job_with_that_reason(
+    paceline: Command, followed: Followed, slurm: Path, facts: str, requeue: bool, expected: list[tuple[str, Any]]
+) -> None:
+    job, asked = followed
+    program(slurm, "scontrol", f"echo '{facts}'")
+    assert follow(paceline, job, *(["--requeue"] if requeue else []), script=ENDED) == 143
+    assert asked == expected
+
+
+def test_behind_its_time_limit_a_job_is_requeued(
+    paceline: Command, followed: Followed, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.cli.slurm.follow.STOP_S", 0.1)
+    job, asked = followed
+    program(slurm, "scontrol", "echo 'Reason=TimeLimit TimeLimit=00:10:00 Restarts=0'")
+    assert follow(paceline, job, "--requeue", script=ENDED) == 143
+    assert (asked, calls(slurm)[-1]) == ([], "scontrol requeue 77")
+
+
+def test_ranks_that_leave_at_the_notice_are_requeued(
+    paceline: Command, followed: Followed, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.cli.slurm.follow.STOP_S", 0.1)
+    job, asked = followed
+    noticed = "import os, signal, time; os.kill(os.getppid(), signal.SIGUSR1); time.sleep(1)"
+    assert follow(paceline, job, "--requeue", script=noticed) == 0
+    assert (asked, calls(slurm)[-2:]) == ([], ["scancel --signal=USR1 77", "scontrol requeue 77"])
+
+
+def test_a_command_that_ends_by_itself_ends_the_job_and_its_tokens_file(
+    paceline: Command, followed: Followed, slurm: Path
+) -> None:
+    job, asked = followed
+    told = "import os, sys; sys.exit(5 if os.environ['PACELINE_LAUNCHER'] == 'slurm' else 6)"
+    assert follow(paceline, job, script=told) == 5
+    assert asked == [("finish", (5, "the ranks of Slurm job 77 ended with 5"))]
+    assert not Path(f"paceline-slurm/job-{job.pk}/token").exists()
+
+
+def test_nothing_is_started_for_a_job_that_is_over(paceline: Command, followed: Followed, slurm: Path) -> None:
+    job, asked = followed
+    Job.objects.filter(pk=job.pk).update(state="cancelled")
+    assert follow(paceline, job, script="raise SystemExit(9)") == 0
+    assert asked == []
+
+
+def test_outside_of_a_script_nothing_is_followed(paceline: Command, operator: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("plj_x")
+    code, _, err = paceline("slurm", "follow", "--token-file", str(tmp_path / "token"), "--", "true")
+    assert (code, err.startswith("SLURM_JOB_ID: found '', expected the number of a job")) == (2, True)
+
+
+def test_both_sides_are_shown_and_ended(paceline: Command, operator: str, slurm: Path) -> None:
+    paceline("slurm", "submit", "--", "python", "train.py")
+    job = Job.objects.get()
+    rows = [
+        f"77|paceline-{job.pk}|PENDING|Resources|4|{operator}/jobs/{job.pk}/",
+        "78|paceline-1|RUNNING|None|4|https://elsewhere/jobs/1/",
+        "79|other|RUNNING|None|1|(null)",
+    ]
+    program(slurm, "squeue", f"printf '{chr(10).join(rows)}\\n'")
+    _, out, _ = paceline("slurm", "status")
+    heads, row = out.splitlines()
+    assert heads.split() == ["job", "here", "Slurm", "there", "nodes"]
+    assert row.split()[:5] == [str(job.pk), "submitted", "77", "pending", "4"]
+    assert "Slurm: Resources" in row
+    code, out, err = paceline("slurm", "cancel", str(job.pk))
+    assert (code, err) == (0, "")
+    assert "scancel --state=PENDING 77" in calls(slurm)
+    program(slurm, "squeue", ":")
+    _, out, _ = paceline("slurm", "status", str(job.pk))
+    assert "not in its queue" in out

@@ -1,0 +1,243 @@
+"""Jobs that a real Slurm starts, ends and starts again: attached ranks and Paceline's own agents."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.architecture.sources import ROOT
+from tests.support.slurm import Cluster, running_cluster, why_not
+from tests.support.stack import Stack
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(bool(why_not()), reason=why_not() or "Slurm is here")]
+
+SCRIPT = [sys.executable, "-m", "tests.support.attached_script"]
+NATIVE = """
+name: digits
+workload: {name: softmax-regression, dataset: digits}
+workers: 2
+servers: 1
+batch_size: 16
+stop: {iterations: ITERATIONS}
+checkpoint: {every: 10}
+seed: 7
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three nodes, all of them this machine."""
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder, running_cluster(Path(folder)) as running:
+        yield running
+
+
+class Submitted(NamedTuple):
+    """A job on both sides."""
+
+    job: int
+    slurm: int
+    script: Path
+
+    @property
+    def said(self) -> str:
+        """What it printed."""
+        output = self.script.with_name(f"output-{self.slurm}.txt")
+        return output.read_text() if output.exists() else ""
+
+
+class User:
+    """Somebody on a login node, with a folder that all nodes have."""
+
+    def __init__(self, cluster: Cluster, stack: Stack, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.environment = cluster.environment | {
+            "PACELINE_URL": stack.url,
+            "PACELINE_API_TOKEN": stack.token,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(folder),
+        }
+
+    def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "paceline", "slurm", *arguments],
+            cwd=self.folder,
+            env=self.environment | more,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def submit(self, *arguments: str, **script: Any) -> Submitted:
+        options = {"folder": str(self.folder), "deadline_s": 240} | script
+        done = self.run("submit", *arguments, SCRIPT=json.dumps(options))
+        assert done.returncode == 0, done.stderr
+        found = re.fullmatch(r"job (\d+) \(.*\): http://\S+\nSlurm job (\d+): (\S+)\n", done.stdout)
+        assert found is not None, done.stdout
+        return Submitted(int(found[1]), int(found[2]), Path(found[3]))
+
+    def lines(self, rank: int) -> list[dict[str, Any]]:
+        file = self.folder / f"rank-{rank}.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def await_iteration(self, iteration: int) -> None:
+        """A rank of the script has come so far."""
+        eventually(
+            lambda: any(line.get("k", -1) >= iteration for line in self.lines(0)),
+            what=f"iteration {iteration}",
+            seconds=150,
+        )
+
+
+@pytest.fixture
+def user(cluster: Cluster, stack: Stack, tmp_path: Path) -> User:
+    return User(cluster, stack, tmp_path)
+
+
+def test_ranks_that_srun_starts_are_governed_and_end_as_the_job(user: User, stack: Stack) -> None:
+    sent = user.submit(
+        "--nodes", "2", "--ntasks-per-node", "2", "--", *SCRIPT, iterations=25, speeds=[1000.0, 1000.0, 500.0, 250.0]
+    )
+    done = stack.await_job(sent.job, "succeeded", seconds=150)
+    assert user.cluster.await_state(sent.slurm, "COMPLETED")["ExitCode"] == "0:0"
+    assert (done["iteration"], done["workers"]) == (25, 4)
+    first, *_, last = user.lines(0)[-2]["shares"]
+    assert first > last
+    processes = stack.ask("GET", f"/api/v1/jobs/{sent.job}/processes")["results"]
+    assert {each["environment"]["launcher"] for each in processes} == {"slurm"}
+    assert oct(sent.script.parent.stat().st_mode & 0o777) == "0o700"
+    assert not sent.script.with_name("token").exists()  # it was of no use any more
+    assert "plj_" not in sent.script.read_text()
+
+
+def test_torchruns_of_two_nodes_meet_at_the_first(user: User, stack: Stack) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "-m", SCRIPT[-1]]
+    sent = user.submit("--nodes", "2", "--", *torchrun, iterations=10)
+    assert stack.await_job(sent.job, "succeeded", seconds=150)["iteration"] == 10
+    assert {line["done"] for rank in range(2) for line in user.lines(rank) if "done" in line} == {10}
+
+
+def test_a_cancelled_slurm_job_ends_the_job_with_that_reason(user: User, stack: Stack) -> None:
+    sent = user.submit("--nodes", "2", "--", *SCRIPT, iterations=10_000, speeds=[500.0, 500.0])
+    user.await_iteration(3)
+    user.cluster.ask("scancel", str(sent.slurm))
+    done = stack.await_job(sent.job, "cancelled", seconds=60)
+    assert f"Slurm job {sent.slurm} was cancelled" in done["reason"]
+    user.cluster.await_state(sent.slurm, "CANCELLED")
+
+
+def test_a_job_that_is_stopped_ends_its_ranks_and_the_slurm_job(user: User, stack: Stack) -> None:
+    sent = user.submit("--nodes", "2", "--", *SCRIPT, iterations=10_000, speeds=[500.0, 500.0])
+    user.await_iteration(3)
+    assert "running" in user.run("status", str(sent.job)).stdout
+    stack.stop(sent.job)
+    user.cluster.await_state(sent.slurm, "COMPLETED", "FAILED")
+    first, second = (user.lines(rank)[-1] for rank in range(2))
+    assert first == second
+    assert "the job was stopped before iteration" in first["stopped"]
+
+
+def test_a_job_goes_on_after_a_requeue_where_its_ranks_have_saved(user: User, stack: Stack) -> None:
+    sent = user.submit(
+        *("--nodes", "2", "--time", "10", "--requeue", "--", *SCRIPT), iterations=60, speeds=[400.0, 400.0]
+    )
+    user.await_iteration(5)
+    # What --signal=B:USR1@120 has Slurm send two minutes before the time limit.
+    user.cluster.ask("scancel", "--batch", "--signal=USR1", str(sent.slurm))
+    user.cluster.await_state(sent.slurm, "PENDING")
+    stopped = [line for line in user.lines(0) if "stopped" in line]
+    assert [line["stopped"] for line in stopped] == [line["stopped"] for line in user.lines(1) if "stopped" in line]
+    assert "will start them again" in stopped[0]["stopped"]
+    assert not stack.job(sent.job)["is_over"]
+    user.cluster.ask("scontrol", "update", f"job={sent.slurm}", "StartTime=now")  # not only in a while
+    done = stack.await_job(sent.job, "succeeded", seconds=150)
+    user.cluster.await_state(sent.slurm, "COMPLETED")
+    for rank in range(2):
+        ran = [line["k"] for line in user.lines(rank) if "shares" in line]
+        assert ran == [*range(60)]  # none twice, none left out
+    assert len({line["life"] for line in user.lines(0) if "life" in line}) == 2
+    assert (done["iteration"], done["generation"] > 1) == (60, True)
+
+
+def test_agents_that_srun_starts_run_a_native_job_and_leave(user: User, stack: Stack) -> None:
+    spec = user.folder / "job.yaml"
+    spec.write_text(NATIVE.replace("ITERATIONS", "30"))
+    sent = user.submit(str(spec), "--nodes", "2", "--insecure")
+    done = stack.await_job(sent.job, "succeeded", seconds=150)
+    assert done["iteration"] == 30
+    user.cluster.await_state(sent.slurm, "COMPLETED", seconds=60)
+    processes = stack.ask("GET", f"/api/v1/jobs/{sent.job}/processes")["results"]
+    assert {each["agent"] for each in processes} == {f"slurm-{sent.job}-{rank}" for rank in range(2)}
+    assert not agents(stack, sent.job, "online")
+
+
+def test_a_native_job_goes_on_after_a_requeue_on_the_same_agents(user: User, stack: Stack) -> None:
+    spec = user.folder / "job.yaml"
+    spec.write_text(NATIVE.replace("ITERATIONS", "4000"))
+    sent = user.submit(str(spec), "--nodes", "2", "--insecure", "--requeue")
+    stack.await_iteration(sent.job, 30, seconds=150)
+    before = agents(stack, sent.job, "online")
+    user.cluster.ask("scancel", "--batch", "--signal=USR1", str(sent.slurm))
+    user.cluster.await_state(sent.slurm, "PENDING", seconds=60)
+    eventually(lambda: not agents(stack, sent.job, "online"), what="the agents' leaving", every=0.2)
+    reached = stack.job(sent.job)["iteration"]
+    user.cluster.ask("scontrol", "update", f"job={sent.slurm}", "StartTime=now")
+    stack.await_iteration(sent.job, reached + 30, seconds=150)
+    assert agents(stack, sent.job, "online") == before
+    user.cluster.ask("scancel", str(sent.slurm))
+    done = stack.await_job(sent.job, "cancelled", seconds=60)
+    assert f"Slurm job {sent.slurm} was cancelled" in done["reason"]
+    user.cluster.await_state(sent.slurm, "CANCELLED", seconds=60)
+
+
+def test_a_drained_node_takes_nothing_new_and_the_status_says_why(user: User, stack: Stack) -> None:
+    sent = user.submit("--nodes", "2", "--", *SCRIPT, iterations=10_000, speeds=[500.0, 500.0])
+    user.await_iteration(3)
+    nodes = user.cluster.job(sent.slurm)["NodeList"]
+    user.cluster.ask("scontrol", "update", f"node={nodes}", "state=drain", "reason=maintenance")
+    try:
+        reached = stack.job(sent.job)["iteration"]
+        stack.await_iteration(sent.job, reached + 3)  # what runs there goes on
+        waiting = user.submit("--nodes", "2", "--", *SCRIPT, iterations=10)
+        told = eventually(lambda: "DRAINED" in user.run("status").stdout, what="Slurm's reason", every=0.5)
+        assert told
+        done = user.run("cancel", str(waiting.job))
+        assert done.returncode == 0, done.stderr
+        stack.await_job(waiting.job, "cancelled")
+        user.cluster.await_state(waiting.slurm, "CANCELLED")
+        stack.stop(sent.job)
+        user.cluster.await_state(sent.slurm, "COMPLETED", "FAILED")
+    finally:
+        user.cluster.ask("scontrol", "update", f"node={nodes}", "state=resume")
+
+
+def test_refusals_name_what_was_found_and_leave_nothing_behind(user: User, stack: Stack) -> None:
+    before = stack.ask("GET", "/api/v1/jobs")["count"]
+    done = user.run("submit", "--partition", "nope", "--", "true")
+    assert (done.returncode, done.stderr) == (2, "--partition: found 'nope', expected one of all\n")
+    done = user.run("submit", "--", "true", PATH=str(user.folder))
+    assert (done.returncode, done.stderr.partition(";")[0]) == (
+        2,
+        "sinfo: found no such command on the PATH, expected Slurm's",
+    )
+    assert stack.ask("GET", "/api/v1/jobs")["count"] == before
+    done = user.run("submit", "--sbatch=--nodelist=nowhere", "--", "true")
+    assert done.returncode == 2
+    assert done.stderr.startswith("sbatch refused: ")
+    assert "Invalid node name specified" in done.stderr
+    left = stack.ask("GET", "/api/v1/jobs")["results"][0]
+    assert (left["state"], "it was not submitted to Slurm" in left["reason"]) == ("cancelled", True)
+
+
+def agents(stack: Stack, job: int, state: str) -> dict[str, int]:
+    """Those of the submission, by name."""
+    rows = stack.ask("GET", "/api/v1/agents?page_size=100")["results"]
+    return {row["name"]: row["id"] for row in rows if row["name"].startswith(f"slurm-{job}-") and row["state"] == state}
