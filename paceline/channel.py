@@ -1,5 +1,6 @@
 """Small sums over the ranks, beside the gradients: on the CPU, in the script's process group or one of our own."""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -7,6 +8,11 @@ import torch
 import torch.distributed as dist
 
 from paceline.errors import CannotAttach
+
+KEPT = 8
+"""Sums whose tensors are kept alive, so that gloo's thread is never the last to let go of one. It would ask Python for
+a thread state; a process that a DataLoader forks at that moment inherits the lock which guards them, and hangs in
+``os.fork`` for ever (seen with CPython 3.11 and torch 2.13)."""
 
 
 class Sum(Protocol):
@@ -47,11 +53,14 @@ class Channel:
 
     def __init__(self, group: Any = None) -> None:
         self._group = group
+        self._kept: deque[Round] = deque(maxlen=KEPT)
 
     def begin(self, words: Sequence[float]) -> Round:
         """Add ``words``, and go on at once."""
         total = torch.tensor(words, dtype=torch.float64)
-        return Round(total, dist.all_reduce(total, group=self._group, async_op=True))
+        under_way = Round(total, dist.all_reduce(total, group=self._group, async_op=True))
+        self._kept.append(under_way)
+        return under_way
 
     def total(self, words: Sequence[float]) -> list[float]:
         """Add ``words``, and wait for the sum."""
