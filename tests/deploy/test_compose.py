@@ -54,6 +54,23 @@ def test_no_service_runs_as_root() -> None:
             assert service["user"] in {"postgres", "redis"}
 
 
+def test_every_container_is_confined() -> None:
+    for name, service in services().items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["read_only"], name
+        assert "/tmp" in {path.partition(":")[0] for path in service["tmpfs"]}, name
+        assert {"mem_limit", "pids_limit", "restart"} <= set(service), name
+        assert not {"privileged", "cap_add", "devices", "network_mode", "pid", "ipc"} & set(service), name
+
+
+def test_machines_reach_neither_redis_nor_postgresql() -> None:
+    networks = {name: set(service["networks"]) for name, service in services().items()}
+    assert {name for name, joined in networks.items() if "machines" in joined} == {*AGENTS, "web"}
+    assert {name for name, joined in networks.items() if "stores" in joined} == set(networks) - set(AGENTS)
+    assert compose()["networks"] == {"stores": {"internal": True}, "machines": None}
+
+
 def test_every_volume_is_declared_and_used() -> None:
     used = {volume.partition(":")[0] for service in services().values() for volume in service.get("volumes", [])}
     assert used == set(compose()["volumes"])
