@@ -54,6 +54,7 @@ READS = (
 WRITES = {
     "POST jobs": Role.OPERATOR,
     "POST jobs/check": Role.OPERATOR,
+    "PATCH jobs/{job}": Role.OPERATOR,
     "POST jobs/{job}/token": Role.OPERATOR,
     "POST jobs/{job}/actions/finish": Role.OPERATOR,
     "DELETE jobs/{job}/token": Role.OPERATOR,

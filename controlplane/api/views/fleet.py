@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.api.enrolment import enrol, invite
+from controlplane.api.filters import StrictFilters
 from controlplane.api.problems import Problem
 from controlplane.api.rotations import rotate_credential
 from controlplane.api.schema import problem_responses
@@ -44,7 +45,7 @@ class AgentsView(ListAPIView[Agent]):
 
     serializer_class = AgentRow
     filterset_class = AgentFilter
-    filter_backends = (django_filters.rest_framework.DjangoFilterBackend,)
+    filter_backends = (StrictFilters,)
     queryset = selectors.agents()
 
 

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from controlplane.api.filters import CountFilter, StrictFilters
 from controlplane.api.problems import Problem
 from controlplane.api.serializers.history import DecisionRow, EventRow, MetricsQuery, MetricsReply, PlacementReply
 from controlplane.api.serializers.operating import FlagRow
@@ -42,7 +43,7 @@ class MetricsView(APIView):
 class OfOneJob(ListAPIView[Any]):
     """A list that belongs to the job in the path."""
 
-    filter_backends = (django_filters.rest_framework.DjangoFilterBackend,)
+    filter_backends = (StrictFilters,)
 
     def get_queryset(self) -> Any:
         """The rows of that job; 404 if there is none."""
@@ -59,7 +60,7 @@ class DecisionFilter(django_filters.FilterSet):
     """``?kind=set-shares&iteration_min=100``."""
 
     kind = django_filters.CharFilter(max_length=30)
-    iteration_min = django_filters.NumberFilter(field_name="iteration", lookup_expr="gte")
+    iteration_min = CountFilter(field_name="iteration", lookup_expr="gte")
 
     class Meta:
         model = Decision
@@ -78,6 +79,7 @@ class DecisionsView(OfOneJob):
 class FlagFilter(django_filters.FilterSet):
     """``?open=true``."""
 
+    rank = CountFilter()
     open = django_filters.BooleanFilter(field_name="closed_at", lookup_expr="isnull")
 
     class Meta:

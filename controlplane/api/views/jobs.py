@@ -18,6 +18,7 @@ from rest_framework.views import APIView
 
 from controlplane.api import actions, attached
 from controlplane.api.authentication import ApiToken
+from controlplane.api.filters import StrictFilters
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import IDEMPOTENCY_KEY, job_spec_bodies, problem_responses
 from controlplane.api.serializers.jobs import (
@@ -57,7 +58,7 @@ class JobsView(ListAPIView[Job]):
     write_role = Role.OPERATOR
     serializer_class = JobRow
     filterset_class = JobFilter
-    filter_backends = (django_filters.rest_framework.DjangoFilterBackend, OrderingFilter)
+    filter_backends = (StrictFilters, OrderingFilter)
     ordering_fields = ("id", "name", "state", "priority", "created_at", "finished_at", "accuracy", "waiting_s")
     queryset = selectors.submitted_jobs()
 
@@ -149,7 +150,7 @@ class JobProcessesView(ListAPIView[Process]):
 
     serializer_class = ProcessRow
     filterset_class = ProcessFilter
-    filter_backends = (django_filters.rest_framework.DjangoFilterBackend,)
+    filter_backends = (StrictFilters,)
     queryset = Process.objects.none()
 
     def get_queryset(self) -> Any:
@@ -162,7 +163,7 @@ class WorkersView(ListAPIView[Process]):
 
     serializer_class = ProcessRow
     filterset_class = ProcessFilter
-    filter_backends = (django_filters.rest_framework.DjangoFilterBackend,)
+    filter_backends = (StrictFilters,)
     queryset = selectors.processes("worker")
 
 

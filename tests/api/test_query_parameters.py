@@ -1,0 +1,84 @@
+"""Query parameters are as the OpenAPI document says, or refused by name."""
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from drf_spectacular.generators import SchemaGenerator
+from rest_framework.test import APIClient
+
+from tests.api import test_permissions
+from tests.api.conftest import refused
+from tests.support.rows import online_agent, submitted_job
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def job() -> int:
+    online_agent("m1")
+    return submitted_job(User.objects.create_user("ada")).pk
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "found", "expected"),
+    [
+        *(
+            ("jobs", "page_size", found, "a number from 1 to 500")
+            for found in ("null", "", "0", "501", "1.5", "-1", "²")
+        ),
+        ("jobs", "state", "", "a value; to ask for all, leave the parameter out"),
+        ("agents", "state", "", "a value; to ask for all, leave the parameter out"),
+        ("workers", "job", "", "a value; to ask for all, leave the parameter out"),
+        ("jobs/{job}/logs", "since", "", "a value; to ask for all, leave the parameter out"),
+        ("jobs/{job}/logs", "level", "", "a value; to ask for all, leave the parameter out"),
+        ("jobs/{job}/flags", "rank", "0.5", "Enter a whole number."),
+        ("jobs/{job}/flags", "rank", "-1", "Ensure this value is greater than or equal to 0."),
+        ("jobs/{job}/flags", "rank", "9" * 30, "Ensure this value is less than or equal to 2147483647."),
+        ("jobs/{job}/flags", "open", "null", "true or false"),
+        ("jobs/{job}/decisions", "iteration_min", "0.5", "Enter a whole number."),
+    ],
+)
+def test_a_value_that_is_none_is_refused_by_name(
+    path: str, field: str, found: str, expected: str, viewer: APIClient, job: int
+) -> None:
+    answer = refused(viewer.get(f"/api/v1/{path.format(job=job)}", {field: found}))
+    assert (answer["status"], answer["field"], answer["found"], answer["expected"]) == (400, field, found, expected)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["jobs?page_size=500", "jobs?state=running&state=failed", "jobs?name=", "jobs/{job}/flags?rank=0&open=True"],
+)
+def test_a_value_that_is_one_is_followed(query: str, viewer: APIClient, job: int) -> None:
+    assert viewer.get(f"/api/v1/{query.format(job=job)}").status_code == 200
+
+
+def test_the_document_says_the_bounds() -> None:
+    paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]
+    said = {each["name"]: each["schema"] for each in paths["/api/v1/jobs/{id}/flags"]["get"]["parameters"]}
+    assert said["page_size"] == {"type": "integer", "minimum": 1, "maximum": 500}
+    assert said["rank"] == {"type": "integer", "minimum": 0, "maximum": 2147483647}
+
+
+SAMPLES = {"batch-size", "learning", "0", "1", "nothere"}
+"""What the tables of roles have in the place of a parameter."""
+
+OPEN = {"GET ", "GET me", "POST agents/enrol"}
+BY_OTHER_KEYS = {"PUT jobs/{}/model"}
+"""Shown by a worker, not by a person."""
+NOT_IN_THE_DOCUMENT = {"GET schema", "GET docs"}
+
+
+def test_every_operation_of_the_document_has_a_rule() -> None:
+    """A new operation, be it a new method of an old address, needs a row in the tables of roles."""
+    paths: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)["paths"]
+    there = {
+        f"{method.upper()} " + re.sub(r"\{\w+\}", "{}", path.removeprefix("/api/v1/"))
+        for path, methods in paths.items()
+        for method in methods
+    }
+    rows = [*(f"GET {path.partition('?')[0]}" for path in test_permissions.READS), *test_permissions.WRITES]
+    ruled = {"/".join("{}" if part in SAMPLES or "{" in part else part for part in row.split("/")) for row in rows}
+    assert there == (ruled | OPEN | BY_OTHER_KEYS) - NOT_IN_THE_DOCUMENT
