@@ -14,6 +14,7 @@ from django.conf import settings
 from controlplane.api.npz import NoModel, check_npz
 from controlplane.api.problems import Problem
 from controlplane.jobs.models import Job
+from controlplane.jobs.sealing import unseal
 from controlplane.protocol.keys import matches, process_key
 from controlplane.protocol.orders import Role
 
@@ -35,7 +36,7 @@ def upload_allowed(job_id: int, authorization: str) -> bool:
         given = bytes.fromhex(shown)
     except ValueError:
         return False
-    return key is not None and matches(process_key(bytes(key), get_args(Role)[0], int(index), instance), given)
+    return key is not None and matches(process_key(unseal(key), get_args(Role)[0], int(index), instance), given)
 
 
 def store_model(job_id: int, stream: IO[bytes]) -> Path:

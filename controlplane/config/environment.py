@@ -1,9 +1,11 @@
 """What the environment may say, read once and refused loudly: a refusal names variable, value and cure."""
 
+import glob
 import os
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +22,7 @@ REDIS_SCHEMES = ("redis", "rediss", "unix")
 DATABASE_SCHEMES = ("sqlite", "postgres", "postgresql")
 LOG_FORMATS = ("plain", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-FROM_FILES = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL")
+FROM_FILES = ("SECRET_KEY", "SECRET_KEY_FALLBACKS", "DATABASE_URL", "REDIS_URL")
 MOST_PROXIES = 9
 POD_SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where a pod has its service account's token and the API server's certificate."""
@@ -36,6 +38,8 @@ class Environment:
     data_dir: Path
     debug: bool
     secret_key: str
+    secret_key_fallbacks: list[str]
+    """Earlier ones, which still open what was signed or encrypted with them."""
     url: str
     """Where browsers and agents reach this control plane."""
     allowed_hosts: list[str]
@@ -73,6 +77,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         data_dir=data_dir,
         debug=debug,
         secret_key=_secret_key(env.str("SECRET_KEY", default=""), data_dir),
+        secret_key_fallbacks=_fallbacks(env.str("SECRET_KEY_FALLBACKS", default="")),
         url=_url(env.str("PACELINE_URL", default="") or running_address(data_dir) or "http://127.0.0.1:8000"),
         allowed_hosts=_hosts(env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"]), debug=debug),
         database=_database(env, data_dir),
@@ -192,7 +197,15 @@ def _data_dir(value: str) -> Path:
         raise _refuse("PACELINE_DATA_DIR", value, f"a folder that can be made here ({error.strerror})") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise _refuse("PACELINE_DATA_DIR", value, "a folder that this user may write; change its owner or name another")
+    _make_private(path)
     return path
+
+
+def _make_private(path: Path) -> None:
+    """Close a folder or file to others, also one of an earlier release. What another user owns is theirs to close."""
+    found = path.stat()
+    if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+        path.chmod(found.st_mode & 0o7700)
 
 
 def _secret_key(value: str, data_dir: Path) -> str:
@@ -202,6 +215,14 @@ def _secret_key(value: str, data_dir: Path) -> str:
         expected = f"at least {SECRET_KEY_LENGTH} characters; leave it out to have one made and kept in the data folder"
         raise _refuse("SECRET_KEY", f"{len(value)} characters", expected)
     return value
+
+
+def _fallbacks(value: str) -> list[str]:
+    found = [secret.strip() for secret in value.split(",") if secret.strip()]
+    if any(len(secret) < SECRET_KEY_LENGTH for secret in found):
+        expected = f"earlier values of SECRET_KEY, separated by commas, each of at least {SECRET_KEY_LENGTH} characters"
+        raise _refuse("SECRET_KEY_FALLBACKS", [f"{len(secret)} characters" for secret in found], expected)
+    return found
 
 
 def _kept_secret(path: Path) -> str:
@@ -263,4 +284,17 @@ def _database(env: environ.Env, data_dir: Path) -> dict[str, Any]:
     value = env.str("DATABASE_URL", default="")
     if value and urlsplit(value).scheme not in DATABASE_SCHEMES:
         raise _refuse("DATABASE_URL", value.partition("@")[0], "sqlite:///path or postgres://user:password@host/name")
-    return dict(env.db_url_config(value or f"sqlite:///{data_dir / 'paceline.sqlite3'}"))
+    found = dict(env.db_url_config(value or f"sqlite:///{data_dir / 'paceline.sqlite3'}"))
+    if found["ENGINE"] == "django.db.backends.sqlite3" and found["NAME"] != ":memory:":
+        _close_database(Path(found["NAME"]))
+    return found
+
+
+def _close_database(path: Path) -> None:
+    """Its log and index get the mode that the file has when they are made."""
+    if not path.parent.is_dir():
+        return  # SQLite says so, with the path
+    path.touch(mode=0o600)
+    for each in (path, *path.parent.glob(f"{glob.escape(path.name)}-*")):
+        with suppress(FileNotFoundError):  # another process ended meanwhile
+            _make_private(each)

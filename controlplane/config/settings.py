@@ -16,6 +16,7 @@ BASE_DIR = Path(__file__).resolve().parents[2]
 DATA_DIR = ENVIRONMENT.data_dir
 DEBUG = ENVIRONMENT.debug
 SECRET_KEY = ENVIRONMENT.secret_key
+SECRET_KEY_FALLBACKS = ENVIRONMENT.secret_key_fallbacks
 PACELINE_URL = ENVIRONMENT.url
 REDIS_URL = ENVIRONMENT.redis_url
 ALLOWED_HOSTS = ENVIRONMENT.allowed_hosts

@@ -8,6 +8,7 @@ from controlplane.gateway.connections import Peer
 from controlplane.gateway.credential_rotation import admit
 from controlplane.gateway.sockets import Scope
 from controlplane.jobs.models import Job
+from controlplane.jobs.sealing import unseal
 from controlplane.jobs.tokens import Verdict, rank_verdict_on
 from controlplane.protocol import SUBPROTOCOL
 from controlplane.protocol.keys import matches, process_key
@@ -65,4 +66,4 @@ async def authenticated_agent(scope: Scope) -> Admission | None:
 @database_sync_to_async
 def _job_key(job: int) -> bytes | None:
     key = Job.objects.filter(pk=job).values_list("key", flat=True).first()
-    return None if key is None else bytes(key)
+    return None if key is None else unseal(key)

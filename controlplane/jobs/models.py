@@ -6,11 +6,12 @@ from django.conf import settings
 from django.db import models
 
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.jobs.sealing import seal
 
 
 def new_job_key() -> bytes:
-    """The secret from which all credentials of a job's processes derive."""
-    return secrets.token_bytes(32)
+    """The secret from which all credentials of a job's processes derive, as it is stored."""
+    return seal(secrets.token_bytes(32))
 
 
 class Job(models.Model):
@@ -22,6 +23,7 @@ class Job(models.Model):
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     idempotency_key = models.CharField(max_length=200, null=True)
     key = models.BinaryField(default=new_job_key)
+    """Encrypted: see ``sealing``."""
     launch = models.CharField(max_length=8, default="native")
     """``launch`` of the spec: who starts its workers."""
     priority = models.SmallIntegerField(default=0)

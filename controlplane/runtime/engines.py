@@ -17,6 +17,7 @@ from controlplane.core.engine import Engine
 from controlplane.core.events import EngineFailed, Entry
 from controlplane.core.state import SnapshotVersionError
 from controlplane.jobs.models import Job
+from controlplane.jobs.sealing import unseal
 from controlplane.policies.registry import resolve
 from controlplane.protocol.cleaning import clean_text
 from controlplane.protocol.spec import JobSpec, parse_spec
@@ -186,7 +187,7 @@ def job_facts(job: int) -> JobFacts:
     """Key and spec from the job's row."""
     key, spec = Job.objects.values_list("key", "spec").get(pk=job)
     parsed = parse_spec(spec)
-    return JobFacts(number=job, key=bytes(key), spec=parsed, start_folder=_start_folder(parsed))
+    return JobFacts(number=job, key=unseal(key), spec=parsed, start_folder=_start_folder(parsed))
 
 
 def _start_folder(spec: JobSpec) -> str:
@@ -197,4 +198,4 @@ def _start_folder(spec: JobSpec) -> str:
     if origin.job is None:
         return origin.folder or ""
     key = Job.objects.values_list("key", flat=True).filter(pk=origin.job).first()
-    return checkpoint_folder(origin.job, bytes(key)) if key is not None else f"job-{origin.job}"
+    return checkpoint_folder(origin.job, unseal(key)) if key is not None else f"job-{origin.job}"

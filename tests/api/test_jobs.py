@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 
 from controlplane.core.events import StopRequested
 from controlplane.jobs.models import AuditEntry, Job
+from controlplane.jobs.sealing import unseal
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import names
 from controlplane.runtime.log import decode_event
@@ -228,7 +229,7 @@ def test_numbers_that_no_table_can_hold_are_unknown_jobs(viewer: APIClient) -> N
 
 def test_the_key_of_a_job_is_in_no_answer(viewer: APIClient, ada: User) -> None:
     job = submitted_job(ada)
-    key = bytes(job.key).hex()
+    key = unseal(job.key).hex()
     for path in ("jobs", f"jobs/{job.pk}", f"jobs/{job.pk}/processes", f"jobs/{job.pk}/events"):
         assert key not in json.dumps(viewer.get(f"/api/v1/{path}").json())
 

@@ -15,6 +15,7 @@ from rest_framework.test import APIClient
 
 from controlplane.api import models_store
 from controlplane.jobs.models import AuditEntry, Job
+from controlplane.jobs.sealing import unseal
 from controlplane.protocol.keys import process_key
 from tests.api.conftest import problem, refused
 from tests.support.rows import submitted_job
@@ -35,7 +36,7 @@ def npz(**arrays: Any) -> bytes:
 
 
 def shown(job: Job, *, role: Any = "worker", index: int = 0, instance: str = "0-a:b", name: str = "") -> str:
-    key = process_key(bytes(job.key), role, index, instance).hex()
+    key = process_key(unseal(job.key), role, index, instance).hex()
     return f"Process {name or f'{role}:{index}:{instance}'}:{key}"
 
 

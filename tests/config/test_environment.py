@@ -1,5 +1,6 @@
 """What the environment may say, and how it is refused."""
 
+import sqlite3
 import ssl
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ def test_nothing_needs_to_be_configured(tmp_path: Path) -> None:
         data_dir=tmp_path / "var",
         debug=False,
         secret_key=(tmp_path / "var" / "secret_key").read_text(),
+        secret_key_fallbacks=[],
         url="http://127.0.0.1:8000",
         allowed_hosts=["localhost", "127.0.0.1", "[::1]"],
         database=found.database,
@@ -49,6 +51,36 @@ def test_the_price_of_a_worker_hour_has_a_unit(tmp_path: Path) -> None:
     assert read(tmp_path, PACELINE_WORKER_HOUR="2").worker_hour == (2.0, "")
     for wrong in ("cheap", "-1 EUR", "nan"):
         assert "such as 0.40 EUR" in refusal(tmp_path, PACELINE_WORKER_HOUR=wrong)
+
+
+def test_what_an_earlier_release_left_open_is_closed(tmp_path: Path) -> None:
+    names = ("paceline.sqlite3", "paceline.sqlite3-wal", "paceline.sqlite3-shm")
+    tmp_path.chmod(0o755)
+    for name in names:
+        (tmp_path / name).touch(mode=0o644)
+        (tmp_path / name).chmod(0o644)
+    read(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in names} == {0o600}
+
+
+def test_sqlite_s_own_files_are_its_owner_s_alone(tmp_path: Path) -> None:
+    name = read(tmp_path).database["NAME"]
+    connection = sqlite3.connect(name)
+    with connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE t (x)")
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("paceline.sqlite3*")}
+    connection.close()
+    assert modes == dict.fromkeys(("paceline.sqlite3", "paceline.sqlite3-wal", "paceline.sqlite3-shm"), 0o600)
+
+
+def test_earlier_secrets_are_named(tmp_path: Path) -> None:
+    one, two = "a" * 50, "b" * 60
+    assert read(tmp_path, SECRET_KEY_FALLBACKS=f"{one}, {two}").secret_key_fallbacks == [one, two]
+    assert "each of at least 50 characters" in refusal(tmp_path, SECRET_KEY_FALLBACKS=f"{one},short")
+    (tmp_path / "old").write_text(one)
+    assert read(tmp_path, SECRET_KEY_FALLBACKS_FILE=str(tmp_path / "old")).secret_key_fallbacks == [one]
 
 
 def test_proxies_are_counted(tmp_path: Path) -> None:
@@ -83,7 +115,10 @@ def test_a_cluster_whose_pods_may_join_is_named_by_their_accounts(tmp_path: Path
 
 def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
     assert read(tmp_path).secret_key == read(tmp_path).secret_key
-    assert [(path.name, path.stat().st_mode & 0o777) for path in tmp_path.iterdir()] == [("secret_key", 0o600)]
+    assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {
+        "secret_key": 0o600,
+        "paceline.sqlite3": 0o600,
+    }
 
 
 def test_secrets_may_come_from_files(tmp_path: Path) -> None:

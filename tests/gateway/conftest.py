@@ -16,6 +16,7 @@ from controlplane.fleet.selectors import digest
 from controlplane.gateway.hub import close_hub
 from controlplane.gateway.routing import websocket_urlpatterns
 from controlplane.jobs.models import Job
+from controlplane.jobs.sealing import seal
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import queue
 from controlplane.runtime.redis import Client, connect
@@ -49,7 +50,7 @@ def enqueued(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def job(transactional_db: None, client: Client, enqueued: list[int]) -> Job:
     """A submitted job with a log, and with a key that tests know."""
     user = User.objects.create(username="ann")
-    row = Job.objects.create(name="digits", spec=spec_document(SPEC), submitted_by=user, key=b"k" * 32)
+    row = Job.objects.create(name="digits", spec=spec_document(SPEC), submitted_by=user, key=seal(b"k" * 32))
     submit(client, row.pk)
     return row
 

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from controlplane.jobs.models import AuditEntry, Job
+from controlplane.jobs.sealing import unseal
 from controlplane.jobs.services import IdempotencyConflict, job_model_saved, job_submit
 from controlplane.protocol.optimizers import OPTIMIZERS
 from controlplane.protocol.spec import SpecError, parse_spec
@@ -40,7 +41,7 @@ def test_a_submission_is_a_row_and_an_audit_entry(ada: User) -> None:
 
 
 def test_every_job_has_a_key_of_its_own(ada: User) -> None:
-    keys = {bytes(job_submit(document=SPEC, user=ada).job.key) for _ in range(2)}
+    keys = {unseal(job_submit(document=SPEC, user=ada).job.key) for _ in range(2)}
     assert sorted(len(key) for key in keys) == [32, 32]
 
 

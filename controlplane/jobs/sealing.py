@@ -1,0 +1,57 @@
+"""Job keys are encrypted in the database, under a key that derives from ``SECRET_KEY``: a copy of it opens no job.
+
+The first of ``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS`` encrypts, each decrypts.
+"""
+
+import base64
+from functools import lru_cache
+from typing import Final
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.conf import settings
+
+INFO: Final = b"paceline.job-key"
+
+
+class SealBroken(Exception):
+    """A stored key cannot be decrypted; the text says how it can."""
+
+
+def seal(key: bytes) -> bytes:
+    """What is stored of a key."""
+    return _box().encrypt(key)
+
+
+def unseal(stored: bytes | memoryview) -> bytes:
+    """The key again.
+
+    Raises:
+        SealBroken: if it was stored under a ``SECRET_KEY`` that is not here.
+    """
+    try:
+        return _box().decrypt(bytes(stored))
+    except InvalidToken:
+        raise SealBroken(
+            "a job's key in the database cannot be decrypted: it was stored under another SECRET_KEY; set the previous "
+            "one in SECRET_KEY_FALLBACKS, then run manage.py reseal"
+        ) from None
+
+
+def resealed(stored: bytes | memoryview) -> bytes:
+    """The same key, stored under the present ``SECRET_KEY``."""
+    return seal(unseal(stored))
+
+
+def _box() -> MultiFernet:
+    return _box_of((settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS))
+
+
+@lru_cache(maxsize=8)
+def _box_of(secrets: tuple[str, ...]) -> MultiFernet:
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(_derived(secret))) for secret in secrets])
+
+
+def _derived(secret: str) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=INFO).derive(secret.encode())

@@ -1,0 +1,66 @@
+"""Job keys at rest: encrypted, and carried over to another secret."""
+
+from importlib import import_module
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.jobs.models import Job
+from controlplane.jobs.sealing import SealBroken, seal, unseal
+
+NEW = "n" * 60
+
+
+@given(key=st.binary(max_size=64))
+def test_a_key_comes_back_and_is_not_in_what_is_stored(key: bytes) -> None:
+    stored = seal(key)
+    assert unseal(stored) == key
+    assert len(key) < 4 or (key not in stored and seal(key) != stored)
+
+
+def test_a_key_that_was_changed_is_refused() -> None:
+    stored = bytearray(seal(b"k" * 32))
+    stored[30] ^= 1
+    with pytest.raises(SealBroken, match="SECRET_KEY_FALLBACKS"):
+        unseal(bytes(stored))
+
+
+@pytest.mark.django_db
+def test_another_secret_takes_over(settings: Any) -> None:
+    old, job = settings.SECRET_KEY, Job.objects.create(name="one", spec={})
+    key = unseal(job.key)
+    settings.SECRET_KEY = NEW
+    with pytest.raises(SealBroken):
+        unseal(job.key)
+    with pytest.raises(CommandError, match=f"job {job.pk}: .* nothing was changed"):
+        call_command("reseal")
+    settings.SECRET_KEY_FALLBACKS = [old]
+    assert unseal(job.key) == key
+    told = StringIO()
+    call_command("reseal", stdout=told)
+    assert told.getvalue() == "1 job keys are stored under the present SECRET_KEY\n"
+    settings.SECRET_KEY_FALLBACKS = []
+    job.refresh_from_db()
+    assert unseal(job.key) == key
+
+
+@pytest.mark.django_db
+def test_keys_of_an_earlier_release_are_sealed_once_and_opened_again() -> None:
+    step = import_module("controlplane.jobs.migrations.0002_keys_are_sealed")
+    job = Job.objects.create(name="old", spec={}, key=b"k" * 32)
+    step.seal_keys(apps, None)
+    job.refresh_from_db()
+    stored = bytes(job.key)
+    assert unseal(stored) == b"k" * 32
+    step.seal_keys(apps, None)
+    job.refresh_from_db()
+    assert bytes(job.key) == stored
+    step.unseal_keys(apps, None)
+    job.refresh_from_db()
+    assert bytes(job.key) == b"k" * 32
