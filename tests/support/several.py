@@ -64,6 +64,7 @@ class Several(Stack):
             self.supervisor = starting.enter_context(Supervisor(Interruption()))
             redis_url = self._start_redis()
             settings = {**PRIVATE, **self._settings, "REDIS_URL": redis_url, "PACELINE_URL": self.url}
+            settings["PACELINE_TRUSTED_PROXIES"] = "1"
             self.plane = ControlPlane(folder=self.folder, port=ports[0], settings=settings)
             self.password = secrets.token_urlsafe(16)
             self.environment, _ = start_control_plane(self.plane, self.supervisor)
