@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
@@ -113,36 +112,49 @@ def _watch_ddp(module: DistributedDataParallel, watcher: Watcher, hook: Hook | N
             "watch(): this module has a communication hook already, and DDP takes one: give it to watch(model,"
             " hook=powerSGD_hook, hook_state=state) instead of register_comm_hook()"
         )
-    if hook is None:
-        hook, state = allreduce_hook, module.process_group
-    module.register_comm_hook(None, _ddp_hook(watcher, hook, state))
+    module.register_comm_hook(None, _ddp_hook(watcher, hook, state, module.process_group))
 
 
-def _ddp_hook(watcher: Watcher, hook: Hook, state: Any) -> Hook:
+def _ddp_hook(watcher: Watcher, hook: Hook | None, state: Any, group: Any) -> Hook:
+    """What DDP calls for each bucket of gradients: the hook that was given, or the average, behind the weights."""
+    world = group.size()
+
     def summed(future: torch.futures.Future[Any]) -> Any:
         watcher.mark(Part.SUM)
         watcher.enter("compute")
-        return future.value()
+        return future.value() if hook is not None else future.value()[0]
+
+    def first(future: torch.futures.Future[Any]) -> Any:
+        return future.value()[0]
 
     def weighted(_: Any, bucket: Any) -> torch.futures.Future[Any]:
         watcher.mark(Part.COMPUTE)
-        weight = watcher.weight()
-        if weight == 0.0:
-            bucket.buffer().zero_()
-        elif weight != 1.0:
-            bucket.buffer().mul_(weight)
-        future = hook(state, bucket)
+        _weigh(bucket.buffer(), watcher.weight(), world if hook is None else 1)
+        if hook is not None:
+            future = hook(state, bucket)
+        else:
+            future = dist.all_reduce(bucket.buffer(), group=group, async_op=True).get_future()
         watcher.mark(Part.SENDING)
-        if not bucket.is_last():
-            return future
-        watcher.enter("sum")
-        return future.then(summed)
+        if bucket.is_last():
+            watcher.enter("sum")
+            return future.then(summed)
+        return future if hook is not None else future.then(first)
 
     weighted.__annotations__ = {
         "bucket": dist.GradBucket,  # type: ignore[attr-defined]
         "return": torch.futures.Future[torch.Tensor],
     }
     return weighted
+
+
+def _weigh(gradients: torch.Tensor, weight: float, world: int) -> None:
+    """Times the weight, divided by the number of ranks, in one pass over them; with even shares as DDP does it."""
+    if weight == 0.0:
+        gradients.zero_()
+    elif weight != 1.0:
+        gradients.mul_(weight / world)
+    elif world > 1:
+        gradients.div_(world)
 
 
 # -- wrappers without a hook

@@ -26,6 +26,12 @@ GONE_MS: Final = 15_000
 END_MS: Final = 30_000
 """How long ranks have to stop when ordered to."""
 
+RETURN: Final = (
+    "ranks, none of which is here: it goes on when they come back, and fails after {:g} s without them. If their"
+    " launcher was killed it will not say so: start the script again with this job's token, or stop the job"
+)
+"""Where a launcher is killed, nobody tells of its end."""
+
 LAUNCHER_MS: Final = 60_000
 """How long to wait for the launcher's exit code after every rank has ended its loop."""
 
@@ -159,7 +165,7 @@ def _look_at_members(context: Context) -> None:
         return
     if all(_is_away(each) for each in members) and now_ms >= max(each.since_ms for each in members) + GONE_MS:
         gone = f"all {number_of(len(members), 'rank')} are gone" if len(members) > 1 else "its rank is gone"
-        ranks.wait(context, gone, "ranks, none of which is here: it goes on when they come back")
+        ranks.wait(context, gone, RETURN.format(context.spec.wait_s))
         return
     for worker in members:
         if _is_untold(job, worker) and now_ms >= worker.since_ms + GONE_MS:

@@ -36,7 +36,10 @@ def test_when_all_are_gone_it_waits_and_goes_on_when_they_return(tell: Tell) -> 
     story.passes(16)
     waits = story.given(MoveJob)[-1]
     assert (waits.state, waits.reason) == (JobState.PAUSED, "all 2 ranks are gone")
-    assert waits.awaited == "ranks, none of which is here: it goes on when they come back"
+    assert waits.awaited == (
+        "ranks, none of which is here: it goes on when they come back, and fails after 3600 s without them. If their"
+        " launcher was killed it will not say so: start the script again with this job's token, or stop the job"
+    )
     assert not any(command.orders.hold for command in story.given(IssueOrders))
     for rank in (0, 1):
         story.comes(rank, again=True)
