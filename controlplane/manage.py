@@ -38,9 +38,9 @@ def run(arguments: list[str]) -> None:
 
 
 def leave_checkout_alone() -> None:
-    """The demo makes a folder and a secret for its services; its own process is to leave none in the checkout."""
+    """The demo makes a folder and a secret for its services; its own process must leave none in the checkout."""
     os.environ["SECRET_KEY"] = secrets.token_urlsafe(64)
-    with suppress(FileNotFoundError):  # without any temporary folder the demo says so itself
+    with suppress(FileNotFoundError):  # the demo reports a missing temporary folder itself
         os.environ["PACELINE_DATA_DIR"] = tempfile.gettempdir()
 
 

@@ -1,4 +1,4 @@
-"""Addresses of pages, of their live parts, and of the figures and reports that REST serves."""
+"""URLs of pages, of their live parts, and of the figures and reports that REST serves."""
 
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
@@ -32,7 +32,9 @@ REST = [
 
 urlpatterns = [
     path("api/v1/", include(REST)),
-    path("favicon.ico", RedirectView.as_view(url="/static/paceline/mark.svg")),  # for pages that name no icon
+    path(
+        "favicon.ico", RedirectView.as_view(url="/static/paceline/mark.svg")
+    ),  # for pages without an icon of their own
     path("", overview.overview_page, name="overview"),
     path("live/", overview.overview_live, name="overview-live"),
     path("freshness/", freshness.freshness_live, name="freshness-live"),

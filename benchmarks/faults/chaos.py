@@ -2,8 +2,8 @@
 
 Faults are injected into workers, servers, an agent with all that it runs, the links of machines to the control plane,
 those of workers to servers, and the control plane's own services. They are chosen by a seed; their exact time is up to
-the machine, so a run is not repeatable to the letter. Afterwards the log must hold every report once, its replay must
-give the stored decisions, and the model must be as good as one that was trained without faults.
+the machine, so a run is not exactly repeatable. Afterwards the log must contain every report once, its replay must
+give the stored decisions, and the model must be as good as one trained without faults.
 """
 
 import json
@@ -38,18 +38,18 @@ BATCH: Final = 16
 WORKERS: Final = 4
 ITERATION_S: Final = BATCH / SPEED
 PAUSE_S: Final = (0.5, 2.0)
-"""Between the watch over one fault and the next."""
+"""Pause between two faults."""
 
 WATCH_S: Final = 8.0
-"""How long each fault is watched: as long as the longest of them lasts."""
+"""How long to observe each fault: as long as the longest one lasts."""
 
 LOOK_S: Final = 0.1
 
 MOST_S: Final = 5.0
-"""Bar: how long a fault may keep a job from going on."""
+"""Bar: how long a fault may interrupt the progress of a job."""
 
 GOES_ON_S: Final = 60.0
-"""A fault after which the job has not gone on for so long has ended it."""
+"""Without progress for this long after a fault, the job counts as stuck."""
 
 END_S: Final = 300.0
 COUNT_S: Final = 120.0
@@ -60,7 +60,7 @@ SERVICES: Final = ("decisions", "history", "web")
 
 
 class Injected(msgspec.Struct, kw_only=True, frozen=True):
-    """One fault, and when the job went on."""
+    """One fault, and when the job made progress again."""
 
     at_s: float
     kind: str
@@ -68,11 +68,11 @@ class Injected(msgspec.Struct, kw_only=True, frozen=True):
     seconds: float | None
     """The longest time without a newly complete iteration; None: no more came in time."""
     seen_s: float | None
-    """As ``seconds``, of what people are told: that comes from the database."""
+    """As ``seconds``, for the progress that pages show, which comes from the database."""
 
 
 class Result(msgspec.Struct, kw_only=True, frozen=True):
-    """What came of all of them."""
+    """The results of all faults."""
 
     seed: int
     seconds: float
@@ -86,21 +86,21 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
     lost: int
     doubled: int
     replay: str
-    """"" where the replay gave the stored decisions, else what it said."""
+    """"" if the replay gave the stored decisions, else its message."""
     accuracy: float
     undisturbed: float
 
     @property
     def failures(self) -> list[str]:
-        """What should not be."""
+        """Violated bars."""
         found = []
         if self.state != "succeeded":
             found.append(f"the job ended {self.state}: {self.reason}")
         if stuck := [each.kind for each in self.faults if each.seconds is None]:
-            found.append(f"the job did not go on within {GOES_ON_S:.0f} s after: {', '.join(stuck)}")
+            found.append(f"the job made no progress within {GOES_ON_S:.0f} s after: {', '.join(stuck)}")
         late = [f"{each.kind} ({each.seconds:.2f} s)" for each in self.faults if (each.seconds or 0.0) > MOST_S]
         if late:
-            found.append(f"the job went on after more than {MOST_S:.0f} s after: {', '.join(late)}")
+            found.append(f"the job made progress after more than {MOST_S:.0f} s after: {', '.join(late)}")
         if self.lost or self.doubled:
             found.append(f"{self.lost} reports were lost, {self.doubled} doubled")
         if self.replay:
@@ -181,7 +181,7 @@ class Trial:
         self._progress = Progress(cluster.connect_redis(), self.job)
 
     def inject(self, shaky: Service, proxy: LinkProxy, data: DataLinkProxies) -> list[Injected]:
-        """One fault after the other for ``seconds``; each waits until the job has gone on after the one before."""
+        """Inject one fault after the other for ``seconds``; each after the job has recovered from the one before."""
         self._cluster.wait(self.job, lambda job: job["iteration"] >= BEGUN, seconds=GOES_ON_S)
         began, faults, chosen = time.monotonic(), [], self._faults(shaky, proxy, data)
         while time.monotonic() < began + self._seconds and not self._cluster.look(self.job).get("is_over"):
@@ -201,7 +201,7 @@ class Trial:
         return self._cluster.wait(self.job, lambda job: bool(job["is_over"]), seconds=END_S)
 
     def undisturbed(self) -> float:
-        """Final accuracy of the same job in peace, on a machine that has no reason to be slow."""
+        """Final accuracy of the same job without faults."""
         self._cluster.join("quiet", pool=QUIET, speeds=[FAST] * WORKERS, server_slots=2)
         job = self._cluster.submit(self._spec, pool=QUIET)
         done = self._cluster.wait(job, lambda job: bool(job["is_over"]), seconds=END_S)
@@ -237,9 +237,9 @@ class Trial:
         ]
 
     def _went_on(self, at: float) -> tuple[float | None, float | None]:
-        """The longest time without a newly complete iteration, by the log and by what people see.
+        """The longest time without a newly complete iteration, by the log and by the pages.
 
-        Watched for ``WATCH_S``, and on until iterations flow again.
+        Observed for ``WATCH_S``, and until iterations are complete again.
         """
         goes_on, seen, before = Watch(at), Watch(at), None
         while (now := time.monotonic()) < at + GOES_ON_S:
@@ -289,7 +289,7 @@ def table(document: dict[str, Any]) -> str:
         kinds.setdefault(each["kind"], []).append(each)
     lines = [
         f"{document['seconds']:.0f} s with seed {document['seed']}: {len(document['faults'])} faults, "
-        f"{document['restarts']} new lives, {document['rollbacks']} returns to a checkpoint",
+        f"{document['restarts']} restarts, {document['rollbacks']} rollbacks to a checkpoint",
         f"{'time to go on':28}{'faults':>8}{'median':>10}{'worst':>10}{'seen: median':>16}{'worst':>10}",
     ]
     for kind, found in [*sorted(kinds.items()), ("all", document["faults"])]:
@@ -323,7 +323,7 @@ def _count(cluster: BenchCluster, job: int) -> dict[str, Any]:
 
 
 def _replay(cluster: BenchCluster, job: int) -> str:
-    """What the replay of the job's log says where it differs."""
+    """The message of the replay of the job's log if it differs."""
     command = [*MANAGE, "replay", str(job)]
     done = subprocess.run(
         command, env=dict(cluster.environment), cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=300

@@ -23,13 +23,13 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 OPEN_S: Final = 5.0
 SLOW_DOWN_S: Final = 1.0
 FINAL_CODES: Final = (4401, 4409, 4410)
-"""Close codes after which there is nothing to come back for."""
+"""Close codes after which it does not reconnect."""
 
 Build = Callable[[int], msgspec.Struct]
 
 
 class ResilientSocket:
-    """One process' messages and their way to the control plane. ``heard`` is called with every reply."""
+    """One process's messages and its connection to the control plane. ``heard`` is called with every reply."""
 
     def __init__(
         self, url: str, headers: Mapping[str, str], codec: Codec[Any], hello: Build, heard: Callable[[Any], None]
@@ -57,12 +57,12 @@ class ResilientSocket:
         return number
 
     def cut(self) -> None:
-        """Break the connection without a farewell."""
+        """Break the connection without closing it."""
         if self._socket is not None:
             self._socket.transport.abort()
 
     async def run(self) -> None:
-        """Stay connected until it is told that there is nothing to come back for."""
+        """Stay connected until one of ``FINAL_CODES`` ends it."""
         pause_s = FIRST_PAUSE_S
         while self.ended is None:
             await self.may_connect.wait()
@@ -79,7 +79,7 @@ class ResilientSocket:
                 await asyncio.sleep(pause_s)
 
     async def _converse(self, socket: ClientConnection) -> bool:
-        """Until the connection ends; whether anything was heard on it."""
+        """Until the connection ends; whether it received anything."""
         self._socket, heard_any = socket, False
         if not self._outbox.last:
             self._outbox.say(self._hello)

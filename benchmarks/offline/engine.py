@@ -1,10 +1,9 @@
 """``manage.py bench engine``: events per second through the engine, for 10, 100 and 1,000 workers under each barrier.
 
-A cluster in virtual time is driven once by the engine's own orders, with machines of uneven and wavering speed, and
-everything that it said is written down. What is timed is the engine alone, handed the same entries again: decoding and
-storage are the driver's. Releases, waits, progress, shares by ``uniform`` and the straggler detector are all in it;
-the start of the job is not. The best of some repeats counts, in CPU time: other load on the machine is not the
-engine's.
+A cluster in virtual time follows the engine's orders once, with machines of uneven and varying speed, and all its
+messages are recorded. Then the engine alone is timed on the same entries, without decoding and storage, which belong to
+the driver. Releases, waits, progress, shares by ``uniform`` and the straggler detector are included; the start of the
+job is not. The result is the best of several repeats in CPU time, to exclude other load on the machine.
 """
 
 import argparse
@@ -43,7 +42,7 @@ WORKERS: Final = (10, 100, 1000)
 EVENTS: Final = 30_000
 SEED: Final = 7
 SLOW_PART, SLOW = 0.05, 3.0
-"""So many of the machines take so many times as long as the others."""
+"""This share of the machines takes this many times as long as the others."""
 
 BSP_BAR: Final = 50_000
 """Events per second that bsp must reach with 1,000 workers."""
@@ -70,7 +69,7 @@ class Machine:
 
 @dataclass(slots=True)
 class Cluster:
-    """Follows orders without delay, and writes down what the engine was told."""
+    """Follows orders without delay, and records the engine's input."""
 
     engine: Engine
     paces: InitVar[Sequence[float]]
@@ -91,7 +90,7 @@ class Cluster:
         ]
 
     def tell(self, event: Event) -> None:
-        """Something happens; the orders that follow are heard at once."""
+        """Append an event; the resulting orders arrive immediately."""
         entry = Entry(id=f"{int(self.now)}-{len(self.entries)}", event=event)
         self.entries.append(entry)
         for command in self.engine.handle(entry):
@@ -101,7 +100,7 @@ class Cluster:
                 self.close(command.iteration)
 
     def say(self, rank: int, build: Callable[[int], WorkerSaid]) -> None:
-        """A worker says something."""
+        """Append a worker's message."""
         machine = self.machines[rank]
         machine.number += 1
         self.tell(WorkerHeard(rank=rank, instance=f"w{rank}.0.1", message=build(machine.number)))
@@ -117,12 +116,12 @@ class Cluster:
         self.go_on(machine)
 
     def go_on(self, machine: Machine) -> None:
-        """A worker begins its next iteration, if it may."""
+        """A worker begins its next iteration, if it is granted."""
         protocol = machine.protocol
         protocol.next(self.now)
         if protocol.phase is not Phase.PULL or not (self.free or self.version >= protocol.iteration):
             return
-        # The share is not awaited: releases and reports are what is timed.
+        # Do not wait for the share: the benchmark times releases and reports.
         protocol.pulled(-math.inf)
         protocol.next(self.now)
         machine.began, machine.tried = self.now, machine.tried + 1
@@ -140,7 +139,7 @@ class Cluster:
                     self.go_on(machine)
 
     def run(self, events: int) -> None:
-        """Until the log has so many entries."""
+        """Run until the log has this many entries."""
         while len(self.entries) < events:
             due = self.engine.deadline_ms
             if due is not None and (not self.heap or due <= self.heap[0][0]):
@@ -154,7 +153,7 @@ class Cluster:
                 (self.end if what == "end" else self.progress)(machine)
 
     def progress(self, machine: Machine) -> None:
-        """A worker says how far it is."""
+        """A worker reports its progress."""
         protocol, tried = machine.protocol, machine.tried
         assert protocol.task is not None
         done = int(protocol.task.share * (self.now - machine.began) / (machine.until - machine.began + 1e-9))
@@ -199,7 +198,7 @@ def _report(number: int, *, iteration: int, share: int, busy_s: float) -> Iterat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What was measured for one barrier and number of workers."""
+    """Measurements for one barrier and number of workers."""
 
     barrier: str
     workers: int
@@ -260,7 +259,7 @@ def _replay(entries: Sequence[Entry], start: int) -> float:
     for entry in entries[:start]:
         engine.handle(entry)
     gc.collect()
-    # The entries wait in this list for the sake of the measurement; looking through them is not the engine's cost.
+    # The garbage collector's scans of this list of entries are not a cost of the engine.
     gc.freeze()
     began = time.process_time()
     for entry in entries[start:]:

@@ -1,9 +1,9 @@
-"""What an update on arrival is to do to the step: which rule follows BSP at equal samples, by optimiser.
+"""How to scale the step of an update on arrival: which rule is closest to BSP at equal samples, by optimiser.
 
 Softmax regression on digits. Workers of uneven speed pull, compute and push as under ``asp``, in the order in which
-they would finish; the updates are applied by the servers' own code in that order: each as an n-th of a step at an n-th
-of the rate (mean), n of them as one step along their mean (average), or each as a whole step (paper). BSP makes one
-step along the mean of the n gradients at the same values. All have processed as many samples in the end.
+they would finish; the servers' code applies the updates in that order: each as an n-th of a step at an n-th of the rate
+(mean), n of them as one step along their mean (average), or each as a whole step (paper). BSP makes one step along the
+mean of the n gradients at the same values. All process the same number of samples.
 
     manage.py bench step-scale [--workers 4] [--iterations 60] [--seeds 3]
 """
@@ -104,7 +104,7 @@ class Run:
         return self.score()
 
     def _order(self, updates: int) -> Iterator[int]:
-        """Who finishes next: speeds are uneven by up to 3, and waver."""
+        """Which worker finishes next: speeds differ by up to 3, and vary."""
         chance = np.random.default_rng([self.seed, 5])
         usual = np.linspace(1.0, 3.0, self.workers)
         due = [(usual[rank] * chance.lognormal(0.0, 0.1), rank) for rank in range(self.workers)]

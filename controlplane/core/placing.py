@@ -62,7 +62,7 @@ def wanted_by(
     ``more``: servers that it should assume to exist.
 
     Raises:
-        ValueError: if it wants other blocks than there are: a running job keeps those that it was cut into.
+        ValueError: if it would cut other blocks: a running job keeps its blocks.
     """
     job = context.job
     if isinstance(placement, Rebalancing):
@@ -136,7 +136,7 @@ def follow_requests(context: Context) -> bool:
 
 
 def _has_come(job: Job) -> bool:
-    """Whether a server is here that holds nothing."""
+    """Whether a connected server holds no blocks."""
     held = {block.server for block in job.placement.blocks}
     return any(moving.can_hold(server) and server.index not in held for server in job.live_servers)
 
@@ -183,7 +183,7 @@ def _probe(context: Context, probes: dict[int, int]) -> None:
 
 
 def _able(job: Job) -> list[int]:
-    """Servers that blocks may be put on."""
+    """Servers that may hold blocks."""
     return [server.index for server in job.live_servers if moving.can_hold(server)]
 
 
@@ -241,7 +241,7 @@ def cut_blocks(tensor_sizes: list[int], *, block_bytes: int = BLOCK_BYTES) -> li
     """Slices ``[start, stop)`` of the flattened parameters, in elements, that cover it in order.
 
     A block never spans two tensors, so that placements by tensor and by block can be compared; tensors above
-    ``block_bytes`` are cut into equal parts as far as that goes. A tensor without elements has no block.
+    ``block_bytes`` are cut into parts of nearly equal size. A tensor without elements has no block.
 
     Args:
         tensor_sizes: elements of each parameter tensor, in the model's order.

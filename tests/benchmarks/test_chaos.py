@@ -90,11 +90,11 @@ def test_a_job_that_came_through_unharmed_is_no_failure() -> None:
         ({"state": "failed", "reason": "no worker is left"}, "the job ended failed: no worker is left"),
         (
             {"faults": [chaos.Injected(at_s=1.0, kind="kill agent", whom="", seconds=None, seen_s=None)]},
-            "the job did not go on within 60 s after: kill agent",
+            "the job made no progress within 60 s after: kill agent",
         ),
         (
             {"faults": [chaos.Injected(at_s=1.0, kind="kill agent", whom="", seconds=5.25, seen_s=6.0)]},
-            "the job went on after more than 5 s after: kill agent (5.25 s)",
+            "the job made progress after more than 5 s after: kill agent (5.25 s)",
         ),
         ({"lost": 2}, "2 reports were lost, 0 doubled"),
         ({"replay": "decision 7"}, "the replay differs: decision 7"),

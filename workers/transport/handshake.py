@@ -28,7 +28,7 @@ NONCE_BYTES = 32
 PROOF_BYTES = 32
 _PROOF_AT, _INSTANCE_AT = NONCE_BYTES, NONCE_BYTES + PROOF_BYTES
 HANDSHAKE_S = 5.0
-"""For the whole of it, however it is dripped."""
+"""Time limit of the whole handshake, however slowly bytes arrive."""
 
 
 class Peer(NamedTuple):
@@ -44,7 +44,7 @@ KeyOf = Callable[[Peer], bytes]
 """From a peer's hello to the key that it shares with this server."""
 
 Meet = Callable[[bool], None]
-"""Told whether the server encrypts: goes on so, or raises that it must not."""
+"""Called with whether the server encrypts: continues accordingly, or raises."""
 
 ENCRYPT = encode_frame_header(Header(op=Op.ENCRYPT), b"")
 """The first frame of a server that encrypts."""
@@ -52,12 +52,12 @@ ENCRYPT = encode_frame_header(Header(op=Op.ENCRYPT), b"")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the server sends at the end of a handshake: to an authenticated peer, or to one that is refused."""
+    """The server's last message of a handshake: to an authenticated peer, or to one that is refused."""
 
     frame: bytes
     peer: Peer | None = None
     refused: str = ""
-    """Why, for the server's own log."""
+    """The reason, for the server's log."""
 
 
 class Greeting:
@@ -71,11 +71,11 @@ class Greeting:
         self.certified: frozenset[str] | None = None
         """Instances that the peer's certificate names; None: it is not encrypted, and shows none."""
         self.opening = _frame(Header(op=Op.CHALLENGE), self._challenge)
-        """What is sent first."""
+        """The first frame to send."""
 
     @property
     def due(self) -> int:
-        """Bytes of the hello that are still to come, as far as is known: what follows them is no part of it."""
+        """Missing bytes of the hello, as far as is known; later bytes are not part of it."""
         return HEADER_BYTES + (self._hello.length if self._hello else 0) - len(self._received)
 
     def take(self, data: bytes) -> Answer | None:
@@ -111,7 +111,7 @@ class Greeting:
 
 
 def unencrypted(encrypts: bool) -> None:
-    """Speaks only to servers that do not encrypt."""
+    """Connects only to servers that do not encrypt."""
     if encrypts:
         raise BadHeader("the server encrypts, expected one that does not")
 

@@ -1,8 +1,8 @@
 """The line t = a + b x of one worker's compute time over its share, fitted recursively and robustly.
 
-Weighted means and moments, forgotten by 0.98 per iteration; the slope is drawn towards the last one, as much as the
-noise makes it uncertain, since shares that settle say nothing about it. One odd time counts little; a second one on the
-same side is a new speed: the line is scaled to it and learns afresh.
+Weighted means and moments, discounted by 0.98 per iteration. The slope is drawn towards the last one, the more the
+noisier the times are, since constant shares give no information about it. One outlier counts little; a second one on
+the same side is a new speed: the line is scaled to it and fitted again.
 """
 
 import math
@@ -15,26 +15,26 @@ SMOOTHING = 0.2
 """Weight of the latest communication time, and of the latest error in the typical one."""
 
 FIRST_ERROR, LEAST_ERROR = 0.05, 0.01
-"""Typical relative error before one was seen, and at least: clocks and kernels are never steadier."""
+"""Initial and least relative error: clocks and kernels are never steadier."""
 
 OUTLYING = 4.0
-"""An error of so many typical ones is odd."""
+"""An error above this multiple of the typical one is an outlier."""
 
 LASTING = 2
-"""So many odd times in a row on one side are a new speed."""
+"""This many outliers in a row on one side are a new speed."""
 
 UNCERTAIN = 0.3
-"""Before it was measured, the slope may lie so far (standard deviation) from the last one, relative to t / x."""
+"""Prior standard deviation of the slope around the last one, relative to t / x."""
 
 LEAST_SLOPE = 0.02
-"""Of t / x: no worker does samples for nothing."""
+"""Least slope, relative to t / x: every sample takes some time."""
 
 RECENT = 3
-"""Communication times that the median is of which the next one counts by."""
+"""Communication times in the median that smooths the next one."""
 
 
 class Fit(Value, frozen=True, kw_only=True):
-    """Weight, means and moments of past points, and what they led to."""
+    """Weight, means and moments of past points, and the fitted line."""
 
     weight: float
     share: float
@@ -45,7 +45,7 @@ class Fit(Value, frozen=True, kw_only=True):
     error: float = FIRST_ERROR
     """Typical relative error."""
     odd: int = 0
-    """How many times in a row were odd: above 0 too slow, below too fast."""
+    """Outliers in a row: above 0 too slow, below too fast."""
     communication_s: float
     recent: tuple[float, ...] = ()
     """The last communication times."""
@@ -58,7 +58,7 @@ class Fit(Value, frozen=True, kw_only=True):
 
 
 def is_sound(seen: Observation) -> bool:
-    """Whether the observation says anything about compute time."""
+    """Whether the observation has a compute time."""
     times = (seen.compute_s, seen.communication_s)
     return seen.samples > 0 and all(math.isfinite(time) and 0 <= time < 1e9 for time in times) and seen.compute_s > 1e-9
 
@@ -89,7 +89,7 @@ def observe(fit: Fit | None, seen: Observation, forgetting: float) -> Fit:
 
 
 def _communication(fit: Fit, seen: Observation) -> tuple[float, tuple[float, ...]]:
-    """Smoothed, by the median of the last three: one odd time moves it no further than an ordinary one."""
+    """Smoothed, by the median of the last three: one outlier moves it no further than an ordinary time."""
     recent = (*fit.recent, seen.communication_s)[-RECENT:]
     middle = sorted(recent)[len(recent) // 2] if len(recent) == RECENT else min(recent)
     if len(recent) < RECENT or len(fit.recent) < RECENT:
@@ -98,7 +98,7 @@ def _communication(fit: Fit, seen: Observation) -> tuple[float, tuple[float, ...
 
 
 def _rescaled(fit: Fit, seen: Observation, ratio: float, communication_s: float, recent: tuple[float, ...]) -> Fit:
-    """The same machine at another speed: both parts of the line change alike, until more is known."""
+    """The same machine at another speed: scale both parts of the line, until more is known."""
     slope = _bounded(fit.slope * ratio, seen.compute_s / seen.samples)
     return Fit(
         weight=1.0,
