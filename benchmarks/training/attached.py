@@ -1,4 +1,4 @@
-"""What pacing does for a script of one's own, and what it costs: each figure is a ratio within one run.
+"""Gain and cost of pacing for an attached script: each figure is a ratio within one run.
 
     manage.py bench attached [--part speeds|constant|even|outage|client ...] [--json]
 
