@@ -140,11 +140,22 @@ def test_agents_of_a_native_job_have_a_token_and_a_label_of_their_own(
     assert JobToken.objects.filter(job=job).exists()
 
 
+def test_agents_on_several_nodes_listen_to_each_other_and_encrypt(
+    paceline: Command, admin: str, slurm: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(NATIVE)
+    code, out, err = paceline("slurm", "submit", "job.yaml", "--nodes", "4")
+    assert (code, err) == (0, "")
+    text, _ = script_of(out)
+    assert "--host '{address}'" in text
+    assert "--insecure" not in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ((), "paceline slurm submit: found neither a spec nor a command"),
-        (("job.yaml",), "--nodes 2: parameters would cross the network"),
+        (("sums.yaml",), "--nodes 2: found communication: all-reduce in sums.yaml, which is not encrypted"),
         (("job.yaml", "--insecure", "--requeue"), "--requeue: found no checkpoint in job.yaml"),
         (("job.yaml", "--", "python", "x.py"), "job.yaml: found launch: native and a command"),
         (("mine.yaml",), "mine.yaml: found launch: attached without a command"),
@@ -159,6 +170,7 @@ def test_what_does_not_go_together_is_refused_with_the_cure(
 ) -> None:
     (tmp_path / "job.yaml").write_text(NATIVE)
     (tmp_path / "mine.yaml").write_text("name: mine\nlaunch: attached\n")
+    (tmp_path / "sums.yaml").write_text(NATIVE.replace("servers: 2", "servers: 0\ncommunication: all-reduce"))
     code, _, err = paceline("slurm", "submit", "--nodes", "2", *arguments)
     assert (code, err.startswith(said)) == (2, True), err
     assert not Job.objects.exists()

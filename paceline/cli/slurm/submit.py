@@ -120,7 +120,7 @@ def planned(
         return plan
     join = [
         *("join", client.url, f"@{plan.enrolment_file}", "--name", f"slurm-{number}", "--host"),
-        "{address}" if options.insecure else "127.0.0.1",
+        "{address}" if options.insecure or options.nodes > 1 else "127.0.0.1",
         *("--slots", str(_each(document["workers"], options))),
         *("--server-slots", str(_each(document["servers"], options))),
         *("--state-dir", str(folder / "agents"), "--checkpoint-dir", str(folder.parent / "checkpoints")),
@@ -189,10 +189,10 @@ def _check(options: Namespace, document: dict[str, Any], command: Sequence[str])
         )
     if launch == "attached":
         return
-    if options.nodes > 1 and not options.insecure:
+    if options.nodes > 1 and document["communication"] == "all-reduce" and not options.insecure:
         raise Refusal(
-            f"--nodes {options.nodes}: parameters would cross the network between nodes unencrypted; add --insecure "
-            "where that network is private, or keep to --nodes 1"
+            f"--nodes {options.nodes}: found communication: all-reduce in {where}, which is not encrypted between "
+            "nodes; add --insecure where that network is private, or use parameter servers"
         )
     if options.requeue and document["checkpoint"] is None and not document["elastic"]["from_scratch"]:
         raise Refusal(
