@@ -12,6 +12,9 @@ COPY requirements requirements
 
 FROM base AS controlplane
 RUN pip install -r requirements/controlplane.txt && pip check
+# TRACING=1: with OpenTelemetry, for OTEL_EXPORTER_OTLP_ENDPOINT.
+ARG TRACING=
+RUN test -z "$TRACING" || pip install -r requirements/tracing.txt
 COPY manage.py ./
 COPY controlplane controlplane
 COPY frontend frontend

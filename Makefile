@@ -74,7 +74,7 @@ $(RUNTIME): requirements.txt requirements/controlplane.txt requirements/agent.tx
 	@$(PIP) check
 	@touch $@
 
-$(TESTS): requirements/tests.txt $(RUNTIME)
+$(TESTS): requirements/tests.txt requirements/tracing.txt $(RUNTIME)
 	$(PIP) install --quiet -r requirements/tests.txt
 	@$(PIP) check
 	@touch $@

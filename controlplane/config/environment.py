@@ -16,6 +16,7 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.fleet.cluster import Cluster, MalformedEntry, parse_accounts
+from controlplane.protocol.environment import release_of
 from controlplane.runtime.embedded.ground import running_address
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
@@ -27,6 +28,8 @@ MOST_PROXIES = 9
 POD_SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where a pod has its service account's token and the API server's certificate."""
 
+OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+OTLP_PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
 SECRET_KEY_LENGTH = 50
 """Characters below which Django's own deployment check warns."""
 
@@ -55,6 +58,8 @@ class Environment:
     """What an hour of one worker costs, and in what; None where nobody said."""
     kubernetes: Cluster | None
     """The cluster whose pods may join by their service accounts; None: none may."""
+    traced_part: float | None
+    """Of reports, whose decisions are traced by OpenTelemetry; None where no endpoint is named."""
 
     @property
     def https(self) -> bool:
@@ -88,6 +93,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         log_level=_one_of(variables, "LOG_LEVEL", LOG_LEVELS, default="INFO"),
         worker_hour=_price(env.str("PACELINE_WORKER_HOUR", default="")),
         kubernetes=_kubernetes(env),
+        traced_part=_traced_part(variables),
     )
 
 
@@ -171,6 +177,28 @@ def _lifetime(value: str) -> timedelta | None:
     if match is None:
         raise _refuse("PACELINE_KUBERNETES_REMOVE_AFTER", value, "a number and s, m, h or d, such as 1h")
     return timedelta(seconds=int(match[1]) * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]])
+
+
+def _traced_part(variables: Mapping[str, str]) -> float | None:
+    """OpenTelemetry reads its own variables; what we do not do is refused rather than passed over."""
+    name = next((name for name in OTLP_ENDPOINTS if variables.get(name, "").strip()), None)
+    if name is None or _boolean(variables, "OTEL_SDK_DISABLED"):
+        return None
+    if urlsplit(variables[name]).scheme not in {"http", "https"}:
+        raise _refuse(name, variables[name], "an address of an OTLP/HTTP receiver such as http://127.0.0.1:4318")
+    if not all(map(release_of, OTLP_PACKAGES)):
+        cure = "OpenTelemetry to be installed (pip install -r requirements/tracing.txt, or paceline[tracing])"
+        raise _refuse(name, variables[name], f"no endpoint, or {cure}")
+    if (protocol := variables.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")) != "http/protobuf":
+        raise _refuse("OTEL_EXPORTER_OTLP_PROTOCOL", protocol, "http/protobuf")
+    text = variables.get("OTEL_TRACES_SAMPLER_ARG", "").strip() or "1"
+    try:
+        part = float(text)
+    except ValueError:
+        part = -1.0
+    if not 0 <= part <= 1:
+        raise _refuse("OTEL_TRACES_SAMPLER_ARG", text, "the part of all reports that is traced, from 0 to 1")
+    return part
 
 
 def _boolean(variables: Mapping[str, str], name: str) -> bool:

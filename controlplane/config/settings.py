@@ -23,6 +23,7 @@ ALLOWED_HOSTS = ENVIRONMENT.allowed_hosts
 TRUSTED_PROXIES = ENVIRONMENT.trusted_proxies
 WORKER_HOUR = ENVIRONMENT.worker_hour
 KUBERNETES = ENVIRONMENT.kubernetes
+TRACED_PART = ENVIRONMENT.traced_part
 
 ROOT_URLCONF = "controlplane.config.urls"
 ASGI_APPLICATION = "controlplane.config.asgi.application"

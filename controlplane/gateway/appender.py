@@ -8,7 +8,7 @@ import structlog
 from redis.exceptions import NoScriptError, RedisError
 
 from controlplane.core.events import Event
-from controlplane.runtime import log
+from controlplane.runtime import log, tracing
 from controlplane.runtime.faults import reach
 from controlplane.runtime.wire import Caller
 
@@ -34,6 +34,7 @@ class Appender:
         self._background: set[asyncio.Future[Any]] = set()
         self._capacity = asyncio.Event()
         self._capacity.set()
+        self._arrivals = tracing.arrivals(job)
         self.length = 0
         """Entries of the job's log, as of the last append."""
 
@@ -41,6 +42,8 @@ class Appender:
         """Queue the event for the next call."""
         reach("gateway.heard")
         self._waiting.append(log.encode_event(event))
+        if self._arrivals is not None:
+            self._arrivals.add(event)
         if len(self._waiting) > MOST_WAITING:
             self._capacity.clear()
         if self._call is None:
@@ -84,6 +87,8 @@ class Appender:
             self._fail(over=False)
             return
         self.length = reply[2]
+        if self._arrivals is not None:
+            self._arrivals.appended(len(self._sent))
         reach("gateway.appended")
         self._capacity.set()
         if flipped:
@@ -98,5 +103,7 @@ class Appender:
 
     def _fail(self, *, over: bool) -> None:
         self._waiting.clear()
+        if self._arrivals is not None:
+            self._arrivals.clear()
         self._capacity.set()
         self._on_failure(over)

@@ -7,6 +7,7 @@ from controlplane.gateway.appender import Appender
 from controlplane.gateway.sockets import Socket
 from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import Durable, Role
+from controlplane.runtime import tracing
 from controlplane.runtime.durable import numbers_decoder
 from controlplane.runtime.executor import frames_decoder
 from controlplane.runtime.wire import Caller
@@ -64,7 +65,8 @@ class JobConnections:
         for frame in frames_decoder.decode(data):
             socket = self._sockets.get((frame.role, frame.index, frame.instance))
             if socket is not None:
-                socket.put(frame.data, frame.slot)
+                sent = tracing.sending(frame.parent, self.job, frame.index) if frame.parent else None
+                socket.put(frame.data, frame.slot, sent)
 
     def note_durable(self, data: bytes) -> None:
         """Remember risen numbers for the next ``send_durable``."""

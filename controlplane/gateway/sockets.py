@@ -40,6 +40,7 @@ class Socket:
         self._receive, self._send = receive, send
         self._rate_limiter = RateLimiter(per_s)
         self._pending: dict[str | int, bytes | str] = {}
+        self._sent: dict[str | int, Callable[[], None]] = {}
         self._unnamed = 0
         self._wake = asyncio.Event()
         self._code: int | None = None
@@ -55,10 +56,14 @@ class Socket:
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
         return cls(receive, send, per_s=per_s)
 
-    def put(self, data: bytes | str, slot: str = "") -> None:
-        """Queue ``data``, in place of what is queued in the same named slot."""
+    def put(self, data: bytes | str, slot: str = "", sent: Callable[[], None] | None = None) -> None:
+        """Queue ``data``, in place of what is queued in the same named slot; call ``sent`` once it was sent."""
         if slot:
             self._pending[slot] = data
+            if sent is not None:
+                self._sent[slot] = sent
+            elif self._sent:
+                self._sent.pop(slot, None)
         else:
             self._unnamed += 1
             self._pending[self._unnamed] = data
@@ -132,11 +137,14 @@ class Socket:
             await self._wake.wait()
             self._wake.clear()
             while self._pending:
-                data = self._pending.pop(next(iter(self._pending)))
+                slot = next(iter(self._pending))
+                data, sent = self._pending.pop(slot), self._sent.pop(slot, None)
                 self._sending_since = time.monotonic()
                 with suppress(OSError):  # it is gone: the reader will see that
                     await self._send(_message(data))
                 self._sending_since = None
+                if sent is not None:
+                    sent()
 
 
 def _message(data: bytes | str) -> Message:

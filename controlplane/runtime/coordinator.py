@@ -17,7 +17,7 @@ import structlog
 
 from controlplane.core.engine import ENGINE_VERSION
 from controlplane.core.events import ControlPlaneResumed, Entry, TimePassed
-from controlplane.runtime import log, names, presence, redis, scaling, training
+from controlplane.runtime import log, names, presence, redis, scaling, tracing, training
 from controlplane.runtime.downtime import SILENCE_S
 from controlplane.runtime.engines import READ_COUNT, Engines, Running
 from controlplane.runtime.faults import reach
@@ -119,12 +119,15 @@ class Holding:
 
     def _answer(self, entries: list[Entry], *, read_on: bool) -> None:
         """Pass every entry to the engine, and commit the effects in one step, together with the next read."""
-        running = self._running
-        commands = [command for entry in entries for command in running.handle(entry)]
+        running, turn = self._running, tracing.turn(self._lease.job)
+        if turn is None:
+            commands = [command for entry in entries for command in running.handle(entry)]
+        else:
+            commands = turn.handle(entries, running.handle)
         engine = running.engine
         reach("coordinator.handled")
         self._pace.entries += len(entries)
-        effects, snapshot = running.effects(commands), self._snapshot()
+        effects, snapshot = running.effects(commands, turn.parents if turn else {}), self._snapshot()
         if after(running.quiet_until, entries[-1].id):
             effects.frames = b""
         self._log_fault()
@@ -139,6 +142,8 @@ class Holding:
             snapshot=snapshot,
             then=then,
         )
+        if turn is not None:
+            turn.committed()
         reach("coordinator.committed")
         training.request_fits(self._lease.job, commands)
         scaling.request_slots(self._lease.job, commands)

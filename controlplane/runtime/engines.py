@@ -5,8 +5,9 @@ Redis. An engine that ran ahead of a refused commit is dropped.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Lock
+from types import MappingProxyType
 from typing import Final, Protocol, Self
 
 import structlog
@@ -105,12 +106,12 @@ class Running:
             self.note_fault(entry.id, error)
         return []
 
-    def effects(self, commands: list[AnyCommand]) -> Effects:
+    def effects(self, commands: list[AnyCommand], parents: Mapping[str, str] = MappingProxyType({})) -> Effects:
         """The effects of the commands. Those that cannot be executed are skipped, and the job should end."""
         try:
-            return effects_of(self.facts, commands)
+            return effects_of(self.facts, commands, parents)
         except Exception:
-            return effects_of(self.facts, [command for command in commands if self.can_do(command)])
+            return effects_of(self.facts, [command for command in commands if self.can_do(command)], parents)
 
     def note_fault(self, entry: str, error: Exception) -> None:
         """Log and remember the first fault; later ones follow from it."""

@@ -7,6 +7,7 @@ the effects (``lease.Lease.commit``), so that nothing is published without being
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from types import MappingProxyType
 
 import msgspec
 
@@ -47,6 +48,8 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     instance: str
     slot: str
     data: bytes
+    parent: str = ""
+    """The decision that it follows from, as ``traceparent``; empty where nobody traces."""
 
 
 Address = tuple[Role, int, str]
@@ -86,8 +89,13 @@ def decode_commands(payload: bytes) -> list[AnyCommand]:
     return _commands_decoder.decode(payload)
 
 
-def effects_of(facts: JobFacts, commands: Sequence[AnyCommand]) -> Effects:
-    """The effects of ``commands``. Of several orders for one process only the last is sent: it replaces the others."""
+def effects_of(
+    facts: JobFacts, commands: Sequence[AnyCommand], parents: Mapping[str, str] = MappingProxyType({})
+) -> Effects:
+    """The effects of ``commands``. Of several orders for one process only the last is sent: it replaces the others.
+
+    ``parents``: traced decisions, by the entry of the log that they are on.
+    """
     if not commands:
         return Effects()
     replaceable: dict[tuple[Role, int, str, str], Frame] = {}
@@ -96,7 +104,7 @@ def effects_of(facts: JobFacts, commands: Sequence[AnyCommand]) -> Effects:
     for command in commands:
         if isinstance(command, StartProcess | StopProcess):
             changes.append(_change(facts, command))
-        elif (frame := _frame(facts, command)) is not None:
+        elif (frame := _frame(facts, command, parents)) is not None:
             if frame.slot:
                 replaceable[frame.role, frame.index, frame.instance, frame.slot] = frame
             else:
@@ -112,10 +120,10 @@ def effects_of(facts: JobFacts, commands: Sequence[AnyCommand]) -> Effects:
     )
 
 
-def _frame(facts: JobFacts, command: AnyCommand) -> Frame | None:
+def _frame(facts: JobFacts, command: AnyCommand, parents: Mapping[str, str]) -> Frame | None:
     match command:
-        case IssueOrders(rank=rank, instance=instance, orders=orders):
-            return Frame("worker", rank, instance, "orders", _encoder.encode(orders))
+        case IssueOrders(rank=rank, instance=instance, orders=orders, cause=cause):
+            return Frame("worker", rank, instance, "orders", _encoder.encode(orders), parents.get(cause, ""))
         case IssuePlacement(rank=rank, instance=instance):
             return Frame("worker", rank, instance, "placement", _encoder.encode(_placement(facts, command)))
         case IssueServerOrders(index=index, instance=instance):

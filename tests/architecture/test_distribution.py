@@ -18,6 +18,7 @@ FILES = {
     "agent": ["requirements/agent.txt"],
     "ray": ["requirements/ray.txt"],
     "server": ["requirements/controlplane.txt", "requirements.txt"],
+    "tracing": ["requirements/tracing.txt"],
 }
 """Which files `make` installs for the same purpose."""
 

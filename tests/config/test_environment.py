@@ -39,6 +39,7 @@ def test_nothing_needs_to_be_configured(tmp_path: Path) -> None:
         log_level="INFO",
         worker_hour=None,
         kubernetes=None,
+        traced_part=None,
     )
     assert (found.database["ENGINE"], found.database["NAME"]) == (
         "django.db.backends.sqlite3",
@@ -81,6 +82,23 @@ def test_earlier_secrets_are_named(tmp_path: Path) -> None:
     assert "each of at least 50 characters" in refusal(tmp_path, SECRET_KEY_FALLBACKS=f"{one},short")
     (tmp_path / "old").write_text(one)
     assert read(tmp_path, SECRET_KEY_FALLBACKS_FILE=str(tmp_path / "old")).secret_key_fallbacks == [one]
+
+
+def test_decisions_are_traced_where_a_receiver_is_named(tmp_path: Path) -> None:
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+    assert read(tmp_path, **endpoint).traced_part == 1.0
+    assert read(tmp_path, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="https://x/v1/traces").traced_part == 1.0
+    assert read(tmp_path, **endpoint, OTEL_TRACES_SAMPLER_ARG="0.05").traced_part == 0.05
+    assert read(tmp_path, **endpoint, OTEL_SDK_DISABLED="true").traced_part is None
+    assert read(tmp_path, OTEL_TRACES_SAMPLER_ARG="0.05").traced_part is None
+
+
+def test_without_opentelemetry_a_receiver_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.config.environment.release_of", lambda package: "")
+    assert refusal(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT="http://x:4318") == (
+        "OTEL_EXPORTER_OTLP_ENDPOINT: found 'http://x:4318', expected no endpoint, or OpenTelemetry to be installed "
+        "(pip install -r requirements/tracing.txt, or paceline[tracing])"
+    )
 
 
 def test_proxies_are_counted(tmp_path: Path) -> None:
@@ -151,6 +169,15 @@ def test_postgresql_is_chosen_by_its_address(tmp_path: Path) -> None:
         ({"SECRET_KEY": "short"}, "SECRET_KEY: found '5 characters', expected at least 50 characters; leave it out"),
         ({"LOG_FORMAT": "xml"}, "LOG_FORMAT: found 'xml', expected one of plain, json"),
         ({"LOG_LEVEL": "loud"}, "LOG_LEVEL: found 'loud', expected one of DEBUG, INFO, WARNING, ERROR"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "x:4317"}, "OTEL_EXPORTER_OTLP_ENDPOINT: found 'x:4317', expected an address"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL: found 'grpc', expected http/protobuf",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_SAMPLER_ARG": "5%"},
+            "OTEL_TRACES_SAMPLER_ARG: found '5%', expected the part of all reports that is traced, from 0 to 1",
+        ),
         ({"SECRET_KEY_FILE": "/nowhere"}, "SECRET_KEY_FILE: found '/nowhere', expected a file that can be read"),
     ],
 )
