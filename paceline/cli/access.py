@@ -71,14 +71,19 @@ def find(options: Namespace, variables: Mapping[str, str]) -> Access:
     """
     token = read(options.token_file) if options.token_file else variables.get("PACELINE_API_TOKEN", "").strip()
     known = with_data_folder(variables)
-    running = running_address(known)
-    url = options.url or variables.get("PACELINE_URL") or running or DEFAULT_URL
+    running, url = running_address(known), url_of(options, variables)
     if not token and url.rstrip("/") == running and SERVER.is_installed:
         return let_in(url, known)
     try:
         return Access(address=address(url, token, variables))
     except PacelineError as error:
         raise Refusal(str(error)) from None
+
+
+def url_of(options: Namespace, variables: Mapping[str, str]) -> str:
+    """The control plane's address alone, for what takes no API token."""
+    named = options.url or variables.get("PACELINE_URL") or running_address(with_data_folder(variables))
+    return str(named or DEFAULT_URL)
 
 
 def running_address(variables: Mapping[str, str]) -> str:

@@ -16,6 +16,7 @@ from ray.exceptions import RayError
 
 from paceline.cli import access
 from paceline.cli.errors import FAILED, OK, Refusal, refusal_of
+from paceline.client.address import Address
 from paceline.errors import PacelineError
 from paceline.on_ray import supervisor
 from paceline.on_ray.cluster import connected, nodes
@@ -65,7 +66,10 @@ def plan_of(options: Namespace) -> Plan:
         Refusal: if the control plane gives none.
     """
     most = options.max_agents or options.agents
-    found = access.find(options, os.environ)
+    if options.enrolment_token is not None and most == options.agents:
+        found = access.Access(address=Address(url=access.url_of(options, os.environ), token=""))
+    else:
+        found = access.find(options, os.environ)
     if most > options.agents and found.is_own:
         raise Refusal(
             "--max-agents: found no API token, expected one that lasts, with which the fleet asks what jobs wait for; "

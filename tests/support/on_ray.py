@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 import psutil
 
+from controlplane.runtime.embedded.ground import free_port
 from tests.architecture.sources import ROOT
 from tests.support.waiting import eventually
 
@@ -60,6 +61,10 @@ class Cluster:
         assert done.returncode == code, f"{done.stdout[-3000:]}\n{done.stderr[-5000:]}"
         return done.stdout + done.stderr
 
+    def raylets(self) -> int:
+        """Nodes that run."""
+        return sum("/raylet/raylet" in " ".join(_words(each)[:1]) for each in family(self.environment[MARK]))
+
     def left(self) -> list[psutil.Process]:
         """Agents of this cluster, and their workers, that run."""
         return [each for each in family(self.environment[MARK]) if "workers" in _words(each)]
@@ -75,21 +80,7 @@ class Cluster:
 @contextmanager
 def running_cluster(*, nodes: int, cpus: int, jobs_at: int | None = None) -> Iterator[Cluster]:
     """A head without CPUs, and so many nodes; ``jobs_at``: the port at which jobs are submitted."""
-    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # sockets lie in it: its path must be short
-    mark = os.urandom(8).hex()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "DJANGO_", "RAY_"))}
-    environment = {
-        **kept,
-        MARK: mark,
-        "PYTHONPATH": str(ROOT),
-        "RAY_TMPDIR": str(folder),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_TRAIN_V2_ENABLED": "1",
-        "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "120",
-        "OMP_NUM_THREADS": "1",
-        "XDG_STATE_HOME": str(folder / "state"),
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),
-    }
+    folder, environment = _ground()
     command = [str(PYTHON), str(Path(__file__).with_name("ray_cluster.py")), str(nodes), str(cpus)]
     command += [] if jobs_at is None else [str(jobs_at)]
     with (folder / "said").open("w") as said, (folder / "said").open() as lines, (folder / "log").open("w") as log:
@@ -112,11 +103,98 @@ def running_cluster(*, nodes: int, cpus: int, jobs_at: int | None = None) -> Ite
                 process.stdin.close()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(20.0)
-            for left in family(mark):
-                with suppress(psutil.NoSuchProcess):
-                    left.send_signal(signal.SIGKILL)
+            _clear(folder, environment)
             process.wait()
-            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running_autoscaler(*, most: int) -> Iterator[Cluster]:
+    """A head without CPUs, for which Ray's autoscaler begins nodes of one CPU, up to so many."""
+    folder, environment = _ground()
+    node, port = "f" * 51 + "00000", free_port()  # the node that Ray's provider for tests takes for the head
+    head = f"127.{1 + os.getpid() // 250 % 250}.{os.getpid() % 250}.2"
+    types = {
+        "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+        "worker": {
+            "resources": {"CPU": 1, "object_store_memory": 80 * 1024 * 1024},
+            "node_config": {},
+            "max_workers": most,
+        },
+    }
+    provider = {
+        "type": "external",
+        "module": "tests.support.ray_nodes.LoopbackNodes",
+        "gcs_address": f"{head}:{port}",
+        "use_node_id_as_ip": True,
+    }
+    config = {"cluster_name": "loopback", "max_workers": most, "provider": provider, "available_node_types": types}
+    config |= {"head_node_type": "ray.head.default", "idle_timeout_minutes": 0.05, "upscaling_speed": 1.0}
+    config |= {"auth": {}, "docker": {}, "file_mounts": {}, "cluster_synced_files": [], "rsync_exclude": []}
+    config |= {"rsync_filter": [], "file_mounts_sync_continuously": False, "initialization_commands": []}
+    config |= {f"{role}setup_commands": [] for role in ("", "head_", "worker_")}
+    config |= {f"{role}_start_ray_commands": [] for role in ("head", "worker")}
+    (folder / "config.json").write_text(json.dumps(config))
+    own = {
+        "RAY_OVERRIDE_NODE_ID_FOR_TESTING": node,
+        "RAY_enable_autoscaler_v2": "0",
+        "RAY_FAKE_CLUSTER": "1",
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+    }
+    command = [str(PYTHON.with_name("ray")), "start", "--head", "--block", f"--node-ip-address={head}"]
+    command += [f"--port={port}", "--num-cpus=0", f"--object-store-memory={80 * 1024 * 1024}"]
+    command += ["--include-dashboard=false", f"--autoscaling-config={folder / 'config.json'}"]
+    with (folder / "said").open("w") as said, (folder / "said").open() as lines:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            text=True,
+            cwd=ROOT,
+            env={**environment, **own},
+            start_new_session=True,
+        )
+        cluster = Cluster(
+            address=f"{head}:{port}", nodes=[], jobs="", environment=environment, process=process, lines=lines
+        )
+
+        def runs() -> bool:
+            assert process.poll() is None, (folder / "said").read_text()[-3000:]
+            return "runtime started" in (folder / "said").read_text()
+
+        try:
+            eventually(runs, what="the head of the Ray cluster", seconds=BEGINS_S, every=0.1)
+            yield cluster
+        finally:
+            _clear(folder, environment)
+            process.wait()
+
+
+def _ground() -> tuple[Path, dict[str, str]]:
+    """A folder of one cluster's own, and the environment of all of its processes."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # sockets lie in it: its path must be short
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "DJANGO_", "RAY_"))}
+    return folder, {
+        **kept,
+        MARK: os.urandom(8).hex(),
+        "PYTHONPATH": str(ROOT),
+        "RAY_TMPDIR": str(folder),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TRAIN_V2_ENABLED": "1",
+        "RAY_raylet_start_wait_time_s": "120",
+        "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "120",
+        "OMP_NUM_THREADS": "1",
+        "XDG_STATE_HOME": str(folder / "state"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),
+    }
+
+
+def _clear(folder: Path, environment: Mapping[str, str]) -> None:
+    """End all that was started in that environment."""
+    for left in family(environment[MARK]):
+        with suppress(psutil.NoSuchProcess):
+            left.send_signal(signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def family(mark: str) -> list[psutil.Process]:

@@ -20,7 +20,9 @@ QUICK = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "hea
 
 def main() -> None:
     nodes, cpus, with_jobs = int(sys.argv[1]), int(sys.argv[2]), len(sys.argv) > 3
-    hosts = (f"127.0.0.{number}" for number in range(2, 255))  # Ray takes 127.0.0.1 for another address of the machine
+    # Ray takes 127.0.0.1 for another address of the machine; some ports are the same in all clusters.
+    own = f"127.{1 + os.getpid() // 250 % 250}.{os.getpid() % 250}"
+    hosts = (f"{own}.{number}" for number in range(2, 255))
     common: dict[str, Any] = {"object_store_memory": MEMORY}
     head = {"num_cpus": 0, "include_dashboard": with_jobs, "dashboard_host": "127.0.0.1", **common}
     head |= {"node_ip_address": next(hosts)}

@@ -36,6 +36,7 @@ SHARE_STACK = frozenset(
 DEAREST = (
     STACK,
     "tests/integration/test_ray.py",
+    "tests/integration/test_ray_autoscaling.py",
     "tests/integration/test_postgres.py",
     "tests/integration/test_several.py",
     "tests/browser/test_pages.py",
