@@ -4,6 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
+from controlplane.protocol.messages import Place
+
 VERSIONS: Final = 1_000_000
 """Share versions restart at this multiple of the incarnation, so that they increase even if part of the log is lost."""
 
@@ -41,7 +43,7 @@ class Attachment(msgspec.Struct, kw_only=True):
     """When the job began to wait for ranks; None: it is not waiting."""
     stalled_at: int = -1
     """The iteration that does not end; -1: none does."""
-    stalled: dict[int, str] = {}
+    stalled: dict[int, Place] = {}
     """What ranks that said so were doing, by rank."""
     ends_as: str = ""
     """The job's final state, set once its ranks have stopped or timed out."""

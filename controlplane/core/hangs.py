@@ -1,7 +1,7 @@
 """An iteration of an attached job that does not end: who has not come to the sum in which the others wait.
 
-Each rank says so by itself (``Stalled``), with what it is doing. One that is not in the sum is named at once. Where all
-that speak are in it, those that say nothing are named once somebody has said so again.
+Each rank says so by itself (``Stalled``), with what it is doing. One that is not in the sum, as others are, is named at
+once. Where all that speak are in it, those that say nothing are named once somebody has said so again.
 """
 
 from controlplane.core.choices import Finding
@@ -29,16 +29,29 @@ def on_stalled(context: Context, worker: Worker, message: Stalled) -> None:
         attachment.stalled_at = message.iteration
     is_again = worker.index in attachment.stalled
     attachment.stalled[worker.index] = message.place
-    if message.place != "sum":
-        doing = f"{DOING[message.place]} for {message.open_s:.0f} s"
-        _name(context, worker, message, f"{worker.title} {doing}, and the other ranks wait for it")
+    members = [job.workers[rank] for rank in job.generation.roster]
+    late = _late(attachment.stalled)
+    if late and len(late) < len(members):
+        for rank in late:
+            doing = f"{DOING[attachment.stalled[rank]]} for {message.open_s:.0f} s"
+            _name(
+                context,
+                job.workers[rank],
+                message,
+                f"{job.workers[rank].title} {doing}, and the other ranks wait for it",
+            )
     elif is_again:
-        members = [job.workers[rank] for rank in job.generation.roster]
         silent = [each for each in members if each.index not in attachment.stalled]
         for each in silent:
             _name(context, each, message, f"{each.title} says nothing, and the other ranks wait for it")
-        if not silent and all(attachment.stalled[each.index] == "sum" for each in members):
+        if not silent:
             _blame_nobody(context, message)
+
+
+def _late(stalled: dict[int, Place]) -> list[int]:
+    """Who has not come to the sum. Where no rank is known to be in it, those that compute may be in it unnoticed."""
+    early = ("sum",) if "sum" in stalled.values() else ("sum", "compute")
+    return [rank for rank, place in stalled.items() if place not in early]
 
 
 def on_report(context: Context, report: IterationReport) -> None:
@@ -72,7 +85,7 @@ def _name(context: Context, worker: Worker, message: Stalled, what: str) -> None
 
 def _blame_nobody(context: Context, message: Stalled) -> None:
     sentence = (
-        f"iteration {message.iteration} does not end: every rank has been waiting in the sum for"
+        f"iteration {message.iteration} does not end: no rank is known to be late, and all have waited for"
         f" {message.open_s:.0f} s; look at the network between them, and whether all make the same collectives"
     )
     found = Finding(

@@ -57,10 +57,18 @@ def test_where_all_wait_in_the_sum_nobody_is_blamed(story: Attached) -> None:
         assert of(RaiseFlag, stalls(story, rank, "sum")) == []
     (flag,) = of(RaiseFlag, stalls(story, 2, "sum", open_s=51.0))
     assert (flag.subject, flag.kind) == ("job", "hang")
-    assert "every rank has been waiting in the sum for 51 s" in flag.reason
+    assert "no rank is known to be late, and all have waited for 51 s" in flag.reason
+
+
+def test_where_no_rank_can_tell_computing_from_waiting_nobody_is_blamed(story: Attached) -> None:
+    for rank in (0, 1, 2):
+        assert of(RaiseFlag, stalls(story, rank, "compute")) == []
+    (flag,) = of(RaiseFlag, stalls(story, 2, "compute", open_s=51.0))
+    assert flag.subject == "job"
 
 
 def test_it_is_over_when_the_iteration_ends(story: Attached) -> None:
+    stalls(story, 0, "sum")
     (flag,) = of(RaiseFlag, stalls(story, 1, "compute"))
     (closed,) = of(CloseFlag, story.report(0, 2))
     assert (closed.flag, closed.reason) == (flag.flag, "iteration 2 has ended")
@@ -68,6 +76,7 @@ def test_it_is_over_when_the_iteration_ends(story: Attached) -> None:
 
 
 def test_it_is_over_when_the_ranks_begin_again(story: Attached) -> None:
+    stalls(story, 0, "sum")
     (flag,) = of(RaiseFlag, stalls(story, 1, "compute"))
     closed = [command for rank in range(3) for command in of(CloseFlag, story.comes(rank))]
     assert [each.flag for each in closed] == [flag.flag]
