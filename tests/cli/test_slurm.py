@@ -13,8 +13,9 @@ from controlplane.fleet.models import EnrolmentToken
 from controlplane.jobs.models import Job, JobToken
 from controlplane.protocol.spec import parse_spec
 from paceline import Client
+from paceline.cli.errors import Refusal
 from paceline.cli.slurm.rank import placed
-from paceline.cli.slurm.submit import limit_s
+from paceline.cli.slurm.submit import check_address, limit_s
 from tests.cli.conftest import Command
 
 NATIVE = """
@@ -132,7 +133,7 @@ def test_agents_of_a_native_job_have_a_token_and_a_label_of_their_own(
     assert "slurm follow --token-file" in text
     assert " --agents -- \\\n    srun --kill-on-bad-exit=0 $paceline slurm rank -- \\\n" in text
     assert text.endswith(
-        f"    $paceline join {admin} @{folder}/enrolment-token --name slurm-{job.pk} --host '{{address}}' --slots 2 "
+        f"    $paceline join {admin} @{folder}/enrolment-token --name slurm-job{job.pk} --host '{{address}}' --slots 2 "
         f"--server-slots 1 --state-dir {folder}/agents --checkpoint-dir {folder.parent}/checkpoints --insecure "
         "--allow-code\n"
     )
@@ -156,7 +157,7 @@ def test_agents_on_several_nodes_listen_to_each_other_and_encrypt(
     [
         ((), "paceline slurm submit: found neither a spec nor a command"),
         (("sums.yaml",), "--nodes 2: found communication: all-reduce in sums.yaml, which is not encrypted"),
-        (("job.yaml", "--insecure", "--requeue"), "--requeue: found no checkpoint in job.yaml"),
+        (("job.yaml", "--requeue"), "--requeue: found no checkpoint in job.yaml"),
         (("job.yaml", "--", "python", "x.py"), "job.yaml: found launch: native and a command"),
         (("mine.yaml",), "mine.yaml: found launch: attached without a command"),
         (("nowhere.yaml",), "nowhere.yaml: cannot be read"),
@@ -182,11 +183,25 @@ def test_agents_take_an_admin(paceline: Command, operator: str, slurm: Path, tmp
     assert (code, "requires the role admin" in err, Job.objects.count()) == (2, True, 0)
 
 
-def test_a_job_that_slurm_refuses_is_ended_here(paceline: Command, operator: str, slurm: Path) -> None:
+def test_a_job_that_slurm_refuses_is_ended_here_with_its_tokens(
+    paceline: Command, admin: str, slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+    monkeypatch.setattr(Client, "stop", lambda self, number, *, reason="": stopped.append(reason))
+    (tmp_path / "job.yaml").write_text(NATIVE)
     program(slurm, "sbatch", "echo 'sbatch: error: Batch job submission failed: No credit' >&2; exit 1")
-    code, _, err = paceline("slurm", "submit", "--", "python", "train.py")
+    code, _, err = paceline("slurm", "submit", "job.yaml")
     assert (code, err) == (2, "sbatch refused: Batch job submission failed: No credit\n")
-    assert Job.objects.count() == 1
+    assert stopped == [f"it was not submitted to Slurm: {err.strip()}"]
+    assert EnrolmentToken.objects.get().revoked_at is not None
+
+
+def test_an_address_that_ranks_would_refuse_is_refused_before() -> None:
+    for url in ("https://paceline.example.org", "http://127.0.0.1:8000"):
+        check_address(url, insecure=False)
+    check_address("http://10.1.2.3:8000", insecure=True)
+    with pytest.raises(Refusal, match="is not encrypted and not on this machine"):
+        check_address("http://10.1.2.3:8000", insecure=False)
 
 
 def test_without_slurm_the_refusal_says_where_to_run_it(

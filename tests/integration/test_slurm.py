@@ -170,19 +170,19 @@ def test_a_job_goes_on_after_a_requeue_where_its_ranks_have_saved(user: User, st
 def test_agents_that_srun_starts_run_a_native_job_and_leave(user: User, stack: Stack) -> None:
     spec = user.folder / "job.yaml"
     spec.write_text(NATIVE.replace("ITERATIONS", "30"))
-    sent = user.submit(str(spec), "--nodes", "2", "--insecure")
+    sent = user.submit(str(spec), "--nodes", "2")
     done = stack.await_job(sent.job, "succeeded", seconds=150)
     assert done["iteration"] == 30
     user.cluster.await_state(sent.slurm, "COMPLETED", seconds=60)
     processes = stack.ask("GET", f"/api/v1/jobs/{sent.job}/processes")["results"]
-    assert {each["agent"] for each in processes} == {f"slurm-{sent.job}-{rank}" for rank in range(2)}
+    assert {each["agent"] for each in processes} == {f"slurm-job{sent.job}-{rank}" for rank in range(2)}
     assert not agents(stack, sent.job, "online")
 
 
 def test_a_native_job_goes_on_after_a_requeue_on_the_same_agents(user: User, stack: Stack) -> None:
     spec = user.folder / "job.yaml"
     spec.write_text(NATIVE.replace("ITERATIONS", "4000"))
-    sent = user.submit(str(spec), "--nodes", "2", "--insecure", "--requeue")
+    sent = user.submit(str(spec), "--nodes", "2", "--requeue")
     stack.await_iteration(sent.job, 30, seconds=150)
     before = agents(stack, sent.job, "online")
     user.cluster.ask("scancel", "--batch", "--signal=USR1", str(sent.slurm))
@@ -240,4 +240,6 @@ def test_refusals_name_what_was_found_and_leave_nothing_behind(user: User, stack
 def agents(stack: Stack, job: int, state: str) -> dict[str, int]:
     """Those of the submission, by name."""
     rows = stack.ask("GET", "/api/v1/agents?page_size=100")["results"]
-    return {row["name"]: row["id"] for row in rows if row["name"].startswith(f"slurm-{job}-") and row["state"] == state}
+    return {
+        row["name"]: row["id"] for row in rows if row["name"].startswith(f"slurm-job{job}-") and row["state"] == state
+    }

@@ -9,7 +9,7 @@ from paceline.cli.slurm import follow, rank, sides, submit
 EXAMPLES = """\
   paceline slurm submit --nodes 4 --gpus-per-node 8 -- torchrun --nproc-per-node 8 train.py
   paceline slurm submit --nodes 4 --ntasks-per-node 2 --time 24:00:00 --requeue -- python train.py
-  paceline slurm submit job.yaml --nodes 4 --insecure          # launch: native: agents run its workers
+  paceline slurm submit job.yaml --nodes 4                     # launch: native: agents run its workers
 """
 
 
@@ -61,7 +61,7 @@ def _add_submit(parts: "_SubParsersAction[ArgumentParser]") -> None:
     parser.add_argument(
         "--folder", type=Path, default=Path("paceline-slurm"), help="for script, tokens and output; on all nodes"
     )
-    parser.add_argument("--insecure", action="store_true", help="allow unencrypted connections between nodes")
+    parser.add_argument("--insecure", action="store_true", help="the network is private: nothing need be encrypted")
     parser.add_argument(
         "--agent", action="append", default=[], metavar="OPTION", help="of each agent: --agent=--allow-code"
     )

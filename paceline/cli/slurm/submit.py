@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from controlplane.protocol.launching import DEFAULT_WAIT_S
+from paceline.address import INSECURE, socket_address
 from paceline.cli import access
 from paceline.cli.errors import OK, Refusal
 from paceline.cli.jobs import read_spec
@@ -19,7 +20,10 @@ from paceline.cli.launchers import launcher_of, script_of, world_of
 from paceline.cli.places import HOME, is_checkout
 from paceline.cli.run import BATCHING, choice
 from paceline.cli.slurm import queue, script
+from paceline.cli.slurm.rank import ADDRESS
 from paceline.client.sync import Client
+from paceline.client.types import Invitation
+from paceline.errors import CannotAttach
 
 LABEL: Final = "slurm"
 """Of the agents that one submission starts, and of the job that they are for."""
@@ -45,22 +49,26 @@ def carry_out(options: Namespace) -> int:
         queue.check_partition(options.partition)
     else:
         queue.ask("sinfo", "--noheader", "--format=%R")
+    options.insecure |= os.environ.get(INSECURE) == "1"
     with access.connected(options) as client:
+        check_address(client.url, insecure=options.insecure)
         document = spec(client, options, command)
         attached = document["launch"] == "attached"
         _check(options, document, command)
-        enrolment = "" if attached else _invite(client, document, options)
+        invitation = None if attached else _invite(client, document, options)
         job = client.submit(document)
         try:
             folder = _folder(options.folder, job.id)
             plan = planned(options, client, job.id, job.name, folder, command if attached else None, document)
             _keep(plan.token_file, job.token or client.new_job_token(job.id).token)
-            if enrolment:
-                _keep(plan.enrolment_file, enrolment)
+            if invitation is not None:
+                _keep(plan.enrolment_file, invitation.token)
             plan.file.write_text(script.text(plan))
             number = queue.submit(str(plan.file))
         except (Refusal, OSError) as error:
             client.stop(job.id, reason=f"it was not submitted to Slurm: {error}")
+            if invitation is not None:
+                client.revoke_invitation(invitation.id)
             raise error if isinstance(error, Refusal) else Refusal(f"--folder: {error}") from None
     sys.stdout.write(f"job {job.id} ({job.name}): {plan.page}\nSlurm job {number}: {plan.file}\n")
     return OK
@@ -119,8 +127,8 @@ def planned(
     if command is not None:
         return plan
     join = [
-        *("join", client.url, f"@{plan.enrolment_file}", "--name", f"slurm-{number}", "--host"),
-        "{address}" if options.insecure or options.nodes > 1 else "127.0.0.1",
+        *("join", client.url, f"@{plan.enrolment_file}", "--name", f"slurm-job{number}", "--host"),
+        ADDRESS if options.insecure or options.nodes > 1 else "127.0.0.1",
         *("--slots", str(_each(document["workers"], options))),
         *("--server-slots", str(_each(document["servers"], options))),
         *("--state-dir", str(folder / "agents"), "--checkpoint-dir", str(folder.parent / "checkpoints")),
@@ -143,6 +151,18 @@ def directives(options: Namespace) -> list[str]:
     }
     others: list[str] = options.sbatch
     return [f"--{name}={value}" for name, value in asked.items() if value is not None] + others
+
+
+def check_address(url: str, *, insecure: bool) -> None:
+    """See that ranks and agents will use the control plane's address.
+
+    Raises:
+        Refusal: if it is unencrypted, and off this machine.
+    """
+    try:
+        socket_address(url, "/", {INSECURE: "1"} if insecure else {})
+    except CannotAttach as error:
+        raise Refusal(f"{error}; for paceline slurm submit that is --insecure") from None
 
 
 def limit_s(text: str) -> float | None:
@@ -200,12 +220,10 @@ def _check(options: Namespace, document: dict[str, Any], command: Sequence[str])
         )
 
 
-def _invite(client: Client, document: dict[str, Any], options: Namespace) -> str:
+def _invite(client: Client, document: dict[str, Any], options: Namespace) -> Invitation:
     """A token for the agents of this submission alone."""
-    labels, uses = {LABEL: document["labels"][LABEL]}, options.nodes * options.ntasks_per_node
-    return client.invite(
-        labels={**document["labels"], **labels}, uses=uses, lifetime_s=IN_QUEUE_S, remove_after_s=ABSENT_S
-    ).token
+    uses = options.nodes * options.ntasks_per_node
+    return client.invite(labels=document["labels"], uses=uses, lifetime_s=IN_QUEUE_S, remove_after_s=ABSENT_S)
 
 
 def _ranks(options: Namespace, command: Sequence[str]) -> int:
