@@ -119,7 +119,7 @@ def plan_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object
 
 def give_again(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
     world.patch.setattr(scheduler, "_served", lambda _: world.both)
-    world.patch.setattr(scheduler, "_give", lambda ask, _: turn(ask.job) or [])
+    world.patch.setattr(scheduler, "_assign", lambda ask, _: turn(ask.job) or [])
     return scheduler.schedule_jobs
 
 
@@ -128,7 +128,7 @@ def give_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object
         return [SimpleNamespace(outcome=Outcome.STARTS, ask=ask, takes=()) for ask in asks]
 
     world.patch.setattr(scheduler, "plan", starts)
-    world.patch.setattr(scheduler, "_give", lambda ask, _: turn(ask.job) or [])
+    world.patch.setattr(scheduler, "_assign", lambda ask, _: turn(ask.job) or [])
     return scheduler.schedule_jobs
 
 

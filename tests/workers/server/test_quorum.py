@@ -66,7 +66,7 @@ def test_whoever_was_expected_and_left_is_missing() -> None:
     assert [quorum.count(peer, roster(1, a=0, b=0, c=0)) for peer in (A, B)] == [False, False]
     assert quorum.appoint(roster(2, a=0))
     assert quorum.close(roster(2, a=0)) == {C}
-    assert quorum == Quorum(iteration=6, before=frozenset({A, B}), expected={A}, owed={A})
+    assert quorum == Quorum(iteration=6, before=frozenset({A, B}), expected={A}, missing={A})
 
 
 def test_without_orders_everything_is_early() -> None:
