@@ -108,8 +108,8 @@ def test_a_round_has_a_batch_for_each_local_step() -> None:
     ("changes", "field", "expected"),
     [
         ({"aggregation": "fedavg"}, "aggregation", "since the job is not federated"),
-        ({"federated": {}, "synchronization": {"batching": "deadline"}}, "federated", "leave local steps whole"),
-        ({"federated": {}, "synchronization": {"barrier": "aggressive"}}, "federated", "leave local steps whole"),
+        ({"federated": {}, "synchronization": {"batching": "deadline"}}, "federated", "complete local steps"),
+        ({"federated": {}, "synchronization": {"barrier": "aggressive"}}, "federated", "complete local steps"),
         (
             {"federated": {}, "synchronization": {"data": "rotation"}},
             "workload.partition",
