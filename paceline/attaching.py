@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import sys
+import threading
 from types import TracebackType
 
 from paceline.ceilings import Ceiling
@@ -48,8 +49,20 @@ def attach(
         # First: what it registers for the end of the process then comes behind the last iteration.
         forward(pacer)
     atexit.register(pacer.close)
+    if control is not None and "ray.train" in sys.modules and threading.current_thread() is not threading.main_thread():
+        _close_behind(threading.current_thread(), pacer)
     _watch_for_the_end(pacer)
     return pacer
+
+
+def _close_behind(loop: threading.Thread, pacer: Pacer) -> None:
+    """Close it once Ray's training loop is over: Ray ends its workers without running what is registered for that."""
+
+    def close() -> None:
+        loop.join()
+        pacer.close()
+
+    threading.Thread(target=close, name="paceline-end", daemon=True).start()
 
 
 def _control(who: Identity, aim: Target) -> Control | None:

@@ -10,7 +10,6 @@ Ray's own.
 """
 
 import os
-import threading
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, cast
@@ -35,17 +34,7 @@ def runtime_env() -> dict[str, Any]:
 def pacer() -> Pacer:
     """Of this worker."""
     context = ray.train.get_context()
-    made = attach(rank=context.get_world_rank(), world=context.get_world_size())
-    loop = threading.current_thread()
-
-    def close_behind_the_loop() -> None:
-        loop.join()
-        made.close()
-
-    if made.active and loop is not threading.main_thread():
-        # Ray ends its workers without running what is registered for the end of a process.
-        threading.Thread(target=close_behind_the_loop, name="paceline-end", daemon=True).start()
-    return made
+    return attach(rank=context.get_world_rank(), world=context.get_world_size())
 
 
 def prepare_model(model: Any, *args: Any, **named: Any) -> Any:

@@ -135,6 +135,17 @@ def test_a_job_that_is_submitted_to_ray_attaches_on_each_of_its_nodes(
     assert all(any(f"(Ray node {node[:SHOWN]})" in machine for node in cluster.nodes) for machine in machines)
 
 
+def test_a_script_for_torchrun_is_governed_on_ray_trains_workers(plane: Stack, cluster: Cluster) -> None:
+    run = ("run", "--url", plane.url, "--name", "launched", "--workers", "4", "--batching", "lb-bsp-gpu")
+    launch = ("examples/ray_train/launch.py", "4", "examples/emulate.py", "1000,1000,500,250")
+    script = ("examples/train_paceline.py", "--epochs", "9")
+    said = cluster.paceline(*run, "--", str(PYTHON), *launch, *script, PACELINE_API_TOKEN=plane.token)
+    assert float(re.findall(r"accuracy (\d\.\d+)", said)[-1]) > 0.85
+    assert float(re.findall(r"(\d\.\d+) times as fast", said)[-1]) > 1.3
+    (job,) = (row for row in plane.ask("GET", "/api/v1/jobs?page_size=100")["results"] if row["name"] == "launched")
+    assert (job["state"], job["samples"]) == ("succeeded", 9 * 1437)
+
+
 def test_agents_are_actors_on_nodes_of_their_own_and_one_whose_node_is_killed_comes_back_elsewhere(
     plane: Stack, cluster: Cluster
 ) -> None:
