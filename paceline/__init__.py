@@ -31,7 +31,7 @@ _HOMES = {
     "Unreachable": "paceline.errors",
     "attach": "paceline.attaching",
 }
-"""The module of each name that is exported."""
+"""The module that defines each exported name."""
 
 __all__ = [
     "AsyncClient",
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The exported thing, from its own module."""
+    """Return the exported object from the module that defines it."""
     if name not in _HOMES:
         raise AttributeError(f"module 'paceline' has no attribute {name!r}")
     found: object = getattr(import_module(_HOMES[name]), name)

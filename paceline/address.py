@@ -1,4 +1,4 @@
-"""The control plane's address. The token that proves a rank never travels unencrypted off this machine unasked."""
+"""The control plane's address. A rank's token is sent unencrypted to another machine only if that is configured."""
 
 import ipaddress
 import os
@@ -13,7 +13,7 @@ INSECURE = "PACELINE_INSECURE"
 
 
 class Address(NamedTuple):
-    """Where a rank's socket is."""
+    """URL of a rank's websocket."""
 
     url: str
     is_loopback: bool
@@ -23,7 +23,7 @@ def socket_address(base: str, path: str, environment: Mapping[str, str] = os.env
     """The websocket at ``path`` of the control plane at ``base``.
 
     Raises:
-        CannotAttach: if that is no address, or unencrypted and off this machine.
+        CannotAttach: if that is no address, or if it is unencrypted and on another machine.
     """
     try:
         parts = urlsplit(base)

@@ -46,7 +46,7 @@ def attach(
     if any(name in os.environ for name in TRACKERS):
         from paceline.adapters.trackers import forward
 
-        # First: what it registers for the end of the process then comes behind the last iteration.
+        # First: then the handler that it registers for the end of the process runs after the last iteration.
         forward(pacer)
     atexit.register(pacer.close)
     if control is not None and "ray.train" in sys.modules and threading.current_thread() is not threading.main_thread():
@@ -56,7 +56,7 @@ def attach(
 
 
 def _close_behind(loop: threading.Thread, pacer: Pacer) -> None:
-    """Close it once Ray's training loop is over: Ray ends its workers without running what is registered for that."""
+    """Close it once Ray's training loop has returned: Ray ends its workers without running exit handlers."""
 
     def close() -> None:
         loop.join()
@@ -92,7 +92,7 @@ def control_of(who: Identity, aim: Target) -> Control:
 
 
 def _watch_for_the_end(pacer: Pacer) -> None:
-    """An uncaught exception does not complete the loop; lack of memory sets a ceiling."""
+    """An uncaught exception does not complete the loop; running out of memory sets a ceiling."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

@@ -1,7 +1,7 @@
-"""The most samples that a rank's memory holds, learned by running short of it, and kept for the process after this one.
+"""The most samples that fit into a rank's memory, learned from out-of-memory errors and kept across restarts.
 
-A rank that runs out of memory ends: its gradient is missing in a sum that the others wait for. Its launcher starts all
-of them again on the same machines, so what was learned lies in a file of this user in the folder for temporary files.
+A rank that runs out of memory exits: its gradient is missing in a sum that the other ranks wait for. The launcher then
+restarts all ranks on the same machines, so the learned limit is stored in this user's file in the temporary folder.
 """
 
 import os
@@ -14,10 +14,10 @@ MOST: Final = 10**9
 
 
 class Ceiling:
-    """That of one rank of one job; 0 samples: not known.
+    """The ceiling of one rank of one job; 0 samples: not known.
 
     Args:
-        job: of whom it is kept; None: it is not kept.
+        job: the job for which it is stored; None: it is not stored.
     """
 
     def __init__(self, job: str | None, rank: int, *, folder: Path | None = None) -> None:
@@ -27,7 +27,7 @@ class Ceiling:
         self.samples = self._read()
 
     def ran_short(self, samples: int, multiple: int) -> None:
-        """So many samples did not fit: half of them is the most from now on."""
+        """Half of the samples that did not fit become the ceiling."""
         self.samples = max(multiple, samples // 2 // multiple * multiple, 1)
         if self._file is None:
             return

@@ -1,4 +1,4 @@
-"""Small sums over the ranks, beside the gradients: on the CPU, in the script's process group or one of our own."""
+"""Small sums over the ranks, separate from the gradients: on the CPU, in the script's process group or another."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ import torch.distributed as dist
 from paceline.errors import CannotAttach
 
 KEPT = 8
-"""Sums whose tensors are kept alive, so that gloo's thread is never the last to let go of one. It would ask Python for
-a thread state; a process that a DataLoader forks at that moment inherits the lock which guards them, and hangs in
-``os.fork`` for ever (seen with CPython 3.11 and torch 2.13)."""
+"""Sums whose tensors are kept alive, so that gloo's thread never drops the last reference to one. It would need
+a Python thread state; a process that a DataLoader forks at that moment inherits the lock which guards them, and hangs
+in ``os.fork`` forever (seen with CPython 3.11 and torch 2.13)."""
 
 
 class Sum(Protocol):
@@ -26,7 +26,7 @@ class AnyChannel(Protocol):
     """Where ranks add up what they say: every rank makes the same calls in the same order."""
 
     def begin(self, words: Sequence[float]) -> Sum:
-        """Add ``words``, and go on at once."""
+        """Add ``words`` without waiting for the sum."""
 
     def total(self, words: Sequence[float]) -> list[float]:
         """Add ``words``, and wait for the sum."""
@@ -56,7 +56,7 @@ class Channel:
         self._kept: deque[Round] = deque(maxlen=KEPT)
 
     def begin(self, words: Sequence[float]) -> Round:
-        """Add ``words``, and go on at once."""
+        """Add ``words`` without waiting for the sum."""
         total = torch.tensor(words, dtype=torch.float64)
         under_way = Round(total, dist.all_reduce(total, group=self._group, async_op=True))
         self._kept.append(under_way)
@@ -71,11 +71,11 @@ class Alone:
     """The channel of a single rank."""
 
     def begin(self, words: Sequence[float]) -> Round:
-        """The sum is there at once."""
+        """The sum is available at once."""
         return Round(torch.tensor(words, dtype=torch.float64), None)
 
     def total(self, words: Sequence[float]) -> list[float]:
-        """What is given."""
+        """The given words."""
         return list(words)
 
 
@@ -83,7 +83,7 @@ def open_channel(world: int) -> AnyChannel | None:
     """The channel of this rank; None where there are several, and torch.distributed is not initialised. Collective.
 
     Raises:
-        CannotAttach: if torch.distributed speaks of another number of ranks.
+        CannotAttach: if torch.distributed has another number of ranks.
     """
     if world == 1:
         return Alone()

@@ -1,4 +1,4 @@
-"""What a rank says to the control plane and hears from it, by the worker's machine; no sockets here."""
+"""A rank's messages to and from the control plane, by the worker's state machine; no sockets here."""
 
 import os
 import platform
@@ -17,27 +17,27 @@ Build = Callable[[int], Any]
 
 
 class Link(Protocol):
-    """A connection that survives outages; never waited for, and never raises."""
+    """A connection that survives outages; no call waits for it or raises."""
 
     def say(self, build: Build) -> None:
-        """Send ``build(number)`` when that is possible."""
+        """Send ``build(number)`` as soon as possible."""
 
     def newest(self) -> Orders | None:
-        """The newest orders, if any came."""
+        """The newest orders, if any have arrived."""
 
     def await_orders(self, wait_s: float) -> Orders | None:
-        """The first orders, if they come in time."""
+        """The first orders, if they arrive in time."""
 
     def on_beat(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called each second in which nothing else is said."""
+        """Have ``callback`` called in each second without another message."""
 
     def close(self, wait_s: float) -> None:
-        """Say what is left to say, for so long at most."""
+        """Send the remaining messages, for at most so many seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What a hello says of the loop."""
+    """What a hello reports about the loop."""
 
     share: int = 1
     samples: int = 0
@@ -45,12 +45,12 @@ class Standing:
     micro_batch: int | None = None
     device: str = ""
     iteration: int | None = None
-    """The next one; None: a fresh loop, which begins where the job is."""
+    """The next iteration; None: a fresh loop, which begins where the job is."""
     prefetched: int = -1
 
 
 class Control:
-    """One rank's conversation. The loop decides where it stands: it never waits for grants."""
+    """One rank's conversation. The loop alone decides its position: it never waits for grants."""
 
     def __init__(self, link: Link, identity: Identity) -> None:
         self._link, self._identity = link, identity
@@ -59,37 +59,37 @@ class Control:
         self._stands: tuple[int | None, int] = None, -1
 
     def introduce(self, standing: "Standing") -> None:
-        """Say hello; each reconnection says it again, with what ``standing`` is by then."""
+        """Send a hello; each reconnection sends it again, with the current value of ``standing``."""
         self._standing, self._stands = standing, (standing.iteration, standing.prefetched)
         self._link.say(self._hello)
 
     def move(self, iteration: int, promised: int) -> None:
-        """What a hello of a coming reconnection will say."""
+        """Set the position that the next reconnection's hello reports."""
         self._stands = iteration, promised
 
     def first_orders(self, wait_s: float) -> Orders | None:
-        """The first orders, where they come in time."""
+        """The first orders, if they arrive in time."""
         orders = self._link.await_orders(wait_s)
         if orders is not None:
             self.machine.receive(orders)
         return orders
 
     def receive(self) -> Orders | None:
-        """The newest orders where there are newer ones than before."""
+        """The newest orders, if there are newer ones than before."""
         newest = self._link.newest()
         return newest if newest is not None and self.machine.receive(newest) else None
 
     @property
     def generation(self) -> int:
-        """That reports are made under."""
+        """The generation under which reports are made."""
         return 0 if self.machine.orders is None else self.machine.orders.generation
 
     def say(self, build: Build) -> None:
-        """Send ``build(number)`` when that is possible."""
+        """Send ``build(number)`` as soon as possible."""
         self._link.say(build)
 
     def stand(self, iteration: int) -> None:
-        """All ranks stand before that iteration; said once for each orders that ask for it."""
+        """All ranks have stopped before that iteration; sent once for each orders that request it."""
         self._at(iteration)
         orders = self.machine.orders
         if orders is not None and orders.hold and not (orders.stop_at is not None and orders.stop_at <= iteration):
@@ -103,11 +103,11 @@ class Control:
             self.machine.finished(model_saved=False)
 
     def on_beat(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called each second in which nothing else is said, not on this thread."""
+        """Have ``callback`` called in each second without another message, on another thread."""
         self._link.on_beat(callback)
 
     def close(self, wait_s: float) -> None:
-        """Say what is left to say, for so long at most."""
+        """Send the remaining messages, for at most so many seconds."""
         self._link.close(wait_s)
 
     def _hello(self, number: int) -> RankHello:
@@ -132,6 +132,6 @@ class Control:
         )
 
     def _at(self, iteration: int) -> None:
-        """The machine follows the loop, which goes on whatever was granted."""
+        """Keep the state machine in step with the loop, which continues whatever was granted."""
         if self.machine.phase in (Phase.STARTING, Phase.BOUNDARY):
             self.machine.iteration = iteration

@@ -1,4 +1,4 @@
-"""Where a job stands in its iterations and passes: the same at each rank, and saved with the state of the script."""
+"""A job's position in its iterations and passes: the same at each rank, and saved with the script's state."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,14 +7,14 @@ from controlplane.protocol.dividing import Pass
 
 
 class Cursor:
-    """Moves with each iteration that is over."""
+    """Advances with each finished iteration."""
 
     def __init__(self, world: int) -> None:
         self._world = world
         self.iteration = 0
-        """The next, or the one that is under way."""
+        """The next iteration, or the current one."""
         self.number, self.begin = 0, 0
-        """The pass, and where in it the next iteration begins."""
+        """The pass, and the position in it where the next iteration begins."""
         self.samples, self.batch, self.seed, self.drop_last = 0, 1, 0, False
         self.taken: list[int] = [0] * world
         """Samples that each rank took of its stream in this pass."""
@@ -27,13 +27,13 @@ class Cursor:
         self.samples, self.batch, self.seed, self.drop_last = samples, max(1, batch), seed, drop_last
 
     def go_to(self, iteration: int, number: int, begin: int) -> None:
-        """Where the ranks have agreed to begin."""
+        """Continue from the position on which the ranks have agreed."""
         self.iteration, self.number, self.begin = iteration, number, begin
         if not begin:
             self.taken = [0] * self._world
 
     def begin_pass(self) -> Pass:
-        """The pass that comes next, or the rest of one; the same again where no iteration of it is over."""
+        """The next pass, or the rest of one; the same again if none of its iterations is finished."""
         if self._is_begun and (self.begin or self._is_done):
             self.go_to(self.iteration, self.number + 1, 0)
         self._is_begun, self._is_done = True, False
@@ -47,17 +47,17 @@ class Cursor:
         )
 
     def end_pass(self) -> None:
-        """There is no further iteration in it."""
+        """It has no further iteration."""
         self._is_done = True
 
     def move(self, iteration: int, begin: int, sizes: Sequence[int]) -> None:
-        """An iteration of so many samples by rank is over, which began there."""
+        """An iteration that began there is finished; it had this many samples by rank."""
         self.iteration, self.begin = iteration + 1, begin + sum(sizes)
         self.taken = [before + size for before, size in zip(self.taken, sizes, strict=True)]
 
     @property
     def is_over(self) -> bool:
-        """Whether the next iteration is of another pass."""
+        """Whether the next iteration belongs to another pass."""
         end = self.samples // self.batch * self.batch if self.drop_last else self.samples
         return self._is_begun and (self._is_done or 0 < end <= self.begin)
 
@@ -67,7 +67,7 @@ class Cursor:
         return self.number + self.is_over
 
     def state(self) -> dict[str, Any]:
-        """To go on from, with any number of ranks."""
+        """The state to resume from, with any number of ranks."""
         return {
             "iteration": self.iteration,
             "pass": self.epoch,
@@ -78,7 +78,7 @@ class Cursor:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from the saved state."""
         self.resumed = True
         self.iteration, self.number, self.begin = (int(state[name]) for name in ("iteration", "pass", "begin"))
         self.samples, self.seed = int(state["samples"]), int(state["seed"])
@@ -86,7 +86,7 @@ class Cursor:
         self.taken = taken if len(taken) == self._world else [0] * self._world
 
     def fits(self, samples: int, seed: int) -> bool:
-        """Whether the loaded state is of such passes; if not, its pass begins anew."""
+        """Whether the loaded state is of such passes; if not, its pass starts over."""
         if (self.samples, self.seed) == (samples, seed):
             return True
         self.go_to(self.iteration, self.number, 0)

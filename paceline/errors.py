@@ -1,4 +1,4 @@
-"""What goes wrong with a control plane or in a script that attaches to one, in sentences."""
+"""Errors of a control plane, or of a script that attaches to one, in sentences."""
 
 from typing import Any
 
@@ -6,25 +6,25 @@ import msgspec
 
 
 class PacelineError(Exception):
-    """Anything that a control plane, or the way to it, has against a request."""
+    """A failed request to a control plane: by the control plane or on the way to it."""
 
 
 class Unreachable(PacelineError):
-    """Nobody answers at that address, or what answers is no control plane."""
+    """No control plane answers at that address."""
 
 
 class NeedsLibrary(PacelineError):
-    """What was asked for takes a library that is not installed here."""
+    """The request needs a library that is not installed here."""
 
 
 class CannotAttach(PacelineError, ValueError):
-    """Something in a script that cannot be governed, and what to do instead; raised before training begins."""
+    """Something in a script that cannot be managed, and what to do instead; raised before training begins."""
 
 
 class Stopped(Exception):
     """The job was stopped: raised by ``step`` at the end of an iteration, at the same one on each rank.
 
-    Where it ``goes_on``, its launcher is about to end the ranks, and to start them again later: a script that saves
+    Where it ``goes_on``, its launcher is about to end the ranks and to start them again later: a script that saves
     now loses nothing.
     """
 
@@ -49,12 +49,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 0
     detail: str = ""
     trace_id: str = ""
-    """Under which the control plane's log has the request."""
+    """Identifies the request in the control plane's log."""
     errors: list[Fault] = []
 
 
 class Refused(PacelineError):
-    """The control plane said no. Its words are the message; ``problem`` is its whole document."""
+    """The control plane refused. The message is its explanation; ``problem`` is its whole document."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -62,7 +62,7 @@ class Refused(PacelineError):
 
     @property
     def status(self) -> int:
-        """The status of HTTP: 400 a document, 401 and 403 a token, 404 nothing there, 409 not in this state."""
+        """The HTTP status: 400 malformed, 401 and 403 token refused, 404 not found, 409 not possible in this state."""
         return self.problem.status
 
     @property
@@ -72,21 +72,21 @@ class Refused(PacelineError):
 
     @property
     def found(self) -> Any:
-        """What stood in that field; None where no field is at fault."""
+        """The value of that field; None where no field is at fault."""
         return self._fault.found
 
     @property
     def expected(self) -> str:
-        """What may stand there; empty where no field is at fault."""
+        """What the field accepts; empty where no field is at fault."""
         return self._fault.expected
 
     @property
     def cure(self) -> str:
-        """What to do about it: what is expected of the fields at fault, else the API's sentence, which says it."""
+        """The cure: what is expected of the fields at fault, otherwise the API's own sentence."""
         return "; ".join(f"{_named(fault)}: {fault.expected}" for fault in self.problem.errors) or str(self)
 
     def lines(self) -> list[str]:
-        """One sentence per field at fault; the API's sentence where none is."""
+        """One sentence per field at fault; the API's sentence where there is none."""
         faults = self.problem.errors
         return [f"{_named(fault)}: found {fault.found!r}, expected {fault.expected}" for fault in faults] or [str(self)]
 

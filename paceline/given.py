@@ -1,4 +1,4 @@
-"""What a script gives to ``pacer.loader``: a data set, or a DataLoader whose ways are kept."""
+"""What a script passes to ``pacer.loader``: a data set, or a DataLoader whose options are kept."""
 
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ KEPT: Final = (
 """What is taken over from a DataLoader."""
 
 OURS: Final = ("sampler", "batch_sampler")
-"""What ``DataLoader`` takes and the shares decide."""
+"""Options of ``DataLoader`` that the shares decide."""
 
 
 def understood(given: Any, plan: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Plan, dict[str, Any]]:
@@ -74,10 +74,10 @@ def check_number(name: str, value: Any) -> int:
 
 
 def taken_over(given: DataLoader[Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The data set of a DataLoader, what of the plan it decides, and its options.
+    """The data set of a DataLoader, the part of the plan that it determines, and its options.
 
     Raises:
-        CannotAttach: if its batches are made by a sampler of its own.
+        CannotAttach: if its batches are made by a custom sampler.
     """
     options = {name: getattr(given, name) for name in KEPT if hasattr(given, name)}
     dataset: Any = given.dataset

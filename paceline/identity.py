@@ -18,23 +18,23 @@ VARIABLES: Final = (
     ("mpi", "PMI_RANK", "PMI_SIZE"),
     ("kubernetes", "JOB_COMPLETION_INDEX", "PACELINE_WORLD"),
 )
-"""Launchers, and where they say it; the first that is there counts."""
+"""Launchers, and the variables that they set; the first that is present counts."""
 
 SIGNS: Final = (
     ("TORCHELASTIC_RUN_ID", "torchrun"),
     ("RAY_JOB_ID", "ray"),
     ("ACCELERATE_MIXED_PRECISION", "accelerate"),
 )
-"""Variables by which launchers that set RANK are told apart; Accelerate runs on torchrun, so it is looked for first."""
+"""Variables that distinguish launchers that set RANK; Accelerate runs on torchrun, so it is checked first."""
 
 
 RAY_NODE_DIGITS: Final = 12
 
 
 def machine() -> str:
-    """Where this process runs, for people: the host, and the node of Ray where it belongs to one."""
+    """Where this process runs, for display: the host, and the Ray node where it belongs to one."""
     host, ray, node = socket.gethostname(), sys.modules.get("ray"), ""
-    with suppress(Exception):  # of a Ray that is only half there
+    with suppress(Exception):  # of a Ray installation that is only partly there
         node = ray.get_runtime_context().get_node_id() if ray is not None and ray.is_initialized() else ""
     return f"{host[:200]} (Ray node {node[:RAY_NODE_DIGITS]})" if node else host[:255]
 
@@ -51,9 +51,9 @@ class Identity:
 def identity(
     rank: int | None = None, world: int | None = None, environment: Mapping[str, str] = os.environ
 ) -> Identity:
-    """The place of this process.
+    """The rank of this process.
 
-    Raises:
+    CannotAttach: if only a part of it can be determined, or the values are impossible.
         CannotAttach: if only a part of it can be found out, or it is no possible one.
     """
     found = _torch() or _from(environment) or (0, 1, "none")
@@ -70,7 +70,7 @@ def identity(
 
 
 def _torch() -> tuple[int, int, str] | None:
-    """What torch.distributed says, where the script has initialised it already; torch is not imported for that."""
+    """What torch.distributed reports, where the script has initialised it already; torch is not imported for that."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None

@@ -1,7 +1,7 @@
 """A rank's socket to the control plane: one thread with an event loop, opened again after every loss.
 
-What is said waits in an outbox until it is durable. In an outage it is kept, ``MOST_KEPT`` messages at most; what
-comes then gets no number and is counted. Whatever goes wrong here is said in the log, and training goes on.
+A message waits in an outbox until it is durable. During an outage at most ``MOST_KEPT`` messages are kept; later ones
+get no number and are counted. Errors in this module are logged, and training continues.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from controlplane.protocol.outbox import Outbox
 from paceline.address import Address
 
 MOST_KEPT: Final = 20_000
-"""At two iterations a second, close to three hours without a control plane."""
+"""At two iterations a second, close to three hours of messages without a control plane."""
 
 HEARTBEAT_S: Final = 1.0
-"""After so long without a message there is a sign of life."""
+"""A heartbeat is sent after this long without a message."""
 
 GATHER_S: Final = 0.1
-"""What is said so soon behind a message goes with the next one: fast loops wake this thread ten times a second."""
+"""Messages this close behind another one are sent with the next: fast loops wake this thread ten times a second."""
 
 BITE, BITE_S = 16, 0.01
-"""A backlog goes out in bites, so that the script's thread never waits for the interpreter for long."""
+"""A backlog is sent in small pieces, so that the script's thread never waits for the interpreter for long."""
 
 PING_S, PING_TIMEOUT_S = 10.0, 15.0
 FIRST_DELAY_S, MOST_DELAY_S = 0.25, 5.0
@@ -43,25 +43,25 @@ FINAL: Final = {
     4409: "another process has taken this rank's place",
     4410: "the job is over",
 }
-"""Close codes after which there is nothing to come back for."""
+"""Close codes after which reconnecting is pointless."""
 
 ENDING: Final = {"stale": 4409, "unauthorised": 4401}
-"""Rejections that are about this whole life, not about one message."""
+"""Rejections of the whole connection, not of one message."""
 
 Build = Callable[[int], Any]
 log = logging.getLogger("paceline")
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Looks addresses up itself: the usual loop keeps a second thread for that."""
+    """Resolves addresses itself: the standard event loop keeps a second thread for that."""
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
-        """What the resolver says; nothing else of this loop has anything to do before."""
+        """Resolve the address; this loop has no other work before that."""
         return socket.getaddrinfo(host, port, **options)
 
 
 class SocketLink:
-    """Keeps saying and hearing until it is closed or sent away. Thread-safe.
+    """Keeps sending and receiving until it is closed or rejected. Thread-safe.
 
     Args:
         name: of the rank, for the log.
@@ -78,10 +78,10 @@ class SocketLink:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._is_waking = True
-        """Whether the thread looks for what there is to send without being told."""
+        """Whether the thread looks for messages to send without being woken."""
         self._closing = False
         self._gone = ""
-        """Why it will not come back."""
+        """Why it will not reconnect."""
         self._beat: Callable[[], None] | None = None
         self._failures = 0
         self._refused_at: int | None = None
@@ -91,7 +91,7 @@ class SocketLink:
     # -- for the script's thread
 
     def say(self, build: Build) -> None:
-        """Send ``build(number)`` when that is possible; the first of all opens the connection."""
+        """Send ``build(number)`` as soon as possible; the first call opens the connection."""
         with self._lock:
             if self._gone:
                 return
@@ -105,21 +105,21 @@ class SocketLink:
         self._rouse()
 
     def newest(self) -> Orders | None:
-        """The newest orders, if any came."""
+        """The newest orders, if any have arrived."""
         return self._orders
 
     def await_orders(self, wait_s: float) -> Orders | None:
-        """The first orders; None where none come in time, or there was no connection to be had."""
+        """The first orders; None if none arrive in time, or no connection could be made."""
         with self._heard:
             self._heard.wait_for(lambda: self._orders is not None or bool(self._gone) or self._failures > 0, wait_s)
             return self._orders
 
     def on_beat(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called, on the thread of the connection, each second in which nothing else is said."""
+        """Have ``callback`` called, on the connection's thread, in each second without another message."""
         self._beat = callback
 
     def close(self, wait_s: float) -> None:
-        """Say what is left to say, for so long at most, and disconnect."""
+        """Send the remaining messages, for at most so many seconds, and disconnect."""
         if not self._thread.is_alive():
             return
         deadline_s = time.monotonic() + wait_s
@@ -144,7 +144,7 @@ class SocketLink:
         if loop is None or wake is None or self._is_waking:
             return
         self._is_waking = True
-        with contextlib.suppress(RuntimeError):  # it has just ended
+        with contextlib.suppress(RuntimeError):  # the loop has just ended
             loop.call_soon_threadsafe(wake.set)
 
     # -- on the thread
@@ -172,7 +172,7 @@ class SocketLink:
                     await self._pause(error)
 
     async def _connect(self) -> None:
-        """One connection, from its opening to its end."""
+        """One connection, from opening to closing."""
         from websockets.asyncio.client import connect
         from websockets.typing import Subprotocol
 
@@ -208,7 +208,7 @@ class SocketLink:
             await connection.close()
 
     async def _write(self, connection: Any) -> None:
-        """Messages in the order of their numbers, and a sign of life in each second without one."""
+        """Send messages in the order of their numbers, and a heartbeat in each second without one."""
         again_s = time.monotonic() + HEARTBEAT_S
         while True:
             sent = 0
@@ -233,7 +233,7 @@ class SocketLink:
                     self._beat()
 
     async def _woken(self, seconds: float) -> bool:
-        """Wait until there may be something to send, or so long; whether there may be."""
+        """Wait until there may be something to send, or for so long; return whether there may be."""
         assert self._wake is not None
         self._wake.clear()
         self._is_waking = False
@@ -249,7 +249,7 @@ class SocketLink:
             return self._outbox.take()
 
     def _say_again(self) -> None:
-        """What the other side had no room for a second ago; and what was lost for want of room here."""
+        """Messages that the other side had no room for a second ago, and messages lost for lack of room here."""
         with self._lock:
             if self._refused_at is not None:
                 self._outbox.resend(self._refused_at)
@@ -295,7 +295,7 @@ class SocketLink:
             log.warning("paceline: %s: %s", self._name, sentence)
 
     def _is_final(self, error: Exception) -> bool:
-        """Whether it was turned down, or sent away, because of who we are."""
+        """Whether it was rejected or closed because of the rank's identity."""
         from websockets.exceptions import ConnectionClosed, InvalidStatus
 
         if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code in FINAL:
@@ -326,14 +326,14 @@ class SocketLink:
                 self._address.url,
                 error or type(error).__name__,
             )
-        self._is_waking = True  # what is said meanwhile is kept, and wakes nobody
+        self._is_waking = True  # messages of that time are kept, and wake no thread
         delay_s = random.uniform(FIRST_DELAY_S, min(MOST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(attempts, 20)))
         self._wake.clear()
         if not self._closing:
             await self._rest(delay_s)
 
     async def _rest(self, seconds: float) -> None:
-        """Until somebody wakes this thread, at most so long."""
+        """Wait until this thread is woken, at most this long."""
         assert self._loop is not None
         assert self._wake is not None
         timer = self._loop.call_later(seconds, self._wake.set)

@@ -1,4 +1,4 @@
-"""How busy this machine is, read at most every two seconds from where Linux says it; zeros elsewhere."""
+"""Load of this machine, read at most every two seconds from Linux's files; zeros on other systems."""
 
 import os
 import sys
@@ -8,22 +8,22 @@ from typing import Final
 
 EVERY_S: Final = 2.0
 HEAD: Final = 512
-"""Bytes of each file that have all that is looked for."""
+"""Bytes at the start of each file that contain all the fields needed."""
 
 
 class Load:
-    """CPU use since it was last read, and memory in use: the device's where the script computes on one."""
+    """CPU use since the last reading, and memory in use: the device's where the script computes on one."""
 
     def __init__(self, files: Path = Path("/proc")) -> None:
         self._files = files
         self.device: object = None
-        """That the script computes on, as torch has it; None: torch's current one."""
+        """The device that the script computes on, as a torch device; None: torch's current one."""
         self._read_s = float("-inf")
         self._ticks = (0, 0)
         self._last = (0.0, 0.0)
 
     def now(self) -> tuple[float, float]:
-        """CPU and memory, each as a share of what there is."""
+        """CPU and memory, each as a share of the total."""
         now_s = time.monotonic()
         if now_s - self._read_s >= EVERY_S:
             self._read_s = now_s
@@ -40,7 +40,7 @@ class Load:
         return min(1.0, max(0.0, 1.0 - idle / total)) if total > 0 else 0.0
 
     def _read(self, name: str) -> str:
-        """The head of a file, by the kernel's calls alone: they take a quarter of the time of ``Path``'s."""
+        """Read the start of a file by system calls alone: they take a quarter of the time of ``Path``'s methods."""
         file = os.open(f"{self._files}/{name}", os.O_RDONLY)
         try:
             return os.read(file, HEAD).decode()

@@ -1,8 +1,8 @@
-"""The loader of one rank: DataLoader with batches that follow the agreed shares, however far it draws ahead.
+"""The loader of one rank: a DataLoader whose batches follow the agreed shares, however far it prefetches.
 
 An iteration is ``accumulate`` micro-batches, and ends with ``pacer.step``. Each rank yields the same number of batches.
-A rank without a sample in a batch (the last of a pass may have fewer samples than there are) yields samples of others,
-which weigh nothing.
+A rank without a sample in a batch (the last of a pass may have fewer samples than there are ranks) yields samples of
+other ranks with weight 0.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paceline.pacer import Pacer
 
 GHOST: Final = 2
-"""Samples of a batch that weighs nothing: batch norm takes no single one."""
+"""Samples of a batch with weight 0: batch norm refuses a single one."""
 
 
 class Draw(NamedTuple):
@@ -32,7 +32,7 @@ class Draw(NamedTuple):
     micro: int
     """Which of the iteration's micro-batches it is."""
     size: int
-    """Its samples; 0: it weighs nothing."""
+    """Its samples; 0: its weight is 0."""
     position: int
     """Where in the job's permutations the rank's samples of the iteration begin."""
     sizes: list[int]
@@ -43,7 +43,7 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a loader's passes are made."""
+    """The plan of a loader's passes."""
 
     batch_size: int
     """Samples of one batch at one rank, where shares are even."""
@@ -59,7 +59,7 @@ class Plan:
         return self.batch_size * self.accumulate
 
     def standing(self, samples: int, device: str, iteration: int | None) -> Standing:
-        """What a hello says of such a loop over so many samples."""
+        """What a hello reports about such a loop over so many samples."""
         return Standing(
             share=self.share,
             samples=samples,
@@ -85,7 +85,7 @@ class Batches(Sampler[list[int]]):
         self._timeline = Timeline([plan.share] * world)
 
     def begin(self, each: Pass, seed: int, multiple: int, timeline: Timeline) -> None:
-        """Draw that pass next, of as many samples as all ranks have."""
+        """Prepare to draw that pass, with as many samples as all ranks have."""
         if (each.samples, seed) != (self._order.samples, self._order.seed):
             self._order = Order(seed=seed, samples=each.samples, shuffle=self.plan.shuffle)
         self._pass, self._timeline, self._multiple, self._count = each, timeline, multiple, 0
@@ -93,7 +93,7 @@ class Batches(Sampler[list[int]]):
         self.draws.clear()
 
     def _division(self, shares: list[int], size: int) -> tuple[list[int], int]:
-        """So many samples by rank, and how many of them are of ranks before this one; worked out once per change."""
+        """The samples by rank, and how many belong to ranks before this one; computed once per change."""
         if self._divided is None or self._divided[:2] != (shares, size):
             sizes = divide(shares, size, self._multiple)
             self._divided = shares, size, sizes, sum(sizes[: self._rank])
@@ -101,7 +101,7 @@ class Batches(Sampler[list[int]]):
 
     @property
     def promised(self) -> int:
-        """The last iteration that is drawn before the one under way has ended."""
+        """The last iteration that is drawn before the current one has ended."""
         each, ahead = self._pass, self._count + self._accumulate - 1
         return max(each.first, min(each.first + each.iterations - 1, each.first + (ahead - 1) // self._accumulate))
 
@@ -134,7 +134,7 @@ class Loader(DataLoader[Any]):
     def __init__(self, pacer: "Pacer", dataset: Any, plan: Plan, options: dict[str, Any]) -> None:
         self.pacer, self.plan = pacer, plan
         self.is_ahead = False
-        """Whether all batches of an iteration are taken before the first is used; each use is then told by ``use``."""
+        """Whether all batches of an iteration are taken before the first is used; ``use`` then reports each use."""
         self._taken: deque[Draw] = deque()
         self.batches = Batches(plan, len(dataset), rank=pacer.rank, world=pacer.world)
         super().__init__(dataset, batch_sampler=self.batches, **options)
@@ -150,27 +150,27 @@ class Loader(DataLoader[Any]):
 
     @property
     def epoch(self) -> int:
-        """The pass that is under way, or begins next."""
+        """The current pass, or the next one."""
         return self.pacer.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Not needed: each pass is another permutation by itself."""
+        """Not needed: each pass has its own permutation."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the job stands behind the last ``step``; the same at each rank."""
+        """The job's position after the last ``step``; the same at each rank."""
         return self.pacer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; before the first batch, at each rank."""
+        """Resume from the saved position; call it before the first batch, at each rank."""
         self.pacer.load_state_dict(state)
 
     @property
     def promised(self) -> int:
-        """The last iteration that is drawn before the one under way has ended."""
+        """The last iteration that is drawn before the current one has ended."""
         return self.batches.promised
 
     def coming(self) -> int:
-        """Samples for the next iteration, as far as only this rank knows them."""
+        """Samples for the next iteration, if only this rank knows them."""
         return 0
 
     def __iter__(self) -> Any:
@@ -192,5 +192,5 @@ class Loader(DataLoader[Any]):
         pacer.end_pass()
 
     def use(self) -> None:
-        """The batch that was taken first is to be computed now."""
+        """The batch that was taken first is computed next."""
         self.pacer.has_batch(self._taken.popleft())

@@ -1,7 +1,7 @@
-"""When what was done in an iteration of the script: marks on the CPU's clock or, for a GPU, in its stream.
+"""When each part of an iteration ended: marks on the CPU's clock or, for a GPU, in its stream.
 
-An interval belongs to the part that ends it. On a GPU marks are events that are read once they have happened: nothing
-is waited for.
+An interval belongs to the part that ends it. On a GPU marks are events that are read once they have happened: no call
+waits for them.
 """
 
 import time
@@ -14,16 +14,16 @@ from typing import Any
 
 
 class Part(IntEnum):
-    """What the time up to a mark was for."""
+    """What the time up to a mark was spent on."""
 
     OUTSIDE = 0
-    """Outside of the iteration's work: evaluation, checkpoints, what the script does between two iterations."""
+    """Outside of the iteration's work: evaluation, checkpoints, the script's own code between two iterations."""
     DATA = 1
     """Waiting for the next batch."""
     COMPUTE = 2
     """Up to a gradient that is ready for the sum; and behind the sum: the optimizer, up to ``step``."""
     SENDING = 3
-    """What this rank took by itself to hand its gradients over."""
+    """This rank's own time to hand its gradients over."""
     SUM = 4
     """From the last gradient handed over to the end of the sum."""
 
@@ -34,7 +34,7 @@ Stamp = Any
 
 @dataclass(slots=True)
 class Measured:
-    """One iteration as far as this rank knows: what it took, and how long each part was."""
+    """One iteration as this rank measured it: its samples, and how long each part was."""
 
     iteration: int
     samples: int
@@ -43,12 +43,12 @@ class Measured:
     blocked_s: float = 0.0
     """Part of what counts as compute by the marks that was spent in collectives."""
     link_s: float = 0.0
-    """What this rank's links need for what the iteration had them carry."""
+    """Time that this rank's links need for the iteration's traffic."""
     losses: list[Callable[[], float]] = field(default_factory=list)
     logged: dict[str, Callable[[], float]] = field(default_factory=dict)
 
     def add(self, part: Part, stamp: Stamp) -> None:
-        """The time since the mark before was for ``part``."""
+        """The time since the previous mark was spent on ``part``."""
         self.marks.append((part, stamp))
 
 
@@ -64,11 +64,11 @@ class CpuClock:
         return True
 
     def seconds(self, begin: Stamp, end: Stamp) -> float:
-        """From one to the other."""
+        """Seconds from one mark to the other."""
         return float(end - begin)
 
     def number(self, value: Any) -> Callable[[], float]:
-        """A tensor's value, to be asked for when the marks behind it have happened."""
+        """A tensor's value, to be read once the marks after it have happened."""
         if not hasattr(value, "detach"):
             return lambda: float(value)
         number = float(value.detach())
@@ -85,17 +85,17 @@ class CudaClock:
         self._free: deque[Any] = deque()
 
     def stamp(self) -> Stamp:
-        """When the device comes to what is queued next."""
+        """A mark at the device's next queued work."""
         event = self._torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(self._torch.cuda.current_stream(self._device))
         return event
 
     def happened(self, stamp: Stamp) -> bool:
-        """Whether the device has come so far."""
+        """Whether the device has reached the mark."""
         return bool(stamp.query())
 
     def seconds(self, begin: Stamp, end: Stamp) -> float:
-        """From one to the other; both have happened."""
+        """Seconds from one mark to the other; both have happened."""
         return max(0.0, float(begin.elapsed_time(end)) / 1e3)
 
     def number(self, value: Any) -> Callable[[], float]:
@@ -126,12 +126,12 @@ class Durations:
 
     @property
     def ready_s(self) -> float:
-        """All that this rank spends by itself before and behind the sum."""
+        """All of this rank's own time before and after the sum."""
         return self.data + self.compute
 
 
 def durations(clock: Clock, measured: Measured) -> Durations | None:
-    """How long each part was; None: the device has not come so far."""
+    """How long each part was; None: the device has not finished the iteration."""
     if measured.marks and not clock.happened(measured.marks[-1][1]):
         return None
     totals = [0.0] * len(Part)

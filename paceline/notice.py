@@ -1,4 +1,4 @@
-"""A launcher's word that it will end this process and start it again: a signal that ``PACELINE_LEAVE_ON`` names."""
+"""A launcher's notice that it will end this process and restart it: a signal that ``PACELINE_LEAVE_ON`` names."""
 
 import signal
 import threading
@@ -9,15 +9,15 @@ from paceline.errors import CannotAttach
 
 
 def never() -> bool:
-    """No word of it."""
+    """No notice."""
     return False
 
 
 def notice_by(name: str) -> Callable[[], bool]:
-    """Whether the signal of that name (USR1, SIGTERM) has come since; without a name, it never does.
+    """Whether the signal of that name (USR1, SIGTERM) has arrived; always False without a name.
 
-    A thread waits for it. It is blocked everywhere else: processes that this one starts, such as a DataLoader's
-    workers, inherit that, and survive a launcher that signals all of them.
+    A thread waits for the signal. It is blocked in all other threads: processes that this one starts, such as a
+    DataLoader's workers, inherit the mask, and survive a launcher that signals all of them.
 
     Raises:
         CannotAttach: if there is no such signal.
@@ -27,7 +27,7 @@ def notice_by(name: str) -> Callable[[], bool]:
     number = _number(name)
     came = threading.Event()
     with suppress(ValueError):  # not in the main thread
-        # For threads of libraries that were there before, which have it unblocked.
+        # For threads that libraries started earlier: they do not block the signal.
         signal.signal(number, lambda received, frame: came.set())
     signal.pthread_sigmask(signal.SIG_BLOCK, {number})
 

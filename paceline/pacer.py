@@ -1,6 +1,6 @@
 """One rank of an attached job, as its script sees it: ``watch``, ``loader``, ``step``, ``log``, and states to save.
 
-The loader tells when a batch is awaited and handed out, ``watch`` when gradients are ready and summed, and ``step``
+The loader reports when a batch is awaited and handed out, ``watch`` when gradients are ready and summed, and ``step``
 that the iteration is over. Between them ranks agree (``protocol.agreement``) and are timed. None of it waits for the
 control plane, and nothing but ``Stopped`` is raised in the loop.
 """
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 AnyLoader: TypeAlias = "Loader | StreamLoader"
 
 STAND_S: Final = 0.2
-"""How often ranks that stand still ask one another whether to go on."""
+"""Interval at which paused ranks ask one another whether to continue."""
 
 FIRST_ORDERS_S: Final = 3.0
-"""How long the first batch may wait for the control plane: it may know where the job is."""
+"""How long the first batch may wait for the control plane, which may know the job's position."""
 
 FAREWELL_S: Final = 10.0
-"""How long the end of the script may wait for what is left to be said."""
+"""How long the end of the script may wait for the remaining messages."""
 
 log = logging.getLogger("paceline")
 
 
 class Pacer:
-    """One life of one rank; made by ``paceline.attach``.
+    """One rank of a job, from attaching to the end of its process; made by ``paceline.attach``.
 
     Args:
         identity: which rank of how many.
         control: its conversation with a control plane, if there is one.
         ceiling: what is known of its memory.
         channel: where ranks add up what they say; None: the process group of torch.distributed.
-        notice: whether the launcher has said that it will end this rank, and start it again.
+        notice: whether the launcher has announced that it will end this rank and restart it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Pacer:
         self._channel: AnyChannel | None = channel
         self._agreement: Agreement | None = None
         self._governed = self._meets = False
-        """Whether a control plane is named at any rank; whether the ranks sum up words."""
+        """Whether a control plane is named at any rank; whether the ranks exchange words by sums."""
         self.coming_sizes: list[int] = []
         """Samples that each rank has for the next iteration, where they come from streams."""
         self.multiple = 1
@@ -86,14 +86,14 @@ class Pacer:
         self._promised = -1
         self._measured: Measured | None = None
         self._edge: Any = None
-        """The end of the iteration before."""
+        """The end of the previous iteration."""
         self._reporter = Reporter(self.rank, self.world, control)
         self._wire = Wire()
         self._stalls = Stalls(control)
         self._device = "cpu"
         self._is_over = self._comes_back = False
 
-    # -- what a script calls
+    # -- the script's interface
 
     def watch(
         self, module: "nn.Module", *, hook: "Hook | None" = None, hook_state: Any = None, weigh: bool = True
@@ -144,8 +144,8 @@ class Pacer:
             seed: of the passes' permutations.
             accumulate: batches of one iteration, between two steps of the optimizer.
             multiple: what a batch's samples are multiples of, but for the last of a pass.
-            shuffle: whether each pass has an order of its own.
-            drop_last: whether what is left of a pass for a smaller iteration is passed over.
+            shuffle: whether each pass has its own order.
+            drop_last: whether a smaller iteration at the end of a pass is left out.
             options: of ``DataLoader``.
 
         Raises:
@@ -165,7 +165,7 @@ class Pacer:
         return loader
 
     def step(self, loss: Any = None) -> None:
-        """The iteration is over: call it behind ``optimizer.step()``, or after each batch where batches accumulate.
+        """End the iteration: call it after ``optimizer.step()``, or after each batch where batches accumulate.
 
         Raises:
             Stopped: if the job was stopped, or its launcher will end the ranks and start them again.
@@ -178,23 +178,23 @@ class Pacer:
             self._end_iteration()
 
     def log(self, **series: Any) -> None:
-        """Have numbers shown beside this iteration's loss, by name."""
+        """Show numbers with this iteration's loss, by name."""
         if self._measured is not None:
             self._measured.logged.update({name: self._clock.number(value) for name, value in series.items()})
 
     @property
     def iteration(self) -> int:
-        """The next one, or the one that is under way."""
+        """The next iteration, or the current one."""
         return self.cursor.iteration
 
     @property
     def epoch(self) -> int:
-        """The pass that is under way, or begins next."""
+        """The current pass, or the next one."""
         return self.cursor.epoch
 
     @property
     def last(self) -> Iteration | None:
-        """The last iteration that was reported: one or two behind the one that is under way."""
+        """The last iteration that was reported: one or two behind the current one."""
         return self._reporter.last
 
     def subscribe(self, callback: Subscriber) -> None:
@@ -203,7 +203,7 @@ class Pacer:
 
     @property
     def active(self) -> bool:
-        """Whether a control plane is named: else all calls leave the training as it is."""
+        """Whether a control plane is named; without one, all calls leave the training unchanged."""
         return self._control is not None
 
     @property
@@ -212,11 +212,11 @@ class Pacer:
         return () if self._agreement is None else tuple(self._agreement.timeline.shares(self.cursor.iteration))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the job stands behind the last ``step``; the same at each rank, and for any number of ranks."""
+        """The job's position after the last ``step``; the same at each rank, and for any number of ranks."""
         return self.cursor.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; before the first batch, at each rank.
+        """Resume from the saved position; call it before the first batch, at each rank.
 
         Raises:
             CannotAttach: if training has begun.
@@ -226,7 +226,7 @@ class Pacer:
         self.cursor.load(state)
 
     def close(self) -> None:
-        """The script is at its end: say what is left to say. Called by itself when the process ends."""
+        """End the script's part: send the remaining messages. Called automatically when the process ends."""
         if self._is_over:
             return
         self._is_over, self._stalls.place = True, None
@@ -238,7 +238,7 @@ class Pacer:
             self._control.close(FAREWELL_S)
 
     def failed(self, error: BaseException) -> None:
-        """The script ends by ``error``: this rank will be back, or its launcher says that all is over."""
+        """The script ends by ``error``: either this rank will be back, or its launcher reports that the job is over."""
         import sys
 
         torch = sys.modules.get("torch")
@@ -253,7 +253,7 @@ class Pacer:
             )
         self._comes_back = True
 
-    # -- what the loader tells
+    # -- calls of the loader
 
     @property
     def timeline(self) -> Timeline:
@@ -271,12 +271,12 @@ class Pacer:
         return self.cursor.begin_pass()
 
     def end_pass(self) -> None:
-        """Every batch of the pass was handed out and used."""
+        """All batches of the pass were handed out and used."""
         self.end_unless_ended()
         self.cursor.end_pass()
 
     def end_unless_ended(self) -> None:
-        """The script goes on behind the iteration's last batch."""
+        """The script continues after the iteration's last batch."""
         if self._draw is not None:
             self._end_early()
 
@@ -287,7 +287,7 @@ class Pacer:
         return [samples] * self.world if self._channel is None else [int(n) for n in self._channel.total(words)]
 
     def awaiting_batch(self) -> None:
-        """The script asks for the next batch."""
+        """The script requests the next batch."""
         draw, loader = self._draw, self._loader
         if draw is not None and loader is not None and draw.micro + 1 == loader.plan.accumulate:
             self._end_early()
@@ -300,7 +300,7 @@ class Pacer:
         self.enter("data")
 
     def has_batch(self, draw: "Draw") -> None:
-        """It is handed out now."""
+        """The batch is handed out now."""
         self.mark(Part.DATA)
         self.enter("compute")
         self._draw = draw
@@ -309,32 +309,32 @@ class Pacer:
             self._measured.samples, self._measured.position = size, draw.position
             self._begin_round(size)
 
-    # -- what watch() tells
+    # -- calls of watch()
 
     def weight(self) -> float:
-        """What this rank's gradient counts in this iteration, where ranks are averaged."""
+        """Weight of this rank's gradient in this iteration, where ranks are averaged."""
         if self._draw is None:
             return 1.0
         sizes = self._draw.sizes
         return sizes[self.rank] * len(sizes) / sum(sizes)
 
     def micro_weight(self) -> float:
-        """What this micro-batch's gradient counts among those of its rank, which the script averages."""
+        """Weight of this micro-batch's gradient among those of its rank, which the script averages."""
         if self._draw is None or self._loader is None or not (total := self._draw.sizes[self.rank]):
             return 1.0
         return self._draw.size * self._loader.plan.accumulate / total
 
     def mark(self, part: Part) -> None:
-        """The time since the mark before was for ``part``."""
+        """The time since the previous mark was spent on ``part``."""
         if self._measured is not None:
             self._measured.add(part, self._clock.stamp())
 
     def enter(self, place: Place) -> None:
-        """The script's thread is there now."""
+        """The script's thread is at this point now."""
         self._stalls.place = place
 
     def time_collective(self) -> Callable[[], None]:
-        """Begin to measure a collective that is waited for; to be called at its end."""
+        """Begin to time a collective that is waited for; the returned function is called at its end."""
         begin_s, measured = time.perf_counter(), self._measured
 
         def end() -> None:
@@ -344,7 +344,7 @@ class Pacer:
         return end
 
     def give_up(self, reason: str) -> None:
-        """Shares are to stay as they are."""
+        """Keep the shares as they are."""
         self._gives_up = True
         if self._control is not None:
             self._say(f"shares stay even: {reason}")
@@ -352,7 +352,7 @@ class Pacer:
     # -- an iteration
 
     def _begin_round(self, samples: int) -> None:
-        """Tell the other ranks what is to be told, while the gradient is computed."""
+        """Exchange this rank's values with the other ranks while the gradient is computed."""
         if self._agreement is None or self._channel is None or not self._meets:
             return
         if self._control is not None and (orders := self._control.receive()) is not None:
@@ -378,7 +378,7 @@ class Pacer:
         )
 
     def _end_early(self) -> None:
-        """The script goes on without ``step``: the iteration is over all the same."""
+        """The script continues without ``step``: the iteration is over all the same."""
         if self._governed:
             self._say("an iteration went by without pacer.step(loss): its loss is not known, and it is timed less well")
         self._end_iteration()
@@ -422,7 +422,7 @@ class Pacer:
             raise Stopped(f"the ranks' launcher ends them {where}, and will start them again", goes_on=True)
 
     def _stand(self, settled: Settled) -> Settled:
-        """All ranks stand before the next iteration until newer orders let them go on."""
+        """Pause all ranks before the next iteration until newer orders let them continue."""
         assert self._agreement is not None
         assert self._channel is not None
         self._stalls.place = None
@@ -491,7 +491,7 @@ class Pacer:
         return self.cursor.resumed
 
     def _say(self, sentence: str) -> None:
-        """Once, at one rank where all would say the same."""
+        """Log once, at one rank, what all ranks would log."""
         if sentence not in self._said:
             self._said.add(sentence)
             log.log(logging.WARNING if self.rank == 0 else logging.INFO, "paceline: %s", sentence)

@@ -1,4 +1,4 @@
-"""A rank whose work is done elsewhere: the conversation alone, for those who speak for others (federated servers)."""
+"""A rank whose work is done elsewhere: only the messages, for a process that represents others (federated servers)."""
 
 import math
 from typing import Final
@@ -13,13 +13,13 @@ FAREWELL_S: Final = 2.0
 
 
 class RemoteRank:
-    """Says what one rank did, and knows what it should do next; nothing of it waits.
+    """Reports one rank's iterations, and knows its next share; no call blocks training.
 
     Args:
         url: of the control plane.
         job: its number.
         token: of that job.
-        rank: which of the ``world`` ranks it speaks for.
+        rank: which of the ``world`` ranks it represents.
         batch_size: samples of one rank and iteration, where shares are even.
         samples: of the rank's data; 0: not known.
         launcher: who started it, for people.
@@ -47,10 +47,10 @@ class RemoteRank:
         self._control.introduce(Standing(share=batch_size, samples=samples))
         self._position = 0
         self.iteration = 0
-        """The next that is reported."""
+        """The next iteration to be reported."""
 
     def await_orders(self, wait_s: float) -> bool:
-        """Wait for the first orders; whether there are any. The iterations begin where the job is."""
+        """Wait for the first orders; whether any arrived. The iterations begin where the job is."""
         orders = self._control.first_orders(wait_s)
         if orders is not None and self.iteration == 0:
             self.iteration = orders.share_from
@@ -58,26 +58,26 @@ class RemoteRank:
 
     @property
     def shares(self) -> tuple[int, ...]:
-        """What each rank is to take next, by rank; even shares as long as nothing else was heard."""
+        """The next share of each rank, by rank; even shares until orders arrive."""
         self._control.receive()
         orders = self._control.machine.orders
         return tuple(orders.shares) if orders is not None and len(orders.shares) == self.world else self._even
 
     @property
     def share(self) -> int:
-        """What this rank is to take next."""
+        """The next share of this rank."""
         return self.shares[self.rank]
 
     @property
     def stopped(self) -> bool:
-        """Whether the next iteration is not to begin."""
+        """Whether the next iteration must not begin."""
         self._control.receive()
         orders = self._control.machine.orders
         return orders is not None and orders.stop_at is not None and orders.stop_at <= self.iteration
 
     @property
     def held(self) -> bool:
-        """Whether the job is paused: the next iteration is not to begin for now."""
+        """Whether the job is paused: the next iteration must not begin yet."""
         self._control.receive()
         orders = self._control.machine.orders
         if orders is None or not orders.hold or self.stopped:
@@ -96,7 +96,7 @@ class RemoteRank:
         waiting_s: float = 0.0,
         outside_s: float = 0.0,
     ) -> None:
-        """The iteration is over, and this is what it was."""
+        """Report the iteration that is over."""
         iteration, generation, position = self.iteration, self._control.generation, self._position
         self._control.say(
             lambda number: IterationReport(
@@ -120,6 +120,6 @@ class RemoteRank:
         self._control.move(self.iteration, iteration)
 
     def close(self) -> None:
-        """It is over: say what is left to say."""
+        """The work is over: send the remaining messages."""
         self._control.finish(self.iteration)
         self._control.close(FAREWELL_S)

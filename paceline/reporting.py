@@ -1,4 +1,4 @@
-"""What a rank reports of each iteration, once the other ranks have told how long they waited in its sum."""
+"""What a rank reports of each iteration, once the other ranks have sent how long they waited in its sum."""
 
 import logging
 import math
@@ -16,11 +16,11 @@ from paceline.load import Load
 from paceline.marks import Clock, Durations, Measured, durations
 
 MOST_WAITING: Final = 16
-"""Iterations whose report may wait for other ranks' times: one that is told of none is not waited for."""
+"""Iterations whose report may wait for other ranks' times: without them it is made at once."""
 
 THIN_PART: Final = 0.25
 THIN_TIMES: Final = 3.0
-"""A link is thin that needs such a part of the sum, and so many times as long as the median one."""
+"""A link is slow if it needs this part of the sum, and this many times as long as the median one."""
 
 MOST_LOGGED: Final = 32
 LONGEST_NAME: Final = 255
@@ -30,7 +30,7 @@ log = logging.getLogger("paceline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """One iteration of this rank, as it is reported."""
+    """One iteration of this rank, as reported."""
 
     number: int
     samples: int
@@ -38,12 +38,12 @@ class Iteration:
     """The mean over its batches; nan or inf where it is."""
     data_s: float
     compute_s: float
-    """Up to the gradients, and behind their sum."""
+    """Time up to the gradients, and after their sum."""
     communication_s: float
     waiting_s: float
-    """For ranks that came to the sum later."""
+    """Time spent waiting for ranks that came to the sum later."""
     outside_s: float
-    """Between the iteration before and this one: evaluation, checkpoints. No part of it."""
+    """Time between the previous iteration and this one: evaluation, checkpoints. Not a part of it."""
     logged: dict[str, float]
 
     @property
@@ -56,7 +56,7 @@ Subscriber = Callable[[Iteration], object]
 
 
 class Reporter:
-    """Iterations on their way from being over to being reported, in order."""
+    """Finished iterations that are not reported yet, in order."""
 
     def __init__(self, rank: int, world: int, control: Control | None) -> None:
         self._rank, self._world, self._control = rank, world, control
@@ -64,9 +64,9 @@ class Reporter:
         """Not timed yet."""
         self._timed: deque[tuple[Measured, Durations]] = deque()
         self._told = -1
-        """The last iteration whose times the other ranks were told."""
+        """The last iteration whose times were sent to the other ranks."""
         self._sums: dict[int, dict[int, tuple[float, float]]] = {}
-        """What each rank told of its sum and its links, by iteration and rank."""
+        """Length of the sum and time of the links at each rank, by iteration and rank."""
         self._transfer_s = 0.0
         """Of the last sum."""
         self._load = Load()
@@ -83,12 +83,12 @@ class Reporter:
         self._over.append(measured)
 
     def resolve(self, clock: Clock) -> None:
-        """Read the times of those whose marks have happened."""
+        """Read the times of iterations whose marks have happened."""
         while self._over and (found := durations(clock, self._over[0])) is not None:
             self._timed.append((self._over.popleft(), found))
 
     def next_timed(self) -> tuple[int, float, float]:
-        """The next iteration to tell the other ranks of, its sum and its links in seconds; -1 where there is none."""
+        """The next iteration to send to the other ranks, its sum and its links in seconds; -1 where there is none."""
         for measured, found in self._timed:
             if measured.iteration > self._told:
                 self._told = measured.iteration
@@ -96,7 +96,7 @@ class Reporter:
         return -1, 0.0, 0.0
 
     def heard(self, told: Columns, ceiling: int) -> None:
-        """What the ranks have told of earlier iterations; report those that are complete."""
+        """Store the ranks' times of earlier iterations; report those that are complete."""
         if told.timed.count(told.timed[0]) == len(told.timed):
             self._sums[int(told.timed[0])] = dict(enumerate(zip(told.sum_s, told.link_s, strict=True)))
         else:
@@ -114,13 +114,13 @@ class Reporter:
             self._sums = {iteration: told for iteration, told in self._sums.items() if iteration > measured.iteration}
 
     def alone(self, clock: Clock) -> None:
-        """Nobody tells of waiting: report what is timed."""
+        """No rank sends waiting times: report what is timed here."""
         self.resolve(clock)
         while self._timed:
             self._report(*self._timed.popleft(), 0)
 
     def flush(self, clock: Clock, ceiling: int = 0) -> None:
-        """The end: report what is left, the transfer taken to be as long as it last was."""
+        """The end: report the remaining iterations, assuming that their transfer took as long as the last one."""
         self.resolve(clock)
         while self._timed:
             self._report(*self._timed.popleft(), ceiling)
@@ -177,14 +177,14 @@ class Reporter:
 
 
 def transfer_s(rank: int, told: Mapping[int, tuple[float, float]]) -> float:
-    """How long a rank's own part in a sum was; for the rest of it the rank waited.
+    """How long a rank's own part in a sum was; for the rest of the sum the rank waited.
 
-    The sum of the rank that came last is the shortest, and mere transfer. Where one rank's links need most of
-    that, and several times as long as others' do, it is their transfer, and the others waited for them.
+    The sum is shortest for the rank that came last: it is transfer only. If one rank's links need most of
+    that time, and several times as long as others' do, it is their transfer, and the others waited for them.
 
     Args:
         rank: which rank.
-        told: the length of the sum for each rank, and what its links need, by rank.
+        told: the length of the sum for each rank, and the time that its links need, by rank.
     """
     sums, links = zip(*told.values(), strict=True)
     shortest_s, longest_s = min(sums), max(links)

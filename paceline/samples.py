@@ -1,4 +1,4 @@
-"""Which sample lies at which position: a seeded permutation per pass, as native jobs have it, the same at each rank."""
+"""Which sample is at which position: a seeded permutation per pass, as in native jobs, the same at each rank."""
 
 from functools import lru_cache
 from typing import Any
@@ -10,7 +10,7 @@ class Order:
     """The passes over one data set. Two of them are kept, at 4 bytes per sample.
 
     Args:
-        shuffle: whether each pass has an order of its own; else every one is the data set's.
+        shuffle: whether each pass has its own order; otherwise every pass has the data set's.
     """
 
     def __init__(self, *, seed: int, samples: int, shuffle: bool = True) -> None:

@@ -11,12 +11,12 @@ HALF = 2**32
 
 
 class Facts(NamedTuple):
-    """What one rank says of itself."""
+    """One rank's contribution."""
 
     samples: int
-    """Of its data set; 0: a stream's."""
+    """Samples of its data set; 0: a stream's."""
     batch: int
-    """Of one rank, per iteration."""
+    """Samples of one rank, per iteration."""
     multiple: int
     seed_high: int
     seed_low: int
@@ -29,22 +29,22 @@ class Facts(NamedTuple):
     """Whether the script has loaded a state."""
     iteration: int
     number: int
-    """Of the pass."""
+    """Number of the pass."""
     begin: int
-    """Where in the pass."""
+    """Position in the pass."""
     incarnation: int
     generation: int
     sequence: int
-    """Of its orders; -1: it has none."""
+    """Sequence number of its orders; -1: it has none."""
 
     @property
     def seed(self) -> int:
-        """As it was given."""
+        """The field as it was given."""
         return self.seed_high * HALF + self.seed_low
 
     @property
     def newness(self) -> tuple[int, int, int]:
-        """Newer orders compare greater."""
+        """A number by which newer orders compare greater."""
         return self.incarnation, self.generation, self.sequence
 
 
@@ -53,7 +53,7 @@ class Start(NamedTuple):
 
     samples: int
     batches: list[int]
-    """Of each rank, by itself."""
+    """Shares of the ranks, where each rank decides by itself."""
     multiple: int
     seed: int
     drop_last: bool
@@ -65,7 +65,7 @@ class Start(NamedTuple):
     begin: int
     timeline: Timeline
     notes: list[str]
-    """What is amiss, for people."""
+    """What is wrong, for display."""
 
 
 def agree(channel: AnyChannel | None, rank: int, world: int, own: Facts, orders: Orders | None) -> Start:
@@ -111,7 +111,7 @@ def agree(channel: AnyChannel | None, rank: int, world: int, own: Facts, orders:
 
 
 def _where(everybody: Sequence[Facts], samples: int, batch: int, job_iteration: int) -> tuple[int, int, int]:
-    """Iteration, pass, and place in it: of the script's state, or where the job is."""
+    """Iteration, pass, and position in it: of the script's state, or the job's current ones."""
     resumed = next((facts for facts in everybody if facts.resumed), None)
     if resumed is not None:
         return resumed.iteration, resumed.number, resumed.begin

@@ -1,7 +1,7 @@
-"""Whether an iteration has been open for much longer than usual, and what this rank is doing in it.
+"""Detects an iteration that is open for much longer than usual, and reports what this rank is doing in it.
 
-Where one rank does not come to a sum, all others stand in it without a word: no report is made of an iteration that
-does not end. So the thread of the connection looks once a second, and says where the script's thread is.
+If one rank does not come to a sum, all others block in it: no report is made of an iteration that
+does not end. So the connection's thread checks once a second, and reports where the script's thread is.
 """
 
 import time
@@ -13,21 +13,21 @@ from paceline.control import Control
 
 LEAST_S: Final = 30.0
 TIMES: Final = 20.0
-"""An iteration is overdue after so many times its usual length, and no sooner than that."""
+"""An iteration is overdue after this many times its usual length, and no sooner than this many seconds."""
 
 AGAIN: Final = 1.5
-"""It is said again once it is open so many times as long."""
+"""It is reported again once it has been open for this many times as long."""
 
 SMOOTHING: Final = 0.1
 
 
 class Stalls:
-    """Where the script's thread is. Kept by that thread, looked at by the connection's."""
+    """Where the script's thread is. Written by that thread, read by the connection's."""
 
     def __init__(self, control: Control | None) -> None:
         self._control = control
         self.place: Place | None = None
-        """None: nothing is due, before the first iteration, in a pause or behind the last."""
+        """None: no iteration is due, before the first iteration, in a pause or after the last."""
         self._iteration = 0
         self._since_s = 0.0
         self._usual_s = 0.0
@@ -36,7 +36,7 @@ class Stalls:
             control.on_beat(self.look)
 
     def begin(self, iteration: int) -> None:
-        """That iteration is the next one; what was before it has ended now."""
+        """That iteration is the next one; the previous one has ended now."""
         now_s = time.perf_counter()
         if self.place is not None:
             took_s = now_s - self._since_s
@@ -46,7 +46,7 @@ class Stalls:
         self.place = "outside"
 
     def look(self) -> None:
-        """Say so if the iteration that is open is overdue."""
+        """Report the open iteration if it is overdue."""
         place, iteration, open_s = self.place, self._iteration, time.perf_counter() - self._since_s
         if self._control is None or place is None or open_s < self._due_s:
             return

@@ -1,8 +1,8 @@
-"""The loader of a rank whose samples are a stream of its own: the next ones, as many as its share.
+"""The loader of a rank whose samples are its own stream: the next ones, as many as its share.
 
-A stream's end is known to its reader alone. So each rank has the samples of the next iteration ready before this one
-begins, and says how many there are with the sum that all make anyway. A rank whose stream has ended goes on with
-batches that weigh nothing until all have: every rank yields the same number, and no sample is left out.
+Only its reader knows a stream's end. So each rank has the samples of the next iteration ready before this one
+begins, and sends their number in the sum that all ranks make anyway. A rank whose stream has ended continues with
+batches of weight 0 until all streams have ended: every rank yields the same number, and no sample is left out.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class StreamLoader(DataLoader[Any]):
         self._next: list[Any] = []
         """Samples for the next iteration."""
         self.promised = -1
-        """The last iteration whose samples are read before the one under way has ended."""
+        """The last iteration whose samples are read before the current one has ended."""
         super().__init__(dataset, batch_size=None, collate_fn=_same, **options)
 
     def __len__(self) -> int:
@@ -40,24 +40,24 @@ class StreamLoader(DataLoader[Any]):
 
     @property
     def epoch(self) -> int:
-        """The pass that is under way, or begins next."""
+        """The current pass, or the next one."""
         return self.pacer.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Handed on to the data set, where it has such a method."""
+        """Passed on to the data set, where it has such a method."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the job stands behind the last ``step``; the same at each rank."""
+        """The job's position after the last ``step``; the same at each rank."""
         return self.pacer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there, as far into each rank's stream; before the first batch, at each rank."""
+        """Resume from the saved position in each rank's stream; call it before the first batch, at each rank."""
         self.pacer.load_state_dict(state)
 
     def coming(self) -> int:
-        """Samples that there are for the next iteration."""
+        """Samples that are available for the next iteration."""
         return len(self._next)
 
     def __iter__(self) -> Any:

@@ -24,31 +24,31 @@ Hook = Callable[[Any, Any], torch.futures.Future[Any]]
 
 
 class Watcher(Protocol):
-    """Who weighs and keeps the time."""
+    """Provides the weights and keeps the time."""
 
     world: int
 
     def weight(self) -> float:
-        """What this rank's gradient counts in this iteration."""
+        """Weight of this rank's gradient in this iteration."""
 
     def micro_weight(self) -> float:
-        """What this micro-batch counts among those of its rank."""
+        """Weight of this micro-batch among those of its rank."""
 
     def mark(self, part: Part) -> None:
-        """The time since the mark before was for ``part``."""
+        """The time since the previous mark was spent on ``part``."""
 
     def enter(self, place: Place) -> None:
-        """The script is there now."""
+        """The script is at this point now."""
 
     def time_collective(self) -> Callable[[], None]:
-        """Begin to measure a collective that is waited for; to be called at its end."""
+        """Begin to time a collective that is waited for; the returned function is called at its end."""
 
     def give_up(self, reason: str) -> None:
-        """Shares are to stay as they are."""
+        """Keep the shares as they are."""
 
 
 class Unweighted:
-    """A watcher of gradients whose loss is weighted already; those of a batch without a sample weigh nothing still."""
+    """A watcher of gradients whose loss is weighted already; a batch without a sample still has weight 0."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.world = watcher.world
@@ -88,7 +88,7 @@ def watch(module: nn.Module, watcher: Watcher, hook: Hook | None, state: Any) ->
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
-    """What ``torch.compile`` was given."""
+    """The module that ``torch.compile`` was given."""
     inner = getattr(module, "_orig_mod", module)
     return inner if isinstance(inner, nn.Module) else module
 
@@ -116,7 +116,7 @@ def _watch_ddp(module: DistributedDataParallel, watcher: Watcher, hook: Hook | N
 
 
 def _ddp_hook(watcher: Watcher, hook: Hook | None, state: Any, group: Any) -> Hook:
-    """What DDP calls for each bucket of gradients: the hook that was given, or the average, behind the weights."""
+    """What DDP calls for each bucket of gradients: the given hook, or the average, after weighting."""
     world = group.size()
 
     def summed(future: torch.futures.Future[Any]) -> Any:
@@ -148,7 +148,7 @@ def _ddp_hook(watcher: Watcher, hook: Hook | None, state: Any, group: Any) -> Ho
 
 
 def _weigh(gradients: torch.Tensor, weight: float, world: int) -> None:
-    """Times the weight, divided by the number of ranks, in one pass over them; with even shares as DDP does it."""
+    """Multiply by the weight, divided by the number of ranks, in one pass; with even shares as DDP does it."""
     if weight == 0.0:
         gradients.zero_()
     elif weight != 1.0:
@@ -161,7 +161,7 @@ def _weigh(gradients: torch.Tensor, weight: float, world: int) -> None:
 
 
 class _Outputs:
-    """Weighs what flows back through a module's outputs."""
+    """Weighs the gradients that flow back through a module's outputs."""
 
     def __init__(self, watcher: Watcher, weight: Callable[[], float], *, at_end: bool = False) -> None:
         self._watcher, self._weight, self._at_end = watcher, weight, at_end
@@ -215,7 +215,7 @@ def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
 
 
 def _watch_fsdp(module: nn.Module, inner: nn.Module, watcher: Watcher) -> None:
-    """Its sums are made in the midst of backward, one by one: what each is waited for is measured, on the CPU."""
+    """Its sums are made during backward, one by one: each wait for one is measured, on the CPU."""
     groups = [group for each in inner.modules() if isinstance(each, FSDPModule) for group in _param_groups(each)]
     for group in groups:
         size = group.mesh_info.mesh.size()

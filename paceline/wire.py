@@ -1,8 +1,8 @@
-"""How long the links of this process need for what they carry, by the kernel's measurement of each TCP connection.
+"""How long this process's links need for their traffic, by the kernel's measurement of each TCP connection.
 
-In a sum over the ranks everybody takes as long as the thinnest link does. But only that link's rank has bytes under way
+A sum over the ranks takes as long for every rank as for the slowest link. But only that link's rank has bytes in flight
 all that time: ``tcpi_busy_time`` of TCP_INFO (tcp(7)). A receiver may acknowledge up to 40 ms late, so the best of the
-last readings counts. Linux alone has it; elsewhere, and on networks that are not TCP, nobody's link is thin.
+last readings counts. Only Linux has it; on other systems, and on networks that are not TCP, no link counts as slow.
 """
 
 import contextlib
@@ -17,20 +17,20 @@ ACKED_AT, BUSY_AT = 120, 168
 """Offsets of ``tcpi_bytes_acked`` and ``tcpi_busy_time``, in microseconds, in ``struct tcp_info``."""
 
 TICK_US: Final = 4_000
-"""The kernel counts in ticks of its clock; nothing is told apart that is shorter."""
+"""The kernel counts in ticks of its clock; shorter times cannot be distinguished."""
 
 REMEMBERED: Final = 8
-"""Of so many readings the best rate counts."""
+"""The best rate of this many readings counts."""
 
 AGAIN: Final = 80
-"""Connections are looked for anew after so many iterations."""
+"""The list of connections is refreshed after this many iterations."""
 
 EVERY, FEW, RARELY = 4, 12, 8
-"""They are read in every so many iterations; more of them than a few more rarely."""
+"""Connections are read every so many iterations; less often where there are many."""
 
 
 class Connection:
-    """One of them; ``sock`` is a duplicate of its own."""
+    """One TCP connection; ``sock`` is its own duplicate."""
 
     __slots__ = ("_acked", "_busy_us", "_rates", "sock")
 
@@ -40,7 +40,7 @@ class Connection:
         self._acked, self._busy_us = _read(sock)
 
     def took_s(self) -> float:
-        """How long it takes for what was delivered since this was last asked."""
+        """How long it took to deliver the bytes since the last call."""
         acked, busy_us = _read(self.sock)
         delivered, busy_us_now = acked - self._acked, busy_us - self._busy_us
         self._acked, self._busy_us = acked, busy_us
@@ -60,7 +60,7 @@ class Wire:
         self._last_s = 0.0
 
     def took_s(self) -> float:
-        """How long the slowest of them takes for what it delivered since this was last asked."""
+        """How long the slowest of them took to deliver its bytes since the last call."""
         if self._readings % AGAIN == 0:
             self.look()
         self._readings += 1
@@ -70,7 +70,7 @@ class Wire:
         return self._last_s
 
     def look(self) -> None:
-        """Find those that are there now."""
+        """Find the connections that exist now."""
         found = _inodes() if hasattr(socket, "TCP_INFO") else {}
         for inode in set(self._connections) - set(found):
             self._connections.pop(inode).sock.close()
@@ -84,11 +84,11 @@ class Wire:
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """Duplicates of them."""
+        """Duplicates of their sockets."""
         return [each.sock for each in self._connections.values()]
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close them."""
         for each in self._connections.values():
             each.sock.close()
         self._connections.clear()
@@ -116,7 +116,7 @@ def _is_tcp(sock: socket.socket) -> bool:
 
 
 def _read(sock: socket.socket) -> tuple[int, int]:
-    """Bytes acknowledged, and microseconds in which there were some under way."""
+    """Bytes acknowledged, and microseconds during which bytes were in flight."""
     with contextlib.suppress(OSError):
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LENGTH)
         if len(info) >= LENGTH:

@@ -1,1 +1,1 @@
-"""What other libraries need to be paced: one module each, which imports that library and nothing else of its kind."""
+"""Adapters for other libraries: one module per library, which imports only that library."""

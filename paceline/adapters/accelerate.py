@@ -35,14 +35,14 @@ class Accelerator(accelerate.Accelerator):
             self.register_for_checkpointing(self.pacer)
 
     def prepare_data_loader(self, data_loader: Any, *args: Any, **named: Any) -> Any:
-        """As Accelerate's, or one that follows the shares."""
+        """As Accelerate's, or a loader that follows the shares."""
         if not (self.pacer.active and is_for_training(data_loader)):
             return super().prepare_data_loader(data_loader, *args, **named)
         paced = self.pacer.loader(data_loader, seed=self._seed, accumulate=self.gradient_accumulation_steps)
         return prepared(self, cast(Loader, paced))
 
     def prepare_model(self, model: Any, device_placement: bool | None = None, evaluation_mode: bool = False) -> Any:
-        """As Accelerate's; a model to be trained is watched."""
+        """As Accelerate's; a model that is trained is watched."""
         made = super().prepare_model(model, device_placement, evaluation_mode)
         return self.pacer.watch(made) if self.pacer.active and not evaluation_mode else made
 
@@ -67,7 +67,7 @@ class Accelerator(accelerate.Accelerator):
         self._loss = loss.detach()
 
     def skip_first_batches(self, dataloader: Any, num_batches: int = 0) -> Any:
-        """Not for a loader that follows the shares: it goes on where ``load_state`` says."""
+        """Not supported for a loader that follows the shares: it resumes where ``load_state`` says."""
         if isinstance(dataloader, PreparedLoader):
             raise CannotAttach(
                 "skip_first_batches(): the number of batches says nothing where shares change; leave it out,"
@@ -84,7 +84,7 @@ def prepared(accelerator: Any, loader: Loader) -> "PreparedLoader":
 
 
 class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc,unused-ignore]
-    """Batches on the device, and Accelerate told when the last of a pass is under way."""
+    """Batches on the device; tells Accelerate when the last batch of a pass is being processed."""
 
     _is_accelerate_prepared = True
     use_stateful_dataloader = False
@@ -99,21 +99,21 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc,unused-ignore]
 
     @property
     def batch_size(self) -> int:
-        """Of one rank, where shares are even."""
+        """Batch size of one rank, where shares are even."""
         return self.loader.plan.batch_size
 
     @property
     def total_batch_size(self) -> int:
-        """Of all ranks."""
+        """Batch size of all ranks."""
         return self.loader.plan.batch_size * self.loader.pacer.world
 
     @property
     def total_dataset_length(self) -> int:
-        """Samples."""
+        """Number of samples."""
         return self.loader.samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Not needed: each pass is another permutation by itself."""
+        """Not needed: each pass has its own permutation."""
 
     def __len__(self) -> int:
         """Batches of a whole pass."""

@@ -51,12 +51,12 @@ class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
         strategy.process_dataloader = paced
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """The module is wrapped by now."""
+        """The module is wrapped at this point."""
         if self.pacer is not None and self.pacer.active:
             self.pacer.watch(trainer.strategy.model)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """An iteration is over, where the optimizer has made its step."""
+        """End the iteration if the optimizer has made its step."""
         if self.pacer is None or not self.pacer.active:
             return
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
@@ -66,11 +66,11 @@ class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
             trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is in its data."""
+        """The training's position in its data."""
         return self.pacer.state_dict() if self.pacer is not None and self.pacer.active else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from the saved position."""
         self._state = state_dict or None
         if self._state and self.pacer is not None and self.pacer.active:
             self.pacer.load_state_dict(self._state)

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Ra
 
 
 def is_for_training(loader: Any) -> bool:
-    """Whether shares are to decide about its batches: it shuffles. Those for evaluation keep the samples' order."""
+    """Whether shares decide its batch sizes: only if it shuffles. Loaders for evaluation keep the samples' order."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return False
     sampler = loader.sampler

@@ -4,9 +4,9 @@
 
     step(loss)                                      # behind optimizer.step()
 
-Workers are started with the driver's ``PACELINE_*`` variables where Ray starts them on its machine, and where
-``paceline run`` knows of a cluster; else hand ``runtime_env()`` to ``ray.init``. Without a control plane these are
-Ray's own.
+Workers get the driver's ``PACELINE_*`` variables if Ray starts them on the driver's machine or if ``paceline run``
+knows the cluster; otherwise pass ``runtime_env()`` to ``ray.init``. Without a control plane these are
+Ray's own functions.
 """
 
 import os
@@ -26,13 +26,13 @@ from paceline.variables import RANK_VARIABLES
 
 
 def runtime_env() -> dict[str, Any]:
-    """What a worker elsewhere needs to attach: for ``ray.init(runtime_env=...)``."""
+    """What a worker on another node needs to attach: for ``ray.init(runtime_env=...)``."""
     return {"env_vars": {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ}}
 
 
 @cache
 def pacer() -> Pacer:
-    """Of this worker."""
+    """The pacer of this worker."""
     context = ray.train.get_context()
     return attach(rank=context.get_world_rank(), world=context.get_world_size())
 
@@ -44,11 +44,11 @@ def prepare_model(model: Any, *args: Any, **named: Any) -> Any:
 
 
 def prepare_data_loader(data_loader: Any, add_dist_sampler: bool = True, **named: Any) -> Any:
-    """As Ray's, or one that follows the shares."""
+    """As Ray's, or a loader that follows the shares."""
     if not (pacer().active and is_for_training(data_loader)):
         return ray.train.torch.prepare_data_loader(data_loader, add_dist_sampler, **named)
     paced, device = cast(Loader, pacer().loader(data_loader)), ray.train.torch.get_device()
-    # Ray's own takes a batch ahead of the one that is computed, which would be timed as part of it.
+    # Ray's own loader prefetches a batch during the current one's computation; that would be timed as part of it.
     return paced if device.type == "cpu" or not named.get("move_to_device", True) else OnDevice(paced, device)
 
 
@@ -72,5 +72,5 @@ class OnDevice:
 
 
 def step(loss: Any = None) -> None:
-    """The iteration is over."""
+    """End the iteration."""
     pacer().step(loss)

@@ -1,7 +1,7 @@
 """TensorBoard, MLflow and Weights & Biases: each iteration's loss, shares and times, forwarded by rank 0.
 
 ``paceline run --tensorboard FOLDER``, ``--mlflow URI`` and ``--wandb PROJECT`` set the variables that are read here;
-scripts change no line. What a script logs by ``pacer.log`` goes there, too.
+scripts need no change. Values that a script logs by ``pacer.log`` are forwarded, too.
 """
 
 import atexit
@@ -21,7 +21,7 @@ Send = Callable[[Mapping[str, float], int], object]
 
 
 def forward(pacer: Pacer, environment: Mapping[str, str] = os.environ) -> None:
-    """Have ``pacer`` forward to the trackers that ``environment`` names; a library that is missing is said once."""
+    """Have ``pacer`` forward to the trackers that ``environment`` names; a missing library is reported once."""
     if pacer.rank:
         return
     for name, connect in TRACKERS.items():
@@ -40,7 +40,7 @@ def forward(pacer: Pacer, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def values(iteration: Iteration, shares: tuple[int, ...]) -> dict[str, float]:
-    """What is forwarded of one iteration, by name."""
+    """What is forwarded for one iteration, by name."""
     found = {
         "paceline/loss": iteration.loss,
         "paceline/iteration_s": iteration.seconds,
@@ -102,4 +102,4 @@ TRACKERS: Final[Mapping[str, Callable[[str], Send]]] = {
     MLFLOW: _mlflow,
     WANDB: _wandb,
 }
-"""By the variable that names the folder, the server, the project."""
+"""Trackers by the variable that names the folder, the server or the project."""

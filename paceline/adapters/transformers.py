@@ -32,7 +32,7 @@ def paced(trainer: AnyTrainer, pacer: Pacer | None = None) -> AnyTrainer:
 
 
 class _Paced:
-    """Stands between a trainer and its accelerator."""
+    """Wraps a trainer's accelerator."""
 
     def __init__(self, trainer: Trainer, pacer: Pacer) -> None:
         self.trainer, self.pacer, self.accelerator = trainer, pacer, trainer.accelerator
@@ -88,7 +88,7 @@ class _Paced:
 
 
 class _Steps(TrainerCallback):  # type: ignore[misc,unused-ignore]
-    """Ends iterations; a stopped job ends the training as a callback does, so that the trainer saves what it should."""
+    """Ends iterations; if the job is stopped, it ends the training as a callback does, so that the trainer saves."""
 
     def __init__(self, paced: _Paced) -> None:
         self.paced = paced

@@ -1,1 +1,1 @@
-"""The console command ``paceline``. What needs the control plane itself is handed on to where that is installed."""
+"""The console command ``paceline``. Commands that need the control plane's packages are passed on to them."""

@@ -1,4 +1,4 @@
-"""Which control plane a command talks to, and with what token: as given, else the one that runs on this machine."""
+"""Which control plane a command uses, and with what token: as given, otherwise the one that runs on this machine."""
 
 import json
 import os
@@ -24,22 +24,22 @@ KEY_LENGTH = 15
 """Characters of an API token that are its id."""
 
 QUICK = Patience(tries=3)
-"""Of commands: whoever typed one waits for it."""
+"""Retries of a command: few, since a person waits for it."""
 
 LET_IN_S = 60.0
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """What opens a control plane; ``login_link`` for a browser, once, where it was made on this machine."""
+    """Credentials for a control plane; ``login_link`` is a one-time link for a browser, if made on this machine."""
 
     address: Address
     login_link: str = ""
     is_own: bool = False
-    """The token was made for this command, and ends with it."""
+    """Whether the token was made for this command and is revoked when it ends."""
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Where, and with what."""
+    """The address and the credentials."""
     parser.add_argument("--url", help="the control plane (default: PACELINE_URL, else the one on this machine)")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="an API token (default: PACELINE_API_TOKEN)")
 
@@ -53,7 +53,7 @@ def connected(options: Namespace, *, patience: Patience = QUICK) -> Iterator[Cli
 
 @contextmanager
 def opened(access: Access, *, patience: Patience = QUICK) -> Iterator[Client]:
-    """A client with that access; a token that was made for it ends with it."""
+    """A client with that access; a token that was made for it is revoked at the end."""
     with Client(access.address.url, access.address.token, patience=patience) as client:
         try:
             yield client
@@ -64,10 +64,10 @@ def opened(access: Access, *, patience: Patience = QUICK) -> Iterator[Client]:
 
 
 def find(options: Namespace, variables: Mapping[str, str]) -> Access:
-    """The control plane that the options or the environment name; else the one that runs in this user's folder.
+    """The control plane that the options or the environment name; otherwise the one that runs in this user's folder.
 
     Raises:
-        Refusal: if a file cannot be read, or no token is to be had.
+        Refusal: if a file cannot be read, or no token is available.
     """
     token = read(options.token_file) if options.token_file else variables.get("PACELINE_API_TOKEN", "").strip()
     known = with_data_folder(variables)
@@ -81,7 +81,7 @@ def find(options: Namespace, variables: Mapping[str, str]) -> Access:
 
 
 def url_of(options: Namespace, variables: Mapping[str, str]) -> str:
-    """The control plane's address alone, for what takes no API token."""
+    """The control plane's address alone, for commands that need no API token."""
     named = options.url or variables.get("PACELINE_URL") or running_address(with_data_folder(variables))
     return str(named or DEFAULT_URL)
 
@@ -96,10 +96,10 @@ def running_address(variables: Mapping[str, str]) -> str:
 
 
 def let_in(url: str, variables: Mapping[str, str]) -> Access:
-    """A token of this machine's own control plane: whoever can read its folder holds its database.
+    """A token of the control plane on this machine: read access to its folder already implies access to its database.
 
     Raises:
-        Refusal: if the control plane gives none.
+        Refusal: if the control plane issues none.
     """
     command = [
         sys.executable,
@@ -122,7 +122,7 @@ def let_in(url: str, variables: Mapping[str, str]) -> Access:
 
 
 def read(file: Path) -> str:
-    """What is in a file, such as a token.
+    """The content of a file, such as a token.
 
     Raises:
         Refusal: if it cannot be read.

@@ -1,6 +1,6 @@
-"""Commands of the control plane and of agents: handed on, whole, to where they are written.
+"""Commands of the control plane and of agents: passed on, unchanged, to the packages that implement them.
 
-Their packages are extras of the distribution; where they are missing, the command says what to install.
+These packages are extras of the distribution; where they are missing, the command says what to install.
 """
 
 import os
@@ -15,7 +15,7 @@ from paceline.cli.places import environment, with_data_folder
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An extra of the distribution, and modules by which one sees that it is there."""
+    """An extra of the distribution, and modules whose presence shows that it is installed."""
 
     name: str
     modules: tuple[str, ...]
@@ -62,7 +62,7 @@ DELEGATES = {
 
 
 def delegate(name: str, arguments: Sequence[str]) -> None:
-    """Become the program that carries the command out; does not return.
+    """Replace this process by the program that carries the command out; does not return.
 
     Raises:
         Refusal: if what it needs is not installed.

@@ -1,9 +1,9 @@
-"""How the command says no, and what it says about the control plane's no."""
+"""How the command reports refusals, its own and the control plane's."""
 
 from paceline.errors import PacelineError, Refused, Unreachable
 
 OK, FAILED, REFUSED, NOT_REACHED, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit codes: the job or request failed; what was asked for was refused; no control plane answers; Ctrl-C."""
+"""Exit codes: the job or request failed; the request was refused; no control plane answers; Ctrl-C."""
 
 
 class Refusal(Exception):
@@ -15,7 +15,7 @@ class Refusal(Exception):
 
 
 def refusal_of(error: PacelineError) -> Refusal:
-    """What the client met, in the command's words."""
+    """A client's error in the command's words."""
     if isinstance(error, Unreachable):
         cure = "start one with `paceline up`, or name another with --url or PACELINE_URL"
         return Refusal(f"{error}; {cure}", NOT_REACHED)

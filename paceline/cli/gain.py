@@ -1,4 +1,4 @@
-"""What a run gained: its iterations with even shares beside its last ones. Pure."""
+"""What a run gained: its iterations with even shares compared with its last ones. Pure."""
 
 from collections.abc import Sequence
 from statistics import median, mode
@@ -48,14 +48,14 @@ def _world(rows: Rows) -> int:
 
 
 def _alike(rows: Rows, whole: Sequence[int]) -> list[int]:
-    """Iterations of the usual size: the last one of a pass has what is left."""
+    """Iterations of the usual size: the last one of a pass has only the remaining samples."""
     sizes = {k: sum(rows["samples"].get(k, {}).values()) for k in whole}
     usual = mode(sizes.values()) if sizes else 0
     return [k for k in whole if sizes[k] == usual]
 
 
 def _even(samples: dict[int, dict[int, float]], whole: Sequence[int]) -> list[int]:
-    """The iterations before the first whose shares were not even, as far as they divide."""
+    """The iterations before the first one with uneven shares, if they divide."""
     found = []
     for k in whole:
         row = samples.get(k, {}).values()

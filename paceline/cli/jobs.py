@@ -124,7 +124,7 @@ def _say(options: Namespace, job: Job, text: str) -> None:
 
 
 def show_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns below their heads."""
+    """Print a table: columns below their headings."""
     _write(*_table(heads, rows))
 
 

@@ -1,4 +1,4 @@
-"""What a command line says of itself: which launcher it is, and how many ranks it starts."""
+"""What a command line shows: which launcher it uses, and how many ranks it starts."""
 
 import json
 import re
@@ -15,29 +15,29 @@ RANKS = {
     "mpirun": ("-n", "-np"),
     "srun": ("-n", "--ntasks"),
 }
-"""Options of launchers that say how many ranks there are in all."""
+"""Options of launchers that give the total number of ranks."""
 
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""A store for each of torchrun's restarts. Its ranks would otherwise read the addresses of those that ended
-(seen with torch 2.13 and gloo: "connectFullMesh failed ... Connection refused", or they wait for ever)."""
+"""A new store for each restart by torchrun. Its ranks would otherwise read the addresses of the ranks that ended
+(seen with torch 2.13 and gloo: "connectFullMesh failed ... Connection refused", or they wait forever)."""
 
 NEEDED = {"torchrun": OWN_STORE, "accelerate": OWN_STORE}
-"""Variables without which a launcher's own promises fail, by launcher; what the user set comes first."""
+"""Variables that a launcher needs to work as documented, by launcher; values that the user set take precedence."""
 
 
 RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Where Ray tells the entry point of a job that was submitted to it of its runtime environment, which all of the job's
+"""The variable in which Ray gives the entry point of a submitted job its runtime environment, which all of the job's
 workers have."""
 
 
 def for_ray(told: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables by which Ray starts workers with ``told``, on any node; empty where no Ray cluster is named."""
+    """Variables with which Ray starts workers with ``told``, on any node; empty where no Ray cluster is named."""
     if not (variables.get(RAY_JOB) or variables.get("RAY_ADDRESS")):
         return {}
     config = json.loads(variables.get(RAY_JOB) or "{}")
     runtime = config.get("runtime_env") or {}
     runtime["env_vars"] = {**(runtime.get("env_vars") or {}), **told, "PACELINE_LAUNCHER": "ray"}
-    # A script that hands the same on by itself (`ray.init(runtime_env=...)`) is no conflict.
+    # A script that passes the same environment itself (`ray.init(runtime_env=...)`) is no conflict.
     return {
         RAY_JOB: json.dumps({"metadata": {}, **config, "runtime_env": runtime}),
         "RAY_OVERRIDE_JOB_RUNTIME_ENV": variables.get("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1"),
@@ -54,13 +54,13 @@ def launcher_of(command: Sequence[str]) -> str:
 
 
 def script_of(command: Sequence[str]) -> str:
-    """What is trained, by the name of its script; else the launcher."""
+    """The workload by the name of its script; otherwise the launcher."""
     scripts = [PurePath(word).stem for word in command[1:] if word.endswith(".py")]
     return scripts[0] if scripts else launcher_of(command)
 
 
 def world_of(command: Sequence[str]) -> int | None:
-    """How many ranks the command starts, as far as its options say."""
+    """How many ranks the command starts, if its options say so."""
     launcher = launcher_of(command)
     if launcher == "torchrun":
         per_node, nodes = _number(command, PER_NODE), _number(command, NODES)

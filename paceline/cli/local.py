@@ -1,4 +1,4 @@
-"""``paceline run --local``: a control plane of this user's for as long as a command runs."""
+"""``paceline run --local``: a control plane of this user that runs for as long as the command."""
 
 import ctypes
 import os
@@ -25,7 +25,7 @@ PR_SET_PDEATHSIG = 1
 
 @contextmanager
 def control_plane(variables: Mapping[str, str]) -> Iterator[Access]:
-    """The control plane of this user's data folder: the one that runs there, else one that ends with the block.
+    """The control plane of this user's data folder: the running one, otherwise one that is stopped when the block ends.
 
     Raises:
         Refusal: if it cannot be started.
@@ -49,7 +49,7 @@ def control_plane(variables: Mapping[str, str]) -> Iterator[Access]:
             stdout=file,
             stderr=subprocess.STDOUT,
             env={**environment(known), "PACELINE_URL": ""},
-            start_new_session=True,  # a Ctrl-C is for the command: this outlives it to hear how it ended
+            start_new_session=True,  # a Ctrl-C is for the command: this process outlives it to receive its exit status
             preexec_fn=_ends_with(os.getpid()),
         )
     try:
@@ -65,14 +65,14 @@ def control_plane(variables: Mapping[str, str]) -> Iterator[Access]:
 
 
 def _ends_with(parent: int) -> Callable[[], None] | None:
-    """What the child does before it becomes the control plane: have itself ended when its parent is killed."""
+    """Set up the child before it becomes the control plane: the kernel ends it when its parent is killed."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl  # looked up here: after the fork nothing may allocate or lock
 
     def ask_kernel() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before the kernel was asked
+        if os.getppid() != parent:  # the parent ended before the request reached the kernel
             os._exit(1)
 
     return ask_kernel

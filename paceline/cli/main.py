@@ -15,7 +15,7 @@ ABOUT = "Distributed training at the pace of all its machines, not of the slowes
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command that the arguments name; a refusal is one sentence, an interruption no traceback."""
+    """Run the command that the arguments name; a refusal is one sentence, and an interruption prints no traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if given[:1] and given[0] in DELEGATES:
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def read(given: Sequence[str]) -> Namespace:
-    """The arguments; what stands behind ``--`` is another program's, and is taken as it is."""
+    """The arguments; those after ``--`` belong to another program and are passed unchanged."""
     cut = given.index("--") if "--" in given else len(given)
     options = parser().parse_args(given[:cut])
     options.behind = list(given[cut + 1 :])
@@ -42,7 +42,7 @@ def read(given: Sequence[str]) -> Namespace:
 
 
 def parser() -> ArgumentParser:
-    """All commands with their arguments; those that are handed on have their own help."""
+    """All commands with their arguments; those that are passed on have their own help."""
     whole = ArgumentParser(prog="paceline", description=ABOUT, formatter_class=RawDescriptionHelpFormatter)
     whole.add_argument("--version", action="version", version=f"paceline {RELEASE}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)

@@ -1,4 +1,4 @@
-"""Where our own modules lie, and the environment in which other processes find them."""
+"""Where our modules are installed, and the environment in which other processes find them."""
 
 import os
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ HOME = Path(__file__).resolve().parents[2]
 
 
 def is_checkout() -> bool:
-    """Whether this is a checkout of the project, and not what was installed from a wheel."""
+    """Whether this is a checkout of the project rather than an installed wheel."""
     return (HOME / "manage.py").is_file()
 
 
 MANAGE = "python manage.py" if is_checkout() else "paceline"
-"""How people call the control plane's own commands here: ``up``, ``access``, ``enroll``, ``whatif``, ``simulate``."""
+"""How users call the control plane's commands here: ``up``, ``access``, ``enroll``, ``whatif``, ``simulate``."""
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables, with our modules within reach of whoever is started with them: behind all that they name."""
+    """The variables, with our modules appended to the search path of the started process."""
     known = dict(variables)
     if is_checkout():
         known["PYTHONPATH"] = os.pathsep.join(filter(None, [known.get("PYTHONPATH"), str(HOME)]))
@@ -28,7 +28,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 def with_data_folder(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables, with the folder of this user's control plane where none is named.
 
-    A checkout keeps its own (``var``); what was installed belongs to no folder, and takes the user's.
+    A checkout keeps its data in ``var``; an installed package uses the user's data folder.
     """
     if variables.get("PACELINE_DATA_DIR"):
         return dict(variables)

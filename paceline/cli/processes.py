@@ -1,4 +1,4 @@
-"""A command that runs as if it had been started by itself: its terminal, its signals, its exit code."""
+"""A command that runs as if started directly: with its terminal, its signals and its exit code."""
 
 import os
 import signal
@@ -12,11 +12,11 @@ from paceline.cli.errors import Refusal
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 NO_COMMAND, NOT_EXECUTABLE = 127, 126
-"""What shells answer where a command is not there, or cannot be run."""
+"""Exit codes of shells for a command that is not found, or cannot be run."""
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the command to its end; its exit code, 128 and the signal where one ended it.
+    """Run the command to its end; its exit code, or 128 plus the signal that ended it.
 
     Raises:
         Refusal: if it cannot be started.
@@ -38,7 +38,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def ending(code: int) -> str:
-    """What an exit code says in words; empty where it says nothing more."""
+    """What an exit code means in words; empty where there is nothing to add."""
     if code <= 128:
         return ""
     with suppress(ValueError):
@@ -49,7 +49,7 @@ def ending(code: int) -> str:
 def _pass_on(process: "subprocess.Popen[bytes]") -> Callable[[int, FrameType | None], None]:
     def handle(number: int, frame: FrameType | None) -> None:
         if number in (signal.SIGINT, signal.SIGQUIT) and _typed():
-            return  # the terminal has sent it to the command as well
+            return  # the terminal has sent the signal to the command as well
         with suppress(ProcessLookupError):
             process.send_signal(number)
 
@@ -57,7 +57,7 @@ def _pass_on(process: "subprocess.Popen[bytes]") -> Callable[[int, FrameType | N
 
 
 def _typed() -> bool:
-    """Whether this process is in the foreground of a terminal, which tells all of the foreground of a Ctrl-C."""
+    """Whether this process is in the foreground of a terminal, which sends Ctrl-C to the whole foreground group."""
     try:
         return os.tcgetpgrp(sys.__stdin__.fileno() if sys.__stdin__ else 0) == os.getpgrp()
     except OSError:
@@ -66,7 +66,7 @@ def _typed() -> bool:
 
 @contextmanager
 def _blocked() -> Iterator[None]:
-    """No signal comes between the command's start and the handlers that pass signals on."""
+    """Block signals between the command's start and the installation of the handlers that forward signals."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     try:
         yield

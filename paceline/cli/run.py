@@ -24,7 +24,7 @@ from paceline.errors import PacelineError, Refused
 
 BATCHING = "lb-bsp-linear"
 UNTOLD_BATCH = 32
-"""Of a rank until its hello says what it takes: the job's real batch is its ranks'."""
+"""Batch size of a rank until its hello reports one: the job's actual batch is that of its ranks."""
 
 TRACKERS = {
     "tensorboard": (variables.TENSORBOARD, "FOLDER", "forward each iteration to TensorBoard's event files there"),
@@ -34,12 +34,12 @@ TRACKERS = {
 """Variable, metavariable and help, by option; ``paceline.adapters.trackers`` reads them."""
 
 OVER = 409
-"""The job is over: it was stopped, or its ranks said that they are through."""
+"""The job is over: it was stopped, or its ranks reported that they are complete."""
 
 HISTORY_S = 15.0
 LOOK_S = 0.5
 END = Patience(tries=8)
-"""Of the job's end, which is told also where the control plane is just starting again."""
+"""How long to retry the report of the job's end, for example while the control plane restarts."""
 
 EXAMPLES = """\
   paceline run -- torchrun --nproc-per-node 4 train.py
@@ -86,7 +86,7 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
 
 
 def carry_out(options: Namespace) -> int:
-    """Submit, run, tell the end, say what was gained; the command's exit code.
+    """Submit, run, report the end, print the gain; return the command's exit code.
 
     Raises:
         Refusal: if the job is refused, or no control plane answers.
@@ -150,7 +150,7 @@ def spec(options: Namespace, command: list[str]) -> dict[str, Any]:
 
 
 def choice(text: str) -> dict[str, Any]:
-    """``lb-bsp-cpu,predictor=ema`` as it stands in a spec."""
+    """``lb-bsp-cpu,predictor=ema`` as a spec has it."""
     name, *rest = text.split(",")
     return {"name": name, **{key: _value(value) for key, value in map(pair, rest)}}
 
@@ -164,13 +164,13 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def say(sentence: str) -> None:
-    """Beside the command's own output."""
+    """Print to standard error, separate from the command's own output."""
     sys.stderr.write(f"paceline: {sentence}\n")
     sys.stderr.flush()
 
 
 def _run(client: Client, job: Job, command: list[str], told: Mapping[str, str]) -> int:
-    """The command's exit code, of which the job has heard."""
+    """The command's exit code, after it was reported to the job."""
     try:
         code = run(command, {**environment(os.environ), **told})
     except Refusal as refusal:
@@ -192,7 +192,7 @@ def _finish(client: Client, job: Job, code: int, reason: str) -> None:
 
 
 def _gain(client: Client, job: Job) -> str:
-    """What was gained, once all that was reported is written down."""
+    """What was gained, once all reports are stored."""
     deadline = time.monotonic() + HISTORY_S
     try:
         metrics = client.metrics(job.id, METRICS)
@@ -212,7 +212,7 @@ def _points(metrics: Metrics) -> int:
 
 
 def _value(text: str) -> Any:
-    """A number, a truth or a word."""
+    """A number, a boolean or a string."""
     if text in {"true", "false"}:
         return text == "true"
     for kind in (int, float):

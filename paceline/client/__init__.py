@@ -1,5 +1,5 @@
-"""A control plane from the outside: its REST API, typed.
+"""Typed client of a control plane's REST API.
 
-``operations`` says what is asked and what the answers mean, without any I/O; ``retries`` what is asked again, and when;
-``sync`` and ``awaited`` only carry requests, so that neither has an idea of its own of what the API is.
+``operations`` defines requests and the meaning of replies, without any I/O; ``retries`` decides what is sent again, and
+when; ``sync`` and ``awaited`` only carry requests and know nothing else about the API.
 """

@@ -1,4 +1,4 @@
-"""Which control plane, and with which token: as given, else from the environment."""
+"""The control plane's address and token: as given, otherwise from the environment."""
 
 import os
 from collections.abc import Mapping
@@ -12,31 +12,31 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a control plane is, and what opens it."""
+    """Where a control plane is, and the token for it."""
 
     url: str
     token: str
 
     @property
     def base(self) -> str:
-        """Of all requests."""
+        """Base URL of all requests."""
         return f"{self.url}/api/v1/"
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of all requests."""
+        """Headers of all requests."""
         return {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
 
     def page(self, job: int) -> str:
-        """Where browsers find a job."""
+        """The URL of a job's page."""
         return f"{self.url}/jobs/{job}/"
 
 
 def address(url: str | None, token: str | None, variables: Mapping[str, str] = os.environ) -> Address:
-    """The address that is given; of what is not, ``PACELINE_URL`` and ``PACELINE_API_TOKEN``.
+    """The given address; what is not given comes from ``PACELINE_URL`` and ``PACELINE_API_TOKEN``.
 
     Raises:
-        PacelineError: if there is no token, or either cannot be one.
+        PacelineError: if there is no token, or if token or address is malformed.
     """
     where = (url or variables.get("PACELINE_URL") or DEFAULT_URL).strip().rstrip("/")
     parts = urlsplit(where)

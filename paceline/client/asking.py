@@ -12,7 +12,7 @@ from paceline.errors import Unreachable
 T = TypeVar("T")
 
 PAGE_SIZE = 500
-"""The most that the API gives at a time."""
+"""The page size that the API allows at most."""
 
 Value = str | int | float | bool | None
 Query = Mapping[str, Value | Iterable[Value]]
@@ -28,7 +28,7 @@ def ask(
     body: object = None,
     headers: Mapping[str, str] | None = None,
 ) -> Raw:
-    """Send this; the reply. A ``body`` goes as JSON, bytes as they are."""
+    """Send a request and return the reply. A ``body`` is sent as JSON, bytes unchanged."""
     known = dict(headers or {})
     content = body if isinstance(body, bytes) else None
     if body is not None and content is None:
@@ -40,12 +40,12 @@ def ask(
 
 
 def get(kind: type[T], path: str, /, **query: Value | Iterable[Value]) -> Operation[T]:
-    """What is there, as that type."""
+    """GET the resource as that type."""
     return read((yield from ask("GET", path, query=query)), kind)
 
 
 def post(kind: type[T], path: str, body: object = None) -> Operation[T]:
-    """What comes of it, as that type."""
+    """Send the request; the reply as that type."""
     return read((yield from ask("POST", path, body=body)), kind)
 
 
@@ -67,7 +67,7 @@ def read(reply: Reply, kind: type[T]) -> T:
     """The answer as that type.
 
     Raises:
-        Unreachable: if it is none: no control plane, or one of another release.
+        Unreachable: if it cannot be read as one: no control plane, or one of another release.
     """
     try:
         return msgspec.json.decode(reply.content, type=kind)

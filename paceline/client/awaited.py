@@ -46,7 +46,7 @@ class AsyncClient:
         return self.address.url
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -78,7 +78,7 @@ class AsyncClient:
             return found
 
     async def watch(self, number: int, *, every: float = operations.LOOK_S) -> AsyncIterator[Job]:
-        """The job whenever it has moved, until it is over."""
+        """The job at each change, until it is over."""
         last: Job | None = None
         while last is None or not last.is_over:
             last = await self.drive(operations.moved(number, last, every=every))

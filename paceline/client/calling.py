@@ -1,4 +1,4 @@
-"""Operations as methods of a client, with their parameters, types and words: written once, carried out in two ways."""
+"""Operations as methods of a client, with their parameters, types and docstrings: written once, run in two ways."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -12,18 +12,18 @@ T = TypeVar("T")
 
 
 class Drives(Protocol):
-    """Whoever carries operations out and blocks meanwhile."""
+    """A client that carries operations out and blocks meanwhile."""
 
     def drive(self, operation: Operation[T], /) -> T:
-        """What comes of it."""
+        """Return the operation's result."""
         ...
 
 
 class Awaits(Protocol):
-    """Whoever carries operations out on an event loop."""
+    """A client that carries operations out on an event loop."""
 
     def drive(self, operation: Operation[T], /) -> Awaitable[T]:
-        """What comes of it."""
+        """Return the operation's result."""
         ...
 
 
@@ -48,9 +48,9 @@ def awaiting(operation: Callable[P, Operation[T]]) -> Callable[Concatenate[Any, 
 
 
 def _dress(method: Any, operation: Callable[..., Any]) -> None:
-    """Put the method under the operation's name, with its words and its parameters behind ``self``."""
+    """Give the method the operation's name and docstring, and its parameters after ``self``."""
     update_wrapper(method, operation)
-    del method.__wrapped__  # it has no self, which help() would then take away from the parameters
+    del method.__wrapped__  # it has no self, and help() would then drop the first parameter
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     signature = inspect.signature(operation)
     answer = getattr(signature.return_annotation, "__args__", (Any,))[-1]

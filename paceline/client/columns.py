@@ -1,4 +1,4 @@
-"""Measurements as columns: lists of one length, and a DataFrame where pandas is there."""
+"""Measurements as columns: lists of equal length, and a DataFrame where pandas is installed."""
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What can be asked of a control plane about jobs: submitted, watched, steered, ended."""
+"""Operations on jobs: submit, watch, steer, end."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ from paceline.client.types import Asked, Check, Flat, Job, JobToken, Policy, Pro
 from paceline.errors import PacelineError, Refused
 
 LOOK_S = 0.5
-"""How often one looks at what takes a while."""
+"""Polling interval for operations that take a while."""
 SEEN_ANEW = 5
-"""How often a change of policy is asked for again where somebody else changed it meanwhile."""
+"""How often a change of policy is retried if another client changed it at the same time."""
 
 Spec = str | Mapping[str, Any]
 """A job as YAML or JSON, or as a mapping."""
 
 
 def submit(spec: Spec, *, idempotency_key: str | None = None) -> Operation[Job]:
-    """Submit a job. The key makes it one job, however often it is sent; one is made where none is given."""
+    """Submit a job. Requests with the same key create one job; a key is generated where none is given."""
     headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
     if isinstance(spec, str):
         headers["Content-Type"] = "application/yaml"
@@ -30,7 +30,7 @@ def submit(spec: Spec, *, idempotency_key: str | None = None) -> Operation[Job]:
 
 
 def check(spec: Spec) -> Operation[Check]:
-    """A spec with all its defaults, and what it would wait for now; nothing is submitted."""
+    """A spec with all its defaults, and what the job would wait for now; nothing is submitted."""
     if isinstance(spec, str):
         headers = {"Content-Type": "application/yaml"}
         return read((yield from ask("POST", "jobs/check", body=spec.encode(), headers=headers)), Check)
@@ -43,12 +43,12 @@ def job(number: int) -> Operation[Job]:
 
 
 def jobs(*, state: str | Sequence[str] = (), name: str | None = None, limit: int | None = None) -> Operation[list[Job]]:
-    """Jobs, the latest first: those in these states, with this in their names, and no more than ``limit``."""
+    """Jobs, the latest first: those in these states, with this in their names, at most ``limit``."""
     return pages(Job, "jobs", limit, state=[state] if isinstance(state, str) else state, name=name)
 
 
 def moved(number: int, last: Job | None = None, *, every: float = LOOK_S) -> Operation[Job]:
-    """The job as soon as it is not as it was in ``last``."""
+    """The job once it differs from ``last``."""
     now = yield from job(number)
     while now == last:
         yield Sleep(every)
@@ -60,7 +60,7 @@ def wait(number: int, *, seconds: float | None = None, every: float = LOOK_S) ->
     """The job once it is over.
 
     Raises:
-        TimeoutError: if it is not within so many seconds.
+        TimeoutError: if it is not over within this many seconds.
     """
     slept = 0.0
     while not (now := (yield from job(number))).is_over:
@@ -72,27 +72,27 @@ def wait(number: int, *, seconds: float | None = None, every: float = LOOK_S) ->
 
 
 def stop(number: int, *, reason: str = "") -> Operation[Job]:
-    """Ask for its end; one that has no slots yet is cancelled."""
+    """Stop the job; one that has no slots yet is cancelled."""
     return post(Job, f"jobs/{number}/actions/stop", {"reason": reason} if reason else None)
 
 
 def pause(number: int) -> Operation[Job]:
-    """Ask that every worker stands at its next boundary."""
+    """Pause the job: every worker stops at its next iteration boundary."""
     return post(Job, f"jobs/{number}/actions/pause")
 
 
 def resume(number: int) -> Operation[Job]:
-    """Ask that a paused job goes on."""
+    """Resume a paused job."""
     return post(Job, f"jobs/{number}/actions/resume")
 
 
 def finish(number: int, *, exit_code: int, reason: str = "") -> Operation[Job]:
-    """End an attached job as its launcher ended: 0 is success."""
+    """Report the exit code of an attached job's launcher, which ends the job: 0 is success."""
     return post(Job, f"jobs/{number}/actions/finish", {"exit_code": exit_code, "reason": reason})
 
 
 def prioritise(number: int, priority: int) -> Operation[Job]:
-    """Give a job that waits for its slots another place in the queue: the highest starts first."""
+    """Give a job that waits for slots another priority in the queue: the highest starts first."""
     return read((yield from ask("PATCH", f"jobs/{number}", body={"priority": priority})), Job)
 
 
@@ -102,7 +102,7 @@ def promote(number: int, predictor: str) -> Operation[Job]:
 
 
 def policy(number: int) -> Operation[Policy]:
-    """The four choices of a job, and whether a change is pending."""
+    """The four policies of a job, and whether a change is pending."""
     reply = yield from ask("GET", f"jobs/{number}/policy")
     return msgspec.structs.replace(read(reply, Policy), etag=reply.headers.get("etag", ""))
 
@@ -116,9 +116,9 @@ def change_policy(
     data: str | Flat | None = None,
     etag: str | None = None,
 ) -> Operation[Policy]:
-    """Ask for other policies while the job runs, by name or with parameters.
+    """Request other policies while the job runs, by name or with parameters.
 
-    With an ``etag``, only if nobody has changed them since it was read; without, it is read now.
+    With an ``etag``, only if they have not changed since it was read; without, it is read now.
     """
     given = {"batching": batching, "barrier": barrier, "placement": placement, "data": data}
     wanted = {question: choice for question, choice in given.items() if choice is not None}
@@ -138,17 +138,17 @@ def change_policy(
 
 
 def processes(number: int) -> Operation[list[Process]]:
-    """Every life of every worker and server of a job."""
+    """Every instance of every worker and server of a job."""
     return pages(Process, f"jobs/{number}/processes", None)
 
 
 def exclude_worker(number: int, rank: int) -> Operation[Asked]:
-    """No more shares for it, until it is included."""
+    """Give it no more shares until it is included again."""
     return post(Asked, f"jobs/{number}/workers/{rank}/actions/exclude")
 
 
 def include_worker(number: int, rank: int) -> Operation[Asked]:
-    """Have it take part again."""
+    """Include it again."""
     return post(Asked, f"jobs/{number}/workers/{rank}/actions/include")
 
 
@@ -158,12 +158,12 @@ def drain_worker(number: int, rank: int) -> Operation[Asked]:
 
 
 def requests(number: int) -> Operation[list[Asked]]:
-    """What people lately asked of a job's engine, and what came of it; the latest first."""
+    """What users lately requested of a job's engine, and the outcome of each request; the latest first."""
     return get(list[Asked], f"jobs/{number}/requests")
 
 
 def new_job_token(number: int, *, grace_s: float = 0.0) -> Operation[JobToken]:
-    """Another token for the ranks of an attached job; older ones end after so many seconds."""
+    """Issue another token for the ranks of an attached job; older ones expire after this many seconds."""
     return post(JobToken, f"jobs/{number}/token", {"grace_s": grace_s})
 
 

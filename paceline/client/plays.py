@@ -1,4 +1,4 @@
-"""What can be asked of the simulator, of machines, and of one's own account."""
+"""Operations on the simulator, on machines, and on the user's own account."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,7 @@ def simulate(
     bandwidth: float | None = None,
     global_batch: int | None = None,
 ) -> Operation[Simulation]:
-    """Begin a simulation: ``wait_simulation`` has its outcomes. Policies go together where + joins them."""
+    """Start a simulation: ``wait_simulation`` returns its outcomes. Policies joined by + are simulated together."""
     varied = {"workers": workers, "bandwidth": bandwidth, "global_batch": global_batch}
     asked = {"scenario": scenario, "policies": list(policies), "seed": seed}
     asked |= {name: value for name, value in varied.items() if value is not None}
@@ -41,9 +41,9 @@ def what_if(
     bandwidth: float | None = None,
     seconds: float | None = None,
 ) -> Operation[Simulation]:
-    """What a job that is over would have done otherwise, on machines as they were recorded in it.
+    """What a finished job would have done under other policies, on machines as they were recorded in it.
 
-    The outcome called ``recorded`` has its own policies, and tells how far the prediction is off.
+    The outcome called ``recorded`` has the job's own policies, and shows the error of the prediction.
     """
     kept = [RECORDED, *(name for name in policies if name != RECORDED)] if policies else []
     begun = yield from simulate(f"job-{number}", policies=kept, seed=seed, workers=workers, bandwidth=bandwidth)
@@ -51,7 +51,7 @@ def what_if(
 
 
 def simulation(number: int) -> Operation[Simulation]:
-    """How far a simulation is, and what came out."""
+    """The progress of a simulation, and its outcomes."""
     return get(Simulation, f"simulations/{number}")
 
 
@@ -64,7 +64,7 @@ def wait_simulation(number: int, *, seconds: float | None = None, every: float =
     """The simulation once it is over.
 
     Raises:
-        TimeoutError: if it is not within so many seconds.
+        TimeoutError: if it is not over within this many seconds.
     """
     slept = 0.0
     while not (now := (yield from simulation(number))).is_over:
@@ -76,7 +76,7 @@ def wait_simulation(number: int, *, seconds: float | None = None, every: float =
 
 
 def cancel_simulation(number: int) -> Operation[Simulation]:
-    """Have it end; what came of it stays."""
+    """Cancel it; outcomes so far are kept."""
     return post(Simulation, f"simulations/{number}/actions/cancel")
 
 
@@ -93,7 +93,7 @@ def invite(
     lifetime_s: int | None = None,
     remove_after_s: int | None = None,
 ) -> Operation[Invitation]:
-    """A token with which one machine can join, that of this name or any new one; or as many as it has uses.
+    """A token with which one machine can join, the one of this name or any new one; or as many as its ``uses``.
 
     Machines that joined with it are removed once they have been offline for ``remove_after_s``; None: never.
     """
@@ -104,25 +104,25 @@ def invite(
 
 
 def revoke_invitation(number: int) -> Operation[None]:
-    """End a token with which machines join, by its ``id``; those that joined stay."""
+    """Revoke a token with which machines join, by its ``id``; machines that joined stay."""
     yield from ask("DELETE", f"agents/enrolment-tokens/{number}")
 
 
 def me() -> Operation[Me]:
-    """Who asks, and what they may."""
+    """The current user, and its permissions."""
     return get(Me, "me")
 
 
 def tokens() -> Operation[list[ApiToken]]:
-    """One's own API tokens, without their secrets."""
+    """The user's own API tokens, without their secrets."""
     return pages(ApiToken, "tokens", None)
 
 
 def new_token(*, lifetime_s: int = 30 * 86_400) -> Operation[ApiToken]:
-    """Make a token that can do what one can do; its secret is in this answer alone."""
+    """Make a token with the user's own permissions; its secret is in this answer alone."""
     return post(ApiToken, "tokens", {"lifetime_s": lifetime_s})
 
 
 def revoke_token(key: str) -> Operation[None]:
-    """End one of one's own tokens, by its ``id``."""
+    """Revoke one of the user's own tokens, by its ``id``."""
     yield from ask("DELETE", f"tokens/{key}")

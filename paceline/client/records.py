@@ -1,4 +1,4 @@
-"""What can be asked about what a job did: measurements, decisions, findings, figures."""
+"""Operations on a job's records: measurements, decisions, findings, figures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,13 +14,13 @@ MOST_POINTS = 10_000
 def metrics(
     number: int, names: str | Sequence[str], *, workers: Sequence[int] = (), since: int = 0, points: int = MOST_POINTS
 ) -> Operation[Metrics]:
-    """Series by name, from iteration ``since`` on, thinned to so many points each without losing extremes."""
+    """Series by name, from iteration ``since`` on, thinned to this many points each without losing extremes."""
     metric = [names] if isinstance(names, str) else names
     return get(Metrics, f"jobs/{number}/metrics", metric=metric, worker=workers, since=since, points=points)
 
 
 def measurements(number: int, *, workers: Sequence[int] = ()) -> Operation[Columns]:
-    """Every report of every worker as columns, nothing thinned."""
+    """Every report of every worker as columns, not thinned."""
     reply = yield from ask("GET", f"jobs/{number}/measurements", query={"worker": workers})
     return from_csv(reply.content.decode().split("\r\n"))
 
@@ -64,7 +64,7 @@ def comparison(jobs: Sequence[int], name: str, **options: Value) -> Operation[An
 
 
 def report(number: int) -> Operation[str]:
-    """The job as one HTML document that fetches nothing."""
+    """The job's report as one HTML document that loads nothing from the network."""
     return (yield from ask("GET", f"jobs/{number}/report")).content.decode()
 
 

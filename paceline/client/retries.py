@@ -1,4 +1,4 @@
-"""What is asked again: where no answer came, or one that says to come again, and only what may be said twice."""
+"""Which requests are sent again: those without an answer or answered by "retry later", if they are idempotent."""
 
 import random
 from collections.abc import Generator
@@ -12,28 +12,28 @@ from paceline.errors import PacelineError, Problem, Refused, Unreachable
 T = TypeVar("T")
 
 LATER = frozenset({429, 503})
-"""Not done: come again."""
+"""Statuses: not carried out, retry later."""
 UNSURE = frozenset({502, 504})
-"""A proxy's: it may have been done."""
+"""Statuses of a proxy: the request may have been carried out."""
 
 PROBLEM = msgspec.json.Decoder(Problem)
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a request is sent in all, and the pauses between: doubled each time, with chance taken off."""
+    """How often a request is sent in total, and the pauses between: doubled each time, minus random jitter."""
 
     tries: int = 5
     first_s: float = 0.25
     most_s: float = 8.0
 
     def pause_s(self, failures: int, told: str = "") -> float:
-        """Seconds before the next try; what the server asks for (``Retry-After``) is the least."""
+        """Seconds before the next try, at least what the server requests in ``Retry-After``."""
         own: float = min(self.first_s * 2 ** (failures - 1), self.most_s) * random.uniform(0.5, 1.0)
         return max(own, min(float(told), self.most_s)) if told.isdecimal() else own
 
 
 def patient(operation: Operation[T], patience: Patience, url: str) -> Operation[T]:
-    """The operation, whose requests are sent again where that may help; refusals and losses become our errors."""
+    """The operation, whose requests are retried where that may help; refusals and losses become our errors."""
     try:
         step = next(operation)
         while True:
@@ -79,11 +79,11 @@ def _unanswered(url: str, request: Send, lost: Lost) -> str:
 
 
 def _accepted(reply: Reply, url: str) -> Reply:
-    """The reply, unless it refuses, or is of no control plane.
+    """The reply, unless it is a refusal, or does not come from a control plane.
 
     Raises:
         Refused: with the problem that the API names.
-        Unreachable: if what answers is something else.
+        Unreachable: if something else answers.
     """
     kind = reply.headers.get("content-type", "").partition(";")[0].strip()
     if reply.status < 300 and (kind.startswith(("application/", "text/")) or reply.status == 204):

@@ -1,4 +1,4 @@
-"""Between our requests and httpx's."""
+"""Conversion between our requests and httpx's."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import httpx
 from paceline.client.steps import Lost, Reply, Send
 
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
-"""Before anything of the request was written."""
+"""Errors before any byte of the request was written."""
 
 
 def arguments(request: Send) -> dict[str, Any]:
-    """Of httpx's ``request``."""
+    """Arguments of httpx's ``request``."""
     return {
         "method": request.method,
         "url": request.path,
@@ -22,7 +22,7 @@ def arguments(request: Send) -> dict[str, Any]:
 
 
 def reply_of(response: httpx.Response) -> Reply:
-    """The answer as we have it."""
+    """The reply as our type."""
     return Reply(response.status_code, {**response.headers}, response.content)
 
 

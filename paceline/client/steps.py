@@ -1,4 +1,4 @@
-"""What an operation may ask of whoever drives it: to send a request, or to let time pass."""
+"""What an operation may request of the client that runs it: to send a request, or to wait."""
 
 from collections.abc import Generator, Mapping
 from typing import TypeVar
@@ -19,12 +19,12 @@ class Send(msgspec.Struct, frozen=True):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it does no harm to say it twice: reading, setting, taking away, and what carries a key."""
+        """Whether it may be sent twice: reading, setting, removing, and requests that carry a key."""
         return self.method in {"GET", "PUT", "DELETE"} or "Idempotency-Key" in self.headers
 
 
 class Sleep(msgspec.Struct, frozen=True):
-    """So many seconds are to pass."""
+    """Wait this many seconds."""
 
     seconds: float
 
@@ -47,4 +47,4 @@ class Lost(Exception):
 
 Step = Send | Sleep
 Operation = Generator[Step, Reply | None, T]
-"""Yields steps, is sent the reply to each request, or ``Lost`` is thrown into it, and returns what was asked for."""
+"""Yields steps, is sent the reply to each request, or ``Lost`` is thrown into it, and returns the result."""

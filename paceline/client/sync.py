@@ -1,4 +1,4 @@
-"""``paceline.Client``: a session with one control plane that blocks while it asks."""
+"""``paceline.Client``: a session with one control plane whose calls block."""
 
 import time
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ T = TypeVar("T")
 class Client:
     """A session with one control plane: ``with Client(url, token) as client``.
 
-    Without arguments, ``PACELINE_URL`` and ``PACELINE_API_TOKEN`` say which. What did not get through is sent again
-    where that does no harm. A refusal is a ``paceline.Refused`` with what the control plane says about it.
+    Without arguments, ``PACELINE_URL`` and ``PACELINE_API_TOKEN`` are used. A request without an answer is sent again
+    if it is idempotent. A refusal raises ``paceline.Refused`` with the control plane's explanation.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Client:
         return self.address.url
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -82,7 +82,7 @@ class Client:
             return found
 
     def watch(self, number: int, *, every: float = operations.LOOK_S) -> Iterator[Job]:
-        """The job whenever it has moved, until it is over."""
+        """The job at each change, until it is over."""
         last: Job | None = None
         while last is None or not last.is_over:
             last = self.drive(operations.moved(number, last, every=every))

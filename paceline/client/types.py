@@ -1,6 +1,6 @@
-"""What the API answers, typed.
+"""The API's replies, typed.
 
-A field that a newer control plane adds is passed over; one that an older one lacks has a default.
+A field that a newer control plane adds is ignored; one that an older one lacks has a default.
 """
 
 from datetime import datetime
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 Policies = dict[str, str]
 Flat = dict[str, Any]
-"""One of the four choices with its parameters, as it is written in a spec."""
+"""One of the four policies with its parameters, as a spec has it."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(Answer, Generic[T], frozen=True, kw_only=True):
-    """A stretch of a list."""
+    """One page of a list."""
 
     count: int
     next: str | None = None
@@ -32,12 +32,12 @@ class Waiting(Answer, frozen=True, kw_only=True):
 
     sentence: str
     standing: str
-    """``starts``, ``waits``, or ``never``: there are too few slots even if all were free."""
+    """``starts``, ``waits``, or ``never``: the machines have too few slots even if all were free."""
     ahead: int = 0
 
 
 class Job(Answer, frozen=True, kw_only=True):
-    """A job: where it is in its life, how far, and what it lost by waiting."""
+    """A job: its state, its progress, and what it lost by waiting."""
 
     id: int
     name: str
@@ -73,15 +73,15 @@ class Job(Answer, frozen=True, kw_only=True):
     waiting_s: float = 0.0
     coordination_s: float = 0.0
     spec: dict[str, Any] = {}
-    """Whole where one job is asked for, empty in lists."""
+    """Complete where one job is requested, empty in lists."""
     environment: dict[str, str] = {}
     model_bytes: int = 0
     token: str | None = None
-    """Of an attached job, at its submission alone: with it ranks take part."""
+    """For an attached job, in the reply to its submission only: the token with which ranks attach."""
 
     @property
     def succeeded(self) -> bool:
-        """Whether it came to its end."""
+        """Whether it succeeded."""
         return self.state == "succeeded"
 
     @property
@@ -107,11 +107,11 @@ class Policy(Answer, frozen=True, kw_only=True):
     changes: int = 0
     pending: dict[str, Any] = {}
     etag: str = ""
-    """What tells this state from others: of ``If-Match``."""
+    """Identifies this state, for ``If-Match``."""
 
 
 class Process(Answer, frozen=True, kw_only=True):
-    """One life of a worker, rank or server."""
+    """One instance of a worker, rank or server."""
 
     id: int
     role: str
@@ -158,7 +158,7 @@ class Flag(Answer, frozen=True, kw_only=True):
 
 
 class Asked(Answer, frozen=True, kw_only=True):
-    """Something that somebody asked of a job's engine, and what came of it."""
+    """A user's request to a job's engine, and its outcome."""
 
     id: int
     action: str
@@ -169,7 +169,7 @@ class Asked(Answer, frozen=True, kw_only=True):
 
 
 class JobToken(Answer, frozen=True, kw_only=True):
-    """With which ranks take part in one attached job."""
+    """The token with which ranks attach to one job."""
 
     job: int
     token: str
@@ -223,12 +223,12 @@ class Simulation(Answer, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Whether it is final."""
         return self.state not in {"queued", "running"}
 
 
 class Scenario(Answer, frozen=True, kw_only=True):
-    """What can be simulated."""
+    """A scenario that can be simulated."""
 
     name: str
     title: str = ""
@@ -252,14 +252,14 @@ class Agent(Answer, frozen=True, kw_only=True):
     reserved: list[dict[str, Any]] = []
     """Slots that a job holds: ``role``, ``slot``, ``job``, ``index``."""
     unverified_labels: dict[str, str] = {}
-    """What the machine says of itself, beside the ``labels`` of its token."""
+    """What the machine reports about itself; the ``labels`` come from its token."""
     cpu_count: int | None = None
     memory_bytes: int | None = None
     seen_at: datetime | None = None
 
 
 class Invitation(Answer, frozen=True, kw_only=True):
-    """With which one machine can join, or as many as it has uses."""
+    """The token with which one machine can join, or as many as its uses."""
 
     id: int = 0
     token: str
@@ -268,12 +268,12 @@ class Invitation(Answer, frozen=True, kw_only=True):
 
 
 class ApiToken(Answer, frozen=True, kw_only=True):
-    """One of one's own tokens; ``token`` itself is there only in the answer that makes it."""
+    """One of the user's own tokens; ``token`` itself is only in the reply that creates it."""
 
     id: str
     name: str = ""
     role: str | None = None
-    """The highest role that it carries; None: that of its user."""
+    """The highest role that it grants; None: that of its user."""
     created_at: datetime | None = None
     expires_at: datetime | None = None
     used_at: datetime | None = None
@@ -281,7 +281,7 @@ class ApiToken(Answer, frozen=True, kw_only=True):
 
 
 class Me(Answer, frozen=True, kw_only=True):
-    """Who asks."""
+    """The current user."""
 
     username: str
     role: str | None = None

@@ -1,1 +1,1 @@
-"""Paceline's agents as actors of a Ray cluster. Modules that import Ray are imported by those that have it."""
+"""Paceline's agents as actors of a Ray cluster. Modules that import Ray are imported only where it is installed."""

@@ -1,4 +1,4 @@
-"""One agent on one node of Ray's: an actor that runs ``paceline join`` and starts it again when it ends."""
+"""One agent on one Ray node: an actor that runs ``paceline join`` and restarts it when it ends."""
 
 import os
 import subprocess
@@ -17,10 +17,10 @@ from paceline.on_ray.plan import Plan
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 15.0
-"""From an agent's end to its next start; twice as long each time until it has connected."""
+"""Delay between an agent's end and its next start; doubled each time until it has connected."""
 
 GRACE_S: Final = 20.0
-"""In which an agent ends its workers; it gives them half of that."""
+"""Time in which an agent ends its workers; it gives them half of it."""
 
 CONNECTED: Final = "is connected to"
 TAIL: Final = 20
@@ -33,14 +33,14 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     state: str
-    """``starting``, ``connected``, ``ended`` (and soon begun again)."""
+    """``starting``, ``connected``, ``ended`` (and restarted soon)."""
     starts: int
     last: str
-    """What it said last, where it is not connected."""
+    """Its last line of output, where it is not connected."""
 
 
 class HostedAgent:
-    """The actor. Where Ray starts it again on another node, the agent joins from there under its name."""
+    """The actor. Where Ray restarts it on another node, the agent joins from there under the same name."""
 
     def __init__(self, plan: Plan, index: int) -> None:
         self._plan, self._index = plan, index
@@ -50,12 +50,12 @@ class HostedAgent:
         self._said: deque[str] = deque(maxlen=TAIL)
         self._process: subprocess.Popen[str] | None = None
         self._ending = threading.Event()
-        # The process lives as long as the thread that began it.
+        # The process lives as long as the thread that started it.
         self._thread = threading.Thread(target=self._run, name="agent", daemon=True)
         self._thread.start()
 
     def sight(self) -> dict[str, Any]:
-        """How it is."""
+        """The agent's state."""
         process = self._process
         seen = Sight(
             node=self._node,
@@ -87,10 +87,10 @@ class HostedAgent:
             self._ending.wait(pause)
 
     def _live(self) -> bool:
-        """One life of the agent; whether it was connected in it."""
+        """Run the agent once; whether it was connected."""
         join = self._plan.command(self._index, host=self._host, node=self._node)
         command = [sys.executable, "-m", "paceline.on_ray.bound", str(os.getpid()), *join]
-        launched = {name for _, *ranks in VARIABLES for name in ranks}  # of whoever started Ray here
+        launched = {name for _, *ranks in VARIABLES for name in ranks}  # set by the user who started Ray here
         known = {name: value for name, value in os.environ.items() if name not in launched}
         self._process = process = subprocess.Popen(
             command,

@@ -1,6 +1,6 @@
-"""``python -m paceline.on_ray.bound PARENT COMMAND ...``: the command, which the kernel ends with its parent.
+"""``python -m paceline.on_ray.bound PARENT COMMAND ...``: runs the command; the kernel ends it with its parent.
 
-Where a raylet dies, its actors' processes end without a word to their children. This is a program of its own since
+If a raylet dies, its actors' processes end without notifying their children. This is a separate program since
 a process with as many threads as Ray's must not run Python between fork and exec.
 """
 
@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    """Become the command, unless the parent, by its process id, has ended meanwhile."""
+    """Replace this process by the command, unless the parent, by its process id, has already ended."""
     parent = int(sys.argv[1])
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))

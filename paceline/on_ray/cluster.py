@@ -17,14 +17,14 @@ CONNECT_S: Final = 5.0
 
 @contextmanager
 def connected(address: str | None) -> Iterator[str]:
-    """The cluster at the address, or that of ``RAY_ADDRESS`` or of this machine; where it is.
+    """Connect to the cluster at the address, or that of ``RAY_ADDRESS`` or of this machine; return its address.
 
     Raises:
         Refusal: if there is none.
     """
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
     _check(where)
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray advises people to set it
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # otherwise Ray prints advice to set it
     try:
         ray.init(where, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
@@ -37,7 +37,7 @@ def connected(address: str | None) -> Iterator[str]:
 
 
 def nodes() -> list[str]:
-    """Each live node with what it has and what of that is free, as a person reads it."""
+    """Each live node with its total and free resources, for display."""
     free = ray._private.state.available_resources_per_node()
     return [
         f"node {node['NodeID'][:SHORT]} ({node['NodeManagerAddress']}): {written(node['Resources'])}; "
@@ -48,7 +48,7 @@ def nodes() -> list[str]:
 
 
 def _check(where: str) -> None:
-    """Ray itself waits a minute for an address where nothing listens."""
+    """Check it first: Ray itself waits a minute for an address where nothing listens."""
     host, colon, port = where.rpartition(":")
     if where == "auto" or ("://" in where and not where.startswith("ray://")):
         return

@@ -1,4 +1,4 @@
-"""What ``paceline ray up``, ``status`` and ``down`` do, where Ray is installed."""
+"""The implementation of ``paceline ray up``, ``status`` and ``down``, where Ray is installed."""
 
 import json
 import os
@@ -29,7 +29,7 @@ INTERRUPTED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def up(options: Namespace) -> int:
-    """Place the agents; stay until Ctrl-C, or return once they have joined where that is asked for."""
+    """Place the agents; stay until Ctrl-C, or return once they have joined if the options say so."""
     _check(options)
     with connected(options.address) as where, _interruptible():
         _check_free(options.name)
@@ -63,7 +63,7 @@ def plan_of(options: Namespace) -> Plan:
     """The plan, with a token for its agents.
 
     Raises:
-        Refusal: if the control plane gives none.
+        Refusal: if the control plane issues none.
     """
     most = options.max_agents or options.agents
     if options.enrolment_token is not None and most == options.agents:
@@ -118,7 +118,7 @@ def shown(view: View) -> str:
 
 
 def say(sentence: str) -> None:
-    """Beside what is printed as a result."""
+    """Print to standard error, separate from results."""
     sys.stderr.write(f"paceline: {sentence}\n")
     sys.stderr.flush()
 
@@ -157,7 +157,7 @@ def _token(options: Namespace, found: access.Access, most: int) -> tuple[str, in
         with access.opened(found) as client:
             made = client.invite(
                 labels=dict(options.label),
-                uses=max(2, most),  # such a token lets a machine in again that moved to another node
+                uses=max(2, most),  # with such a token a machine that moved to another node can join again
                 lifetime_s=int(options.expires),
                 remove_after_s=int(options.remove_after),
             )
@@ -206,10 +206,10 @@ def _detached(plan: Plan, wait_s: float) -> int:
 
 
 def _await(plan: Plan, look: Callable[[], View], groups: Callable[[], dict[str, str]], wait_s: float) -> View:
-    """The fleet once all of it has joined.
+    """The fleet once all agents have joined.
 
     Raises:
-        Refusal: if that is not so in time.
+        Refusal: if they do not join in time.
     """
     deadline = time.monotonic() + wait_s
     while True:
@@ -251,7 +251,7 @@ def _found(name: str) -> Any:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Signals that ask for the end take the fleet down, as Ctrl-C does."""
+    """Have termination signals take the fleet down, as Ctrl-C does."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What the control plane says of jobs that wait, and of the machines that could take them."""
+"""The control plane's view of waiting jobs, and of the machines that could run them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,29 +8,29 @@ from paceline.client.types import Agent, Job
 from paceline.on_ray.sizing import Need, Slots
 
 MOST_READ = 50
-"""Waiting jobs that are looked at in one round."""
+"""Waiting jobs that are considered in one round."""
 
 STARTS = "starts"
-"""How the control plane calls a job that has slots already, or takes them at its next look."""
+"""The control plane's code for a job that has slots already, or gets them in the next round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """At one moment."""
+    """Demand and machines at one moment."""
 
     needs: tuple[Need, ...]
     free: Slots
-    """Of agents that are online and have the labels, those of the fleet or not."""
+    """Slots of agents that are online and have the labels, in the fleet or not."""
     elsewhere: Slots
-    """Of all other machines with the labels, held or free."""
+    """Slots of all other machines with the labels, held or free."""
     online: frozenset[str]
     """Names of the fleet's agents."""
     busy: frozenset[str]
-    """Those of them that hold a job's slot."""
+    """Those of them with a slot that a job holds."""
 
 
 def read_demand(client: Client, names: Collection[str], labels: Mapping[str, str]) -> Demand:
-    """What waits for machines with these ``labels``; ``names`` are the fleet's own.
+    """The demand for machines with these ``labels``; ``names`` are the fleet's own agents.
 
     Raises:
         PacelineError: if the control plane does not answer.
@@ -43,7 +43,7 @@ def read_demand(client: Client, names: Collection[str], labels: Mapping[str, str
 
 
 def demand_of(jobs: Sequence[Job], agents: Sequence[Agent], names: frozenset[str], labels: Mapping[str, str]) -> Demand:
-    """The same, of what was read."""
+    """The same, computed from the replies."""
     there = [agent for agent in agents if agent.state == "online" and _has(agent.labels, labels)]
     own = [agent for agent in there if agent.name in names]
     return Demand(

@@ -1,7 +1,7 @@
 """The agents of one plan on a Ray cluster: placed, watched, grown, shrunk and taken down.
 
-Agents below ``plan.agents`` share a placement group that spreads them. Each one beyond has a group of its own: while it
-waits for room, Ray's autoscaler takes it as a request for a node, and that node is free again once the group is gone.
+Agents below ``plan.agents`` share a placement group that spreads them. Each agent beyond them has its own group: while
+it waits for room, Ray's autoscaler treats it as a request for a node; the node is free again once the group is removed.
 """
 
 import time
@@ -28,10 +28,10 @@ from paceline.on_ray.plan import NAMESPACE, Plan
 from paceline.on_ray.sizing import Sizing, Slots, sizing, to_leave
 
 ROUND_S: Final = 2.0
-"""Between two looks at what jobs wait for."""
+"""Interval between two queries of the waiting jobs."""
 
 ANSWER_S: Final = 1.0
-"""So long one round waits for the actors."""
+"""How long one round waits for the actors."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +39,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: str
-    """``unplaced``: Ray has no room; ``moving``: its node is gone; ``failed``: its actor cannot start; else as the
-    actor says."""
+    """``unplaced``: Ray has no room; ``moving``: its node is gone; ``failed``: its actor cannot start; otherwise as
+    the actor reports."""
     node: str = ""
     host: str = ""
     starts: int = 0
@@ -58,23 +58,23 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs for which it grows."""
     too_large: list[int] = []
     trouble: str = ""
-    """Why it does not know what jobs wait for."""
+    """Why the waiting jobs are not known."""
 
     @property
     def connected(self) -> int:
-        """Agents that the control plane has."""
+        """Agents that the control plane knows."""
         return sum(member.state == "connected" for member in self.members)
 
 
 class Fleet:
-    """Begins or finds the actors of a plan; ``look`` once in a while, ``end`` at last."""
+    """Starts or finds the actors of a plan; call ``look`` periodically, and ``end`` at the end."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._groups: dict[str, PlacementGroup] = {}
         self._actors: dict[int, Any] = {}
         self._asked: dict[int, Any] = {}
-        """What each actor was asked, and has not answered."""
+        """Calls to each actor that have not returned."""
         self._members: dict[int, Member] = {}
         self._idle_since: dict[int, float] = {}
         self._client = Client(plan.url, plan.api_token) if plan.most > plan.agents else None
@@ -83,12 +83,12 @@ class Fleet:
         self._next_demand = 0.0
         for index in range(plan.agents):
             self._add(index)
-        for index in range(plan.agents, plan.most):  # those of an earlier life of this object
+        for index in range(plan.agents, plan.most):  # those of an earlier instance
             if plan.lasting and _known_group(plan.group(index)) is not None:
                 self._add(index)
 
     def look(self) -> View:
-        """See how each agent is, put another in the place of one that cannot start, follow what jobs wait for."""
+        """Check each agent, replace those that cannot start, adapt the fleet to the waiting jobs."""
         self._ask()
         if self._client is not None and time.monotonic() >= self._next_demand:
             self._next_demand = time.monotonic() + ROUND_S
@@ -175,7 +175,7 @@ class Fleet:
         try:
             demand = read_demand(client, names, plan.labels)
         except PacelineError as error:
-            self._trouble = str(error)  # it stays as large as it is
+            self._trouble = str(error)  # the fleet keeps its size
             return
         self._trouble = ""
         each = Slots(workers=plan.slots, servers=plan.server_slots)
@@ -204,7 +204,7 @@ class Fleet:
             self._sized = Sizing(agents=len(self._actors))
 
     def _leave(self, indices: Sequence[int]) -> None:
-        """Orderly where the actors answer, and in any case."""
+        """End the actors, in order where they answer, otherwise by force."""
         actors = {index: self._actors.pop(index) for index in indices}
         for index in indices:
             self._asked.pop(index, None)

@@ -1,4 +1,4 @@
-"""What ``paceline ray up`` asks for: how many agents, what each takes of its node, and how each joins."""
+"""The parameters of ``paceline ray up``: how many agents, what each takes of its node, and how each joins."""
 
 import sys
 from collections.abc import Mapping
@@ -14,53 +14,53 @@ SHORT: Final = 12
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One fleet of agents. It travels to Ray's nodes, and holds secrets: its ``repr`` keeps them."""
+    """One fleet of agents. It is sent to Ray's nodes, and holds secrets: its ``repr`` hides them."""
 
     name: str
     url: str
-    """Of the control plane, as the nodes reach it."""
+    """URL of the control plane, as the nodes reach it."""
     enrolment: str
-    """The token on which all of its agents join."""
+    """The token with which all of its agents join."""
     enrolment_id: int | None = None
-    """Of that token, where it was made for this fleet, and ends with it."""
+    """Id of that token, where it was made for this fleet and is revoked with it."""
     agents: int
     most: int
-    """Agents, where jobs wait for slots; as many as ``agents``: the fleet does not grow."""
+    """The most agents while jobs wait for slots; the same as ``agents``: the fleet does not grow."""
     cpus: float = 1.0
     gpus: float = 0.0
     slots: int = 1
     server_slots: int = 1
     labels: dict[str, str] = {}
-    """Those of the token, by which jobs choose."""
+    """Labels of the token, by which jobs select agents."""
     speeds: list[str] = []
-    """What the slots of each agent emulate, in turn; empty: they are as fast as they are."""
+    """What the slots of each agent emulate, in turn; empty: they run at their real speed."""
     insecure: bool = False
     idle_s: float = 60.0
-    """So long an agent beyond ``agents`` stays that nobody needs."""
+    """How long an agent beyond ``agents`` stays while no job needs it."""
     extra: list[str] = []
     """More options of ``paceline join``."""
     runtime_env: dict[str, Any] = {}
     api_token: str = ""
-    """With which the fleet asks what jobs wait for; empty where it does not grow."""
+    """The token with which the fleet queries waiting jobs; empty where it does not grow."""
     lasting: bool = False
-    """Whether it outlives the command that began it."""
+    """Whether it outlives the command that started it."""
 
     def __repr__(self) -> str:
         return f"Plan(name={self.name!r}, url={self.url!r}, agents={self.agents}, most={self.most})"
 
     @property
     def bundle(self) -> dict[str, float]:
-        """What Ray sets aside for one agent."""
+        """The resources that Ray reserves for one agent."""
         asked = {"CPU": self.cpus, "GPU": self.gpus}
         return {name: amount for name, amount in asked.items() if amount}
 
     @property
     def actor_of_all(self) -> str:
-        """The name of the actor that looks after a lasting fleet."""
+        """The name of the actor that supervises a detached fleet."""
         return f"paceline/{self.name}"
 
     def agent(self, index: int) -> str:
-        """The name of an agent, wherever it runs."""
+        """The name of an agent, on any node."""
         return f"{self.name}-{index}"
 
     def actor(self, index: int) -> str:
@@ -68,7 +68,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return f"paceline/{self.name}/{index}"
 
     def group(self, index: int) -> str:
-        """The name of the placement group of which it is: those below ``agents`` share one."""
+        """The name of its placement group: agents below ``agents`` share one."""
         return f"paceline/{self.name}/{'agents' if index < self.agents else index}"
 
     def bundle_index(self, index: int) -> int:
@@ -76,7 +76,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return index if index < self.agents else 0
 
     def command(self, index: int, *, host: str, node: str) -> list[str]:
-        """How it joins; the token comes by standard input."""
+        """The command with which it joins; the token comes by standard input."""
         speed = self.speeds[index % len(self.speeds)] if self.speeds else None
         return [
             *(sys.executable, "-m", "workers", "join", self.url, "-", "--name", self.agent(index), "--host", host),

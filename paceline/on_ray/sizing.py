@@ -1,4 +1,4 @@
-"""How many agents a fleet should have: pure, from what jobs wait for and what is there."""
+"""How many agents a fleet should have: pure, from the waiting jobs and the available slots."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots:
-    """Of both kinds: workers' and parameter servers'."""
+    """Slots of both kinds: for workers and for parameter servers."""
 
     workers: int = 0
     servers: int = 0
@@ -48,9 +48,9 @@ def sizing(needs: Sequence[Need], *, free: Slots, each: Slots, here: int, most: 
 
     Args:
         needs: the jobs that wait, the first to start first.
-        free: slots that nobody holds, those of agents that are on their way among them.
+        free: slots that no job holds, including those of agents that are about to join.
         each: what one more agent would bring.
-        here: agents of the fleet, on their way or joined.
+        here: agents of the fleet, joined or about to join.
         most: how large it may become.
         elsewhere: slots of other machines, free or not.
     """
@@ -72,14 +72,14 @@ def sizing(needs: Sequence[Need], *, free: Slots, each: Slots, here: int, most: 
 def to_leave(
     idle_since: Mapping[int, float], *, now: float, idle_s: float, base: int, waiting: Iterable[int]
 ) -> tuple[int, ...]:
-    """Agents beyond the ``base`` that nobody has needed for so long; none while a job waits."""
+    """Agents beyond the ``base`` that no job has needed for so long; none while a job waits."""
     if any(True for _ in waiting):
         return ()
     return tuple(sorted(index for index, since in idle_since.items() if index >= base and now - since >= idle_s))
 
 
 def _agents_for(missing: Slots, each: Slots) -> int:
-    """Agents that bring what is missing; what they cannot bring is not waited for."""
+    """Agents that bring what is missing; what agents cannot bring is ignored."""
     workers = -(-missing.workers // each.workers) if each.workers else 0
     servers = -(-missing.servers // each.servers) if each.servers else 0
     return max(workers, servers)

@@ -1,4 +1,4 @@
-"""The actor that looks after a fleet which outlives the command that began it."""
+"""The actor that supervises a fleet which outlives the command that started it."""
 
 import logging
 import threading
@@ -17,7 +17,7 @@ log = logging.getLogger("paceline")
 
 
 class Supervisor:
-    """Where its node is gone, Ray starts it on another: it finds the fleet's actors by their names."""
+    """If its node is gone, Ray restarts it on another: it finds the fleet's actors by their names."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._fleet = plan, Fleet(plan)
@@ -27,7 +27,7 @@ class Supervisor:
         self._thread.start()
 
     def view(self) -> dict[str, Any]:
-        """How the fleet is, lately."""
+        """The fleet's last known state."""
         found: dict[str, Any] = msgspec.to_builtins(self._view)
         return found
 
@@ -36,7 +36,7 @@ class Supervisor:
         return self._fleet.groups()
 
     def enrolment_id(self) -> int | None:
-        """Of the token that was made for it."""
+        """Id of the token that was made for it."""
         return self._plan.enrolment_id
 
     def end(self) -> None:
@@ -54,7 +54,7 @@ class Supervisor:
 
 
 def begin(plan: Plan) -> Any:
-    """The actor, begun."""
+    """Start the actor."""
     kept = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1, "max_concurrency": 4, "num_cpus": 0}
     actor = ray.remote(Supervisor).options(name=plan.actor_of_all, runtime_env=plan.runtime_env or None, **kept)
     return actor.remote(plan)

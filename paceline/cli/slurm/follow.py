@@ -1,7 +1,7 @@
-"""``paceline slurm follow -- srun ...``: runs within the allocation, and carries each side's end to the other.
+"""``paceline slurm follow -- srun ...``: runs within the allocation, and reports each side's end to the other.
 
-Slurm's end comes as SIGTERM: what it was (a cancellation, the time limit, a requeue) is asked of Slurm. Before the
-time limit comes SIGUSR1: ranks and agents leave, and the script has itself requeued. Paceline's end is looked for.
+Slurm ends a job by SIGTERM: Slurm is queried for the reason (a cancellation, the time limit, a requeue). SIGUSR1 comes
+before the time limit: ranks and agents leave, and the script requeues itself. The end of the Paceline job is polled.
 """
 
 import os
@@ -54,7 +54,7 @@ def carry_out(options: Namespace) -> int:
 
 
 class Ending(Enum):
-    """What Slurm ended its job by."""
+    """How Slurm ended its job."""
 
     NONE = "none"
     CANCELLED = "cancelled"
@@ -63,7 +63,7 @@ class Ending(Enum):
 
 
 class Follower:
-    """One run of a job of Slurm's, between both sides."""
+    """One run of a Slurm job, between both sides."""
 
     def __init__(self, client: Client, job: int, slurm: int, options: Namespace) -> None:
         self._client, self._job, self._slurm = client, job, slurm
@@ -97,7 +97,7 @@ class Follower:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _hear(self, process: "subprocess.Popen[bytes]") -> None:
-        """Wait for a while for whatever happens."""
+        """Wait until something happens, or for a while."""
         came = signal.sigtimedwait(TOLD, LOOK_S)
         if came is None:
             job = self._look()
@@ -120,7 +120,7 @@ class Follower:
             queue.signal_steps(self._slurm, "TERM" if self._agents and self._requeues else NOTICE)
 
     def _why(self) -> tuple["Ending", str]:
-        """How Slurm ends it, in a sentence as well."""
+        """How Slurm ends it, with a sentence that says so."""
         who = f"Slurm job {self._slurm}"
         try:
             facts = queue.facts(self._slurm)
@@ -142,7 +142,7 @@ class Follower:
                 queue.signal_steps(self._slurm, "TERM")
 
     def _close(self, code: int) -> int:
-        """The command has ended: tell whoever does not know."""
+        """The command has ended: report it to each side that does not know."""
         if self._end is Ending.REQUEUED:
             say(f"{self._reason}: job {self._job} goes on when it starts again")
             return code
@@ -166,7 +166,7 @@ class Follower:
         except Refusal as refusal:
             self._tell(code or FAILED, f"Slurm job {self._slurm} could not be requeued: {refusal}")
             raise
-        signal.sigtimedwait({signal.SIGTERM}, STOP_S)  # Slurm ends this script, and with it nothing else
+        signal.sigtimedwait({signal.SIGTERM}, STOP_S)  # Slurm ends this script, and only this script
         return code
 
     def _tell(self, code: int, reason: str) -> None:
@@ -191,7 +191,7 @@ class Follower:
             say(f"job {self._job}: its end could not be told ({error})")
 
     def _leave(self, job: Job | None, code: int) -> int:
-        """The tokens are of no use any more."""
+        """Revoke the tokens, which are of no further use."""
         for file in (self._token_file, Path(self._token_file).with_name("enrolment-token")):
             with suppress(OSError):
                 file.unlink()

@@ -1,4 +1,4 @@
-"""What Slurm is asked, by its own commands."""
+"""Queries and requests to Slurm, by its own commands."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from paceline.cli.errors import Refusal
 
 CLIENT_S = 60.0
 GONE = "Invalid job id"
-"""What Slurm says of a job that it has forgotten."""
+"""Slurm's answer for a job that it has forgotten."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def ask(*command: str) -> str:
-    """What a command of Slurm's prints.
+    """The output of a Slurm command.
 
     Raises:
         Refusal: if it is not installed, or refuses.
@@ -47,7 +47,7 @@ def ask(*command: str) -> str:
 
 
 def check_partition(name: str) -> None:
-    """See that there is such a partition.
+    """Check that the partition exists.
 
     Raises:
         Refusal: if there is none.
@@ -67,7 +67,7 @@ def submit(script: str) -> int:
 
 
 def entries() -> list[Entry]:
-    """The jobs of whoever asks that are not over."""
+    """The unfinished jobs of the current user."""
     rows = ask("squeue", "--me", "--noheader", "--array", "--format=%A|%j|%T|%r|%D|%k").splitlines()
     fields = [row.split("|", 5) for row in rows]
     return [
@@ -76,7 +76,7 @@ def entries() -> list[Entry]:
 
 
 def facts(number: int) -> Mapping[str, str]:
-    """What Slurm says of a job, by its own names; none of one that it has forgotten.
+    """Slurm's description of a job, by its own names; empty for a job that it has forgotten.
 
     Raises:
         Refusal: if it does not answer.
@@ -91,13 +91,13 @@ def facts(number: int) -> Mapping[str, str]:
 
 
 def address(node: str) -> str:
-    """Where other nodes reach a node."""
+    """The address at which other nodes reach a node."""
     found = re.search(r"\bNodeAddr=(\S+)", ask("scontrol", "--oneliner", "show", "node", node))
     return found[1] if found else node
 
 
 def signal_steps(number: int, name: str) -> None:
-    """Send all processes of a job's steps a signal, and its script none."""
+    """Send a signal to all processes of a job's steps, and not to its script."""
     ask("scancel", f"--signal={name}", str(number))
 
 

@@ -1,4 +1,4 @@
-"""``paceline slurm rank -- COMMAND``: what srun starts as each task. It becomes the command."""
+"""``paceline slurm rank -- COMMAND``: what srun starts as each task. It replaces itself by the command."""
 
 import os
 import signal
@@ -10,17 +10,17 @@ from paceline.cli.processes import NO_COMMAND, NOT_EXECUTABLE
 from paceline.cli.slurm import queue
 
 PLACES = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SLURM_LOCALID"}
-"""How torch.distributed calls what srun says."""
+"""Names of torch.distributed for srun's variables."""
 
 ADDRESS = "{address}"
-"""In a word of the command: where other nodes reach this one."""
+"""A placeholder in the command: the address at which other nodes reach this one."""
 
 
 def carry_out(options: Namespace) -> int:
-    """Become the command, with the task's place in the variables of torch.distributed.
+    """Replace this process by the command, with the task's rank in the variables of torch.distributed.
 
-    The signal by which ranks are told to leave is blocked: what lies between this and the rank, such as a shell or
-    torchrun, would end by it, and so would processes that the rank starts. The rank itself waits for it.
+    The signal that asks ranks to leave is blocked: it would end the processes between this one and the rank, such as a
+    shell or torchrun, and the processes that the rank starts. The rank itself waits for it.
 
     Raises:
         Refusal: if the command cannot be started.

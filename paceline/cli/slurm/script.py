@@ -1,4 +1,4 @@
-"""The script that sbatch is given: as somebody would write it by hand, and can read, change and submit again."""
+"""The script for sbatch: written as one would by hand, so that it can be read, changed and submitted again."""
 
 import shlex
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ NOTICE = "USR1"
 """The signal that Slurm sends the script before the time limit, and the script its ranks."""
 
 MEETING = ("--nnodes", "--rdzv", "--standalone", "--master", "--node-rank", "--node_rank")
-"""Options of torchrun by which whoever gives them has said where its ranks meet."""
+"""Options of torchrun that already set the rendezvous of its ranks."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,11 +29,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Options of srun."""
     command: Sequence[str]
     python: str
-    """Our own, with which ``paceline`` runs."""
+    """The Python interpreter that runs ``paceline``."""
     path: str = ""
-    """Where our modules lie, if they are not installed."""
+    """The folder of our modules, if they are not installed."""
     notice_s: int | None = None
-    """How long before the time limit ranks are told; None: the job does not go on behind it."""
+    """How long before the time limit ranks are notified; None: the job does not continue after it."""
     starts_agents: bool = False
     insecure: bool = False
 

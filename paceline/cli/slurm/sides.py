@@ -31,7 +31,7 @@ def status(options: Namespace) -> int:
 
 
 def cancel(options: Namespace) -> int:
-    """End a job here and there: ranks stop at the end of an iteration, what only waits is cancelled.
+    """End a job on both sides: running ranks stop at the end of an iteration, waiting ones are cancelled.
 
     Raises:
         Refusal: if either side does not answer.

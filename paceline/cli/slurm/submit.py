@@ -1,4 +1,4 @@
-"""``paceline slurm submit``: a job here, and a script that starts its ranks or agents there."""
+"""``paceline slurm submit``: submits a job here, and a script to Slurm that starts its ranks or agents."""
 
 import os
 import re
@@ -26,16 +26,16 @@ from paceline.client.types import Invitation
 from paceline.errors import CannotAttach
 
 LABEL: Final = "slurm"
-"""Of the agents that one submission starts, and of the job that they are for."""
+"""Label of the agents that one submission starts, and of the job that they are for."""
 
 IN_QUEUE_S: Final = 7 * 86_400
 """How long ranks and agents may stay in Slurm's queue."""
 
 EARLY_S: Final = 60
-"""So much earlier than asked for Slurm may send a signal."""
+"""Slurm may send a signal this much earlier than requested."""
 
 ABSENT_S: Final = 86_400
-"""Agents that have been offline for so long are removed."""
+"""Agents that have been offline for this long are removed."""
 
 
 def carry_out(options: Namespace) -> int:
@@ -139,7 +139,7 @@ def planned(
 
 
 def directives(options: Namespace) -> list[str]:
-    """What is asked of sbatch."""
+    """The options for sbatch."""
     asked = {
         "nodes": options.nodes,
         "ntasks-per-node": options.ntasks_per_node,
@@ -154,7 +154,7 @@ def directives(options: Namespace) -> list[str]:
 
 
 def check_address(url: str, *, insecure: bool) -> None:
-    """See that ranks and agents will use the control plane's address.
+    """Check that ranks and agents will accept the control plane's address.
 
     Raises:
         Refusal: if it is unencrypted, and off this machine.
@@ -186,7 +186,7 @@ def _check(options: Namespace, document: dict[str, Any], command: Sequence[str])
     """Whether spec, command and options go together.
 
     Raises:
-        Refusal: naming what does not, and the cure.
+        Refusal: naming what does not fit, and the cure.
     """
     where, launch = options.spec, document["launch"]
     if launch == "attached" and not command:
@@ -231,7 +231,7 @@ def _ranks(options: Namespace, command: Sequence[str]) -> int:
 
 
 def _each(processes: int, options: Namespace) -> int:
-    """So many per task that all fit."""
+    """The smallest number per task with which all fit."""
     tasks: int = options.nodes * options.ntasks_per_node
     return -(-processes // tasks)
 
