@@ -50,6 +50,7 @@ def web_command(host: str, port: int) -> list[str]:
         *(sys.executable, "-m", "uvicorn", "controlplane.config.asgi:application"),
         *("--host", host, "--port", str(port)),
         *("--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2"),
+        "--no-proxy-headers",  # what of them counts is for PACELINE_TRUSTED_PROXIES
         *("--ws-max-size", str(MOST_FRAME_BYTES)),
         *("--http", "controlplane.gateway.guarded:Http", "--ws", "controlplane.gateway.guarded:WebSocket"),
     ]
