@@ -25,7 +25,7 @@ RUN python -m compileall -q controlplane frontend benchmarks paceline \
  && PACELINE_DATA_DIR=/tmp/build python manage.py collectstatic --no-input --verbosity 0 && rm -rf /tmp/build
 USER paceline
 EXPOSE 8000
-CMD ["python", "-m", "uvicorn", "controlplane.config.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2", "--ws-max-size", "1048576", "--http", "controlplane.gateway.guarded:Http", "--ws", "controlplane.gateway.guarded:WebSocket"]
+CMD ["python", "-m", "uvicorn", "controlplane.config.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2", "--no-proxy-headers", "--ws-max-size", "1048576", "--http", "controlplane.gateway.guarded:Http", "--ws", "controlplane.gateway.guarded:WebSocket"]
 
 FROM base AS agent
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
