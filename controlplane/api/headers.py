@@ -8,6 +8,7 @@ from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse
 from django.utils.deprecation import MiddlewareMixin
 
+from controlplane.api.problems import plain_response, wants_problem
 from controlplane.jobs.documents import shown
 
 _EMPTY: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
@@ -41,6 +42,8 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
+SENTENCE = "this host name is not in ALLOWED_HOSTS"
+
 logger = logging.getLogger(__name__)
 
 
@@ -54,8 +57,9 @@ class Headers(MiddlewareMixin):
         except DisallowedHost:
             found = shown(request.META.get("HTTP_HOST", ""))
             logger.info("request for the host %s refused; ALLOWED_HOSTS is %s", found, settings.ALLOWED_HOSTS)
-            text = "400 Bad Request: this host name is not in ALLOWED_HOSTS\n"
-            return HttpResponse(text, status=400, content_type="text/plain; charset=utf-8")
+            if wants_problem(request):
+                return plain_response(400, SENTENCE)
+            return HttpResponse(f"400 Bad Request: {SENTENCE}\n", status=400, content_type="text/plain; charset=utf-8")
         return None
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:

@@ -110,21 +110,21 @@ class BusyDatabase(MiddlewareMixin):
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's handler of 400."""
-    if _wants_problem(request):
+    if wants_problem(request):
         return plain_response(400, "the request is malformed")
     return defaults.bad_request(request, exception)
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's handler of 403."""
-    if _wants_problem(request):
+    if wants_problem(request):
         return plain_response(403, "this is not allowed")
     return defaults.permission_denied(request, exception)
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's handler of 404."""
-    if _wants_problem(request):
+    if wants_problem(request):
         return plain_response(404, f"there is nothing at {shown(request.path)}")
     return defaults.page_not_found(request, exception)
 
@@ -133,7 +133,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """Django's handler of 500, which is called while the error is being handled."""
     if error := busy.busy_error_now():
         return _busy_answer(request, error)
-    if _wants_problem(request):
+    if wants_problem(request):
         return plain_response(500, INTERNAL)
     return defaults.server_error(request)
 
@@ -144,13 +144,14 @@ INTERNAL = "internal error; see the log of the web process"
 def _busy_answer(request: HttpRequest, error: BaseException) -> HttpResponse:
     """A problem or a page, which asks the database for nothing, not even for who looks."""
     logger.warning("the database is busy: %s", error, extra={"path": request.path})
-    if _wants_problem(request):
+    if wants_problem(request):
         return plain_response(503, busy.told(error), busy.headers())
     page = loader.render_to_string("503.html", {"sentence": busy.told(error)})
     return HttpResponse(page, status=503, headers=busy.headers())
 
 
-def _wants_problem(request: HttpRequest) -> bool:
+def wants_problem(request: HttpRequest) -> bool:
+    """Whether the client reads problems, not pages."""
     return request.path.startswith("/api/")
 
 

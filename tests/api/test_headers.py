@@ -33,7 +33,8 @@ def test_another_host_is_refused_without_a_traceback(
 ) -> None:
     with caplog.at_level(logging.INFO):
         reply = client.get(path, HTTP_HOST=host)
-    assert (reply.status_code, reply["Content-Type"]) == (400, "text/plain; charset=utf-8")
+    form = "application/problem+json" if path.startswith("/api/") else "text/plain; charset=utf-8"
+    assert (reply.status_code, reply["Content-Type"]) == (400, form)
     assert [record for record in caplog.records if record.exc_info or record.levelno > logging.WARNING] == []
     assert "\x1b" not in caplog.text
     assert not (host and host in reply.content.decode())

@@ -93,7 +93,7 @@ def test_events_are_readable(viewer: APIClient, job: Job) -> None:
     payload = msgspec.msgpack.encode(StopRequested(actor="ada"))
     RawEvent.objects.create(job=job, incarnation=0, stream_id="5-0", kind="stop-requested", payload=payload)
     (row,) = viewer.get(f"/api/v1/jobs/{job.pk}/events").json()["results"]
-    assert (row["stream_id"], row["event"]) == ("5-0", {"type": "stop-requested", "actor": "ada"})
+    assert (row["stream_id"], row["event"]) == ("5-0", {"type": "stop-requested", "actor": "ada", "reason": ""})
 
 
 def test_the_placement_that_holds_is_the_latest(viewer: APIClient, job: Job) -> None:

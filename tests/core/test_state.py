@@ -41,6 +41,8 @@ OUTLIVE_A_ROLLBACK = {
     # What holds for the next lives too.
     "attachment.ends_as",
     "attachment.past",
+    "attachment.stalled",
+    "attachment.stalled_at",
     "attachment.version",
     "attachment.waits_since_ms",
     "checkpoints.kept",

@@ -1,6 +1,6 @@
 """Faults of our own: whatever throws, one job ends by it, gives its slots back, and the others go on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any
 
@@ -155,10 +155,10 @@ def test_a_batching_policy_that_throws_pauses_its_job_and_is_logged_once(
 def broken_executor(job: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the job runs, one that cannot carry out orders, and anything else as before."""
 
-    def effects_of(facts: JobFacts, commands: Sequence[AnyCommand]) -> Effects:
+    def effects_of(facts: JobFacts, commands: Sequence[AnyCommand], *parents: Mapping[str, str]) -> Effects:
         if any(isinstance(command, IssueOrders) for command in commands):
             raise OverflowError("watermark")
-        return executor.effects_of(facts, commands)
+        return executor.effects_of(facts, commands, *parents)
 
     monkeypatch.setattr(engines, "effects_of", effects_of)
 

@@ -90,7 +90,7 @@ def test_a_log_begins_once(client: Client, enqueued: list[int]) -> None:
 
 
 def test_a_job_without_a_log_takes_no_events(client: Client, enqueued: list[int]) -> None:
-    with pytest.raises(log.LogClosed, match="job 7: has no log"):
+    with pytest.raises(log.LogClosed, match="job 7: has no usable log"):
         log.append_event(JOB, report(2), client=client)
     assert client.keys("*") == []
 
