@@ -42,9 +42,11 @@ class Attachment(msgspec.Struct, kw_only=True):
     waits_since_ms: int | None = None
     """When the job began to wait for ranks; None: it is not waiting."""
     stalled_at: int = -1
-    """The iteration that does not end; -1: none does."""
+    """The iteration that does not end, the furthest that a rank named; -1: none does."""
     stalled: dict[int, Place] = {}
     """What ranks that said so were doing, by rank."""
+    stalled_in: dict[int, int] = {}
+    """In which iteration: a rank that hangs after the sum is one behind those that wait for it."""
     ends_as: str = ""
     """The job's final state, set once its ranks have stopped or timed out."""
 

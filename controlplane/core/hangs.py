@@ -1,7 +1,8 @@
 """An iteration of an attached job that does not end: who has not come to the sum in which the others wait.
 
 Each rank says so by itself (``Stalled``), with what it is doing. One that is not in the sum, as others are, is named at
-once. Where all that speak are in it, those that say nothing are named once somebody has said so again.
+once. Where all that speak are in it, those that say nothing are named once somebody has said so again. A rank that
+hangs after the sum keeps nobody from ending that iteration: it is one behind those that wait for it in the next.
 """
 
 from controlplane.core.choices import Finding
@@ -18,29 +19,30 @@ DOING: dict[Place, str] = {
     "sum": "has been waiting in the sum",
 }
 
+AFTER_SUM = "has been between the sum and the end of iteration {} (optimizer, checkpoint before paceline.step)"
+
 
 def on_stalled(context: Context, worker: Worker, message: Stalled) -> None:
     """A rank's iteration has been open for much longer than usual."""
     job, attachment = context.job, context.job.attachment
     if worker.rank is None or not worker.rank.counts or message.iteration <= worker.done:
         return
-    if message.iteration != attachment.stalled_at:
+    before = attachment.stalled_in.get(worker.index)
+    if before not in (None, message.iteration) or abs(message.iteration - attachment.stalled_at) > 1:
         close(context, f"iteration {message.iteration} is open now")
-        attachment.stalled_at = message.iteration
-    is_again = worker.index in attachment.stalled
+    attachment.stalled_at = max(attachment.stalled_at, message.iteration)
     attachment.stalled[worker.index] = message.place
+    attachment.stalled_in[worker.index] = message.iteration
     members = [job.workers[rank] for rank in job.generation.roster]
-    late = _late(attachment.stalled)
+    behind = [rank for rank, iteration in attachment.stalled_in.items() if iteration < attachment.stalled_at]
+    late = behind or _late(attachment.stalled)
     if late and len(late) < len(members):
         for rank in late:
-            doing = f"{DOING[attachment.stalled[rank]]} for {message.open_s:.0f} s"
-            _name(
-                context,
-                job.workers[rank],
-                message,
-                f"{job.workers[rank].title} {doing}, and the other ranks wait for it",
-            )
-    elif is_again:
+            doing = AFTER_SUM.format(attachment.stalled_in[rank]) if behind else DOING[attachment.stalled[rank]]
+            who = job.workers[rank]
+            waited = f"{who.title} {doing} for {message.open_s:.0f} s, and the other ranks wait for it"
+            _name(context, who, message, waited)
+    elif before == message.iteration:
         silent = [each for each in members if each.index not in attachment.stalled]
         for each in silent:
             _name(context, each, message, f"{each.title} says nothing, and the other ranks wait for it")
@@ -65,7 +67,7 @@ def close(context: Context, reason: str) -> None:
     attachment = context.job.attachment
     if attachment.stalled_at < 0:
         return
-    attachment.stalled_at, attachment.stalled = -1, {}
+    attachment.stalled_at, attachment.stalled, attachment.stalled_in = -1, {}, {}
     context.close_flag(0, KIND, reason, subject="job")
     for rank in context.job.workers:
         context.close_flag(rank, KIND, reason)

@@ -13,9 +13,9 @@ from tests.core.story import of
 Tell = Callable[..., Attached]
 
 
-def stalls(story: Attached, rank: int, place: Any, *, open_s: float = 34.0) -> list[Any]:
+def stalls(story: Attached, rank: int, place: Any, *, open_s: float = 34.0, iteration: int = 2) -> list[Any]:
     number = story.next_number(rank)
-    return story.say(rank, Stalled(number=number, iteration=2, place=place, open_s=open_s, usual_s=0.5))
+    return story.say(rank, Stalled(number=number, iteration=iteration, place=place, open_s=open_s, usual_s=0.5))
 
 
 @pytest.fixture
@@ -85,3 +85,27 @@ def test_it_is_over_when_the_ranks_begin_again(story: Attached) -> None:
 def test_word_of_an_iteration_that_has_ended_changes_nothing(story: Attached) -> None:
     story.report(1, 2)
     assert of(RaiseFlag, stalls(story, 1, "compute")) == []
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (0, 1, 2), (2, 0, 1)])
+def test_a_rank_that_hangs_after_its_sum_is_named_though_the_others_are_an_iteration_ahead(
+    story: Attached, order: tuple[int, ...]
+) -> None:
+    for rank in (0, 2):
+        story.report(rank, 2)
+    said = [stalls(story, rank, "compute" if rank == 1 else "sum", iteration=2 if rank == 1 else 3) for rank in order]
+    flags = [flag for commands in said for flag in of(RaiseFlag, commands)]
+    assert {flag.rank for flag in flags} == {1}
+    assert (
+        "w1 has been between the sum and the end of iteration 2 (optimizer, checkpoint before paceline.step)"
+        in flags[0].reason
+    )
+    assert of(CloseFlag, stalls(story, 1, "compute", open_s=51.0)) == []
+    assert of(CloseFlag, story.report(0, 3))
+
+
+def test_ranks_that_moved_on_begin_anew(story: Attached) -> None:
+    for rank in (0, 2):
+        stalls(story, rank, "sum")
+    assert of(RaiseFlag, stalls(story, 0, "sum", iteration=3)) == []
+    assert of(RaiseFlag, stalls(story, 2, "sum", iteration=3)) == []

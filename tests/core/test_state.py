@@ -43,6 +43,7 @@ OUTLIVE_A_ROLLBACK = {
     "attachment.past",
     "attachment.stalled",
     "attachment.stalled_at",
+    "attachment.stalled_in",
     "attachment.version",
     "attachment.waits_since_ms",
     "checkpoints.kept",
