@@ -16,6 +16,7 @@ from paceline import Client
 from paceline.cli.errors import Refusal
 from paceline.cli.slurm.rank import placed
 from paceline.cli.slurm.submit import check_address, limit_s
+from paceline.errors import Unreachable
 from tests.cli.conftest import Command
 
 NATIVE = """
@@ -194,6 +195,24 @@ def test_a_job_that_slurm_refuses_is_ended_here_with_its_tokens(
     assert (code, err) == (2, "sbatch refused: Batch job submission failed: No credit\n")
     assert stopped == [f"it was not submitted to Slurm: {err.strip()}"]
     assert EnrolmentToken.objects.get().revoked_at is not None
+
+
+@pytest.mark.parametrize("fails", ["submit", "new_job_token"])
+def test_what_the_control_plane_refuses_leaves_no_enrolment_token_and_no_job(
+    paceline: Command, admin: str, slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Unreachable("it is gone")
+
+    stopped: list[int] = []
+    monkeypatch.setattr(Client, "stop", lambda self, number, *, reason="": stopped.append(number))
+    monkeypatch.setattr(Client, fails, refuse)
+    (tmp_path / "job.yaml").write_text(NATIVE)
+    code, _, err = paceline("slurm", "submit", "job.yaml")
+    assert (code, "it is gone" in err) == (3, True)
+    assert stopped == list(Job.objects.values_list("pk", flat=True))
+    assert EnrolmentToken.objects.get().revoked_at is not None
+    assert "sbatch" not in (slurm / "calls").read_text()
 
 
 def test_an_address_that_ranks_would_refuse_is_refused_before() -> None:

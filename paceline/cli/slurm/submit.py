@@ -6,6 +6,7 @@ import secrets
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +23,8 @@ from paceline.cli.run import BATCHING, choice
 from paceline.cli.slurm import queue, script
 from paceline.cli.slurm.rank import ADDRESS
 from paceline.client.sync import Client
-from paceline.client.types import Invitation
-from paceline.errors import CannotAttach
+from paceline.client.types import Invitation, Job
+from paceline.errors import CannotAttach, PacelineError
 
 LABEL: Final = "slurm"
 """Label of the agents that one submission starts, and of the job that they are for."""
@@ -56,8 +57,9 @@ def carry_out(options: Namespace) -> int:
         attached = document["launch"] == "attached"
         _check(options, document, command)
         invitation = None if attached else _invite(client, document, options)
-        job = client.submit(document)
+        job = None
         try:
+            job = client.submit(document)
             folder = _folder(options.folder, job.id)
             plan = planned(options, client, job.id, job.name, folder, command if attached else None, document)
             _keep(plan.token_file, job.token or client.new_job_token(job.id).token)
@@ -65,11 +67,11 @@ def carry_out(options: Namespace) -> int:
                 _keep(plan.enrolment_file, invitation.token)
             plan.file.write_text(script.text(plan))
             number = queue.submit(str(plan.file))
-        except (Refusal, OSError) as error:
-            client.stop(job.id, reason=f"it was not submitted to Slurm: {error}")
-            if invitation is not None:
-                client.revoke_invitation(invitation.id)
-            raise error if isinstance(error, Refusal) else Refusal(f"--folder: {error}") from None
+        except BaseException as error:
+            _take_back(client, job, invitation, error)
+            if isinstance(error, OSError):
+                raise Refusal(f"--folder: {error}") from None
+            raise
     sys.stdout.write(f"job {job.id} ({job.name}): {plan.page}\nSlurm job {number}: {plan.file}\n")
     return OK
 
@@ -224,6 +226,16 @@ def _invite(client: Client, document: dict[str, Any], options: Namespace) -> Inv
     """A token for the agents of this submission alone."""
     uses = options.nodes * options.ntasks_per_node
     return client.invite(labels=document["labels"], uses=uses, lifetime_s=IN_QUEUE_S, remove_after_s=ABSENT_S)
+
+
+def _take_back(client: Client, job: Job | None, invitation: Invitation | None, error: BaseException) -> None:
+    """Leave nothing here of what did not reach Slurm. A control plane that does not answer hides no ``error``."""
+    if job is not None:
+        with suppress(PacelineError):
+            client.stop(job.id, reason=f"it was not submitted to Slurm: {error or type(error).__name__}")
+    if invitation is not None:
+        with suppress(PacelineError):
+            client.revoke_invitation(invitation.id)
 
 
 def _ranks(options: Namespace, command: Sequence[str]) -> int:
